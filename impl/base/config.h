@@ -1,0 +1,49 @@
+// Every environment variable that the library reads, in one struct. Read once, on first use; a bad value is an
+// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/startup.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gangway {
+
+struct Config {
+  // GANGWAY_NUM_THREADS: threads of one rank's pool; 0: cores / ranks on this host, at least 1.
+  int num_threads = 0;
+  // GANGWAY_CPU_ISA: highest instruction set used: "avx512", "avx2", "portable"; empty: what the processor has.
+  std::string cpu_isa;
+  // GANGWAY_EXPECTED_SIZE: number of ranks the environment must give; 0: any.
+  int expected_size = 0;
+  // GANGWAY_ARENA_BYTES: reserve (address space) of a host's arena; 0: min(8 x RAM, 256 GiB).
+  uint64_t arena_bytes = 0;
+  // GANGWAY_MEMORY_LIMIT: bytes that all arenas of a host may take; 0: 80 % of what is available at creation.
+  uint64_t memory_limit = 0;
+  // GANGWAY_TIMEOUT_MS: default deadline of a gang's waits.
+  int64_t timeout_ms = 15 * 60 * 1000;
+  // GANGWAY_LIVENESS_MS: a peer whose heartbeat stands still for this long is lost; 0: off.
+  int64_t liveness_ms = 0;
+  // GANGWAY_SECRET_FILE: file of mode 0600 with the gang's 32-byte secret.
+  std::string secret_file;
+  // GANGWAY_SECRET_FD: inherited descriptor to read the secret from (what gangrun sets); -1: none.
+  int secret_fd = -1;
+  // GANGWAY_PORT: port of the store between hosts; 0: MASTER_PORT + 1.
+  int port = 0;
+  // GANGWAY_INTERFACE: address the tcp store listens on.
+  std::string interface = "127.0.0.1";
+  // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
+  bool shared_regions = true;
+  // GANGWAY_CHECK_BATCH: 1 compares hashes of the batch over ranks of one data coordinate.
+  bool check_batch = false;
+};
+
+// Parsed from the process's environment at the first call.
+const Config& config();
+
+// Parses the environment now (tests).
+Config read_config();
+
+// One line per field: name, value, whether it was set. For gw-info and gw_config_text.
+std::string describe(const Config& config);
+
+}  // namespace gangway

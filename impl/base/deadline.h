@@ -1,0 +1,32 @@
+// A point in time by which a wait must end. Value type.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace gangway {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline never() { return Deadline(Clock::time_point::max()); }
+  static Deadline after_ms(int64_t ms) {  // negative: never
+    return ms < 0 ? never() : Deadline(Clock::now() + std::chrono::milliseconds(ms));
+  }
+
+  bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
+  bool is_never() const { return at_ == Clock::time_point::max(); }
+  // Milliseconds left, at least 0 and at most `cap`.
+  int64_t left_ms(int64_t cap) const {
+    if (is_never()) return cap;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(at_ - Clock::now()).count();
+    return left < 0 ? 0 : left > cap ? cap : left;
+  }
+
+ private:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  Clock::time_point at_;
+};
+
+}  // namespace gangway

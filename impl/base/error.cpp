@@ -1,0 +1,38 @@
+#include "base/error.h"
+
+#include <cstring>
+
+namespace gangway {
+
+const char* name(Code code) noexcept {
+  switch (code) {
+    case Code::ok: return "OK";
+    case Code::invalid_argument: return "INVALID_ARGUMENT";
+    case Code::not_supported: return "NOT_SUPPORTED";
+    case Code::invalid_state: return "INVALID_STATE";
+    case Code::gang: return "GANG";
+    case Code::peer_lost: return "PEER_LOST";
+    case Code::timeout: return "TIMEOUT";
+    case Code::mismatch: return "MISMATCH";
+    case Code::aborted: return "ABORTED";
+    case Code::not_ready: return "NOT_READY";
+    case Code::not_found: return "NOT_FOUND";
+    case Code::forked: return "FORKED";
+    case Code::caller: return "CALLER";
+    case Code::out_of_memory: return "OUT_OF_MEMORY";
+    case Code::io: return "IO";
+    case Code::corrupt: return "CORRUPT";
+    case Code::internal: return "INTERNAL";
+  }
+  return "UNKNOWN";
+}
+
+void fail_system(Code code, const std::string& message, int system_error) {
+  char words[256] = "";
+  const char* said = strerror_r(system_error, words, sizeof words);  // the GNU form returns the text
+  Error error(code, message + ": " + said);
+  error.system_error = system_error;
+  throw error;
+}
+
+}  // namespace gangway

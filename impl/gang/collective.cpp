@@ -1,0 +1,98 @@
+#include "gang/collective.h"
+
+#include <numeric>
+
+namespace gangway {
+
+const char* name(CollectiveOp op) noexcept {
+  switch (op) {
+    case CollectiveOp::barrier: return "barrier";
+    case CollectiveOp::all_reduce: return "all_reduce";
+    case CollectiveOp::all_gather: return "all_gather";
+    case CollectiveOp::reduce_scatter: return "reduce_scatter";
+    case CollectiveOp::broadcast: return "broadcast";
+    case CollectiveOp::reduce: return "reduce";
+    case CollectiveOp::gather: return "gather";
+    case CollectiveOp::scatter: return "scatter";
+    case CollectiveOp::all_to_all: return "all_to_all";
+    case CollectiveOp::send: return "send";
+    case CollectiveOp::recv: return "recv";
+  }
+  return "unknown";
+}
+
+const char* name(Reduce reduce) noexcept {
+  switch (reduce) {
+    case Reduce::none: return "none";
+    case Reduce::sum: return "sum";
+    case Reduce::mean: return "mean";
+    case Reduce::product: return "product";
+    case Reduce::min: return "min";
+    case Reduce::max: return "max";
+  }
+  return "unknown";
+}
+
+const char* name(Channel channel) noexcept {
+  switch (channel) {
+    case Channel::user: return "user";
+    case Channel::fsdp_gather: return "fsdp_gather";
+    case Channel::fsdp_reduce: return "fsdp_reduce";
+    case Channel::replicate: return "replicate";
+    case Channel::tp: return "tp";
+    case Channel::cp: return "cp";
+    case Channel::control: return "control";
+    case Channel::pp_next: return "pp_next";
+    case Channel::pp_previous: return "pp_previous";
+  }
+  return "unknown";
+}
+
+namespace {
+
+size_t whole(const Collective& c, int size) {
+  if (c.counts == nullptr) return c.count * static_cast<size_t>(size);
+  return std::accumulate(c.counts, c.counts + size, size_t{0});
+}
+
+size_t part(const Collective& c, int rank) { return c.counts == nullptr ? c.count : c.counts[rank]; }
+
+}  // namespace
+
+size_t in_count(const Collective& c, int rank, int size) {
+  switch (c.op) {
+    case CollectiveOp::barrier:
+    case CollectiveOp::recv: return 0;
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::reduce:
+    case CollectiveOp::send: return c.count;
+    case CollectiveOp::broadcast: return rank == c.peer ? c.count : 0;
+    case CollectiveOp::all_gather:
+    case CollectiveOp::gather: return part(c, rank);
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::all_to_all: return whole(c, size);
+    case CollectiveOp::scatter: return rank == c.peer ? whole(c, size) : 0;
+  }
+  return 0;
+}
+
+size_t out_count(const Collective& c, int rank, int size) {
+  switch (c.op) {
+    case CollectiveOp::barrier:
+    case CollectiveOp::send: return 0;
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::broadcast:
+    case CollectiveOp::recv: return c.count;
+    case CollectiveOp::reduce: return rank == c.peer ? c.count : 0;
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::scatter: return part(c, rank);
+    case CollectiveOp::all_gather: return whole(c, size);
+    case CollectiveOp::gather: return rank == c.peer ? whole(c, size) : 0;
+    case CollectiveOp::all_to_all:
+      if (c.counts == nullptr) return whole(c, size);
+      return std::accumulate(c.counts + size, c.counts + 2 * size, size_t{0});
+  }
+  return 0;
+}
+
+}  // namespace gangway

@@ -1,0 +1,76 @@
+// The record of one collective: the only form in which a communication reaches an engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace gangway {
+
+enum class CollectiveOp : uint8_t {
+  barrier,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  send,
+  recv,
+};
+
+// fairseq2's numbers.
+enum class Reduce : uint8_t { none = 0, sum = 1, mean = 2, product = 3, min = 4, max = 5 };
+
+const char* name(CollectiveOp op) noexcept;  // "all_reduce"
+const char* name(Reduce reduce) noexcept;
+
+// An independent sequence of collectives on a gang (on NCCL a communicator). A user's call never meets the library's.
+enum class Channel : uint8_t { user, fsdp_gather, fsdp_reduce, replicate, tp, cp, control, pp_next, pp_previous };
+constexpr int kChannels = 9;
+const char* name(Channel channel) noexcept;
+
+// What `count` and the buffers mean, W = size of the gang, elements of `dtype`:
+//
+// | op             | in                  | out                  | count       | counts (when not null)              |
+// |----------------|---------------------|----------------------|-------------|-------------------------------------|
+// | barrier        | -                   | -                    | 0           | -                                   |
+// | all_reduce     | count               | count                | elements    | -                                   |
+// | all_gather     | count               | W * count            | per rank    | W: of each rank; packed in out      |
+// | reduce_scatter | W * count           | count                | per rank    | W: of each rank; packed in in       |
+// | broadcast      | count (root)        | count (all)          | elements    | -                                   |
+// | reduce         | count               | count (root)         | elements    | -                                   |
+// | gather         | count               | W * count (root)     | per rank    | W: of each rank; packed in out      |
+// | scatter        | W * count (root)    | count                | per rank    | W: of each rank; packed in in       |
+// | all_to_all     | W * count           | W * count            | per peer    | 2 W: sent to each, then got from each |
+// | send / recv    | count / -           | - / count            | elements    | -                                   |
+//
+// In place is in == out for all_reduce, broadcast and reduce; in == out + rank * count for all_gather and gather; and
+// out == in + rank * count for reduce_scatter and scatter (with counts: the packed offsets). Other overlap is refused.
+//
+// Reductions are a left fold in rank order with an f32 accumulator (f64 for f64, i64 for integers' SUM, own type
+// wraps); MEAN divides the sum by W. `accumulate`: out += result (floating reductions: all_reduce, reduce_scatter,
+// reduce).
+struct Collective {
+  CollectiveOp op = CollectiveOp::barrier;
+  const void* in = nullptr;
+  void* out = nullptr;
+  size_t count = 0;
+  const size_t* counts = nullptr;  // read before run() returns
+  DType dtype = DType::f32;
+  Reduce reduce = Reduce::none;
+  int peer = -1;  // root of broadcast, reduce, gather, scatter; the other end of send, recv; relative to the gang
+  bool accumulate = false;
+  // True: peers may go on reading `in` after the output is ready here, until Work::wait_input. False (the plain form):
+  // the output is ready only when no peer reads `in` any more.
+  bool borrow = false;
+};
+
+// Elements of `in` and `out` of this record for one rank of a gang of `size`.
+size_t in_count(const Collective& c, int rank, int size);
+size_t out_count(const Collective& c, int rank, int size);
+
+}  // namespace gangway

@@ -1,0 +1,93 @@
+// What moves bytes between ranks. An engine trusts its caller: every check of shape, dtype, rank and buffers is made
+// once, in gang.cpp.
+//
+// Implementations: self (one rank), fake (any rank and size, no peers), host (shared memory; ranks are processes or
+// threads). Registered by name in registry.h.
+//
+// Thread rule: run() is called by one thread at a time per channel; abort() from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "gang/collective.h"
+#include "gang/work.h"
+#include "tensor/tensor.h"
+
+namespace gangway {
+
+// One region of memory that all ranks of a gang on one host see. Zeroed at creation.
+struct SharedRegion {
+  std::shared_ptr<Buffer> writable;
+  // The same pages mapped read-only (processes), or the same mapping flagged read-only (threads).
+  std::shared_ptr<Buffer> readable;
+};
+
+// Counters of everything a gang's engine moved, for tests and reports. Bytes are payload read from peers.
+struct Traffic {
+  uint64_t calls = 0;
+  uint64_t bytes_moved = 0;   // total payload that this rank read from other ranks' memory or received
+  uint64_t bytes_staged = 0;  // of its own payload, copied into a staging area first (not arena memory)
+};
+
+// One entry of the ring of last collectives.
+struct FlightEntry {
+  uint64_t sequence = 0;
+  Channel channel = Channel::user;
+  CollectiveOp op = CollectiveOp::barrier;
+  uint64_t bytes = 0;
+  int64_t start_ns = 0;  // since the gang was made
+  int64_t end_ns = -1;   // -1: not ended
+  std::string state;     // "done", "waiting for ranks 1, 3", "failed: ..."
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const char* name() const = 0;  // "self", "fake", "host", "threads"
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual void* native_handle() const { return nullptr; }  // ncclComm_t, MPI_Comm ...
+  virtual bool on_one_host() const = 0;
+
+  // Starts all records of the span as one launch, in order, on the channel. Never waits for peers. A span of sends and
+  // receives cannot deadlock. Throws the engine's first error when it is broken.
+  virtual WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) = 0;
+
+  // Engine of a subset. Collective over this engine (control channel). `ranks` are ranks of this engine in the new order;
+  // null for a rank that is not in it. Equal members in equal order: may share everything but the abort state.
+  virtual std::shared_ptr<Engine> create(std::span<const int> ranks) = 0;
+
+  // Memory that peers reach directly. Local call; blocks may be freed in any order, from any thread, after the engine.
+  virtual std::shared_ptr<Allocator> allocator() = 0;
+  // Collective, on_one_host() only: one zeroed region, the same size on every rank. Freed when the last rank's buffers
+  // are.
+  virtual SharedRegion allocate_shared(size_t bytes) = 0;
+
+  // Counters in shared regions (fences). publish() stores with release order and wakes waiters; wait_counter() blocks
+  // until *counter >= at_least, with acquire order. `owner` is the rank that publishes; `what` names the wait in errors.
+  // A channel wait: gang deadline, interrupt, PEER_LOST.
+  virtual void publish(std::atomic<uint64_t>& counter, uint64_t value) = 0;
+  virtual void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) = 0;
+
+  // Breaks the engine here and, where it can, on its peers; wakes every waiter. The first error stays.
+  virtual void abort(const Error& error) noexcept = 0;
+  virtual std::optional<Error> error() const = 0;
+  // Collective and orderly: waits for all ranks, then marks a clean leave.
+  virtual void shutdown(Deadline deadline) = 0;
+  // Engine of the survivors of a broken one (ranks of this engine, the same list on each), once peers no longer touch
+  // this rank's memory.
+  virtual std::shared_ptr<Engine> shrink(std::span<const int> survivors) = 0;
+
+  virtual Traffic traffic() const = 0;
+  virtual std::vector<FlightEntry> flight_record() const = 0;
+};
+
+}  // namespace gangway

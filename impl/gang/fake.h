@@ -1,0 +1,22 @@
+// The fake engine's recording: each collective with its bytes.
+#pragma once
+
+#include <vector>
+
+#include "gang/engine.h"
+
+namespace gangway {
+
+struct RecordedCollective {
+  Channel channel;
+  CollectiveOp op;
+  DType dtype;
+  Reduce reduce;
+  size_t count;
+  uint64_t bytes;  // payload that this rank would have received
+};
+
+// What a recording fake engine has seen so far; empty for any other engine.
+std::vector<RecordedCollective> recorded(const Engine& engine);
+
+}  // namespace gangway

@@ -1,0 +1,130 @@
+// A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before anything
+// moves; engines trust it.
+//
+// Thread rule: collectives on one gang from several threads run one by one in the order they come (a lock per channel,
+// held for the call). abort() from any thread. Destruction never blocks and is never collective.
+#pragma once
+
+#include <array>
+#include <utility>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gang/engine.h"
+#include "gang/rank.h"
+#include "gang/registry.h"
+
+namespace gangway {
+
+struct GangOptions {
+  std::string device = "cpu";
+  std::string engine = "auto";
+  int64_t timeout_ms = 0;  // 0: Config::timeout_ms
+  int64_t liveness_ms = 0;
+  bool high_priority = false;
+  int expected_size = 0;  // 0: Config's
+  int threads = 0;        // of the rank's pool; 0: Config's, else cores / local ranks
+  uint64_t arena_bytes = 0;
+  uint64_t memory_limit = 0;
+  // Explicit place instead of the environment's: rank >= 0 with size and a store.
+  int rank = -1;
+  int size = 0;
+  std::shared_ptr<Store> store;
+  std::string name = "gang";
+};
+
+class Gang : public std::enable_shared_from_this<Gang> {
+ public:
+  // --- making gangs -------------------------------------------------------------------------------------------------
+  // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
+  static std::shared_ptr<Gang> create(const GangOptions& options);
+  // Local: `count` root gangs, one for each thread. Engine "threads".
+  static std::vector<std::shared_ptr<Gang>> create_threads(int count, const GangOptions& options);
+  // gang.md 2: size < 1, rank outside, meta device are INVALID_ARGUMENT, in that order (meta only when `refuse_meta`).
+  static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
+                                           bool refuse_meta = true);
+
+  // Collective over this gang; refusals are agreed. Duplicates, then elements outside [0, size), an empty list:
+  // INVALID_ARGUMENT. Null for a rank that is not in the list.
+  std::shared_ptr<Gang> create_gang(std::span<const int> ranks, const std::string& name = "");
+  // Collective. color < 0: null. Order by key, then rank.
+  std::shared_ptr<Gang> split(int color, int key, const std::string& name = "");
+  // Collective: the same members, private traffic.
+  std::shared_ptr<Gang> duplicate(const std::string& name = "");
+
+  // --- facts --------------------------------------------------------------------------------------------------------
+  int rank() const { return engine_->rank(); }
+  int size() const { return engine_->size(); }
+  const std::string& name() const { return name_; }
+  const char* engine_name() const { return engine_->name(); }
+  Device& device() const { return rank_->device(); }
+  const std::shared_ptr<Rank>& owner() const { return rank_; }
+  // members()[i] is the rank in the root gang of rank i.
+  const std::vector<int>& members() const { return members_; }
+  Engine& engine() const { return *engine_; }
+
+  // --- collectives --------------------------------------------------------------------------------------------------
+  // The one entry: checks every record, then one launch. `stream` null: the rank's own.
+  WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
+  WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
+    return run(channel, std::span<const Collective>(&record, 1), stream);
+  }
+  // run, then wait for both ends.
+  void run_now(Channel channel, const Collective& record, Stream* stream = nullptr);
+
+  void barrier(Channel channel = Channel::control);
+  // Every rank's bytes, in rank order; sizes may differ.
+  std::vector<std::string> all_gather_bytes(Channel channel, const std::string& mine);
+  // `value` of `root` on every rank; the size travels with it.
+  std::string broadcast_bytes(Channel channel, const std::string& value, int root);
+  double all_sum(Channel channel, double value);
+  // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest rank), with
+  // that rank's text, and the gang works on. Control channel.
+  void agree(const std::optional<Error>& refusal);
+  // Runs `check` (local, throws an Error to refuse), then agrees.
+  template <typename Check>
+  void agree_on(Check&& check) {
+    std::optional<Error> refusal;
+    try {
+      check();
+    } catch (const Error& error) {
+      refusal = error;
+    }
+    agree(refusal);
+  }
+
+  // --- memory -------------------------------------------------------------------------------------------------------
+  std::shared_ptr<Allocator> allocator() const { return engine_->allocator(); }
+  SharedRegion allocate_shared(size_t bytes);  // collective
+
+  // --- end ----------------------------------------------------------------------------------------------------------
+  void shutdown(int64_t timeout_ms);          // collective, orderly; later calls are INVALID_STATE
+  void abort(const std::string& reason);      // local, any thread
+  void abort(const Error& error) noexcept;
+  std::optional<Error> error() const;         // why the gang is broken
+  std::shared_ptr<Gang> shrink(std::span<const int> survivors);
+
+  Traffic traffic() const { return engine_->traffic(); }
+  std::vector<FlightEntry> flight_record() const { return engine_->flight_record(); }
+
+ private:
+  Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, std::vector<int> members, std::string name);
+  void check(const Collective& record) const;
+
+  std::shared_ptr<Rank> rank_;
+  std::shared_ptr<Engine> engine_;
+  std::vector<int> members_;
+  std::string name_;
+  std::array<std::mutex, kChannels> channel_mutex_;
+  mutable std::mutex state_mutex_;
+  bool shut_down_ = false;
+  uint64_t children_ = 0;
+};
+
+using GangPtr = std::shared_ptr<Gang>;
+
+}  // namespace gangway

@@ -1,0 +1,38 @@
+// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of works that a
+// blocking wait drives. One per root gang; children hold it. Ranks may be threads, so nothing of this is a global.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+
+namespace gangway {
+
+// Something that makes progress when its rank polls or waits.
+class Progressive {
+ public:
+  virtual ~Progressive() = default;
+  virtual bool progress() = 0;  // true: finished, drop it from the list. Never blocks, never throws.
+};
+
+class Rank {
+ public:
+  explicit Rank(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  Device& device() { return *device_; }
+  const std::shared_ptr<Device>& device_ptr() const { return device_; }
+
+  void add(std::shared_ptr<Progressive> work);
+  // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
+  void progress();
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::mutex mutex_;     // the list
+  std::mutex driving_;   // one driver at a time
+  std::vector<std::shared_ptr<Progressive>> works_;
+};
+
+}  // namespace gangway

@@ -1,0 +1,38 @@
+// Engines by name. The only file that includes an engine's own header.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gang/engine.h"
+#include "gang/rank.h"
+#include "gang/store.h"
+
+namespace gangway {
+
+struct EngineOptions {
+  int rank = 0;
+  int size = 1;
+  int64_t timeout_ms = 15 * 60 * 1000;
+  int64_t liveness_ms = 0;
+  uint64_t arena_bytes = 0;   // 0: default reserve
+  uint64_t memory_limit = 0;  // 0: default limit
+  bool high_priority = false;
+  std::string label = "gang";  // names the gang in errors
+};
+
+// `engine`: "auto" (size 1: self; else host), "self", "host". NOT_SUPPORTED for gloo, mpi, nccl, and for ranks on
+// several hosts; INVALID_ARGUMENT for an unknown name. Collective over the store.
+std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
+                                    const EngineOptions& options, const std::shared_ptr<Store>& store);
+
+// Engines of `size` ranks that are threads of this process, one per element; local.
+std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                         const EngineOptions& options);
+
+// No communication: acts as if every rank held the caller's data (gang.md 2). `record`: keeps every collective for
+// recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
+std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options, bool record);
+
+}  // namespace gangway

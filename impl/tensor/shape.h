@@ -1,0 +1,45 @@
+// Dimensions of a tensor: up to 8, stored inline.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace gangway {
+
+constexpr int kMaxDims = 8;
+
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  explicit Shape(std::span<const int64_t> dims);  // INVALID_ARGUMENT: over 8 dims, a negative dim, 2^63 elements
+
+  int rank() const { return rank_; }
+  int64_t operator[](int i) const { return dims_[static_cast<size_t>(i)]; }
+  int64_t& operator[](int i) { return dims_[static_cast<size_t>(i)]; }
+  int64_t back() const { return dims_[static_cast<size_t>(rank_ - 1)]; }
+  std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
+  int64_t count() const;          // product; 1 for no dims
+  int64_t count_from(int i) const;  // product of dims i and later: elements of one row of dim i - 1
+  std::string text() const;       // "[2, 3]"
+
+  friend bool operator==(const Shape& a, const Shape& b) {
+    if (a.rank_ != b.rank_) return false;
+    for (int i = 0; i < a.rank_; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+
+ private:
+  std::array<int64_t, kMaxDims> dims_{};
+  int rank_ = 0;
+};
+
+// Strides in elements of a row-major tensor.
+std::array<int64_t, kMaxDims> row_major(const Shape& shape);
+
+}  // namespace gangway

@@ -1,0 +1,92 @@
+// A tensor: a strided view of a shared Buffer. No mathematics here; copying a Tensor shares its memory.
+//
+// A Buffer owns one block of an Allocator, or pins memory of somebody else. An empty Tensor (no buffer) stands for
+// "absent" in argument structs.
+//
+// Thread rule: the reference count is atomic; contents are the user's business.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/dtype.h"
+#include "device/device.h"
+#include "tensor/shape.h"
+
+namespace gangway {
+
+class Buffer {
+ public:
+  // Takes a block from the allocator; keeps the allocator alive.
+  static std::shared_ptr<Buffer> allocate(std::shared_ptr<Allocator> from, size_t bytes);
+  // Memory of somebody else: `keep` lives as long as the buffer (null: the caller guarantees the life).
+  static std::shared_ptr<Buffer> borrow(Device& device, MemoryKind kind, void* data, size_t bytes,
+                                        std::shared_ptr<void> keep, bool read_only = false);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  void* data() const { return block_.data; }
+  size_t bytes() const { return block_.bytes; }
+  Device& device() const { return *device_; }
+  MemoryKind kind() const { return kind_; }
+  bool read_only() const { return read_only_; }
+
+ private:
+  Buffer() = default;
+  Block block_;
+  Device* device_ = nullptr;
+  MemoryKind kind_ = MemoryKind::host;
+  bool read_only_ = false;
+  std::shared_ptr<Allocator> from_;  // null when borrowed
+  std::shared_ptr<void> keep_;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // absent
+  // Row-major over buffer bytes [offset, ...).
+  Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const Shape& shape);
+  Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const Shape& shape,
+         std::span<const int64_t> strides);
+
+  static Tensor allocate(const std::shared_ptr<Allocator>& from, DType dtype, const Shape& shape);
+  // Row-major view of caller memory on `device`; the caller keeps it alive.
+  static Tensor borrow(Device& device, void* data, DType dtype, const Shape& shape, bool read_only = false);
+
+  explicit operator bool() const { return buffer_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  int rank() const { return shape_.rank(); }
+  int64_t dim(int i) const { return shape_[i < 0 ? shape_.rank() + i : i]; }
+  int64_t stride(int i) const { return strides_[static_cast<size_t>(i < 0 ? shape_.rank() + i : i)]; }
+  int64_t count() const { return shape_.count(); }
+  size_t bytes() const { return static_cast<size_t>(count()) * item_bytes(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device& device() const { return buffer_->device(); }
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+  size_t byte_offset() const { return offset_; }
+  bool contiguous() const;  // row-major without gaps (dims of size 1 or 0 do not matter)
+
+  void* raw() const;  // first element; null on meta and for zero bytes
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(raw());
+  }
+
+  // Views. All throw INTERNAL on misuse: they are the library's own tools.
+  Tensor reshape(const Shape& shape) const;                    // contiguous only
+  Tensor slice(int dim, int64_t first, int64_t last) const;    // rows [first, last) of dim
+  Tensor transpose(int a, int b) const;
+  Tensor flatten2() const;  // [everything but the last dim, last dim]; contiguous only
+
+  std::string text() const;  // "f32 [2, 3]"
+
+ private:
+  std::shared_ptr<Buffer> buffer_;
+  size_t offset_ = 0;  // bytes
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  std::array<int64_t, kMaxDims> strides_{};  // elements
+};
+
+}  // namespace gangway

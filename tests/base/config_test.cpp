@@ -1,0 +1,39 @@
+#include "base/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+TEST(Config, ABadIntegerIsRefusedWithItsVariableAndValue) {
+  setenv("GANGWAY_NUM_THREADS", "two", 1);
+  try {
+    read_config();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::invalid_argument);
+    EXPECT_NE(e.message().find("GANGWAY_NUM_THREADS is \"two\""), std::string::npos) << e.message();
+  }
+  unsetenv("GANGWAY_NUM_THREADS");
+}
+
+TEST(Config, AnUnknownInstructionSetIsRefused) {
+  setenv("GANGWAY_CPU_ISA", "sse9", 1);
+  EXPECT_THROW(read_config(), Error);
+  setenv("GANGWAY_CPU_ISA", "portable", 1);
+  EXPECT_EQ(read_config().cpu_isa, "portable");
+  unsetenv("GANGWAY_CPU_ISA");
+}
+
+TEST(Config, EmptyCountsAsNotSet) {
+  setenv("GANGWAY_PORT", "", 1);
+  EXPECT_EQ(read_config().port, 0);
+  unsetenv("GANGWAY_PORT");
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,52 @@
+#include "base/dtype.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace gangway {
+namespace {
+
+TEST(DType, KnowsItemBytesAndNames) {
+  EXPECT_EQ(item_bytes(DType::f64), 8u);
+  EXPECT_EQ(item_bytes(DType::bf16), 2u);
+  EXPECT_EQ(item_bytes(DType::c128), 16u);
+  EXPECT_EQ(name(DType::boolean), "bool");
+  EXPECT_EQ(static_cast<int32_t>(DType::f32), 2 | 32 << 8 | 1 << 16);
+}
+
+TEST(DType, EveryF16RoundTripsThroughF32) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const f16_t h{static_cast<uint16_t>(bits)};
+    const float f = to_f32(h);
+    if (std::isnan(f)) {
+      EXPECT_TRUE(std::isnan(to_f32(to_f16(f))));
+    } else {
+      EXPECT_EQ(to_f16(f).bits, bits);
+    }
+  }
+}
+
+TEST(DType, F16ConversionAgreesWithTheCompilers) {
+  for (uint64_t u = 0; u < 0x100000000ull; u += 40503) {
+    const uint32_t bits = static_cast<uint32_t>(u);
+    float f;
+    __builtin_memcpy(&f, &bits, 4);
+    if (std::isnan(f)) continue;
+    const _Float16 expected = static_cast<_Float16>(f);
+    uint16_t e;
+    __builtin_memcpy(&e, &expected, 2);
+    EXPECT_EQ(to_f16(f).bits, e) << f;
+  }
+}
+
+TEST(DType, Bf16RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // half way: to even
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);
+  EXPECT_TRUE(std::isnan(to_f32(to_bf16(NAN))));
+  EXPECT_TRUE(std::isinf(to_f32(to_bf16(3.4e38f))));
+}
+
+}  // namespace
+}  // namespace gangway
