@@ -53,8 +53,8 @@ class FakeEngine : public LocalEngine {
   void refuse_unknown_data(const Collective& c) const {
     const bool from_root = c.op == CollectiveOp::broadcast || c.op == CollectiveOp::scatter;
     if (from_root && c.peer != rank())
-      fail(Code::invalid_argument, "gang.", gangway::name(c.op), ": the source of a fake gang must be its own rank ",
-           rank(), ", but is ", c.peer);
+      fail(Code::invalid_argument, "gang.", gangway::name(c.op),
+           ": the source of a fake gang must be its own rank ", rank(), ", but is ", c.peer);
     const bool gathers = c.op == CollectiveOp::all_gather || c.op == CollectiveOp::all_to_all ||
                          (c.op == CollectiveOp::gather && c.peer == rank());
     if (!gathers || c.counts == nullptr || c.out == nullptr) return;
@@ -66,8 +66,8 @@ class FakeEngine : public LocalEngine {
              " elements like rank ", rank(), ", but rank ", i, " is to give ", slots[i]);
   }
 
-  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whoever the peers are. Without
-  // such a send the output keeps the caller's data.
+  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whoever the peers are.
+  // Without such a send the output keeps the caller's data.
   static void receive(std::span<const Collective> span, size_t i) {
     size_t earlier = 0;
     for (size_t k = 0; k < i; ++k) earlier += span[k].op == CollectiveOp::recv ? 1 : 0;
@@ -93,7 +93,8 @@ std::vector<RecordedCollective> recorded(const Engine& engine) {
   return fake == nullptr ? std::vector<RecordedCollective>{} : fake->records();
 }
 
-std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options, bool record) {
+std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                         bool record) {
   return std::make_shared<FakeEngine>(rank, options, record);
 }
 

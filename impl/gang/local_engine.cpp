@@ -8,7 +8,8 @@ namespace {
 constexpr size_t kFlightEntries = 64;
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -25,8 +26,8 @@ LocalEngine::LocalEngine(std::shared_ptr<Rank> rank, const EngineOptions& option
 SharedRegion LocalEngine::allocate_shared(size_t bytes) {
   const std::shared_ptr<Buffer> writable = Buffer::allocate(allocator(), bytes);
   if (writable->data() != nullptr) std::memset(writable->data(), 0, bytes);
-  return {writable,
-          Buffer::borrow(rank_->device(), writable->kind(), writable->data(), bytes, writable, /*read_only=*/true)};
+  return {writable, Buffer::borrow(rank_->device(), writable->kind(), writable->data(), bytes, writable,
+                                   /*read_only=*/true)};
 }
 
 void LocalEngine::publish(std::atomic<uint64_t>& counter, uint64_t value) {
@@ -63,8 +64,8 @@ void LocalEngine::count(Channel channel, const Collective& c, uint64_t bytes_rec
   traffic_.bytes_moved += bytes_received;
   const size_t elements = std::max(in_count(c, rank(), size()), out_count(c, rank(), size()));
   if (flight_.size() == kFlightEntries) flight_.pop_front();
-  flight_.push_back({sequence_[static_cast<size_t>(channel)]++, channel, c.op, elements * item_bytes(c.dtype), now,
-                     now, "done"});
+  flight_.push_back({sequence_[static_cast<size_t>(channel)]++, channel, c.op, elements * item_bytes(c.dtype),
+                     now, now, "done"});
 }
 
 }  // namespace gangway

@@ -1,4 +1,5 @@
-// What the self and the fake engine share: a place in a gang, the first error, counters, memory of the rank's device.
+// What the self and the fake engine share: a place in a gang, the first error, counters, memory of the rank's
+// device.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The engine of one rank: results are copies of its own data. A send to itself meets a receive from itself in call
-// order per channel, in the same span or a later one.
+// The engine of one rank: results are copies of its own data. A send to itself meets a receive from itself in
+// call order per channel, in the same span or a later one.
 #include "gang/local_data.h"
 #include "gang/local_engine.h"
 
@@ -29,8 +29,9 @@ class SelfWork : public Work {
     while (open != 0) {
       if (state_->error) throw *state_->error;
       if (own.passed()) {
-        state_->error = Error(Code::timeout, text(what_, " of a gang of one met no counterpart in ", timeout_ms_,
-                                                  " ms; a rank that sends to itself must receive from itself"));
+        state_->error =
+            Error(Code::timeout, text(what_, " of a gang of one met no counterpart in ", timeout_ms_,
+                                      " ms; a rank that sends to itself must receive from itself"));
         continue;
       }
       if (deadline.passed()) fail(Code::not_ready, what_, " is not done yet");
@@ -75,7 +76,8 @@ class SelfEngine : public LocalEngine {
         act_on_own_data(c, 0, 1);
         continue;
       }
-      if (!work) work = std::make_shared<SelfWork>(state_, text("gang.", gangway::name(c.op)), options_.timeout_ms);
+      if (!work)
+        work = std::make_shared<SelfWork>(state_, text("gang.", gangway::name(c.op)), options_.timeout_ms);
       transfer(channel, {c, work});
     }
     return work ? WorkPtr(work) : finished_work();
@@ -91,8 +93,8 @@ class SelfEngine : public LocalEngine {
     while (counter.load(std::memory_order_acquire) < at_least) {
       if (state_->error) throw *state_->error;
       if (deadline.passed())
-        state_->error = Error(Code::timeout, text(what, ": counter is ", counter.load(), ", not ", at_least, ", after ",
-                                                  options_.timeout_ms, " ms"));
+        state_->error = Error(Code::timeout, text(what, ": counter is ", counter.load(), ", not ", at_least,
+                                                  ", after ", options_.timeout_ms, " ms"));
       else
         state_->changed.wait_for(lock, kNap);
       lock.unlock();
@@ -117,9 +119,9 @@ class SelfEngine : public LocalEngine {
     const Collective& from = is_send ? half.record : other.record;
     const Collective& to = is_send ? other.record : half.record;
     if (from.count != to.count || from.dtype != to.dtype) {
-      state_->error = Error(Code::mismatch, text("gang.recv of ", to.count, " ", gangway::name(to.dtype),
-                                                 " meets send of ", from.count, " ", gangway::name(from.dtype),
-                                                 " on rank 0 of a gang of one"));
+      state_->error = Error(Code::mismatch,
+                            text("gang.recv of ", to.count, " ", gangway::name(to.dtype), " meets send of ",
+                                 from.count, " ", gangway::name(from.dtype), " on rank 0 of a gang of one"));
       state_->changed.notify_all();
       throw *state_->error;
     }
