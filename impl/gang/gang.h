@@ -73,6 +73,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // members()[i] is the rank in the root gang of rank i.
   const std::vector<int>& members() const { return members_; }
   Engine& engine() const { return *engine_; }
+  bool is_shut_down() const { return shut_down_; }
 
   // --- collectives
   // -------------------------------------------------------------------------------------------------- The

@@ -1,6 +1,6 @@
-// Ranks as threads for tests: run_ranks(4, [](gangway::Gang& root) { ... }) runs the body once per rank. The first
-// failure in time is thrown again in the test's thread; it aborts the root gang,
-// so that no peer hangs in it; a peer in another gang ends by that gang's deadline. An ASSERT that fails aborts too.
+// Ranks as threads for tests: run_ranks(4, [](gangway::Gang& root) { ... }) runs the body once per rank. The
+// first failure in time is thrown again in the test's thread; it aborts the root gang, so that no peer hangs
+// in it; a peer in another gang ends by that gang's deadline. An ASSERT that fails aborts too.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,8 @@ void run_ranks(int count, Body&& body, const GangOptions& options = thread_rank_
       std::shared_ptr<Gang> root = std::move(roots[static_cast<size_t>(r)]);
       try {
         body(*root);
-        if (testing::Test::HasFatalFailure()) root->abort(Error(Code::aborted, "a fatal failure ended a rank's body"));
+        if (testing::Test::HasFatalFailure())
+          root->abort(Error(Code::aborted, "a fatal failure ended a rank's body"));
       } catch (const std::exception& e) {
         stop(*root, std::current_exception(), text("rank ", r, " failed: ", e.what()));
       }
