@@ -229,6 +229,7 @@ void Gang::shutdown(int64_t timeout_ms) {
 }
 
 void Gang::abort(const std::string& reason) {
+  check_fork();
   Error error(Code::aborted, text("gang \"", name_, "\" was aborted by rank ", rank(), ": ", reason));
   place(error, "abort", -1);
   abort(error);
