@@ -47,8 +47,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   static std::shared_ptr<Gang> create(const GangOptions& options);
   // Local: `count` root gangs, one for each thread. Engine "threads".
   static std::vector<std::shared_ptr<Gang>> create_threads(int count, const GangOptions& options);
-  // gang.md 2: size < 1, rank outside, meta device are INVALID_ARGUMENT, in that order (meta only when
-  // `refuse_meta`).
+  // size < 1, rank outside, meta device are INVALID_ARGUMENT, in that order (meta only when `refuse_meta`).
   static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
                                            bool refuse_meta = true);
 

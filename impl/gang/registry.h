@@ -34,7 +34,7 @@ std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 
-// No communication: acts as if every rank held the caller's data (gang.md 2). `record`: keeps every collective for
+// No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
 // recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
 std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options, bool record);
 
