@@ -274,7 +274,7 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
                create(bad));
   bad = o;
   bad.expected_size = 2;
-  expect_error(Code::invalid_argument, "gang.create: expected_size is 2, but the gang has a size of 1",
+  expect_error(Code::invalid_argument, "expected_size is 2, but the environment gives 1 rank (launcher: options)",
                create(bad));
   bad = o;
   bad.timeout_ms = -1;
