@@ -32,7 +32,7 @@ Environment read_environment();
 // INVALID_ARGUMENT when the environment gives another number of ranks; `who` names what expects it.
 void check_expected_size(const Environment& environment, int expected, const char* who);
 
-// The store of a job described by `environment`: reads or makes the secret (gang.md 8), connects. Size 1: memory store.
+// The store of a job described by `environment`: reads or makes the secret, connects. Size 1: memory store.
 // One host (every rank is local, or MASTER_ADDR is absent or loopback): abstract socket; else tcp. Several hosts without
 // a secret: INVALID_ARGUMENT that names GANGWAY_SECRET_FILE. The generation counts root gangs made from one environment;
 // it becomes part of the keys.

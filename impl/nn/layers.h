@@ -79,7 +79,7 @@ const LlamaConfig* llama_config(const Module& module);  // through wrappers; nul
 
 class Custom;
 
-// The phases of api.md; each throws an Error{caller} to fail. Tensors are views valid during the call.
+// Its phases; each throws an Error{caller} to fail. Tensors are views valid during the call.
 class CustomBehaviour {
  public:
   struct Call {
