@@ -25,7 +25,7 @@ const std::map<std::string, Names>& layers() {
       {"tensor", {"device"}},
       {"ops", {"device", "tensor"}},
       {"nn", compute},
-      {"optim", compute},
+      {"optim", {"device", "tensor", "ops", "nn"}},  // one row with nn: it steps nn's parameters
       {"gang", {"device", "tensor"}},
       {"mesh", {"device", "tensor", "gang"}},
       {"parallel", below_parallel},
