@@ -27,7 +27,7 @@ struct Environment {
 // another size than GANGWAY_EXPECTED_SIZE.
 Environment read_environment();
 
-// The store of a job described by `environment`: reads or makes the secret (gang.md 8), connects. Size 1: memory store.
+// The store of a job described by `environment`: reads or makes the secret, connects. Size 1: memory store.
 // The generation counts root gangs made from one environment; it becomes part of the keys.
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline);
 

@@ -1,0 +1,85 @@
+#include "device/cpu/cpu_device.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/config.h"
+
+namespace gangway::cpu {
+namespace {
+
+class DoneEvent final : public Event {
+ public:
+  bool done() override { return true; }
+  void wait() override {}
+};
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+  std::unique_ptr<Event> record() override { return std::make_unique<DoneEvent>(); }
+  void wait(Event& event) override { event.wait(); }
+  void synchronize() override {}
+  void* native() override { return nullptr; }
+
+ private:
+  Device& device_;
+};
+
+class HostDevice final : public CpuDevice, public std::enable_shared_from_this<HostDevice> {
+ public:
+  explicit HostDevice(int threads) : pool_(threads) {}
+  DeviceKind kind() const override { return DeviceKind::cpu; }
+  int index() const override { return 0; }
+  std::string name() const override { return "cpu"; }
+  Stream& stream() override { return stream_; }
+  std::shared_ptr<Allocator> allocator() override;
+  Pool& pool() override { return pool_; }
+
+  void copy(void* to, const void* from, size_t bytes, Stream&) override {
+    pool_.run(bytes, kGrain, [&](int, size_t first, size_t last) {
+      std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first, last - first);
+    });
+  }
+  void zero(void* to, size_t bytes, Stream&) override {
+    pool_.run(bytes, kGrain, [&](int, size_t first, size_t last) {
+      std::memset(static_cast<char*>(to) + first, 0, last - first);
+    });
+  }
+
+ private:
+  static constexpr size_t kGrain = 256 << 10;  // bytes: below it waking a thread costs more than the copy
+  Pool pool_;
+  CpuStream stream_{*this};
+};
+
+class HostAllocator final : public Allocator {
+ public:
+  explicit HostAllocator(std::shared_ptr<HostDevice> device) : device_(std::move(device)) {}
+  Device& device() override { return *device_; }
+  MemoryKind kind() const override { return MemoryKind::host; }
+
+  Block allocate(size_t bytes) override {
+    if (bytes == 0) return {};
+    const size_t rounded = (bytes + 63) / 64 * 64;
+    void* data = rounded < bytes ? nullptr : std::aligned_alloc(64, rounded);
+    if (data == nullptr) fail(Code::out_of_memory, "the host has no ", bytes, " bytes left");
+    return {data, bytes, 0};
+  }
+  void free(const Block& block) noexcept override { std::free(block.data); }
+
+ private:
+  std::shared_ptr<HostDevice> device_;
+};
+
+std::shared_ptr<Allocator> HostDevice::allocator() { return std::make_shared<HostAllocator>(shared_from_this()); }
+
+}  // namespace
+
+std::shared_ptr<Device> make_cpu_device(const DeviceOptions& options) {
+  int threads = options.threads > 0 ? options.threads : config().num_threads;
+  return std::make_shared<HostDevice>(threads > 0 ? threads : 1);
+}
+
+}  // namespace gangway::cpu

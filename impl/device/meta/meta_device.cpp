@@ -1,0 +1,57 @@
+#include "device/meta/meta_device.h"
+
+namespace gangway::meta {
+namespace {
+
+class DoneEvent final : public Event {
+ public:
+  bool done() override { return true; }
+  void wait() override {}
+};
+
+class MetaStream final : public Stream {
+ public:
+  explicit MetaStream(Device& device) : device_(device) {}
+  Device& device() override { return device_; }
+  std::unique_ptr<Event> record() override { return std::make_unique<DoneEvent>(); }
+  void wait(Event&) override {}
+  void synchronize() override {}
+  void* native() override { return nullptr; }
+
+ private:
+  Device& device_;
+};
+
+class MetaDevice final : public Device, public std::enable_shared_from_this<MetaDevice> {
+ public:
+  DeviceKind kind() const override { return DeviceKind::meta; }
+  int index() const override { return 0; }
+  std::string name() const override { return "meta"; }
+  Stream& stream() override { return stream_; }
+  std::shared_ptr<Allocator> allocator() override;
+  void copy(void*, const void*, size_t, Stream&) override {}
+  void zero(void*, size_t, Stream&) override {}
+
+ private:
+  MetaStream stream_{*this};
+};
+
+class MetaAllocator final : public Allocator {
+ public:
+  explicit MetaAllocator(std::shared_ptr<MetaDevice> device) : device_(std::move(device)) {}
+  Device& device() override { return *device_; }
+  MemoryKind kind() const override { return MemoryKind::meta; }
+  Block allocate(size_t bytes) override { return {nullptr, bytes, 0}; }
+  void free(const Block&) noexcept override {}
+
+ private:
+  std::shared_ptr<MetaDevice> device_;
+};
+
+std::shared_ptr<Allocator> MetaDevice::allocator() { return std::make_shared<MetaAllocator>(shared_from_this()); }
+
+}  // namespace
+
+std::shared_ptr<Device> make_meta_device() { return std::make_shared<MetaDevice>(); }
+
+}  // namespace gangway::meta

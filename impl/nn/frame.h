@@ -1,0 +1,136 @@
+// The activations that one forward saves for its backward: slots, not a stack. The caller makes a frame, passes it to
+// forward and later to backward; many may be alive (microbatches of a pipeline). A null frame means: nothing is saved.
+//
+// Memory. Two stacks: activations (everything allocated in forward) and gradients (everything allocated in backward,
+// the dy of pending weight tasks among it). Addresses repeat from step to step.
+//
+// Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor that was
+// announced by recomputable() is not kept: load() has its producer run again, into the gradient stack: once in a
+// backward, unless settle() gave that memory back.
+//
+// Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
+// drain() runs it. The input half needs weights, the weight half needs x and dy only.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tensor/stack.h"
+
+namespace gangway {
+
+class Module;
+struct Context;
+
+struct FrameId {
+  int64_t step = 0;
+  int microbatch = 0;
+  int stage = 0;
+};
+
+// What a forward does not keep.
+enum class Recompute : uint8_t {
+  none,
+  selective,  // norm and SwiGLU outputs are made again (rotary works in place and keeps nothing of its own)
+};
+
+class Frame {
+ public:
+  explicit Frame(std::shared_ptr<Allocator> memory) : activations_(memory), gradients_(memory), memory_(memory) {}
+  ~Frame();
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  FrameId id;
+  Recompute recompute = Recompute::none;
+
+  // --- forward ---
+  Tensor allocate(DType dtype, const Shape& shape) { return activations_.allocate(dtype, shape); }
+  // INVALID_STATE when the slot is taken: the module ran twice in one frame.
+  void save(const Module& owner, int slot, const Tensor& tensor);
+  // `tensor` (in the context's temporaries) will be made again by producer.recompute(ctx, frame, index).
+  void recomputable(const Tensor& tensor, Module& producer, int index);
+
+  // --- backward ---
+  // The saved tensor; runs its producer if it was not kept. INVALID_STATE when the slot is empty.
+  Tensor load(Context& ctx, const Module& owner, int slot);
+  bool holds(const Module& owner, int slot) const { return slots_.contains({&owner, slot}); }
+  // Memory for gradients and recomputed values: lives until settle() or reset().
+  Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
+
+  struct WeightTask {
+    Module* module;
+    int index;  // the module's own number of the task
+    Tensor dy;  // lies in the gradient stack
+  };
+  void push_weight(Module& module, int index, const Tensor& dy) { pending_weight_.push_back({&module, index, dy}); }
+  size_t pending_weight() const;  // tasks, those of nested frames included
+  // Runs the oldest `most` tasks (all by default); returns how many ran.
+  size_t drain(Context& ctx, size_t most = SIZE_MAX);
+  // Where a container is between two children: with ctx.defer_weight false, drains, then gives back all gradient memory
+  // taken since `mark` but `dx`, which is moved down and returned, and resets the nested frames. Deferred: returns dx
+  // as it is.
+  Stack::Mark mark() const { return gradients_.mark(); }
+  Tensor settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
+
+  // One slot for a custom module's own state, freed once: after its last backward half, or by reset().
+  struct UserState {
+    void* state = nullptr;
+    void (*release)(void* state, void* context) = nullptr;
+    void* context = nullptr;
+  };
+  void set_user_state(const Module& owner, UserState state);
+  void* user_state(const Module& owner) const;  // null: none
+  void free_user_state(const Module& owner);
+
+  // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after settle() of
+  // this one. A result that lies in the nested frame goes into this one's gradient stack (or through settle) first.
+  Frame& nest();
+
+  // Forgets everything; memory is kept for the next step.
+  void reset();
+
+  size_t activation_bytes() const { return activations_.high_water_bytes(); }
+  size_t saved_bytes() const { return activations_.used_bytes(); }
+  size_t gradient_bytes() const { return gradients_.high_water_bytes(); }
+  const std::shared_ptr<Allocator>& memory() const { return memory_; }
+
+ private:
+  struct Producer {
+    Module* module = nullptr;
+    int index = 0;
+    std::weak_ptr<Buffer> place;  // the temporaries that hold the announced tensor; tells a reused address apart
+    Tensor again;                 // made again in this backward
+    size_t made_at = 0;           // gradient bytes in use when `again` was made
+  };
+  struct Slot {
+    Tensor tensor;      // kept, or absent
+    Shape shape;        // of the saved tensor
+    int producer = -1;  // index into producers_, or kept
+  };
+  using Key = std::pair<const Module*, int>;
+  using Address = std::pair<const Buffer*, size_t>;  // byte offset in the buffer; holds on meta, too
+
+  int find_producer(const Tensor& tensor) const;  // -1: none
+  void reset_nested();
+
+  Stack activations_;
+  Stack gradients_;
+  std::shared_ptr<Allocator> memory_;
+  std::map<Key, Slot> slots_;
+  std::vector<Producer> producers_;
+  std::map<Address, int> producer_of_;  // place in the temporaries -> producer, during forward
+  std::deque<WeightTask> pending_weight_;
+  std::map<const Module*, UserState> user_states_;
+  std::vector<std::unique_ptr<Frame>> nested_;
+  size_t nested_used_ = 0;
+};
+
+}  // namespace gangway

@@ -1,0 +1,123 @@
+// The built-in layers of the Llama family, each with its single-device meaning and Hugging Face's names and shapes.
+// Construction describes (shapes, names, first values); it takes no memory. Refusals are INVALID_ARGUMENT.
+//
+// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, llama, loss.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "nn/module.h"
+
+namespace gangway {
+
+// y = x W^T + b: x [.., in], weight [out, in], bias [out].
+ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.02);
+
+// ids i64 [..] -> [.., dim]; weight [rows, dim]. INVALID_ARGUMENT when an id is outside [0, rows).
+ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
+
+// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual (or x itself). `sum` is written over x.
+ModulePtr make_rmsnorm(int64_t dim, double eps);
+
+// Rotary frequencies; Llama-3 scaling when factor > 1.
+struct RopeOptions {
+  double theta = 10000;
+  double factor = 1;  // "llama3": factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
+  double low_frequency_factor = 1, high_frequency_factor = 4;
+  int64_t original_positions = 8192;
+};
+
+struct AttentionOptions {
+  int64_t dim = 0, heads = 0, kv_heads = 0;
+  int64_t head_dim = 0;  // 0: dim / heads
+  bool qkv_bias = false, out_bias = false;
+  bool causal = true;
+  RopeOptions rope;
+  double deviation = 0.02;
+};
+// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj.
+ModulePtr make_attention(const AttentionOptions& options);
+
+// SwiGLU: down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
+ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02);
+
+// Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the same.
+ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps);
+
+// One after the other: children "0", "1", ... each one input, one output (the last may have more).
+ModulePtr make_sequential(std::vector<ModulePtr> modules);
+
+// Fields as in config.json.
+struct LlamaConfig {
+  int64_t vocab = 256;
+  int64_t dim = 256;
+  int64_t layers = 4;
+  int64_t heads = 8;
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t head_dim = 0;  // 0: dim / heads
+  int64_t ffn = 0;       // 0: 8/3 dim, rounded up to a multiple of 32
+  double eps = 1e-5;
+  RopeOptions rope;
+  int64_t max_positions = 2048;
+  bool qkv_bias = false, out_bias = false, mlp_bias = false;
+  bool tied = false;
+  double deviation = 0.02;
+};
+
+// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}; tied: lm_head's
+// weight is embed_tokens' parameter.
+// forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
+// forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100 (already
+// shifted), and their number. With a frame the head makes loss, dX and dW in one chunk loop of forward, seeded with
+// ctx.loss_seed, and backward({}) starts from there.
+ModulePtr make_llama(const LlamaConfig& config);
+const LlamaConfig* llama_config(const Module& module);  // through wrappers; null for another module
+
+// --- a module whose compute is somebody else's ------------------------------------------------------------------------
+
+class Custom;
+
+// Its phases; each throws an Error{caller} to fail. Tensors are views valid during the call.
+class CustomBehaviour {
+ public:
+  struct Call {
+    Custom& module;
+    Context& ctx;
+    Frame* frame;  // null: nothing is saved
+    std::span<const Tensor> inputs, outputs;
+    std::span<const Tensor> output_grads, input_grads;  // absent: zero / not wanted
+    std::vector<ParameterPtr> parameters;               // value, grad (zeroed before first use)
+    void* state = nullptr;  // in: what forward left; forward may set it (freed once through free_state)
+  };
+  struct Spec {
+    DType dtype;
+    Shape shape;
+  };
+  virtual ~CustomBehaviour() = default;
+  virtual std::vector<Spec> shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) = 0;
+  virtual void forward(Call& call) = 0;
+  virtual void backward_input(Call& call) = 0;
+  virtual bool has_backward_weight() const = 0;
+  virtual void backward_weight(Call& call) = 0;
+  virtual void free_state(void* state) noexcept = 0;
+  virtual bool accepts(DType compute) const = 0;
+};
+
+struct CustomOptions {
+  std::string name = "Custom";
+  int input_count = 1, output_count = 1;
+  struct Parameter {
+    std::string name;
+    Shape shape;
+    Init init;
+  };
+  std::vector<Parameter> parameters;
+  std::vector<Module::Child> children;
+};
+std::shared_ptr<Module> make_custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
+// Whether every custom module of the tree accepts this compute dtype; the path of the first that does not.
+std::optional<std::string> refuses_dtype(const ModulePtr& root, DType compute);
+
+}  // namespace gangway

@@ -1,0 +1,78 @@
+// Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter, never a gang.
+// lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "optim/schedule.h"
+
+namespace gangway {
+
+// For parameters whose whole name matches; the last match wins. Without a match: lr_scale 1, the optimizer's weight
+// decay, but none for 1-d parameters.
+struct OptimizerRule {
+  std::string pattern;
+  double lr_scale = 1;
+  double weight_decay = -1;  // -1: the optimizer's
+  bool frozen = false;       // the parameter is not stepped (set before the optimizer: no gradient buffer either)
+};
+
+struct OptimizerOptions {
+  double lr = 1e-3;
+  double weight_decay = 0;
+  Schedule schedule;
+  std::vector<OptimizerRule> rules;
+  // AdamW
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  DType moment_dtype = DType::f32;  // f32 or bf16; f64 parameters have f64 moments
+  // SGD
+  double momentum = 0;
+  bool nesterov = false;
+};
+
+class Optimizer {
+ public:
+  struct Slot {
+    std::string name;  // "exp_avg", "exp_avg_sq", "momentum"
+    Tensor tensor;     // like the parameter's shard
+  };
+  virtual ~Optimizer() = default;
+  virtual const char* kind() const = 0;  // "adamw", "sgd"
+
+  // One step over every trainable parameter that has rows here; counts the step. `control` gives scale and clip; lr
+  // (from base rate and schedule) and step are filled in here.
+  virtual void step(double scale, double clip, Stream& stream) = 0;
+  virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  double lr() const;  // at the next step
+  void set_lr(double lr) { options_.lr = lr; }
+  const OptimizerOptions& options() const { return options_; }
+  size_t state_bytes() const;
+
+ protected:
+  Optimizer(std::vector<NamedParameter> parameters, const OptimizerOptions& options);
+  struct Resolved {
+    double lr_scale, weight_decay;
+    bool frozen;
+  };
+  std::vector<NamedParameter> parameters_;
+  std::vector<Resolved> resolved_;  // by parameter
+  OptimizerOptions options_;
+  int64_t steps_ = 0;
+};
+
+// Parameters must have storage (INVALID_STATE). State is zero.
+std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
+                                      Ops& ops);
+std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options, Ops& ops);
+
+}  // namespace gangway

@@ -1,0 +1,109 @@
+// A module bound to gangs: the tree with its wrappers, its storage and everything a step needs to run it. This is what
+// a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it.
+//
+// Life: described -> wrapped (fully_shard, replicate, recompute) -> materialised. Calls out of order are INVALID_STATE
+// and name the call that lacks. Set-up calls are collective over the gangs and their refusals are agreed.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mesh/gangs.h"
+#include "nn/layers.h"
+#include "parallel/options.h"
+
+namespace gangway {
+
+class ShardDomain;  // shard_domain.h: all units of one model, the fence, the rings
+
+// Bytes that this rank takes, exact: equal to what the same code counts on the meta device over a fake gang.
+struct MemoryUse {
+  uint64_t master = 0;          // private f32 or f64 shards
+  uint64_t region_rows = 0;     // own rows in shared regions
+  uint64_t gradient_shards = 0;
+  uint64_t gathered = 0;        // rings of gathered weights (0 on one host)
+  uint64_t full_gradients = 0;  // rings, the root's own, unsharded accumulation
+  uint64_t optimizer = 0;
+  uint64_t activations = 0;     // most bytes that a frame held
+  uint64_t gradients = 0;       // most bytes of gradient stacks
+  uint64_t temporaries = 0;
+  uint64_t total() const;
+};
+
+class Model {
+ public:
+  // gangs null: a private gang of one. The device is the root gang's.
+  Model(ModulePtr root, std::shared_ptr<Gangs> gangs);
+  ~Model();
+
+  Module& root() { return *root_; }
+  const ModulePtr& root_ptr() const { return root_; }
+  Gangs& gangs() { return *gangs_; }
+  Ops& ops() { return *ops_; }
+  Device& device();
+  Stack& temporaries() { return temporaries_; }
+  // Frames are reused; index = microbatch in flight.
+  Frame& frame(size_t index);
+
+  // --- wrapping, before materialize -----------------------------------------------------------------------------------
+  // Each match of `pattern` becomes a unit; "" is the root (what nested units do not own), which must come last.
+  void fully_shard(const std::string& pattern, const ShardOptions& options);
+  void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
+  void recompute(const RecomputeOptions& options);
+  // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root), else each
+  // child of the root | the root; in architecture order: recomputation, then fully_shard; then materialize.
+  void parallelize(const ParallelOptions& options);
+  // Collective. Takes memory; each owner fills its rows.
+  void materialize(uint64_t seed, DType master);
+  bool materialized() const { return materialized_; }
+
+  // --- running (materialised; collective) -----------------------------------------------------------------------------
+  Context context(Stream& stream);
+  void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame);  // both halves, reductions per unit
+  // After the last microbatch: outstanding reductions, unsharded accumulations, replicas. Blocks on a CPU.
+  void finish_gradients(Stream& stream);
+  void set_last_microbatch(bool last);  // no_sync until the last
+  void zero_gradients(Stream& stream);
+  // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
+  double gradient_norm(double p, Stream& stream);
+
+  void scale_gradients(double factor, Stream& stream);  // local shards
+
+  // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
+  void begin_update(Stream& stream);
+  // ... then casts where needed, publishes `ready`, empties gradients.
+  void end_update(Stream& stream);
+
+  // --- looking in -------------------------------------------------------------------------------------------------------
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
+  // Whole value in the master's dtype, on every rank. Collective.
+  Tensor gather(const Parameter& parameter, Stream& stream);
+  // Whole gradient likewise; zeros where nothing was added. Collective.
+  Tensor gather_gradient(const Parameter& parameter, Stream& stream);
+  // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
+  void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
+  MemoryUse memory() const;
+  ShardDomain& domain() { return *domain_; }
+
+ private:
+  ModulePtr root_;
+  std::shared_ptr<Gangs> gangs_;
+  std::unique_ptr<Ops> ops_;
+  Stack temporaries_;
+  std::vector<std::unique_ptr<Frame>> frames_;
+  std::unique_ptr<ShardDomain> domain_;
+  std::vector<NamedParameter> parameters_;
+  std::vector<NamedParameter> aliases_;
+  void* caller_ = nullptr;
+  bool wrapped_root_ = false;
+  bool materialized_ = false;
+};
+
+}  // namespace gangway

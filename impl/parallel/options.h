@@ -1,0 +1,53 @@
+// Options of parallelism: plain data. Refusals are made by check() in one place, before any memory is taken.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace gangway {
+
+enum class Strategy : int32_t {
+  full_shard = 0,     // unshard per use
+  shard_grad_op = 1,  // keep after forward
+  no_shard = 2,       // plain data parallel, the same code as replicate
+};
+
+struct DtypeRule {
+  std::string pattern;  // whole parameter names
+  DType dtype;
+};
+
+struct ShardOptions {
+  Strategy strategy = Strategy::full_shard;
+  int reshard_after_forward = -1;  // -1: the strategy's; 0, 1; over 1 NOT_SUPPORTED
+  DType param_dtype = DType{};     // compute dtype; none: the master's
+  DType reduce_dtype = DType{};    // of gradients on the way; none: f32 (f64 for f64)
+  DType output_dtype = DType{};    // of the unit's outputs; none: as computed
+  bool cast_forward_inputs = true;
+  std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
+  bool cpu_offload = false;            // NOT_SUPPORTED
+  int prefetch_forward = 1, prefetch_backward = 1;
+  // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce once); 0, 1.
+  int accumulate_unsharded = -1;
+  double bucket_cap_mb = 25;  // NO_SHARD
+};
+
+enum class RecomputeKind : int32_t { none = 0, full = 1, selective = 2, every = 3, ratio = 4 };
+
+struct RecomputeOptions {
+  RecomputeKind kind = RecomputeKind::none;
+  int every = 2;       // every: each k-th block is recomputed
+  double ratio = 1.0;  // ratio: share of the blocks, rounded; spread evenly
+};
+
+struct ParallelOptions {
+  ShardOptions shard;
+  RecomputeOptions recompute;
+  uint64_t seed = 0;
+  DType master_dtype = DType::f32;  // f32 or f64
+};
+
+}  // namespace gangway

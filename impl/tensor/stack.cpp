@@ -1,0 +1,43 @@
+#include "tensor/stack.h"
+
+#include <algorithm>
+
+namespace gangway {
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr size_t kSmallestChunk = 1 << 20;
+
+}  // namespace
+
+Tensor Stack::allocate(DType dtype, const Shape& shape) {
+  const size_t bytes = (static_cast<size_t>(shape.count()) * item_bytes(dtype) + kAlign - 1) / kAlign * kAlign;
+  while (current_ < chunks_.size() && chunks_[current_].used + bytes > chunks_[current_].buffer->bytes()) ++current_;
+  if (current_ == chunks_.size()) {
+    const size_t last = chunks_.empty() ? 0 : chunks_.back().buffer->bytes();
+    chunks_.push_back({Buffer::allocate(from_, std::max({bytes, 2 * last, kSmallestChunk})), 0});
+  }
+  Chunk& chunk = chunks_[current_];
+  const size_t offset = chunk.used;
+  chunk.used += bytes;
+  total_ += bytes;
+  high_ = std::max(high_, total_);
+  return Tensor(chunk.buffer, offset, dtype, shape);
+}
+
+Stack::Mark Stack::mark() const {
+  return {current_, current_ < chunks_.size() ? chunks_[current_].used : 0, total_};
+}
+
+void Stack::release(const Mark& mark) {
+  for (size_t i = mark.chunk; i < chunks_.size(); ++i) chunks_[i].used = i == mark.chunk ? mark.used : 0;
+  current_ = mark.chunk;
+  total_ = mark.total;
+  if (total_ == 0 && chunks_.size() > 1) {  // empty: one chunk from now on
+    chunks_.clear();
+    current_ = 0;
+    chunks_.push_back({Buffer::allocate(from_, high_), 0});
+  }
+}
+
+}  // namespace gangway
