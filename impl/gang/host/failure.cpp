@@ -9,7 +9,9 @@
 namespace gangway::host {
 namespace {
 
-constexpr int64_t kUnattendedNs = 500'000'000;  // a thread rank without a thread for so long is lost
+// A thread rank whose thread ended is lost when no other thread has taken it over for so long. Generous: a program may
+// well use new threads for each phase, and their first call may come late.
+constexpr int64_t kUnattendedMs = 10'000;
 
 std::string milliseconds(int64_t ns) {
   char out[32];
@@ -99,7 +101,7 @@ bool Core::check_absent(const Op& op) {
     }
     if (arena_.threads()) {
       const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
-      if (since != 0 && now_ns() - since > kUnattendedNs)
+      if (since != 0 && now_ns() - since > std::min(kUnattendedMs, options_.timeout_ms / 2) * 1'000'000)
         member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
     }
   }

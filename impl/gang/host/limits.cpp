@@ -39,7 +39,8 @@ uint64_t cgroup_left() {
     const bool unified = controllers.empty();
     if (!unified && controllers != "memory") continue;
     for (;;) {
-      const std::string tail = path == "/" ? "/" : path + "/";
+      std::string tail = path;
+      if (tail != "/") tail.push_back('/');
       if (unified) {
         look("/sys/fs/cgroup" + tail, "memory.max", "memory.current");
       } else {
@@ -47,7 +48,7 @@ uint64_t cgroup_left() {
       }
       if (path.empty() || path == "/") break;
       path = path.substr(0, path.rfind('/'));
-      if (path.empty()) path = "/";
+      if (path.empty()) path.assign(1, '/');
     }
   }
   return least;
