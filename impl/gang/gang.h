@@ -1,17 +1,19 @@
-// A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before anything
-// moves; engines trust it.
+// A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before
+// anything moves; engines trust it.
 //
-// Thread rule: collectives on one gang from several threads run one by one in the order they come (a lock per channel,
-// held for the call). abort() from any thread. Destruction never blocks and is never collective.
+// Thread rule: collectives on one gang from several threads run one by one in the order they come (a lock per
+// channel, held for the call). abort() from any thread. Destruction never blocks and is never collective.
 #pragma once
 
 #include <array>
-#include <utility>
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gang/engine.h"
@@ -39,7 +41,8 @@ struct GangOptions {
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
-  // --- making gangs -------------------------------------------------------------------------------------------------
+  // --- making gangs
+  // -------------------------------------------------------------------------------------------------
   // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);
   // Local: `count` root gangs, one for each thread. Engine "threads".
@@ -48,15 +51,18 @@ class Gang : public std::enable_shared_from_this<Gang> {
   static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
                                            bool refuse_meta = true);
 
-  // Collective over this gang; refusals are agreed. Duplicates, then elements outside [0, size), an empty list:
-  // INVALID_ARGUMENT. Null for a rank that is not in the list.
+  // Collective over this gang; refusals are agreed. Duplicates, then elements outside [0, size), an empty
+  // list: INVALID_ARGUMENT. Null for a rank that is not in the list.
   std::shared_ptr<Gang> create_gang(std::span<const int> ranks, const std::string& name = "");
   // Collective. color < 0: null. Order by key, then rank.
   std::shared_ptr<Gang> split(int color, int key, const std::string& name = "");
   // Collective: the same members, private traffic.
   std::shared_ptr<Gang> duplicate(const std::string& name = "");
+  // Local: a gang of this rank alone (self engine; a fake gang stays fake).
+  std::shared_ptr<Gang> alone(const std::string& name = "");
 
-  // --- facts --------------------------------------------------------------------------------------------------------
+  // --- facts
+  // --------------------------------------------------------------------------------------------------------
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
   const std::string& name() const { return name_; }
@@ -66,9 +72,11 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // members()[i] is the rank in the root gang of rank i.
   const std::vector<int>& members() const { return members_; }
   Engine& engine() const { return *engine_; }
+  bool is_shut_down() const { return shut_down_; }
 
-  // --- collectives --------------------------------------------------------------------------------------------------
-  // The one entry: checks every record, then one launch. `stream` null: the rank's own.
+  // --- collectives
+  // -------------------------------------------------------------------------------------------------- The
+  // one entry: checks every record, then one launch. `stream` null: the rank's own.
   WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
@@ -82,47 +90,73 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // `value` of `root` on every rank; the size travels with it.
   std::string broadcast_bytes(Channel channel, const std::string& value, int root);
   double all_sum(Channel channel, double value);
-  // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest rank), with
-  // that rank's text, and the gang works on. Control channel.
-  void agree(const std::optional<Error>& refusal);
+  // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest
+  // rank), with that rank's text, and the gang works on. Control channel. `said` is what every rank must have
+  // said alike (its arguments as text): MISMATCH on all ranks with both texts, when nobody refused; the gang
+  // works on then too.
+  void agree(const std::optional<Error>& refusal, const std::string& said = "");
   // Runs `check` (local, throws an Error to refuse), then agrees.
   template <typename Check>
-  void agree_on(Check&& check) {
+  void agree_on(Check&& check, const std::string& said = "") {
     std::optional<Error> refusal;
     try {
       check();
     } catch (const Error& error) {
       refusal = error;
+    } catch (const std::bad_alloc&) {
+      refusal = Error(Code::out_of_memory, "no memory left for a check");
     }
-    agree(refusal);
+    agree(refusal, said);
   }
 
-  // --- memory -------------------------------------------------------------------------------------------------------
+  // --- memory
+  // -------------------------------------------------------------------------------------------------------
   std::shared_ptr<Allocator> allocator() const { return engine_->allocator(); }
   SharedRegion allocate_shared(size_t bytes);  // collective
 
-  // --- end ----------------------------------------------------------------------------------------------------------
-  void shutdown(int64_t timeout_ms);          // collective, orderly; later calls are INVALID_STATE
-  void abort(const std::string& reason);      // local, any thread
+  // --- end
+  // ----------------------------------------------------------------------------------------------------------
+  void shutdown(int64_t timeout_ms);      // collective, orderly; later calls are INVALID_STATE
+  void abort(const std::string& reason);  // local, any thread
   void abort(const Error& error) noexcept;
-  std::optional<Error> error() const;         // why the gang is broken
+  std::optional<Error> error() const;  // why the gang is broken
   std::shared_ptr<Gang> shrink(std::span<const int> survivors);
 
   Traffic traffic() const { return engine_->traffic(); }
   std::vector<FlightEntry> flight_record() const { return engine_->flight_record(); }
 
  private:
-  Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, std::vector<int> members, std::string name);
+  Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
+       std::vector<int> members);
+  static std::shared_ptr<Gang> make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
+                                    const EngineOptions& options, std::vector<int> members);
+  // Every member of `ranks` in that order; the list is checked and equal on all ranks.
+  std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
+  std::string child_name(const std::string& name);
   void check(const Collective& record) const;
+  void check_usable(const char* call) const;
+  void check_records(std::span<const Collective> records, const Stream* stream) const;
+  // Runs `call`; an Error of it that has no place yet gets this gang's name, rank and the call's name.
+  template <typename Call>
+  decltype(auto) named(const char* op, int peer, Call&& call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      place(error, op, peer);
+      throw;
+    }
+  }
+  void place(Error& error, const char* op, int peer) const;
 
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
+  EngineOptions options_;  // what children inherit
   std::vector<int> members_;
   std::string name_;
-  std::array<std::mutex, kChannels> channel_mutex_;
-  mutable std::mutex state_mutex_;
-  bool shut_down_ = false;
-  uint64_t children_ = 0;
+  // Recursive: a call of several collectives (sizes, then bytes) holds it over all of them.
+  std::array<std::recursive_mutex, kChannels> channel_mutex_;
+  std::atomic<bool> shut_down_ = false;
+  std::atomic<uint64_t> children_ = 0;
 };
 
 using GangPtr = std::shared_ptr<Gang>;

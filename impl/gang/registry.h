@@ -22,7 +22,10 @@ struct EngineOptions {
   std::string label = "gang";  // names the gang in errors
 };
 
-// `engine`: "auto" (size 1: self; else host), "self", "host". NOT_SUPPORTED for gloo, mpi, nccl, and for ranks on
+// Pure: refuses an engine's name as make_engine would, before anybody connects.
+void check_engine(const std::string& engine, int size);
+
+// `engine`: "auto" (size 1: self; else host), "self", "host", "fake". NOT_SUPPORTED for gloo, mpi, nccl, and for ranks on
 // several hosts; INVALID_ARGUMENT for an unknown name. Collective over the store.
 std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);

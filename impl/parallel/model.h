@@ -63,6 +63,7 @@ class Model {
 
   // --- running (materialised; collective) -----------------------------------------------------------------------------
   Context context(Stream& stream);
+  void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame);  // both halves, reductions per unit
   // After the last microbatch: outstanding reductions, unsharded accumulations, replicas. Blocks on a CPU.
@@ -71,6 +72,8 @@ class Model {
   void zero_gradients(Stream& stream);
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
+
+  void scale_gradients(double factor, Stream& stream);  // local shards
 
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
   void begin_update(Stream& stream);
@@ -82,6 +85,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
+  // Whole gradient likewise; zeros where nothing was added. Collective.
+  Tensor gather_gradient(const Parameter& parameter, Stream& stream);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
   MemoryUse memory() const;
@@ -96,6 +101,7 @@ class Model {
   std::unique_ptr<ShardDomain> domain_;
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> aliases_;
+  void* caller_ = nullptr;
   bool wrapped_root_ = false;
   bool materialized_ = false;
 };

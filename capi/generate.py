@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Makes everything that follows from the public headers alone:
+
+  capi/exports.txt                 every exported function, in the order of the function table (names are only appended)
+  capi/exports.map                 the linker's version script
+  capi/include/gangway/api.h       the function table for programs that dlopen the library
+  capi/api.cpp                     its one instance
+
+usage: generate.py [--check]       --check: changes nothing, exits 1 when a file is out of date
+"""
+import pathlib
+import re
+import sys
+
+CAPI = pathlib.Path(__file__).resolve().parent
+HEADERS = ["base", "view", "gang", "mesh", "module", "parallel", "optim", "train"]
+DECLARATION = re.compile(r"^GW_API\s+(.+?)\b(gw_\w+)\s*\(([^;]*)\);", re.M | re.S)
+
+
+def declarations():
+    found = {}
+    for header in HEADERS:
+        text = (CAPI / "include/gangway" / f"{header}.h").read_text()
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        for result, name, parameters in DECLARATION.findall(text):
+            if name in found:
+                sys.exit(f"{name} is declared twice")
+            found[name] = (" ".join(result.split()), " ".join(parameters.split()))
+    return found
+
+
+def wrapped(text, indent, width=110):
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > width - (indent if lines else 0):
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    lines.append(line)
+    return ("\n" + " " * indent).join(lines)
+
+
+def outputs():
+    found = declarations()
+    listed = (CAPI / "exports.txt").read_text().split() if (CAPI / "exports.txt").exists() else []
+    names = [n for n in listed if n in found]
+    names += [n for n in found if n not in set(names)]
+    fields = []
+    for name in names:
+        result, parameters = found[name]
+        space = "" if result.endswith("*") else " "
+        fields.append("  " + wrapped(f"{result}{space}(*{name[3:]})({parameters});", 6))
+    api_h = f"""/* Made by capi/generate.py from the other headers: do not edit. */
+#ifndef GANGWAY_API_H
+#define GANGWAY_API_H
+
+#include <gangway/train.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone. Append-only
+ * within a major level. */
+typedef struct gw_api {{
+  size_t struct_size;
+  int32_t abi_major;
+  int32_t abi_minor;
+""" + "\n".join(fields) + """
+} gw_api;
+
+/* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */
+GW_API const gw_api *gw_get_api(int32_t abi_minor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""
+    api_cpp = """// Made by capi/generate.py from the public headers: do not edit.
+#include <gangway/api.h>
+
+#include "internal.h"
+
+namespace {
+
+const gw_api kApi = {
+    sizeof(gw_api),
+    gangway::capi::kAbiMajor,
+    gangway::capi::kAbiMinor,
+""" + "".join(f"    {n},\n" for n in names) + """};
+
+}  // namespace
+
+const gw_api *gw_get_api(int32_t abi_minor) {
+  return abi_minor >= 0 && abi_minor <= gangway::capi::kAbiMinor ? &kApi : nullptr;
+}
+"""
+    exports = sorted(names + ["gw_get_api"])
+    return {
+        "exports.txt": "".join(f"{n}\n" for n in names),
+        "exports.map": "GW_1.0 {\n  global:\n" + "".join(f"    {n};\n" for n in exports) + "  local: *;\n};\n",
+        "include/gangway/api.h": api_h,
+        "api.cpp": api_cpp,
+    }
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    stale = []
+    for name, text in outputs().items():
+        path = CAPI / name
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text)
+    if check and stale:
+        sys.exit("out of date, run capi/generate.py: " + ", ".join(stale))
+
+
+main()

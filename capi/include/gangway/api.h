@@ -1,0 +1,252 @@
+/* Made by capi/generate.py from the other headers: do not edit. */
+#ifndef GANGWAY_API_H
+#define GANGWAY_API_H
+
+#include <gangway/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone. Append-only
+ * within a major level. */
+typedef struct gw_api {
+  size_t struct_size;
+  int32_t abi_major;
+  int32_t abi_minor;
+  void (*error_info_init)(gw_error_info *info, size_t size);
+  gw_status (*last_error)(gw_error_info *info);
+  gw_error *(*error_take)(void);
+  gw_status (*error_describe)(const gw_error *error, gw_error_info *info);
+  void (*error_release)(gw_error *error);
+  const char *(*status_name)(gw_status status);
+  const char *(*dtype_name)(gw_dtype dtype);
+  size_t (*dtype_bytes)(gw_dtype dtype);
+  void (*version)(int32_t *out_major, int32_t *out_minor, int32_t *out_patch);
+  void (*abi_version)(int32_t *out_major, int32_t *out_minor);
+  void (*abi_range)(int32_t *out_lowest, int32_t *out_highest);
+  gw_status (*interrupt_set)(gw_interrupt_fn check, void *user, gw_free_fn release);
+  gw_status (*log_read)(uint64_t first, char *text, size_t capacity, size_t *out_len, uint64_t *out_next);
+  gw_status (*config_text)(char *text, size_t capacity, size_t *out_len);
+  const void *(*bytes_data)(const gw_bytes *bytes);
+  size_t (*bytes_size)(const gw_bytes *bytes);
+  void (*bytes_release)(gw_bytes *bytes);
+  gw_status (*view_set)(gw_view *view, void *data, const int64_t *shape, int32_t ndim, gw_dtype dtype);
+  gw_status (*tensor_copy)(const gw_view *view, gw_tensor **out_tensor);
+  gw_status (*tensor_view)(const gw_tensor *tensor, gw_view *out_view);
+  gw_tensor *(*tensor_retain)(gw_tensor *tensor);
+  void (*tensor_release)(gw_tensor *tensor);
+  gw_status (*tensor_from_dlpack)(struct DLManagedTensorVersioned *managed, gw_tensor **out_tensor);
+  gw_status (*tensor_to_dlpack)(gw_tensor *tensor, struct DLManagedTensorVersioned **out_managed);
+  gw_status (*store_create_file)(const char *folder, gw_store **out_store);
+  void (*store_callbacks_init)(gw_store_callbacks *callbacks, size_t size);
+  gw_status (*store_create_callbacks)(const gw_store_callbacks *callbacks, gw_store **out_store);
+  void (*store_release)(gw_store *store);
+  void (*gang_options_init)(gw_gang_options *options, size_t size);
+  gw_status (*gang_create)(const gw_gang_options *options, gw_gang **out_gang);
+  gw_status (*gang_id_create)(void *id, size_t capacity, size_t *out_size);
+  gw_status (*gang_create_threads)(int32_t count, const gw_gang_options *options, gw_gang **out_gangs);
+  gw_status (*gang_create_fake)(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
+  gw_status (*gang_create_gang)(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
+  gw_status (*gang_split)(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
+  gw_status (*gang_duplicate)(gw_gang *gang, gw_gang **out_gang);
+  gw_gang *(*gang_retain)(gw_gang *gang);
+  void (*gang_release)(gw_gang *gang);
+  int32_t (*gang_rank)(const gw_gang *gang);
+  int32_t (*gang_size)(const gw_gang *gang);
+  const char *(*gang_name)(const gw_gang *gang);
+  const char *(*gang_engine)(const gw_gang *gang);
+  const char *(*gang_device)(const gw_gang *gang);
+  gw_status (*gang_native_handle)(gw_gang *gang, void **out_handle);
+  void (*gang_traffic_init)(gw_gang_traffic *traffic, size_t size);
+  gw_status (*gang_get_traffic)(const gw_gang *gang, gw_gang_traffic *traffic);
+  gw_status (*gang_alloc)(gw_gang *gang, size_t bytes, void **out_data);
+  gw_status (*gang_free)(gw_gang *gang, void *data);
+  gw_status (*gang_alloc_shared)(gw_gang *gang, size_t bytes, void **out_data);
+  void (*collective_init)(gw_collective *record, size_t size);
+  gw_status (*gang_run)(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
+  gw_status (*gang_run_batch)(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
+      gw_work **out_work);
+  gw_status (*gang_barrier)(gw_gang *gang, void *stream);
+  gw_status (*gang_barrier_async)(gw_gang *gang, void *stream, gw_work **out_work);
+  gw_status (*gang_all_reduce)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      gw_reduce reduce, void *stream);
+  gw_status (*gang_all_reduce_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+  gw_status (*gang_all_gather)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      void *stream);
+  gw_status (*gang_all_gather_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, void *stream, gw_work **out_work);
+  gw_status (*gang_all_gather_list)(gw_gang *gang, const void *input, void *const *outputs, size_t count,
+      gw_dtype dtype, void *stream);
+  gw_status (*gang_reduce_scatter)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      gw_reduce reduce, void *stream);
+  gw_status (*gang_reduce_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+  gw_status (*gang_broadcast)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      int32_t root, void *stream);
+  gw_status (*gang_broadcast_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, int32_t root, void *stream, gw_work **out_work);
+  gw_status (*gang_reduce)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      gw_reduce reduce, int32_t root, void *stream);
+  gw_status (*gang_reduce_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
+  gw_status (*gang_gather)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype, int32_t
+      root, void *stream);
+  gw_status (*gang_gather_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      int32_t root, void *stream, gw_work **out_work);
+  gw_status (*gang_scatter)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      int32_t root, void *stream);
+  gw_status (*gang_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      int32_t root, void *stream, gw_work **out_work);
+  gw_status (*gang_all_to_all)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      void *stream);
+  gw_status (*gang_all_to_all_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, void *stream, gw_work **out_work);
+  gw_status (*gang_send)(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer, void
+      *stream);
+  gw_status (*gang_send_async)(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
+      void *stream, gw_work **out_work);
+  gw_status (*gang_recv)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void *stream);
+  gw_status (*gang_recv_async)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void
+      *stream, gw_work **out_work);
+  gw_status (*gang_broadcast_bytes)(gw_gang *gang, const void *data, size_t size, int32_t root, gw_bytes
+      **out_bytes);
+  gw_status (*gang_all_gather_bytes)(gw_gang *gang, const void *data, size_t size, size_t *out_sizes, gw_bytes
+      **out_bytes);
+  gw_status (*gang_broadcast_flag)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
+  gw_status (*gang_all_sum)(gw_gang *gang, double value, double *out_sum);
+  gw_status (*work_poll)(gw_work *work, int32_t *out_done);
+  gw_status (*work_wait)(gw_work *work, int64_t timeout_ms);
+  gw_status (*work_wait_many)(gw_work *const *works, size_t work_count, int64_t timeout_ms);
+  gw_status (*work_order)(gw_work *work, void *stream);
+  gw_status (*work_error)(gw_work *work);
+  gw_status (*work_attach)(gw_work *work, void *object, gw_free_fn free_object);
+  void (*work_release)(gw_work *work);
+  gw_status (*gang_shutdown)(gw_gang *gang, int64_t timeout_ms);
+  gw_status (*gang_abort)(gw_gang *gang, const char *reason);
+  gw_status (*gang_async_error)(gw_gang *gang);
+  gw_status (*gang_shrink)(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
+  gw_status (*gang_flight_record)(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
+  void (*mesh_options_init)(gw_mesh_options *options, size_t size);
+  gw_status (*gangs_create)(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
+  gw_status (*gangs_create_parallel)(gw_gang *root, int32_t tp, int32_t pp, int32_t cp, gw_gangs **out_gangs);
+  gw_status (*gangs_create_fsdp)(gw_gangs *gangs, int32_t intra_node_size, gw_gangs **out_gangs);
+  gw_status (*gangs_create_fake)(const char *device, gw_gangs **out_gangs);
+  gw_gangs *(*gangs_retain)(gw_gangs *gangs);
+  void (*gangs_release)(gw_gangs *gangs);
+  gw_status (*gangs_get)(gw_gangs *gangs, const char *axes, gw_gang **out_gang);
+  gw_status (*gangs_coordinate)(const gw_gangs *gangs, const char *axis, int32_t *out_index, int32_t
+      *out_degree);
+  gw_status (*gangs_data_shard)(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);
+  gw_status (*gangs_shutdown)(gw_gangs *gangs, int64_t timeout_ms);
+  gw_status (*gangs_abort)(gw_gangs *gangs, const char *reason);
+  gw_status (*gangs_push_current)(gw_gangs *gangs);
+  gw_status (*gangs_pop_current)(gw_gangs *gangs);
+  gw_status (*gangs_current)(const char *device, gw_gangs **out_gangs);
+  gw_status (*gangs_set_default)(const char *device, gw_gangs *gangs);
+  void (*llama_options_init)(gw_llama_options *options, size_t size);
+  gw_status (*llama_create)(const gw_llama_options *options, gw_module **out_model);
+  gw_status (*linear_create)(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
+  gw_status (*embedding_create)(int64_t rows, int64_t dim, gw_module **out_model);
+  gw_status (*rmsnorm_create)(int64_t dim, double eps, gw_module **out_model);
+  void (*attention_options_init)(gw_attention_options *options, size_t size);
+  gw_status (*attention_create)(const gw_attention_options *options, gw_module **out_model);
+  gw_status (*mlp_create)(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
+  gw_status (*block_create)(const gw_attention_options *attention, int64_t ffn, double eps, gw_module
+      **out_model);
+  gw_status (*sequential_create)(gw_module *const *models, size_t model_count, gw_module **out_model);
+  void (*init_options_init)(gw_init_options *options, size_t size);
+  void (*parameter_options_init)(gw_parameter_options *options, size_t size);
+  void (*custom_options_init)(gw_custom_options *options, size_t size);
+  gw_status (*custom_create)(const gw_custom_options *options, gw_module **out_model);
+  gw_status (*call_forward)(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count, gw_view
+      *out_views, size_t out_capacity);
+  gw_status (*call_backward)(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
+      gw_view *out_views, size_t out_capacity);
+  gw_module *(*module_retain)(gw_module *model);
+  void (*module_release)(gw_module *model);
+  gw_status (*module_materialize)(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
+  gw_status (*module_freeze)(gw_module *model, const char *pattern);
+  gw_status (*frame_create)(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
+  gw_status (*frame_reset)(gw_frame *frame);
+  void (*frame_release)(gw_frame *frame);
+  gw_status (*module_forward)(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame, void
+      *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+  gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame
+      *frame, void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+  gw_status (*module_parameter_count)(const gw_module *model, size_t *out_count);
+  gw_status (*module_parameter)(gw_module *model, size_t index, gw_parameter **out_parameter);
+  gw_status (*module_find_parameter)(gw_module *model, const char *name, gw_parameter **out_parameter);
+  void (*parameter_release)(gw_parameter *parameter);
+  void (*parameter_info_init)(gw_parameter_info *info, size_t size);
+  gw_status (*parameter_describe)(gw_parameter *parameter, gw_parameter_info *info);
+  gw_status (*parameter_view)(gw_parameter *parameter, gw_part part, gw_view *out_view);
+  gw_status (*parameter_state)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name, gw_view
+      *out_view);
+  gw_status (*parameter_gather)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
+  gw_status (*parameter_gather_gradient)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
+  gw_status (*parameter_assign)(gw_parameter *parameter, const gw_view *whole, void *stream);
+  void (*memory_use_init)(gw_memory_use *use, size_t size);
+  gw_status (*module_memory)(gw_module *model, gw_memory_use *use);
+  void (*save_options_init)(gw_save_options *options, size_t size);
+  gw_status (*module_save)(gw_module *model, const char *folder, const gw_save_options *options);
+  void (*load_options_init)(gw_load_options *options, size_t size);
+  gw_status (*module_load)(gw_module *model, const char *path, const gw_load_options *options);
+  void (*dtype_rule_init)(gw_dtype_rule *rule, size_t size);
+  void (*shard_options_init)(gw_shard_options *options, size_t size);
+  void (*parallel_options_init)(gw_parallel_options *options, size_t size);
+  gw_status (*parallelize)(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
+  gw_status (*fully_shard)(gw_module *model, const char *pattern, gw_gangs *gangs, const gw_shard_options
+      *options);
+  gw_status (*replicate)(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
+  gw_status (*recompute)(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
+  gw_status (*shard_group_create)(gw_gangs *gangs, const char *name, const gw_parameter_options *parameters,
+      size_t parameter_count, const gw_shard_options *options, uint64_t seed, gw_shard_group **out_group);
+  gw_shard_group *(*shard_group_retain)(gw_shard_group *group);
+  void (*shard_group_release)(gw_shard_group *group);
+  gw_status (*shard_group_unshard)(gw_shard_group *group, const gw_view *into, void *stream);
+  gw_status (*shard_group_unshard_async)(gw_shard_group *group, void *stream, gw_work **out_work);
+  gw_status (*shard_group_reshard)(gw_shard_group *group, void *stream);
+  gw_status (*shard_group_view)(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
+  gw_status (*shard_group_add_gradient)(gw_shard_group *group, size_t index, const gw_view *gradient, void
+      *stream);
+  gw_status (*shard_group_reduce)(gw_shard_group *group, void *stream);
+  gw_status (*shard_group_begin_update)(gw_shard_group *group, void *stream);
+  gw_status (*shard_group_end_update)(gw_shard_group *group, void *stream);
+  gw_status (*module_from_groups)(gw_shard_group *const *groups, size_t group_count, gw_module **out_model);
+  void (*optimizer_rule_init)(gw_optimizer_rule *rule, size_t size);
+  void (*adamw_options_init)(gw_adamw_options *options, size_t size);
+  void (*sgd_options_init)(gw_sgd_options *options, size_t size);
+  gw_status (*adamw_create)(gw_module *model, const gw_adamw_options *options, gw_optimizer **out_optimizer);
+  gw_status (*sgd_create)(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
+  gw_optimizer *(*optimizer_retain)(gw_optimizer *optimizer);
+  void (*optimizer_release)(gw_optimizer *optimizer);
+  gw_status (*optimizer_steps)(const gw_optimizer *optimizer, int64_t *out_steps);
+  gw_status (*optimizer_lr)(const gw_optimizer *optimizer, double *out_lr);
+  gw_status (*optimizer_set_lr)(gw_optimizer *optimizer, double lr);
+  gw_status (*clip_grad_norm)(gw_module *model, double max_norm, double p, void *stream, double *out_norm);
+  gw_status (*zero_grad)(gw_module *model, void *stream);
+  void (*batch_init)(gw_batch *batch, size_t size);
+  void (*step_options_init)(gw_step_options *options, size_t size);
+  void (*step_result_init)(gw_step_result *result, size_t size);
+  gw_status (*train_step)(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch, const
+      gw_step_options *options, void *stream, gw_step_result *result);
+  gw_status (*eval_step)(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
+      gw_step_result *result);
+  gw_status (*optimizer_step)(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
+      gw_step_result *result);
+  void (*generate_options_init)(gw_generate_options *options, size_t size);
+  gw_status (*generate)(gw_module *model, const int64_t *prompt, size_t prompt_count, const gw_generate_options
+      *options, void *stream, int64_t *out_tokens);
+  void (*frame_options_init)(gw_frame_options *options, size_t size);
+  gw_status (*module_set_no_sync)(gw_module *model, int32_t no_sync);
+} gw_api;
+
+/* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */
+GW_API const gw_api *gw_get_api(int32_t abi_minor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,268 @@
+/* Gangs: ranks that act together, and their collectives.
+ *
+ * Collectives on one gang from several threads run one by one in the order they come. The plain form is done when it
+ * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. `stream`: null
+ * for the rank's own. Ranks, roots and peers are relative to the gang. After a failure in mid-collective the gang is
+ * broken: outputs are undefined and every later call returns the first error. */
+#ifndef GANGWAY_GANG_H
+#define GANGWAY_GANG_H
+
+#include <gangway/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gw_gang gw_gang;
+typedef struct gw_work gw_work;
+typedef struct gw_store gw_store;
+
+typedef int32_t gw_reduce;
+enum gw_reduce_value {
+  GW_REDUCE_INVALID = -1,
+  GW_REDUCE_NONE = 0,
+  GW_SUM = 1,
+  GW_MEAN = 2, /* the sum divided by the gang's size; floating types only */
+  GW_PRODUCT = 3,
+  GW_MIN = 4, /* bool: and */
+  GW_MAX = 5  /* bool: or */
+};
+
+typedef int32_t gw_op;
+enum gw_op_value {
+  GW_OP_INVALID = -1,
+  GW_BARRIER = 0,
+  GW_ALL_REDUCE = 1,
+  GW_ALL_GATHER = 2,
+  GW_REDUCE_SCATTER = 3,
+  GW_BROADCAST = 4,
+  GW_REDUCE = 5,
+  GW_GATHER = 6,
+  GW_SCATTER = 7,
+  GW_ALL_TO_ALL = 8,
+  GW_SEND = 9,
+  GW_RECV = 10
+};
+
+typedef struct gw_gang_options {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *device;    /* null: "cpu" */
+  const char *engine;    /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
+  const char *name;      /* null: "gang"; names the gang in errors */
+  int64_t timeout_ms;    /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
+  int64_t liveness_ms;   /* a peer whose heartbeat stands still for so long is lost; 0: off */
+  uint64_t arena_bytes;  /* address space of the host's arena; 0: min(8 x RAM, 256 GiB) */
+  uint64_t memory_limit; /* bytes that the host's arena may take; 0: 80 % of what is there at creation */
+  int32_t high_priority; /* 1: a stream of high priority on CUDA */
+  int32_t expected_size; /* any other number of ranks is INVALID_ARGUMENT; 0: any */
+  int32_t threads;       /* of this rank's pool; 0: cores / ranks on this host */
+  int32_t rank;          /* -1: the environment decides; else with size, and store or id */
+  int32_t size;
+  int32_t reserved;
+  gw_store *store;       /* where ranks meet; null: id, else the environment's */
+  const void *id;        /* blob of gw_gang_id_create, the same on every rank; null: none */
+  size_t id_size;
+} gw_gang_options;
+
+/* One collective as a record; gw_gang_run starts it. Meaning of count (elements): all_reduce, broadcast, reduce, send,
+ * recv: of the whole; all_gather, gather: of one rank's input; reduce_scatter, scatter: of one rank's output;
+ * all_to_all: per peer. `counts` (or null) replaces it: one per rank, for all_to_all the sent ones and then the got. */
+typedef struct gw_collective {
+  size_t struct_size;
+  const gw_ext *next;
+  const void *input;
+  void *output;
+  size_t count;
+  const size_t *counts;
+  gw_op op;
+  gw_dtype dtype;
+  gw_reduce reduce;
+  int32_t peer;       /* root, or the other end of send and recv; -1: none */
+  int32_t accumulate; /* 1: output += result (all_reduce, reduce_scatter, reduce of floating types) */
+  int32_t reserved;
+} gw_collective;
+
+typedef struct gw_gang_traffic {
+  size_t struct_size;
+  const gw_ext *next;
+  uint64_t calls;
+  uint64_t bytes_moved;  /* payload that this rank read from peers */
+  uint64_t bytes_staged; /* of its own payload, copied into staging memory first */
+} gw_gang_traffic;
+
+/* A caller's own store. Functions return GW_OK or a status. get: copies at most `capacity` bytes and sets *out_size to
+ * the whole size, or to -1 when the key is absent. Called on any thread. */
+typedef struct gw_store_callbacks {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_status (*put)(void *user, const char *key, const void *value, size_t size);
+  gw_status (*get)(void *user, const char *key, void *value, size_t capacity, int64_t *out_size);
+  gw_status (*remove)(void *user, const char *key);
+  void *user;
+  gw_free_fn free_user;
+} gw_store_callbacks;
+
+/* --- stores ------------------------------------------------------------------------------------------------------ */
+
+/* Local. A folder that all ranks of this host see. */
+GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
+GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
+/* Local. free_user runs once, also when this fails. */
+GW_API gw_status gw_store_create_callbacks(const gw_store_callbacks *callbacks, gw_store **out_store);
+GW_API void gw_store_release(gw_store *store);
+
+/* --- creation ---------------------------------------------------------------------------------------------------- */
+
+GW_API void gw_gang_options_init(gw_gang_options *options, size_t size);
+/* Collective over the ranks to be. Null options: the environment decides (gangrun, torchrun, srun, mpirun); with
+ * nothing set: one rank. INVALID_ARGUMENT names the variable or field; TIMEOUT: not all came. */
+GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_gang);
+/* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64. */
+GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);
+/* Local. `count` root gangs in one process, one for each thread that is a rank, into out_gangs[count]. */
+GW_API gw_status gw_gang_create_threads(int32_t count, const gw_gang_options *options, gw_gang **out_gangs);
+/* Local. A gang without peers: acts as if every rank held the caller's data. */
+GW_API gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
+/* Collective over `gang`. New ranks in the order of the list; *out_gang is null (and the status OK) for a rank that is
+ * not in it. INVALID_ARGUMENT on every rank: a duplicate, an element outside [0, size), an empty list. */
+GW_API gw_status gw_gang_create_gang(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
+/* Collective. Ranks of one color, by key, then rank; color < 0: null. */
+GW_API gw_status gw_gang_split(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
+/* Collective. The same members, private traffic. */
+GW_API gw_status gw_gang_duplicate(gw_gang *gang, gw_gang **out_gang);
+GW_API gw_gang *gw_gang_retain(gw_gang *gang);
+/* Local, never blocks. The process leaves without shutdown if this is its last use of the gang. */
+GW_API void gw_gang_release(gw_gang *gang);
+
+/* --- facts (local; -1 or "" for null) ----------------------------------------------------------------------------- */
+
+GW_API int32_t gw_gang_rank(const gw_gang *gang);
+GW_API int32_t gw_gang_size(const gw_gang *gang);
+/* Borrowed until the release of the gang. */
+GW_API const char *gw_gang_name(const gw_gang *gang);
+GW_API const char *gw_gang_engine(const gw_gang *gang);
+GW_API const char *gw_gang_device(const gw_gang *gang);
+/* ncclComm_t, MPI_Comm or the like; NOT_SUPPORTED where the engine has none. */
+GW_API gw_status gw_gang_native_handle(gw_gang *gang, void **out_handle);
+GW_API void gw_gang_traffic_init(gw_gang_traffic *traffic, size_t size);
+GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traffic);
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Local. Memory that peers reach directly, 64-byte aligned; free in any order, from any thread, also after the release
+ * of the gang. OUT_OF_MEMORY with both numbers. */
+GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
+/* Local. INVALID_ARGUMENT: not an address of gw_gang_alloc. */
+GW_API gw_status gw_gang_free(gw_gang *gang, void *data);
+/* Collective. One zeroed region that all ranks map; freed by gw_gang_free (local). NOT_SUPPORTED: ranks on several
+ * hosts. */
+GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_data);
+
+/* --- collectives ------------------------------------------------------------------------------------------------- */
+
+GW_API void gw_collective_init(gw_collective *record, size_t size);
+/* Collective. Starts one record; *out_work is owned by the caller. Null out_work: waits. */
+GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
+/* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). */
+GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
+                                   gw_work **out_work);
+
+GW_API gw_status gw_gang_barrier(gw_gang *gang, void *stream);
+GW_API gw_status gw_gang_barrier_async(gw_gang *gang, void *stream, gw_work **out_work);
+/* input and output: `count` elements; in place when equal. */
+GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                    gw_reduce reduce, void *stream);
+GW_API gw_status gw_gang_all_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                          gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+/* input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
+GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                    void *stream);
+GW_API gw_status gw_gang_all_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                          gw_dtype dtype, void *stream, gw_work **out_work);
+/* Into one buffer for each rank: outputs[size], each of `count` elements. */
+GW_API gw_status gw_gang_all_gather_list(gw_gang *gang, const void *input, void *const *outputs, size_t count,
+                                         gw_dtype dtype, void *stream);
+/* input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
+GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                        gw_reduce reduce, void *stream);
+GW_API gw_status gw_gang_reduce_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                              gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+/* input is read on the root only (may be null elsewhere); output is written on every rank. */
+GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                   int32_t root, void *stream);
+GW_API gw_status gw_gang_broadcast_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                         gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
+/* output is written on the root only (may be null elsewhere). */
+GW_API gw_status gw_gang_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                gw_reduce reduce, int32_t root, void *stream);
+GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                      gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                int32_t root, void *stream);
+GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                      int32_t root, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                 int32_t root, void *stream);
+GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                       int32_t root, void *stream, gw_work **out_work);
+/* input and output: [size, count]. */
+GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+                                    void *stream);
+GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                          gw_dtype dtype, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
+                              void *stream);
+GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
+                                    void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void *stream);
+GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
+                                    void *stream, gw_work **out_work);
+
+/* Collective. The root's bytes on every rank (elsewhere `data` is not read); *out_bytes is owned by the caller. */
+GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
+                                         gw_bytes **out_bytes);
+/* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. */
+GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_t size, size_t *out_sizes,
+                                          gw_bytes **out_bytes);
+/* Collective. The root's flag (0 or 1) on every rank. */
+GW_API gw_status gw_gang_broadcast_flag(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
+/* Collective. The sum of all ranks' values. */
+GW_API gw_status gw_gang_all_sum(gw_gang *gang, double value, double *out_sum);
+
+/* --- works ------------------------------------------------------------------------------------------------------- */
+
+/* Local, never blocks. *out_done = 1: the output is ready and the input reusable. A failure of the work is returned. */
+GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
+/* Waits until the output is ready and the input reusable; -1: until the gang's deadline. NOT_READY: time ran out,
+ * harmless. The wait moves all outstanding works of this rank. */
+GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
+/* The same for many; the first failure is returned. */
+GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
+/* Later work on `stream` waits for the output; on a CPU the host waits. */
+GW_API gw_status gw_work_order(gw_work *work, void *stream);
+/* Local. OK, or the failure of the work. */
+GW_API gw_status gw_work_error(gw_work *work);
+/* Local. Keeps a caller's object alive until the work is done; free_object runs once, inside a later poll, wait or
+ * release, also when this fails. */
+GW_API gw_status gw_work_attach(gw_work *work, void *object, gw_free_fn free_object);
+/* Local. Neither cancels nor waits. */
+GW_API void gw_work_release(gw_work *work);
+
+/* --- ends -------------------------------------------------------------------------------------------------------- */
+
+/* Collective and orderly; later calls are INVALID_STATE. timeout_ms -1: the gang's deadline. */
+GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
+/* Local, any thread. Breaks the gang and wakes every waiter here and on peers. */
+GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
+/* Local. OK while the gang works, else why it is broken. */
+GW_API gw_status gw_gang_async_error(gw_gang *gang);
+/* Collective over the survivors (ranks of the broken gang, the same list on each). */
+GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
+/* Local. The ring of the last collectives as text, one a line. Null text asks the size. */
+GW_API gw_status gw_gang_flight_record(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

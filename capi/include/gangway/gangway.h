@@ -1,0 +1,15 @@
+/* Gangway: sharded training for any language. This header includes all stable ones. */
+#ifndef GANGWAY_GANGWAY_H
+#define GANGWAY_GANGWAY_H
+
+#include <gangway/api.h>
+#include <gangway/base.h>
+#include <gangway/gang.h>
+#include <gangway/mesh.h>
+#include <gangway/module.h>
+#include <gangway/optim.h>
+#include <gangway/parallel.h>
+#include <gangway/train.h>
+#include <gangway/view.h>
+
+#endif

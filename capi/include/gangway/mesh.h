@@ -1,0 +1,63 @@
+/* Meshes: the ranks of a root gang along named axes, from the slowest to the fastest: pp, dp_replicate, dp_shard, cp,
+ * tp. rank = (((pp*R + rep)*D + shard)*C + cp)*T + tp. */
+#ifndef GANGWAY_MESH_H
+#define GANGWAY_MESH_H
+
+#include <gangway/gang.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The gangs of a mesh: root, dp, rdp, sdp, tp, pp, cp and any product of axes. */
+typedef struct gw_gangs gw_gangs;
+
+typedef struct gw_mesh_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int32_t pp;           /* 1 */
+  int32_t dp_replicate; /* 1 */
+  int32_t dp_shard;     /* -1: what the others leave; at most one degree may be -1 */
+  int32_t cp;           /* 1 */
+  int32_t tp;           /* 1 */
+  int32_t reserved;
+} gw_mesh_options;
+
+GW_API void gw_mesh_options_init(gw_mesh_options *options, size_t size);
+/* Collective over `root`; null: a new root gang from the environment. A product that does not match is
+ * INVALID_ARGUMENT, on every rank, and the text prints the equation. Null options: all ranks are dp_shard. */
+GW_API gw_status gw_gangs_create(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
+/* Collective. tp, pp and cp by degree, the rest is dp. INVALID_ARGUMENT: below 1, or no factor of the size. */
+GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp, int32_t cp, gw_gangs **out_gangs);
+/* Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp one rank. */
+GW_API gw_status gw_gangs_create_fsdp(gw_gangs *gangs, int32_t intra_node_size, gw_gangs **out_gangs);
+/* Local. A fake gang of one in every place. */
+GW_API gw_status gw_gangs_create_fake(const char *device, gw_gangs **out_gangs);
+GW_API gw_gangs *gw_gangs_retain(gw_gangs *gangs);
+GW_API void gw_gangs_release(gw_gangs *gangs);
+
+/* Local for "root", "dp", "rdp", "sdp", "tp", "pp", "cp", each axis, "dp_shard+cp" and "dp_replicate+dp_shard+cp"; any
+ * other product of axes joined by '+' is collective over the root. The caller releases *out_gang. */
+GW_API gw_status gw_gangs_get(gw_gangs *gangs, const char *axes, gw_gang **out_gang);
+/* Local. Degree of an axis and this rank's coordinate on it. */
+GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, int32_t *out_index, int32_t *out_degree);
+/* Local. Which rows of the global batch this rank reads: part *out_index of *out_count (equal on tp, cp, pp). */
+GW_API gw_status gw_gangs_data_shard(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);
+/* Collective and orderly: all gangs that this made. */
+GW_API gw_status gw_gangs_shutdown(gw_gangs *gangs, int64_t timeout_ms);
+/* Local. Breaks all gangs that this made. */
+GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
+
+/* The current gangs of the calling thread, a stack. Pop of an empty stack or of others than the top: INVALID_STATE. */
+GW_API gw_status gw_gangs_push_current(gw_gangs *gangs);
+GW_API gw_status gw_gangs_pop_current(gw_gangs *gangs);
+/* Local. Null device: the top of this thread's stack, or null (and OK). Else the top, or the device's default: what
+ * gw_gangs_set_default gave, or fake gangs of one. The caller releases *out_gangs. */
+GW_API gw_status gw_gangs_current(const char *device, gw_gangs **out_gangs);
+/* Local. The default of a device for this thread; null gangs: back to the fake ones. */
+GW_API gw_status gw_gangs_set_default(const char *device, gw_gangs *gangs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

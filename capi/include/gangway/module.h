@@ -1,0 +1,313 @@
+/* Modules: what a model is made of, with Hugging Face's names and shapes. A module describes until gw_parallelize or
+ * gw_module_materialize gives it memory; parameters are then filled shard by shard. One thread at a time per model. */
+#ifndef GANGWAY_MODULE_H
+#define GANGWAY_MODULE_H
+
+#include <gangway/mesh.h>
+#include <gangway/view.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gw_module gw_module;
+typedef struct gw_parameter gw_parameter;
+/* The activations of one forward, kept for its backward. */
+typedef struct gw_frame gw_frame;
+typedef struct gw_optimizer gw_optimizer;
+
+/* --- built-in layers (all local: they describe) ------------------------------------------------------------------- */
+
+/* Fields as in a Hugging Face config.json. */
+typedef struct gw_llama_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int64_t vocab;         /* 256 */
+  int64_t dim;           /* 256; hidden_size */
+  int64_t layers;        /* 4 */
+  int64_t heads;         /* 8 */
+  int64_t kv_heads;      /* 0: heads */
+  int64_t head_dim;      /* 0: dim / heads */
+  int64_t ffn;           /* 0: 8/3 dim up to a multiple of 32; intermediate_size */
+  int64_t max_positions; /* 2048 */
+  double eps;            /* 1e-5 */
+  double rope_theta;     /* 10000 */
+  double rope_factor;    /* 1: none; else Llama-3 scaling with the next three */
+  double rope_low_frequency_factor;
+  double rope_high_frequency_factor;
+  int64_t rope_original_positions;
+  double initializer_range; /* 0.02 */
+  int32_t qkv_bias;         /* Qwen2 */
+  int32_t out_bias;         /* o_proj.bias */
+  int32_t mlp_bias;
+  int32_t tied;             /* lm_head.weight is model.embed_tokens.weight */
+} gw_llama_options;
+
+typedef struct gw_attention_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int64_t dim;      /* required */
+  int64_t heads;    /* required */
+  int64_t kv_heads; /* 0: heads */
+  int64_t head_dim; /* 0: dim / heads */
+  double rope_theta;
+  double initializer_range;
+  int32_t qkv_bias;
+  int32_t out_bias;
+  int32_t causal; /* 1 */
+  int32_t reserved;
+} gw_attention_options;
+
+GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
+/* inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss sum, weight}.
+ * INVALID_ARGUMENT names the field and the rule. */
+GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **out_model);
+/* y = x W^T + b; weight [output_dim, input_dim]. */
+GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
+/* ids i64 -> rows of weight [rows, dim]. */
+GW_API gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module **out_model);
+/* {x} or {x, residual} -> {y, sum}. */
+GW_API gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module **out_model);
+GW_API void gw_attention_options_init(gw_attention_options *options, size_t size);
+/* x [B, S, dim] -> the same. */
+GW_API gw_status gw_attention_create(const gw_attention_options *options, gw_module **out_model);
+/* SwiGLU. */
+GW_API gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
+/* Pre-norm block. */
+GW_API gw_status gw_block_create(const gw_attention_options *attention, int64_t ffn, double eps,
+                                 gw_module **out_model);
+/* One after the other, children "0", "1", ...; keeps references. */
+GW_API gw_status gw_sequential_create(gw_module *const *models, size_t model_count, gw_module **out_model);
+
+/* --- own compute as a module --------------------------------------------------------------------------------------- */
+
+typedef int32_t gw_phase;
+enum gw_phase_value {
+  GW_PHASE_INVALID = -1,
+  GW_PHASE_SHAPES = 0,
+  GW_PHASE_FORWARD = 1,
+  GW_PHASE_BACKWARD_INPUT = 2,
+  GW_PHASE_BACKWARD_WEIGHT = 3
+};
+
+typedef struct gw_init_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int32_t kind;    /* gw_init_kind */
+  int32_t reserved;
+  double deviation; /* normal: 0.02 */
+  /* GW_INIT_FILL: writes rows [first_row, last_row) of dim 0, row-major in the parameter's dtype. */
+  gw_status (*fill)(void *user, int64_t first_row, int64_t last_row, void *out_data);
+  void *user;
+  gw_free_fn free_user;
+} gw_init_options;
+enum gw_init_kind_value {
+  GW_INIT_INVALID = -1,
+  GW_INIT_NORMAL = 0,
+  GW_INIT_ZEROS = 1,
+  GW_INIT_ONES = 2,
+  GW_INIT_FILL = 3
+};
+GW_API void gw_init_options_init(gw_init_options *options, size_t size);
+
+/* One parameter of a custom module or a shard group. */
+typedef struct gw_parameter_options {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *name; /* required */
+  int64_t dims[8];  /* global shape; a scalar is [1] */
+  int32_t ndim;
+  gw_dtype dtype;   /* shard groups: master dtype; GW_DTYPE_NONE: f32. Custom modules: the model's */
+  int32_t frozen;   /* 1: no gradient */
+  int32_t reserved;
+  const gw_init_options *initializer; /* null: normal, 0.02 */
+} gw_parameter_options;
+GW_API void gw_parameter_options_init(gw_parameter_options *options, size_t size);
+
+/* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase outputs' `ndim`,
+ * `dtype` and the numbers behind `shape` (room for 8) are the callback's to write. */
+typedef struct gw_call {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_phase phase;
+  int32_t training;     /* gradients will be wanted */
+  int32_t recomputing;  /* this forward repeats an earlier one */
+  int32_t microbatch;
+  int32_t input_count;
+  int32_t output_count;
+  int32_t parameter_count;
+  int32_t reserved;
+  const gw_view *inputs;          /* forward, and backward phases */
+  gw_view *outputs;               /* shapes: to fill in; forward: to write; backward: as written */
+  const gw_view *output_grads;    /* backward_input; null data: zero */
+  const gw_view *input_grads;     /* backward_input: to write; null data: not wanted */
+  const gw_view *parameters;      /* values in the compute dtype */
+  const gw_view *parameter_grads; /* to add to; null data: frozen */
+  void **state;     /* what forward leaves for backward; freed once by free_state */
+  double loss_seed; /* 1/N: what the gradient of a loss starts with */
+  uint64_t seed;    /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
+  int64_t step;
+  gw_gangs *gangs;  /* borrowed; null outside of gangs */
+  void *stream;
+  void *context;    /* the library's; for gw_call_forward and gw_call_backward */
+} gw_call;
+
+typedef gw_status (*gw_call_fn)(void *user, gw_call *call);
+
+typedef struct gw_custom_options {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *name;           /* null: "Custom"; names the module in errors */
+  gw_call_fn shapes;          /* required: outputs' dims and dtype from the inputs' */
+  gw_call_fn forward;         /* required */
+  gw_call_fn backward_input;  /* required: output_grads -> input_grads */
+  gw_call_fn backward_weight; /* adds to parameter_grads; null: backward_input does both */
+  int32_t (*accepts_dtype)(void *user, gw_dtype dtype); /* null: every compute dtype */
+  void *user;
+  gw_free_fn free_user;
+  gw_free_fn free_state;
+  int32_t input_count;  /* 1 */
+  int32_t output_count; /* 1; a training root: {loss sum, weight} */
+  const gw_parameter_options *parameters;
+  size_t parameter_count;
+  gw_module *const *children; /* called by forward; keeps references */
+  const char *const *child_names;
+  size_t child_count;
+} gw_custom_options;
+GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
+/* Local. free_user runs once, also when this fails. */
+GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **out_model);
+/* Inside a forward callback: runs a child. *out_views (child's outputs, out_capacity of them) live as long as the call's
+ * own inputs. */
+GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
+                                 gw_view *out_views, size_t out_capacity);
+/* Inside a backward_input callback: the child's input gradients (null data where there is none). */
+GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
+                                  gw_view *out_views, size_t out_capacity);
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+GW_API gw_module *gw_module_retain(gw_module *model);
+GW_API void gw_module_release(gw_module *model);
+/* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model; gw_parallelize
+ * does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). */
+GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
+/* Local, before gw_parallelize or gw_module_materialize. Parameters whose whole name matches are frozen. NOT_FOUND:
+ * none does. */
+GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
+
+/* --- forward and backward by hand ---------------------------------------------------------------------------------- */
+
+typedef struct gw_frame_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double loss_seed;   /* 1; what the backward of a loss starts with: 1/N for a mean over N items */
+  int64_t step;
+  int32_t microbatch;
+  int32_t reserved;
+} gw_frame_options;
+GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
+/* Local. INVALID_STATE before gw_module_materialize. */
+GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
+/* Local. Forgets what was saved, so that the frame can be used again. */
+GW_API gw_status gw_frame_reset(gw_frame *frame);
+GW_API void gw_frame_release(gw_frame *frame);
+/* Collective. Null frame: evaluation. *out_tensors: copies owned by the caller, at most out_capacity; *out_count as many
+ * as there are. */
+GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
+                                   void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+/* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is none); adds
+ * the sum over data ranks to the local gradients. The frame is reset. */
+GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
+                                    void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+/* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first backward after
+ * 0. */
+GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
+
+/* --- looking in ---------------------------------------------------------------------------------------------------- */
+
+typedef int32_t gw_part;
+enum gw_part_value {
+  GW_PART_INVALID = -1,
+  GW_PART_VALUE = 0,        /* own rows of the master */
+  GW_PART_GRADIENT = 1,     /* own rows of the gradient */
+  GW_PART_FULL_VALUE = 2,   /* while unsharded */
+  GW_PART_FULL_GRADIENT = 3 /* while unsharded */
+};
+
+typedef struct gw_parameter_info {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *name;   /* borrowed until the release of the parameter */
+  const char *layout; /* like "dp_shard: Shard(0)"; borrowed likewise */
+  int64_t dims[8];    /* global */
+  int32_t ndim;
+  gw_dtype dtype;     /* of the master */
+  int32_t is_buffer;
+  int32_t trainable;
+  int64_t first_row;  /* own rows of dim 0 */
+  int64_t last_row;
+} gw_parameter_info;
+
+typedef struct gw_memory_use {
+  size_t struct_size;
+  const gw_ext *next;
+  uint64_t master;
+  uint64_t region_rows;
+  uint64_t gradient_shards;
+  uint64_t gathered;
+  uint64_t full_gradients;
+  uint64_t activations;
+  uint64_t gradients;
+  uint64_t temporaries;
+} gw_memory_use;
+
+GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_count);
+GW_API gw_status gw_module_parameter(gw_module *model, size_t index, gw_parameter **out_parameter);
+/* By whole name, aliases of tied parameters too. NOT_FOUND. */
+GW_API gw_status gw_module_find_parameter(gw_module *model, const char *name, gw_parameter **out_parameter);
+GW_API void gw_parameter_release(gw_parameter *parameter);
+GW_API void gw_parameter_info_init(gw_parameter_info *info, size_t size);
+GW_API gw_status gw_parameter_describe(gw_parameter *parameter, gw_parameter_info *info);
+/* *out_view is borrowed until the release of the parameter; its shape too. */
+GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_view *out_view);
+/* Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum". NOT_FOUND. */
+GW_API gw_status gw_parameter_state(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
+                                    gw_view *out_view);
+/* Collective. The whole value on every rank, in the master's dtype. */
+GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
+/* Collective. The whole gradient on every rank. INVALID_STATE: none; a frozen parameter. */
+GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
+/* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). */
+GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
+GW_API void gw_memory_use_init(gw_memory_use *use, size_t size);
+GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *use);
+
+/* --- files --------------------------------------------------------------------------------------------------------- */
+
+typedef struct gw_save_options {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_dtype dtype; /* GW_DTYPE_NONE: the master's */
+  int32_t reserved;
+} gw_save_options;
+GW_API void gw_save_options_init(gw_save_options *options, size_t size);
+/* Collective. folder/model.safetensors with Hugging Face's names (and config.json for a Llama); there whole or not at
+ * all. */
+GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
+
+typedef struct gw_load_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int32_t ignore_extra; /* 1: names in the file that the model lacks are no error */
+  int32_t reserved;
+} gw_load_options;
+GW_API void gw_load_options_init(gw_load_options *options, size_t size);
+/* Collective. A file or a folder, on any mesh. NOT_FOUND: a parameter lacks; INVALID_ARGUMENT: a shape or dtype;
+ * CORRUPT. */
+GW_API gw_status gw_module_load(gw_module *model, const char *path, const gw_load_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+/* Optimizers over local shards, learning-rate schedules, rules by name pattern, clipping. */
+#ifndef GANGWAY_OPTIM_H
+#define GANGWAY_OPTIM_H
+
+#include <gangway/module.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t gw_schedule;
+enum gw_schedule_value {
+  GW_SCHEDULE_INVALID = -1,
+  GW_CONSTANT = 0,
+  GW_LINEAR = 1,
+  GW_COSINE = 2
+};
+
+/* For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match wins. Without a
+ * match: the optimizer's weight decay, but none for 1-d parameters. */
+typedef struct gw_optimizer_rule {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *pattern;
+  double lr_scale;     /* 1 */
+  double weight_decay; /* -1: the optimizer's */
+  int32_t frozen;      /* 1: not stepped */
+  int32_t reserved;
+} gw_optimizer_rule;
+GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
+
+typedef struct gw_adamw_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double lr;           /* 1e-3 */
+  double beta1;        /* 0.9 */
+  double beta2;        /* 0.999 */
+  double eps;          /* 1e-8 */
+  double weight_decay; /* 0 */
+  gw_schedule schedule;
+  gw_dtype moment_dtype; /* GW_F32 or GW_BF16; f64 parameters have f64 moments */
+  int64_t warmup_steps;
+  int64_t total_steps;    /* linear and cosine: where the decay ends */
+  double last_lr_ratio;   /* of lr, from total_steps on */
+  const gw_optimizer_rule *rules;
+  size_t rule_count;
+} gw_adamw_options;
+GW_API void gw_adamw_options_init(gw_adamw_options *options, size_t size);
+
+typedef struct gw_sgd_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double lr;           /* 1e-3 */
+  double momentum;     /* 0 */
+  double weight_decay; /* 0 */
+  int32_t nesterov;
+  gw_schedule schedule;
+  int64_t warmup_steps;
+  int64_t total_steps;
+  double last_lr_ratio;
+  const gw_optimizer_rule *rules;
+  size_t rule_count;
+} gw_sgd_options;
+GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
+
+/* Local. INVALID_STATE before gw_parallelize or gw_module_materialize. The optimizer keeps the model alive. */
+GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options, gw_optimizer **out_optimizer);
+GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
+GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
+GW_API void gw_optimizer_release(gw_optimizer *optimizer);
+
+/* Local. Steps taken; learning rate of the next step (before rules). */
+GW_API gw_status gw_optimizer_steps(const gw_optimizer *optimizer, int64_t *out_steps);
+GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
+/* Local. A new base rate; every rank must set the same. */
+GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
+
+/* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before it. `p`: 1, 2
+ * or any other; infinity for the largest. */
+GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream, double *out_norm);
+/* Local. Empties the local gradients. */
+GW_API gw_status gw_zero_grad(gw_module *model, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,123 @@
+/* Parallelism by wrapping: fully sharded and plain data parallel, recomputation; shard groups for runtimes that compute
+ * by themselves. Set-up calls are collective over the gangs and their refusals are agreed: every rank returns the first
+ * refusal and nothing has changed. */
+#ifndef GANGWAY_PARALLEL_H
+#define GANGWAY_PARALLEL_H
+
+#include <gangway/module.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t gw_strategy;
+enum gw_strategy_value {
+  GW_STRATEGY_INVALID = -1,
+  GW_FULL_SHARD = 0,    /* unshard per use */
+  GW_SHARD_GRAD_OP = 1, /* keep after forward */
+  GW_NO_SHARD = 2       /* plain data parallel */
+};
+
+typedef int32_t gw_recompute_kind;
+enum gw_recompute_kind_value {
+  GW_RECOMPUTE_INVALID = -1,
+  GW_RECOMPUTE_NONE = 0,
+  GW_RECOMPUTE_FULL = 1,
+  GW_RECOMPUTE_SELECTIVE = 2, /* keeps linear outputs and attention; makes norm and SwiGLU outputs again */
+  GW_RECOMPUTE_EVERY = 3,     /* each recompute_every-th block */
+  GW_RECOMPUTE_RATIO = 4      /* recompute_ratio of the blocks */
+};
+
+typedef struct gw_dtype_rule {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *pattern; /* of whole parameter names */
+  gw_dtype dtype;
+  int32_t reserved;
+} gw_dtype_rule;
+GW_API void gw_dtype_rule_init(gw_dtype_rule *rule, size_t size);
+
+typedef struct gw_shard_options {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_strategy strategy;
+  int32_t reshard_after_forward; /* -1: the strategy's; 0, 1; over 1: NOT_SUPPORTED */
+  gw_dtype param_dtype;          /* compute dtype; GW_DTYPE_NONE: the master's */
+  gw_dtype reduce_dtype;         /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
+  gw_dtype output_dtype;         /* of the unit's outputs; GW_DTYPE_NONE: as computed */
+  int32_t cast_forward_inputs;   /* 1 */
+  int32_t cpu_offload;           /* 0; 1: NOT_SUPPORTED */
+  int32_t prefetch_forward;      /* 1 unit */
+  int32_t prefetch_backward;     /* 1 unit */
+  int32_t accumulate_unsharded;  /* -1: the strategy's; 0: reduce each microbatch; 1: once */
+  double bucket_cap_mb;          /* 25; GW_NO_SHARD */
+  const gw_dtype_rule *dtype_rules; /* param_dtype by name; last match wins */
+  size_t dtype_rule_count;
+} gw_shard_options;
+GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
+
+/* Shard options and the rest, flat. */
+typedef struct gw_parallel_options {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_strategy strategy;
+  int32_t reshard_after_forward;
+  gw_dtype param_dtype;
+  gw_dtype reduce_dtype;
+  gw_dtype master_dtype; /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
+  int32_t accumulate_unsharded;
+  gw_recompute_kind recompute;
+  int32_t recompute_every; /* 2 */
+  double recompute_ratio;  /* 1 */
+  double bucket_cap_mb;    /* 25 */
+  uint64_t seed;           /* of the first values */
+  const gw_dtype_rule *dtype_rules;
+  size_t dtype_rule_count;
+} gw_parallel_options;
+GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
+
+/* Collective. Checks all, then recomputation, units (of a language model: embedding | each block | norm + head), memory
+ * and first values; once, before the optimizer. Null gangs: one rank. tp, cp or pp over 1: NOT_SUPPORTED. */
+GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
+/* Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root, the last.
+ * gw_module_materialize follows. */
+GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs *gangs,
+                                const gw_shard_options *options);
+/* Collective. Plain data parallel for the whole model. gw_module_materialize follows. */
+GW_API gw_status gw_replicate(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
+/* Local, before gw_fully_shard. */
+GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
+
+/* --- shard groups -------------------------------------------------------------------------------------------------- */
+
+typedef struct gw_shard_group gw_shard_group;
+
+/* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers. Null gangs: one
+ * rank. Null options: GW_FULL_SHARD. */
+GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name, const gw_parameter_options *parameters,
+                                       size_t parameter_count, const gw_shard_options *options, uint64_t seed,
+                                       gw_shard_group **out_group);
+GW_API gw_shard_group *gw_shard_group_retain(gw_shard_group *group);
+GW_API void gw_shard_group_release(gw_shard_group *group);
+/* Collective. `into`: null, or one view of the caller's memory per parameter, which gets a stable copy. */
+GW_API gw_status gw_shard_group_unshard(gw_shard_group *group, const gw_view *into, void *stream);
+GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *stream, gw_work **out_work);
+GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
+/* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. */
+GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
+/* Local. Adds to the full gradient (f64, f32 or bf16; global shape). */
+GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
+                                             void *stream);
+/* Collective. Adds the sum over all data ranks to the local gradient and empties the full one. */
+GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
+/* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers; ... */
+GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
+/* ... casts, publishes the values, empties the gradient. */
+GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
+/* Local. A materialised model of these groups, for optimizer, clip, load and save. */
+GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count, gw_module **out_model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* Training steps, evaluation, text generation. */
+#ifndef GANGWAY_TRAIN_H
+#define GANGWAY_TRAIN_H
+
+#include <gangway/optim.h>
+#include <gangway/parallel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The rows of this rank's data coordinate; dim 0 of every view is the batch. */
+typedef struct gw_batch {
+  size_t struct_size;
+  const gw_ext *next;
+  const gw_view *inputs;
+  size_t input_count;
+  const gw_view *targets;
+  size_t target_count;
+  int64_t weight;  /* items that count; -1: labels that are not -100 */
+  int32_t shifted; /* 0: labels are the tokens, the library shifts them; 1: they are shifted already */
+  int32_t reserved;
+} gw_batch;
+GW_API void gw_batch_init(gw_batch *batch, size_t size);
+
+typedef struct gw_step_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int32_t microbatches;        /* 1 */
+  int32_t allow_non_finite;    /* 0: non-finite gradients skip the step alike on all ranks */
+  double max_grad_norm;        /* 0: no clipping */
+  double norm_type;            /* 2 */
+  double scale;                /* 1; of gradients, for loops that seed with 1 */
+} gw_step_options;
+GW_API void gw_step_options_init(gw_step_options *options, size_t size);
+
+typedef struct gw_step_result {
+  size_t struct_size;
+  const gw_ext *next;
+  double loss;              /* global mean, on every rank */
+  double grad_norm;         /* before clipping; -1: not taken */
+  double tokens_per_second; /* over all data ranks */
+  double seconds;
+  double wait_seconds;      /* of it, waiting in collectives */
+  double lr;
+  int64_t weight;           /* items that counted, over all data ranks */
+  int64_t step;
+  int32_t skipped;          /* 1: nothing was changed; skip_reason says why */
+  int32_t skip_reason;      /* gw_skip_reason_value */
+} gw_step_result;
+enum gw_skip_reason_value {
+  GW_SKIP_INVALID = -1,
+  GW_SKIP_NONE = 0,
+  GW_SKIP_NO_WEIGHT = 1, /* no item counted on any rank */
+  GW_SKIP_NON_FINITE = 2
+};
+GW_API void gw_step_result_init(gw_step_result *result, size_t size);
+
+/* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer. One rank's
+ * bad argument comes back on every rank; a failure after the first forward aborts every gang of the model. Null options:
+ * defaults. */
+GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
+                               const gw_step_options *options, void *stream, gw_step_result *result);
+/* Collective. The loss of a batch; saves and changes nothing. */
+GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
+                              gw_step_result *result);
+/* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. */
+GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
+                                   gw_step_result *result);
+
+typedef struct gw_generate_options {
+  size_t struct_size;
+  const gw_ext *next;
+  int64_t token_count; /* 64 */
+  double temperature;  /* 1; 0: the most likely token */
+  int64_t top_k;       /* 0: all */
+  uint64_t seed;
+} gw_generate_options;
+GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
+/* Collective. Continues `prompt` (token ids) by a sharded Llama; out_tokens has room for token_count, the same on every
+ * rank. */
+GW_API gw_status gw_generate(gw_module *model, const int64_t *prompt, size_t prompt_count,
+                             const gw_generate_options *options, void *stream, int64_t *out_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* Tensors in and out: views (borrowed), tensors (owned handles), DLPack. */
+#ifndef GANGWAY_VIEW_H
+#define GANGWAY_VIEW_H
+
+#include <gangway/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t gw_device_type;
+/* DLPack's numbers. */
+enum gw_device_type_value {
+  GW_DEVICE_INVALID = -1,
+  GW_DEVICE_CPU = 1,
+  GW_DEVICE_CUDA = 2
+};
+
+/* A strided view: DLTensor byte for byte (48 bytes), frozen. Shapes are in C order. */
+typedef struct gw_view {
+  void *data;
+  gw_device_type device_type;
+  int32_t device_id;
+  int32_t ndim;
+  gw_dtype dtype;
+  const int64_t *shape;
+  const int64_t *strides; /* in elements; null: row-major */
+  uint64_t byte_offset;
+} gw_view;
+
+/* A tensor that keeps its memory alive. */
+typedef struct gw_tensor gw_tensor;
+/* DLPack's versioned exchange struct; bring your own dlpack.h. */
+struct DLManagedTensorVersioned;
+
+/* Local. Row-major CPU view of `data`; `shape` is borrowed by the view. */
+GW_API gw_status gw_view_set(gw_view *view, void *data, const int64_t *shape, int32_t ndim, gw_dtype dtype);
+
+/* Local. A new tensor with a copy of the view's elements (row-major). */
+GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
+/* Local. *out_view is borrowed until the release of the tensor. */
+GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
+GW_API gw_tensor *gw_tensor_retain(gw_tensor *tensor);
+GW_API void gw_tensor_release(gw_tensor *tensor);
+
+/* Local. Takes over `managed` on success and calls its deleter once, on the thread that drops the last reference. Refuses
+ * a major version other than 1, lanes other than 1, devices other than the CPU. */
+GW_API gw_status gw_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, gw_tensor **out_tensor);
+/* Local. The export holds a reference on the tensor's memory until its deleter is called. */
+GW_API gw_status gw_tensor_to_dlpack(gw_tensor *tensor, struct DLManagedTensorVersioned **out_managed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

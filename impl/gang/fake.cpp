@@ -1,0 +1,101 @@
+#include "gang/fake.h"
+
+#include <algorithm>
+
+#include "gang/local_data.h"
+#include "gang/local_engine.h"
+
+namespace gangway {
+namespace {
+
+class FakeEngine : public LocalEngine {
+ public:
+  FakeEngine(std::shared_ptr<Rank> rank, const EngineOptions& options, bool record)
+      : LocalEngine(std::move(rank), options), record_(record) {}
+  const char* name() const override { return "fake"; }
+
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
+    throw_if_broken();
+    for (const Collective& c : span) refuse_unknown_data(c);
+    for (size_t i = 0; i < span.size(); ++i) {
+      const Collective& c = span[i];
+      const uint64_t bytes = received_bytes(c, rank(), size());
+      count(channel, c, bytes);
+      act_on_own_data(c, rank(), size());
+      if (c.op == CollectiveOp::recv) receive(span, i);
+      if (!record_) continue;
+      const std::lock_guard lock(mutex_);
+      records_.push_back({channel, c.op, c.dtype, c.reduce, c.count, bytes});
+    }
+    return finished_work();
+  }
+
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank());
+    if (place == ranks.end()) return nullptr;
+    EngineOptions child = options_;
+    child.rank = static_cast<int>(place - ranks.begin());
+    child.size = static_cast<int>(ranks.size());
+    return std::make_shared<FakeEngine>(rank_, child, record_);
+  }
+  std::shared_ptr<Engine> shrink(std::span<const int> survivors) override { return create(survivors); }
+
+  // Peers hold what this rank holds, so they have published already.
+  void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
+
+  std::vector<RecordedCollective> records() const {
+    const std::lock_guard lock(mutex_);
+    return records_;
+  }
+
+ private:
+  // Data that lies on a peer alone, or that a peer would have more of than the caller, cannot be made up.
+  void refuse_unknown_data(const Collective& c) const {
+    const bool from_root = c.op == CollectiveOp::broadcast || c.op == CollectiveOp::scatter;
+    if (from_root && c.peer != rank())
+      fail(Code::invalid_argument, "gang.", gangway::name(c.op),
+           ": the source of a fake gang must be its own rank ", rank(), ", but is ", c.peer);
+    const bool gathers = c.op == CollectiveOp::all_gather || c.op == CollectiveOp::all_to_all ||
+                         (c.op == CollectiveOp::gather && c.peer == rank());
+    if (!gathers || c.counts == nullptr || c.out == nullptr) return;
+    const size_t own = c.counts[rank()];
+    const size_t* slots = c.op == CollectiveOp::all_to_all ? c.counts + size() : c.counts;
+    for (int i = 0; i < size(); ++i)
+      if (slots[i] > own)
+        fail(Code::invalid_argument, "gang.", gangway::name(c.op), ": the peers of a fake gang hold ", own,
+             " elements like rank ", rank(), ", but rank ", i, " is to give ", slots[i]);
+  }
+
+  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whoever the peers are.
+  // Without such a send the output keeps the caller's data.
+  static void receive(std::span<const Collective> span, size_t i) {
+    size_t earlier = 0;
+    for (size_t k = 0; k < i; ++k) earlier += span[k].op == CollectiveOp::recv ? 1 : 0;
+    for (const Collective& send : span) {
+      if (send.op != CollectiveOp::send || earlier-- != 0) continue;
+      Collective copy = span[i];
+      copy.op = CollectiveOp::broadcast;
+      copy.in = send.in;
+      if (send.count == copy.count && send.dtype == copy.dtype) act_on_own_data(copy, 0, 1);
+      return;
+    }
+  }
+
+  const bool record_;
+  mutable std::mutex mutex_;
+  std::vector<RecordedCollective> records_;
+};
+
+}  // namespace
+
+std::vector<RecordedCollective> recorded(const Engine& engine) {
+  const auto* fake = dynamic_cast<const FakeEngine*>(&engine);
+  return fake == nullptr ? std::vector<RecordedCollective>{} : fake->records();
+}
+
+std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                         bool record) {
+  return std::make_shared<FakeEngine>(rank, options, record);
+}
+
+}  // namespace gangway

@@ -1,0 +1,245 @@
+#include "gang/gang.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "base/fork.h"
+
+namespace gangway {
+namespace {
+
+// One rank's part of an agreement.
+struct Vote {
+  int32_t code = 0;
+  int32_t unused = 0;
+  uint64_t said = 0;  // hash of what must be equal
+};
+static_assert(sizeof(Vote) == 16);
+
+Collective gather_of_bytes(const void* in, void* out, size_t count) {
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = in;
+  c.out = out;
+  c.count = count;
+  c.dtype = DType::u8;
+  return c;
+}
+
+// An Error as bytes: numbers, then its three texts, each after its length.
+std::string pack(const Error& error) {
+  const int32_t numbers[4] = {static_cast<int32_t>(error.code()), error.rank, error.peer, error.system_error};
+  std::string bytes(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  for (const std::string* words : {&error.gang, &error.op, &error.message()}) {
+    const uint32_t length = static_cast<uint32_t>(words->size());
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes += *words;
+  }
+  return bytes;
+}
+
+Error unpack(const std::string& bytes) {
+  int32_t numbers[4];
+  std::memcpy(numbers, bytes.data(), sizeof numbers);
+  size_t at = sizeof numbers;
+  std::string words[3];
+  for (std::string& w : words) {
+    uint32_t length;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    w = bytes.substr(at + sizeof length, length);
+    at += sizeof length + length;
+  }
+  Error error(static_cast<Code>(numbers[0]), std::move(words[2]));
+  error.gang = std::move(words[0]);
+  error.op = std::move(words[1]);
+  error.rank = numbers[1];
+  error.peer = numbers[2];
+  error.system_error = numbers[3];
+  return error;
+}
+
+bool has_peer(CollectiveOp op) {
+  return op == CollectiveOp::send || op == CollectiveOp::recv || op == CollectiveOp::broadcast ||
+         op == CollectiveOp::reduce || op == CollectiveOp::gather || op == CollectiveOp::scatter;
+}
+
+const char* call_name(std::span<const Collective> records) {
+  return records.size() == 1 ? name(records[0].op) : "run";
+}
+
+int call_peer(std::span<const Collective> records) {
+  return records.size() == 1 && has_peer(records[0].op) ? records[0].peer : -1;
+}
+
+}  // namespace
+
+WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* stream) {
+  const char* call = call_name(records);
+  return named(call, call_peer(records), [&] {
+    if (shut_down_ || forked_child()) check_usable(call);
+    try {
+      check_records(records, stream);
+    } catch (const Error&) {
+      check_usable(call);  // a broken gang tells its first error, whatever the arguments are
+      throw;
+    }
+    if (records.empty()) return finished_work();
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+    return engine_->run(channel, records, stream != nullptr ? *stream : device().stream());
+  });
+}
+
+void Gang::check_records(std::span<const Collective> records, const Stream* stream) const {
+  for (const Collective& record : records) check(record);
+  if (stream == nullptr) return;
+  const Device& other = const_cast<Stream*>(stream)->device();
+  if (other.kind() != device().kind() || other.index() != device().index())
+    fail(Code::invalid_argument, "gang.", call_name(records), ": the stream is of device ", other.name(),
+         ", but the gang of ", device().name());
+}
+
+void Gang::check_usable(const char* call) const {
+  check_fork();
+  if (shut_down_) fail(Code::invalid_state, "gang.", call, ": gang \"", name_, "\" was shut down");
+  if (const std::optional<Error> first = engine_->error()) throw *first;
+}
+
+void Gang::place(Error& error, const char* op, int peer) const {
+  if (error.gang.empty()) {
+    error.gang = name_;
+    if (error.rank < 0) error.rank = rank();
+    if (error.peer < 0) error.peer = peer;
+  }
+  if (error.op.empty()) error.op = op;
+}
+
+void Gang::run_now(Channel channel, const Collective& record, Stream* stream) {
+  const WorkPtr work = run(channel, record, stream);
+  const std::span<const Collective> records(&record, 1);
+  named(call_name(records), call_peer(records), [&] {
+    work->wait(Deadline::never());
+    work->wait_input(Deadline::never());
+  });
+}
+
+void Gang::barrier(Channel channel) { run_now(channel, Collective{}); }
+
+std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::string& mine) {
+  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+  const uint64_t own = mine.size();
+  std::vector<uint64_t> sizes(static_cast<size_t>(size()));
+  run_now(channel, gather_of_bytes(&own, sizes.data(), sizeof own));
+  const std::vector<size_t> counts(sizes.begin(), sizes.end());
+  std::string packed(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
+  if (!packed.empty()) {
+    Collective bytes = gather_of_bytes(mine.data(), packed.data(), mine.size());
+    bytes.counts = counts.data();
+    run_now(channel, bytes);
+  }
+  std::vector<std::string> all;
+  size_t at = 0;
+  for (const size_t count : counts) {
+    all.push_back(packed.substr(at, count));
+    at += count;
+  }
+  return all;
+}
+
+std::string Gang::broadcast_bytes(Channel channel, const std::string& value, int root) {
+  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+  uint64_t bytes = value.size();
+  Collective c;
+  c.op = CollectiveOp::broadcast;
+  c.in = c.out = &bytes;
+  c.count = 1;
+  c.dtype = DType::u64;
+  c.peer = root;
+  run_now(channel, c);
+  std::string result = rank() == root ? value : std::string(bytes, '\0');
+  c.in = c.out = result.data();
+  c.count = bytes;
+  c.dtype = DType::u8;
+  if (bytes != 0) run_now(channel, c);
+  return result;
+}
+
+double Gang::all_sum(Channel channel, double value) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = &value;
+  c.count = 1;
+  c.dtype = DType::f64;
+  c.reduce = Reduce::sum;
+  run_now(channel, c);
+  return value;
+}
+
+void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
+  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
+  Vote mine;
+  if (refusal) mine.code = static_cast<int32_t>(refusal->code());
+  mine.said = XXH3_64bits(said.data(), said.size());
+  std::vector<Vote> votes(static_cast<size_t>(size()));
+  run_now(Channel::control, gather_of_bytes(&mine, votes.data(), sizeof mine));
+
+  for (int r = 0; r < size(); ++r) {
+    if (votes[static_cast<size_t>(r)].code == 0) continue;
+    std::string bytes;
+    if (refusal) {  // of every rank that refused; the lowest one's is told
+      Error own = *refusal;
+      place(own, "", -1);
+      bytes = pack(own);
+    }
+    if (std::string_view(engine_->name()) == "fake")
+      throw unpack(bytes);  // every rank refused as this one did
+    throw unpack(broadcast_bytes(Channel::control, bytes, r));
+  }
+  for (int r = 1; r < size(); ++r) {
+    if (votes[static_cast<size_t>(r)].said == votes[0].said) continue;
+    const std::vector<std::string> all = all_gather_bytes(Channel::control, said);
+    Error error(Code::mismatch, text("gang \"", name_, "\": rank 0 asked for ", all[0], ", but rank ", r,
+                                     " for ", all[static_cast<size_t>(r)]));
+    place(error, "agree", r);
+    throw error;
+  }
+}
+
+SharedRegion Gang::allocate_shared(size_t bytes) {
+  return named("allocate_shared", -1, [&] {
+    check_usable("allocate_shared");
+    agree_on(
+        [&] {
+          if (!engine_->on_one_host())
+            fail(Code::not_supported, "gang.allocate_shared: the ", size(), " ranks of gang \"", name_,
+                 "\" are not all on one host");
+        },
+        text("a shared region of ", bytes, " bytes"));
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    return engine_->allocate_shared(bytes);
+  });
+}
+
+void Gang::shutdown(int64_t timeout_ms) {
+  named("shutdown", -1, [&] {
+    check_usable("shutdown");
+    engine_->shutdown(Deadline::after_ms(timeout_ms));
+    shut_down_ = true;
+  });
+}
+
+void Gang::abort(const std::string& reason) {
+  check_fork();
+  Error error(Code::aborted, text("gang \"", name_, "\" was aborted by rank ", rank(), ": ", reason));
+  place(error, "abort", -1);
+  abort(error);
+}
+
+void Gang::abort(const Error& error) noexcept {
+  if (!forked_child()) engine_->abort(error);
+}
+
+std::optional<Error> Gang::error() const { return engine_->error(); }
+
+}  // namespace gangway

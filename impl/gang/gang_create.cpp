@@ -1,0 +1,291 @@
+// Making gangs: roots from the environment, from threads, fake ones; and gangs of a gang's ranks.
+#include "gang/gang.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/config.h"
+#include "base/fork.h"
+#include "gang/startup.h"
+
+namespace gangway {
+namespace {
+
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_size) {
+  DeviceOptions device;
+  device.threads = options.threads > 0 ? options.threads : config().num_threads;
+  if (device.threads == 0) device.threads = std::max(1, cores() / std::max(1, local_size));
+  return std::make_shared<Rank>(make_device(options.device, device));
+}
+
+EngineOptions engine_options(const GangOptions& options, int rank, int size) {
+  EngineOptions e;
+  e.rank = rank;
+  e.size = size;
+  e.timeout_ms = options.timeout_ms != 0 ? options.timeout_ms : config().timeout_ms;
+  e.liveness_ms = options.liveness_ms != 0 ? options.liveness_ms : config().liveness_ms;
+  e.arena_bytes = options.arena_bytes != 0 ? options.arena_bytes : config().arena_bytes;
+  e.memory_limit = options.memory_limit != 0 ? options.memory_limit : config().memory_limit;
+  e.high_priority = options.high_priority;
+  e.label = options.name;
+  return e;
+}
+
+void check_options(const GangOptions& o) {
+  if (o.timeout_ms < 0)
+    fail(Code::invalid_argument, "gang.create: timeout_ms is ", o.timeout_ms, ", below 0");
+  if (o.liveness_ms < 0)
+    fail(Code::invalid_argument, "gang.create: liveness_ms is ", o.liveness_ms, ", below 0");
+  if (o.threads < 0) fail(Code::invalid_argument, "gang.create: threads is ", o.threads, ", below 0");
+  if (o.expected_size < 0)
+    fail(Code::invalid_argument, "gang.create: expected_size is ", o.expected_size, ", below 0");
+}
+
+void check_place(int rank, int size) {
+  if (size < 1) fail(Code::invalid_argument, "gang.create: size is ", size, ", below 1");
+  if (rank < 0 || rank >= size)
+    fail(Code::invalid_argument, "gang.create: rank ", rank, " is outside [0, ", size, ")");
+}
+
+// Explicit options first, then the environment.
+Environment find_place(const GangOptions& options) {
+  Environment e;
+  if (options.rank < 0 && options.size == 0) {
+    e = read_environment();
+  } else {
+    check_place(options.rank, options.size);
+    if (options.size > 1 && !options.store && options.engine != "fake")
+      fail(Code::invalid_argument, "gang.create: rank ", options.rank, " of ", options.size,
+           " was given without a store to meet at");
+    e.rank = options.rank;
+    e.size = options.size;
+    e.local_size = options.size;
+    e.launcher = "options";
+  }
+  const bool by_option = options.expected_size != 0;
+  const int expected = by_option ? options.expected_size : config().expected_size;
+  if (expected != 0) check_expected_size(e, expected, by_option ? "expected_size" : "GANGWAY_EXPECTED_SIZE");
+  return e;
+}
+
+// How many roots this process made from one job's environment before; part of the store's keys.
+int next_generation(const Environment& e) {
+  static std::mutex mutex;
+  static std::map<std::string, int> made;
+  const std::lock_guard lock(mutex);
+  return made[text(e.launcher, "/", e.job, "/", e.restart, "/", e.host, "/", e.port)]++;
+}
+
+void refuse_meta(const GangOptions& options, int size, const char* call) {
+  if (options.device == "meta" && size > 1)
+    fail(Code::invalid_argument, "gang.", call, ": device meta has no memory to move, but the gang has ",
+         size, " ranks (a fake gang can stand for them)");
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string list(std::span<const int> ranks) {
+  std::string s = "[";
+  for (size_t i = 0; i < ranks.size(); ++i) s += text(i == 0 ? "" : ", ", ranks[i]);
+  return s + "]";
+}
+
+// Duplicates, then the first element outside, then an empty list.
+void check_list(const char* call, std::span<const int> ranks, int size) {
+  for (size_t i = 0; i < ranks.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (ranks[i] == ranks[k])
+        fail(Code::invalid_argument, "gang.", call, ": rank ", ranks[i], " stands twice in ", list(ranks));
+  for (const int rank : ranks)
+    if (rank < 0 || rank >= size)
+      fail(Code::invalid_argument, "gang.", call, ": rank ", rank, " is outside [0, ", size, ")");
+  if (ranks.empty()) fail(Code::invalid_argument, "gang.", call, ": the list of ranks is empty");
+}
+
+}  // namespace
+
+Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
+           std::vector<int> members)
+    : rank_(std::move(rank)),
+      engine_(std::move(engine)),
+      options_(options),
+      members_(std::move(members)),
+      name_(options.label) {}
+
+std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
+                                 const EngineOptions& options, std::vector<int> members) {
+  arm_fork_guard();
+  return std::shared_ptr<Gang>(new Gang(std::move(rank), std::move(engine), options, std::move(members)));
+}
+
+std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
+  check_fork();
+  check_options(options);
+  const Environment place = find_place(options);
+  if (options.engine == "fake") return create_fake(place.rank, place.size, options, /*record=*/false);
+  check_engine(options.engine, place.size);
+  refuse_meta(options, place.size, "create");
+  const EngineOptions engine = engine_options(options, place.rank, place.size);
+  std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
+  std::shared_ptr<Store> store = options.store;
+  if (!store && place.size > 1)
+    store = connect(place, next_generation(place), Deadline::after_ms(engine.timeout_ms));
+  std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
+  return make(std::move(rank), std::move(made), engine, all_ranks(place.size));
+}
+
+std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOptions& options) {
+  check_fork();
+  check_options(options);
+  if (count < 1) fail(Code::invalid_argument, "gang.create_threads: count is ", count, ", below 1");
+  if (options.engine != "auto" && options.engine != "threads")
+    fail(Code::invalid_argument, "gang.create_threads: engine \"", options.engine,
+         "\" does not hold ranks that are threads (auto, threads)");
+  refuse_meta(options, count, "create_threads");
+  std::vector<std::shared_ptr<Rank>> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, count));
+  const std::vector<std::shared_ptr<Engine>> engines =
+      make_thread_engines(ranks, engine_options(options, 0, count));
+  std::vector<std::shared_ptr<Gang>> gangs;
+  for (int i = 0; i < count; ++i) {
+    const size_t at = static_cast<size_t>(i);
+    gangs.push_back(make(ranks[at], engines[at], engine_options(options, i, count), all_ranks(count)));
+  }
+  return gangs;
+}
+
+std::shared_ptr<Gang> Gang::create_fake(int rank, int size, const GangOptions& options, bool record,
+                                        bool no_meta) {
+  check_fork();
+  check_options(options);
+  if (size < 1) fail(Code::invalid_argument, "gang.create_fake: size is ", size, ", below 1");
+  if (rank < 0 || rank >= size)
+    fail(Code::invalid_argument, "gang.create_fake: rank ", rank, " is outside [0, ", size, ")");
+  if (no_meta && options.device == "meta")
+    fail(Code::invalid_argument, "gang.create_fake: a fake gang needs a device with memory, not meta");
+  const EngineOptions engine = engine_options(options, rank, size);
+  std::shared_ptr<Rank> owner = make_rank(options, 1);
+  std::shared_ptr<Engine> made = make_fake_engine(owner, engine, record);
+  return make(std::move(owner), std::move(made), engine, all_ranks(size));
+}
+
+std::string Gang::child_name(const std::string& name) {
+  const uint64_t number = children_++;
+  return name.empty() ? text(name_, ".", number) : name;
+}
+
+std::shared_ptr<Gang> Gang::alone(const std::string& name) {
+  return named("alone", -1, [&] {
+    check_usable("alone");
+    const int own = rank();
+    EngineOptions options = options_;
+    options.rank = 0;
+    options.size = 1;
+    options.label = child_name(name);
+    const bool fake = std::string_view(engine_name()) == "fake";
+    std::shared_ptr<Engine> engine =
+        fake ? engine_->create(std::span<const int>(&own, 1)) : make_engine("self", rank_, options, nullptr);
+    return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]});
+  });
+}
+
+std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::string& name) {
+  if (ranks.size() == 1) {
+    if (ranks[0] == rank()) return alone(name);
+    child_name(name);  // numbers stay the same on all ranks
+    return nullptr;
+  }
+  EngineOptions options = options_;
+  options.label = child_name(name);
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    engine = engine_->create(ranks);
+  }
+  if (!engine) return nullptr;
+  options.rank = engine->rank();
+  options.size = engine->size();
+  std::vector<int> members;
+  for (const int r : ranks) members.push_back(members_[static_cast<size_t>(r)]);
+  return make(rank_, std::move(engine), options, std::move(members));
+}
+
+std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
+  return named("create_gang", -1, [&] {
+    check_usable("create_gang");
+    agree_on([&] { check_list("create_gang", ranks, size()); }, text("create_gang", list(ranks)));
+    return make_child(ranks, name);
+  });
+}
+
+std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
+  return named("split", -1, [&] {
+    check_usable("split");
+    const int mine[2] = {color, key};
+    std::vector<int> all(2 * static_cast<size_t>(size()));
+    Collective c;
+    c.op = CollectiveOp::all_gather;
+    c.in = mine;
+    c.out = all.data();
+    c.count = 2;
+    c.dtype = DType::i32;
+    run_now(Channel::control, c);
+    std::map<int, std::vector<int>> groups;
+    for (int r = 0; r < size(); ++r)
+      if (const int its = all[2 * static_cast<size_t>(r)]; its >= 0) groups[its].push_back(r);
+    std::shared_ptr<Gang> own;
+    for (auto& [its, ranks] : groups) {
+      std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+        return all[2 * static_cast<size_t>(a) + 1] < all[2 * static_cast<size_t>(b) + 1];
+      });
+      std::shared_ptr<Gang> child = make_child(ranks, name);
+      if (child && its == color) own = std::move(child);
+    }
+    return own;
+  });
+}
+
+std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
+  return named("duplicate", -1, [&] {
+    check_usable("duplicate");
+    return make_child(all_ranks(size()), name);
+  });
+}
+
+std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
+  return named("shrink", -1, [&] {
+    check_fork();
+    if (shut_down_) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" was shut down");
+    if (!engine_->error()) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" is not broken");
+    check_list("shrink", survivors, size());
+    if (std::find(survivors.begin(), survivors.end(), rank()) == survivors.end())
+      fail(Code::invalid_argument, "gang.shrink: rank ", rank(), ", which calls, is not in ",
+           list(survivors));
+    std::shared_ptr<Engine> engine = engine_->shrink(survivors);
+    EngineOptions options = options_;
+    options.rank = engine->rank();
+    options.size = engine->size();
+    options.label = child_name("");
+    if (options.size == 1 && std::string_view(engine->name()) != "fake")
+      engine = make_engine("self", rank_, options, nullptr);
+    std::vector<int> members;
+    for (const int r : survivors) members.push_back(members_[static_cast<size_t>(r)]);
+    return make(rank_, std::move(engine), options, std::move(members));
+  });
+}
+
+}  // namespace gangway

@@ -1,0 +1,71 @@
+#include "gang/local_engine.h"
+
+#include <cstring>
+
+namespace gangway {
+namespace {
+
+constexpr size_t kFlightEntries = 64;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+void LocalState::fail_with(const Error& first) noexcept {
+  const std::lock_guard lock(mutex);
+  if (!error) error = first;
+  changed.notify_all();
+}
+
+LocalEngine::LocalEngine(std::shared_ptr<Rank> rank, const EngineOptions& options)
+    : rank_(std::move(rank)), options_(options), state_(std::make_shared<LocalState>()), made_ns_(now_ns()) {}
+
+SharedRegion LocalEngine::allocate_shared(size_t bytes) {
+  const std::shared_ptr<Buffer> writable = Buffer::allocate(allocator(), bytes);
+  if (writable->data() != nullptr) std::memset(writable->data(), 0, bytes);
+  return {writable, Buffer::borrow(rank_->device(), writable->kind(), writable->data(), bytes, writable,
+                                   /*read_only=*/true)};
+}
+
+void LocalEngine::publish(std::atomic<uint64_t>& counter, uint64_t value) {
+  throw_if_broken();
+  counter.store(value, std::memory_order_release);
+  const std::lock_guard lock(state_->mutex);
+  state_->changed.notify_all();
+}
+
+std::optional<Error> LocalEngine::error() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->error;
+}
+
+void LocalEngine::throw_if_broken() const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->error) throw *state_->error;
+}
+
+Traffic LocalEngine::traffic() const {
+  const std::lock_guard lock(record_mutex_);
+  return traffic_;
+}
+
+std::vector<FlightEntry> LocalEngine::flight_record() const {
+  const std::lock_guard lock(record_mutex_);
+  return {flight_.begin(), flight_.end()};
+}
+
+void LocalEngine::count(Channel channel, const Collective& c, uint64_t bytes_received) {
+  const int64_t now = now_ns() - made_ns_;
+  const std::lock_guard lock(record_mutex_);
+  ++traffic_.calls;
+  traffic_.bytes_moved += bytes_received;
+  const size_t elements = std::max(in_count(c, rank(), size()), out_count(c, rank(), size()));
+  if (flight_.size() == kFlightEntries) flight_.pop_front();
+  flight_.push_back({sequence_[static_cast<size_t>(channel)]++, channel, c.op, elements * item_bytes(c.dtype),
+                     now, now, "done"});
+}
+
+}  // namespace gangway

@@ -1,0 +1,58 @@
+// What the self and the fake engine share: a place in a gang, the first error, counters, memory of the rank's
+// device.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "gang/engine.h"
+#include "gang/registry.h"
+
+namespace gangway {
+
+// Outlives the engine in its works.
+struct LocalState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Error> error;
+  void fail_with(const Error& first) noexcept;  // the first one stays; wakes all
+};
+
+class LocalEngine : public Engine {
+ public:
+  LocalEngine(std::shared_ptr<Rank> rank, const EngineOptions& options);
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  bool on_one_host() const override { return true; }
+  std::shared_ptr<Allocator> allocator() override { return rank_->device().allocator(); }
+  SharedRegion allocate_shared(size_t bytes) override;
+  void publish(std::atomic<uint64_t>& counter, uint64_t value) override;
+  void abort(const Error& error) noexcept override { state_->fail_with(error); }
+  std::optional<Error> error() const override;
+  void shutdown(Deadline) override {}
+  Traffic traffic() const override;
+  std::vector<FlightEntry> flight_record() const override;
+
+ protected:
+  void throw_if_broken() const;
+  void count(Channel channel, const Collective& c, uint64_t bytes_received);  // counters and flight record
+
+  std::shared_ptr<Rank> rank_;
+  EngineOptions options_;
+  std::shared_ptr<LocalState> state_;
+
+ private:
+  const int64_t made_ns_;
+  mutable std::mutex record_mutex_;
+  Traffic traffic_;
+  std::array<uint64_t, kChannels> sequence_{};
+  std::deque<FlightEntry> flight_;
+};
+
+// The engine of a gang of one.
+std::shared_ptr<Engine> make_self_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options);
+
+}  // namespace gangway

@@ -1,0 +1,36 @@
+#include "gang/registry.h"
+
+#include "gang/host/host.h"
+#include "gang/local_engine.h"
+
+namespace gangway {
+
+void check_engine(const std::string& engine, int size) {
+  if (engine == "gloo" || engine == "mpi" || engine == "nccl")
+    fail(Code::not_supported, "engine \"", engine,
+         "\" is not in this build (this version has self, fake, host and threads)");
+  if (engine == "threads")
+    fail(Code::invalid_argument,
+         "engine \"threads\" holds ranks that are threads of one process: make all of them with one call of "
+         "create_threads");
+  if (engine == "self" && size != 1)
+    fail(Code::invalid_argument, "engine \"self\" holds one rank, but the gang has ", size);
+  if (engine != "auto" && engine != "self" && engine != "host" && engine != "fake")
+    fail(Code::invalid_argument, "engine \"", engine, "\" is unknown (auto, self, fake, host, threads)");
+}
+
+std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
+                                    const EngineOptions& options, const std::shared_ptr<Store>& store) {
+  check_engine(engine, options.size);
+  if (engine == "fake") return make_fake_engine(rank, options, /*record=*/false);
+  if (options.size == 1) return make_self_engine(rank, options);
+  return make_host_engine(rank, options, store);
+}
+
+std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                         const EngineOptions& options) {
+  if (ranks.size() == 1) return {make_self_engine(ranks[0], options)};
+  return make_host_thread_engines(ranks, options);
+}
+
+}  // namespace gangway

@@ -1,0 +1,200 @@
+#include "mesh/gangs.h"
+
+#include <utility>
+
+namespace gangway {
+namespace {
+
+constexpr AxisSet kShardAxes = axis_bit(Axis::dp_shard) | axis_bit(Axis::cp);
+// Every product that the library or an accessor asks for, in the order of making (the same on all ranks).
+constexpr AxisSet kPlaces[] = {axis_bit(Axis::pp), axis_bit(Axis::dp_replicate), axis_bit(Axis::dp_shard),
+                               axis_bit(Axis::cp), axis_bit(Axis::tp),           kDataAxes,
+                               kShardAxes,         kDataAxes | kShardAxes};
+
+void check_factor(const char* axis, int degree, int size) {
+  if (degree < 1 || size % degree != 0)
+    fail(Code::invalid_argument, axis, " ", degree, " is not a factor of the root gang's ", size, " ranks");
+}
+
+struct Place {
+  const char* name;
+  const GangPtr& gang;
+  AxisSet axes;
+};
+
+void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& mesh) {
+  const std::vector<int>& members = p.root->members();
+  if (p.root->rank() == 0)
+    for (const Place& place : all)
+      if (place.gang->rank() != 0)
+        fail(Code::invalid_argument, "rank 0 of the root gang is rank ", place.gang->rank(), " of ",
+             place.name, ", but must be rank 0 of every gang");
+  for (const Place& place : all) {
+    std::vector<int> expected;
+    for (const int r : mesh.group(place.axes, p.root->rank()))
+      expected.push_back(members[static_cast<size_t>(r)]);
+    if (place.gang->members() != expected)
+      fail(Code::invalid_argument, "the members of ", place.name, " on rank ", p.root->rank(),
+           " of the root gang are not those of the mesh ", describe(mesh.options()));
+  }
+}
+
+}  // namespace
+
+GangsPtr Gangs::create(GangPtr root, bool owns_root, const MeshOptions& options) {
+  Mesh mesh;
+  root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
+  GangsPtr gangs(new Gangs(std::move(root), mesh, owns_root));
+  for (const AxisSet axes : kPlaces) gangs->make(axes);
+  return gangs;
+}
+
+GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
+  const bool owns_root = root == nullptr;
+  return Gangs::create(owns_root ? Gang::create(GangOptions{}) : std::move(root), owns_root, options);
+}
+
+GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
+  const bool owns_root = root == nullptr;
+  if (owns_root) root = Gang::create(GangOptions{});
+  MeshOptions options;
+  options.tp = tp;
+  options.pp = pp;
+  options.cp = cp;
+  root->agree_on(
+      [&] {
+        check_factor("tp", tp, root->size());
+        check_factor("pp", pp, root->size());
+        check_factor("cp", cp, root->size());
+      },
+      text("the degrees tp ", tp, ", pp ", pp, ", cp ", cp));
+  return Gangs::create(std::move(root), owns_root, options);
+}
+
+GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_size) {
+  const Mesh& mesh = gangs.mesh();
+  const int dp = mesh.degree(kDataAxes);
+  MeshOptions options = mesh.options();
+  gangs.root()->agree_on(
+      [&] {
+        if (options.cp != 1)
+          fail(Code::invalid_argument, "gangs for FSDP by node take no context parallelism, but cp is ",
+               options.cp);
+        if (intra_node_size && (*intra_node_size <= 1 || dp % *intra_node_size != 0))
+          fail(Code::invalid_argument, "intra_node_size ", *intra_node_size,
+               " is not a factor over 1 of the dp gang's ", dp, " ranks");
+      },
+      text("intra_node_size ", intra_node_size ? std::to_string(*intra_node_size) : "none"));
+  options.dp_shard = intra_node_size.value_or(dp);
+  options.dp_replicate = dp / options.dp_shard;
+  return create_gangs(gangs.root(), options);
+}
+
+GangsPtr create_fake_gangs(const std::string& device) {
+  GangOptions options;
+  options.device = device;
+  return create_gangs(Gang::create_fake(0, 1, options, /*record=*/false), MeshOptions{});
+}
+
+GangsPtr create_gangs_of(const GangPlaces& p) {
+  if (!p.root) fail(Code::invalid_argument, "the root gang is missing");
+  const Place all[] = {{"dp", p.dp, kDataAxes},
+                       {"rdp", p.rdp, axis_bit(Axis::dp_replicate)},
+                       {"sdp", p.sdp, axis_bit(Axis::dp_shard)},
+                       {"tp", p.tp, axis_bit(Axis::tp)},
+                       {"pp", p.pp, axis_bit(Axis::pp)},
+                       {"cp", p.cp, axis_bit(Axis::cp)}};
+  Mesh mesh;
+  p.root->agree_on([&] {
+    for (const Place& place : all)
+      if (!place.gang) fail(Code::invalid_argument, "the ", place.name, " gang is missing");
+    mesh = Mesh::resolve({p.pp->size(), p.rdp->size(), p.sdp->size(), p.cp->size(), p.tp->size()},
+                         p.root->size());
+    check_places(p, all, mesh);
+  });
+  GangsPtr gangs(new Gangs(p.root, mesh, /*owns_root=*/false));
+  for (const Place& place : all) gangs->places_[place.axes] = place.gang;
+  for (const AxisSet axes : kPlaces) gangs->make(axes);
+  return gangs;
+}
+
+Gangs::Gangs(GangPtr root, const Mesh& mesh, bool owns_root)
+    : root_(std::move(root)), mesh_(mesh), coordinates_(mesh.coordinates(root_->rank())) {
+  if (owns_root) owned_.push_back(root_);
+}
+
+const GangPtr& Gangs::made(AxisSet axes) const {
+  const std::lock_guard lock(mutex_);
+  return places_.at(axes);
+}
+
+GangPtr Gangs::make(AxisSet axes) {
+  const AxisSet plain = mesh_.without_ones(axes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = places_.find(axes); found != places_.end()) return found->second;
+    if (const auto found = places_.find(plain); found != places_.end()) return places_[axes] = found->second;
+  }
+  GangPtr own;
+  const std::string name = text(root_->name(), ".", plain == 0 ? "one" : axes_text(plain));
+  if (plain == 0) {
+    own = root_->alone(name);
+  } else if (mesh_.degree(plain) == root_->size()) {
+    own = root_->duplicate(name);
+  } else {
+    for (const std::vector<int>& ranks : mesh_.groups(plain))
+      if (GangPtr gang = root_->create_gang(ranks, name)) own = std::move(gang);
+  }
+  const std::lock_guard lock(mutex_);
+  owned_.push_back(own);
+  places_[plain] = own;
+  return places_[axes] = own;
+}
+
+GangPtr Gangs::by_axes(std::string_view axes) {
+  const AxisSet set = parse_axes(axes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_)
+      fail(Code::invalid_state, "the gangs were closed; a gang by axes \"", axes, "\" cannot be had");
+  }
+  return make(set);
+}
+
+void Gangs::data_shard(int* index, int* count) const {
+  *index = coordinate(Axis::dp_replicate) * mesh_.degree(Axis::dp_shard) + coordinate(Axis::dp_shard);
+  *count = mesh_.degree(kDataAxes);
+}
+
+void Gangs::close(int64_t timeout_ms) {
+  std::vector<GangPtr> owned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    owned.swap(owned_);
+  }
+  std::optional<Error> first;
+  for (size_t i = owned.size(); i-- > 0;) {
+    if (owned[i]->is_shut_down() || owned[i]->error()) continue;
+    try {
+      owned[i]->shutdown(timeout_ms);
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  if (first) throw *first;
+}
+
+void Gangs::abort(const Error& error) noexcept {
+  std::vector<GangPtr> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = owned_;
+    for (const auto& place : places_) all.push_back(place.second);
+  }
+  root_->abort(error);
+  for (const GangPtr& gang : all) gang->abort(error);
+}
+
+}  // namespace gangway
