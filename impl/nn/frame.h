@@ -5,7 +5,8 @@
 // the dy of pending weight tasks among it). Addresses repeat from step to step.
 //
 // Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor that was
-// announced by recomputable() is not kept: load() has its producer run again, once, into the gradient stack.
+// announced by recomputable() is not kept: load() has its producer run again, into the gradient stack: once in a
+// backward, unless settle() gave that memory back.
 //
 // Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
 // drain() runs it. The input half needs weights, the weight half needs x and dy only.
@@ -13,7 +14,9 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -58,6 +61,7 @@ class Frame {
   // --- backward ---
   // The saved tensor; runs its producer if it was not kept. INVALID_STATE when the slot is empty.
   Tensor load(Context& ctx, const Module& owner, int slot);
+  bool holds(const Module& owner, int slot) const { return slots_.contains({&owner, slot}); }
   // Memory for gradients and recomputed values: lives until settle() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
@@ -71,7 +75,8 @@ class Frame {
   // Runs the oldest `most` tasks (all by default); returns how many ran.
   size_t drain(Context& ctx, size_t most = SIZE_MAX);
   // Where a container is between two children: with ctx.defer_weight false, drains, then gives back all gradient memory
-  // taken since `mark` but `dx`, which is moved down and returned. Deferred: returns dx as it is.
+  // taken since `mark` but `dx`, which is moved down and returned, and resets the nested frames. Deferred: returns dx
+  // as it is.
   Stack::Mark mark() const { return gradients_.mark(); }
   Tensor settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
 
@@ -85,7 +90,8 @@ class Frame {
   void* user_state(const Module& owner) const;  // null: none
   void free_user_state(const Module& owner);
 
-  // A frame for recomputation inside this one's backward; drained and freed with it.
+  // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after settle() of
+  // this one. A result that lies in the nested frame goes into this one's gradient stack (or through settle) first.
   Frame& nest();
 
   // Forgets everything; memory is kept for the next step.
@@ -100,21 +106,28 @@ class Frame {
   struct Producer {
     Module* module = nullptr;
     int index = 0;
-    Tensor again;  // made again in this backward
+    std::weak_ptr<Buffer> place;  // the temporaries that hold the announced tensor; tells a reused address apart
+    Tensor again;                 // made again in this backward
+    size_t made_at = 0;           // gradient bytes in use when `again` was made
   };
   struct Slot {
-    Tensor tensor;
+    Tensor tensor;      // kept, or absent
+    Shape shape;        // of the saved tensor
     int producer = -1;  // index into producers_, or kept
   };
   using Key = std::pair<const Module*, int>;
+  using Address = std::pair<const Buffer*, size_t>;  // byte offset in the buffer; holds on meta, too
+
+  int find_producer(const Tensor& tensor) const;  // -1: none
+  void reset_nested();
 
   Stack activations_;
   Stack gradients_;
   std::shared_ptr<Allocator> memory_;
   std::map<Key, Slot> slots_;
   std::vector<Producer> producers_;
-  std::map<const void*, int> producer_of_;  // temporaries' address -> producer, during forward
-  std::vector<WeightTask> pending_weight_;
+  std::map<Address, int> producer_of_;  // place in the temporaries -> producer, during forward
+  std::deque<WeightTask> pending_weight_;
   std::map<const Module*, UserState> user_states_;
   std::vector<std::unique_ptr<Frame>> nested_;
   size_t nested_used_ = 0;

@@ -76,6 +76,11 @@ class Module : public std::enable_shared_from_this<Module> {
   const std::vector<ParameterPtr>& parameters() const { return parameters_; }  // its own, without children's
   void set_parameter(size_t i, ParameterPtr parameter) { parameters_[i] = std::move(parameter); }  // tying
 
+  // Path in the whole model, set by assign_full_names; empty for the root and before. Does not change when the tree is
+  // cut or wrapped later.
+  const std::string& full_name() const { return full_name_; }
+  void set_full_name(std::string name) { full_name_ = std::move(name); }
+
  protected:
   void add_child(std::string name, std::shared_ptr<Module> module);
   ParameterPtr add_parameter(std::string name, const Shape& shape, Init init);
@@ -83,6 +88,7 @@ class Module : public std::enable_shared_from_this<Module> {
  private:
   std::vector<Child> children_;
   std::vector<ParameterPtr> parameters_;
+  std::string full_name_;
 };
 
 using ModulePtr = std::shared_ptr<Module>;
@@ -110,6 +116,18 @@ struct NamedModule {
 // Root first (path ""), wrappers by the path of what they wrap, outermost first.
 std::vector<NamedModule> named_modules(const ModulePtr& root);
 
+// Writes every module's and parameter's full name. Called on the whole model, before it is cut into stages.
+void assign_full_names(Module& root);
+
+// The module under all wrappers.
+Module& unwrapped(Module& module);
+const Module& unwrapped(const Module& module);
+
+// Seed of one call of a module: the same when it is recomputed, another one for every module, step, microbatch and data
+// coordinate. With low64(b) = b[0] + 2^32 b[1]:
+//   low64(philox(low64(philox(philox_key(ctx.seed, module_name), step)), microbatch + 2^32 data_index)).
+uint64_t call_seed(const Context& ctx, std::string_view module_name);
+
 // Does `pattern` match `path`? `*` stays within one dot-separated component; components must be equal in number.
 bool path_matches(std::string_view pattern, std::string_view path);
 
@@ -121,7 +139,7 @@ void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint6
                      const Tensor& out);
 
 // Gives every parameter of the tree whole storage (value == shard, grad == shard_grad) and first values. For a model
-// that is not sharded; sharded models get theirs from parallel.
+// that is not sharded; sharded models get theirs from parallel. Assigns full names.
 void materialize(Module& root, Ops& ops, uint64_t seed);
 
 }  // namespace gangway

@@ -1,0 +1,62 @@
+// Pre-norm block. Letters: T tokens, D model width, H and G heads, K head width, F feed-forward width.
+//
+// Bytes that a forward with a frame saves, e bytes an element and s bytes a statistic (4, or 8 for f64),
+// every tensor rounded up to 64:
+//   none:      e T (4 D + 2 H K + 2 G K + 3 F) + s T (2 + H)
+//     norm outputs 2 D, attention and mlp outputs 2 D (the residual sum stands in the first, the block's
+//     output in the second), q, heads' output 2 H K, k and v 2 G K, gate, up and their product 3 F; rstd
+//     twice, lse H
+//   selective: e T (2 D + 2 H K + 2 G K + 2 F) + s T (2 + H)
+#include "nn/attention.h"
+
+namespace gangway {
+namespace {
+
+enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
+
+class Block final : public Module {
+ public:
+  Block(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias, std::shared_ptr<RopeTable> table) {
+    add_child("input_layernorm", make_rmsnorm(o.dim, eps));
+    add_child("self_attn", make_attention(o, std::move(table)));
+    add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps));
+    add_child("mlp", make_mlp(o.dim, ffn, mlp_bias, o.deviation));
+  }
+
+  const char* kind() const override { return "Block"; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor& x = inputs[0];
+    std::optional<StackScope> scope;
+    if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
+    const Tensor normed = child(kInputNorm).forward1(ctx, x, frame);
+    const Tensor attended = child(kAttention).forward1(ctx, normed, frame);
+    const Tensor both[] = {attended, x};
+    const Values post = child(kPostNorm).forward(ctx, both, frame);
+    const Tensor out = child(kMlp).forward1(ctx, post[0], frame);
+    ctx.ops.add(post[1], 1, out, ctx.stream);
+    return {out};
+  }
+
+  // The residual stream's gradient goes through both norms as dsum, where it is added in the same pass.
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    const Tensor post[] = {child(kMlp).backward1(ctx, dy[0], frame), dy[0]};
+    const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
+    const Tensor input[] = {child(kAttention).backward1(ctx, dsum, frame), dsum};
+    return {child(kInputNorm).backward(ctx, input, frame)[0]};
+  }
+};
+
+}  // namespace
+
+ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps, bool mlp_bias,
+                     std::shared_ptr<RopeTable> table) {
+  return std::make_shared<Block>(attention, ffn, eps, mlp_bias, std::move(table));
+}
+
+ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps) {
+  return make_block(attention, ffn, eps, false,
+                    std::make_shared<RopeTable>(attention.rope, checked_head_dim(attention)));
+}
+
+}  // namespace gangway

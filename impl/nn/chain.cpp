@@ -1,0 +1,23 @@
+#include "nn/chain.h"
+
+#include "nn/move_down.h"
+
+namespace gangway {
+
+Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame) {
+  const Stack::Mark mark = ctx.temporaries.mark();
+  for (size_t i = first; i < last; ++i) {
+    x = parent.child(i).forward1(ctx, x, frame);
+    if (frame == nullptr) x = move_down(ctx.temporaries, mark, x, ctx.stream);
+  }
+  return x;
+}
+
+Tensor chain_backward(Context& ctx, Module& parent, size_t first, size_t last, Tensor dy, Frame& frame,
+                      const Stack::Mark& mark) {
+  for (size_t i = last; i > first; --i)
+    dy = frame.settle(ctx, mark, parent.child(i - 1).backward1(ctx, dy, frame));
+  return dy;
+}
+
+}  // namespace gangway

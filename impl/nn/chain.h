@@ -1,0 +1,16 @@
+// One module after the other, one tensor from each to the next; memory stays flat: without a frame each
+// output is moved down over the temporaries that made it, in backward Frame::settle does that. Thread rule:
+// that of the modules.
+#pragma once
+
+#include "nn/module.h"
+
+namespace gangway {
+
+// Runs children [first, last) of `parent`, each on one tensor; x lies anywhere.
+Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame);
+// The same backwards, settling to `mark` after each; dy may lie above the mark.
+Tensor chain_backward(Context& ctx, Module& parent, size_t first, size_t last, Tensor dy, Frame& frame,
+                      const Stack::Mark& mark);
+
+}  // namespace gangway

@@ -1,0 +1,179 @@
+#include "nn/custom.h"
+
+#include <algorithm>
+
+#include "nn/gradient.h"
+
+namespace gangway {
+namespace {
+
+// The state outlives neither its behaviour nor its frame.
+Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
+  auto* keep = new std::shared_ptr<CustomBehaviour>(behaviour);
+  const auto release = [](void* state, void* context) {
+    const std::unique_ptr<std::shared_ptr<CustomBehaviour>> keep(
+        static_cast<std::shared_ptr<CustomBehaviour>*>(context));
+    (*keep)->free_state(state);
+  };
+  return {state, release, keep};
+}
+
+// Frees what a forward left behind when nobody will come back for it.
+struct StateGuard {
+  CustomBehaviour& behaviour;
+  void*& state;
+  ~StateGuard() {
+    if (state != nullptr) behaviour.free_state(state);
+  }
+};
+
+}  // namespace
+
+Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour)
+    : name_(options.name),
+      input_count_(options.input_count),
+      output_count_(options.output_count),
+      behaviour_(std::move(behaviour)) {
+  if (input_count_ < 1 || output_count_ < 1)
+    fail(Code::invalid_argument, "module ", name_, ": input_count is ", input_count_, ", output_count is ",
+         output_count_, "; both are 1 or more");
+  for (const CustomOptions::Parameter& p : options.parameters) add_parameter(p.name, p.shape, p.init);
+  for (const Module::Child& child : options.children) add_child(child.name, child.module);
+}
+
+std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }
+
+void Custom::check_inputs(std::span<const Tensor> inputs) const {
+  if (inputs.size() != static_cast<size_t>(input_count_))
+    fail(Code::invalid_argument, "module ", label(), ": takes ", input_count_, " inputs, got ",
+         inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i])
+      fail(Code::invalid_argument, "module ", label(), ": input ", i, " of ", input_count_, " is absent");
+}
+
+Values Custom::make_outputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  std::vector<CustomBehaviour::Spec> given;
+  for (const Tensor& input : inputs) given.push_back({input.dtype(), input.shape()});
+  const std::vector<CustomBehaviour::Spec> specs = behaviour_->shapes(*this, ctx, given);
+  if (specs.size() != static_cast<size_t>(output_count_))
+    fail(Code::invalid_argument, "module ", label(), ": shapes gave ", specs.size(), " outputs, ",
+         output_count_, " were declared");
+  Values outputs;
+  for (const CustomBehaviour::Spec& spec : specs)
+    outputs.push_back(make_output(ctx, frame, spec.dtype, spec.shape));
+  return outputs;
+}
+
+void Custom::keep(std::span<const Tensor> tensors, int first_slot, Frame& frame) {
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i]) frame.save(*this, first_slot + static_cast<int>(i), tensors[i]);
+}
+
+Values Custom::kept(Context& ctx, int count, int first_slot, Frame& frame) {
+  Values values;
+  for (int i = 0; i < count; ++i)
+    values.push_back(frame.holds(*this, first_slot + i) ? frame.load(ctx, *this, first_slot + i) : Tensor());
+  return values;
+}
+
+void Custom::prepare_gradients(Context& ctx) {
+  for (const ParameterPtr& p : parameters())
+    if (wants_gradient(*p)) gradient_to_add(ctx, *p);
+}
+
+// A module without parameters of its own may still use its weight half; one whose parameters are all frozen
+// does not.
+bool Custom::has_weight_task() const {
+  if (!behaviour_->has_backward_weight()) return false;
+  return parameters().empty() || std::any_of(parameters().begin(), parameters().end(),
+                                             [](const ParameterPtr& p) { return wants_gradient(*p); });
+}
+
+Values Custom::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  check_inputs(inputs);
+  for (const ParameterPtr& p : parameters()) value_of(*p);
+  const Values outputs = make_outputs(ctx, inputs, frame);
+  StackScope scope(ctx.temporaries);
+  Call call{.module = *this,
+            .ctx = ctx,
+            .frame = frame,
+            .inputs = inputs,
+            .outputs = outputs,
+            .output_grads = {},
+            .input_grads = {},
+            .parameters = parameters(),
+            .state = nullptr};
+  const StateGuard guard{*behaviour_, call.state};
+  if (!on_meta(ctx)) behaviour_->forward(call);
+  if (frame == nullptr) return outputs;
+  keep(inputs, 0, *frame);
+  keep(outputs, output_slot(), *frame);
+  if (call.state != nullptr)
+    frame->set_user_state(*this, owned(std::exchange(call.state, nullptr), behaviour_));
+  return outputs;
+}
+
+Values Custom::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  const Values inputs = kept(ctx, input_count_, 0, frame);
+  const Values outputs = kept(ctx, output_count_, output_slot(), frame);
+  Values output_grads(dy.begin(), dy.end()), input_grads;
+  output_grads.resize(static_cast<size_t>(output_count_));
+  for (const Tensor& input : inputs)
+    input_grads.push_back(is_floating(input.dtype()) ? frame.allocate_gradient(input.dtype(), input.shape())
+                                                     : Tensor());
+  StackScope scope(ctx.temporaries);
+  if (!behaviour_->has_backward_weight()) prepare_gradients(ctx);
+  Call call{.module = *this,
+            .ctx = ctx,
+            .frame = &frame,
+            .inputs = inputs,
+            .outputs = outputs,
+            .output_grads = output_grads,
+            .input_grads = input_grads,
+            .parameters = parameters(),
+            .state = frame.user_state(*this)};
+  if (!on_meta(ctx)) behaviour_->backward_input(call);
+  if (has_weight_task()) {
+    keep(output_grads, gradient_slot(), frame);
+    frame.push_weight(*this, 0, output_grads[0]);
+  } else {
+    frame.free_user_state(*this);
+  }
+  return input_grads;
+}
+
+void Custom::backward_weight(Context& ctx, Frame& frame, int, const Tensor&) {
+  const Values inputs = kept(ctx, input_count_, 0, frame);
+  const Values outputs = kept(ctx, output_count_, output_slot(), frame);
+  const Values output_grads = kept(ctx, output_count_, gradient_slot(), frame);
+  StackScope scope(ctx.temporaries);
+  prepare_gradients(ctx);
+  Call call{.module = *this,
+            .ctx = ctx,
+            .frame = &frame,
+            .inputs = inputs,
+            .outputs = outputs,
+            .output_grads = output_grads,
+            .input_grads = {},
+            .parameters = parameters(),
+            .state = frame.user_state(*this)};
+  if (!on_meta(ctx)) behaviour_->backward_weight(call);
+  frame.free_user_state(*this);
+}
+
+std::shared_ptr<Module> make_custom(const CustomOptions& options,
+                                    std::shared_ptr<CustomBehaviour> behaviour) {
+  return std::make_shared<Custom>(options, std::move(behaviour));
+}
+
+std::optional<std::string> refuses_dtype(const ModulePtr& root, DType compute) {
+  for (const NamedModule& named : named_modules(root)) {
+    const auto* custom = dynamic_cast<const Custom*>(named.module.get());
+    if (custom != nullptr && !custom->behaviour().accepts(compute))
+      return named.path.empty() ? std::string(custom->kind()) : named.path;
+  }
+  return std::nullopt;
+}
+
+}  // namespace gangway

@@ -1,0 +1,48 @@
+// The module whose compute is somebody else's: memory, saving, the order of the calls and the life of the
+// user's state are ours, the four phases are a CustomBehaviour's.
+//
+// The inputs and outputs are kept in the frame until backward. In backward outputs are as their readers left
+// them (a residual sum may have been written over one). On the meta device only `shapes` is called: no phase
+// sees absent data, and children, whose calls are the user's, take no memory there.
+//
+// Thread rule: one thread at a time; the phases are called on the thread of forward, backward or drain.
+#pragma once
+
+#include "nn/layers.h"
+
+namespace gangway {
+
+class Custom final : public Module {
+ public:
+  Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
+
+  const char* kind() const override { return name_.c_str(); }
+  int input_count() const { return input_count_; }
+  int output_count() const { return output_count_; }
+  CustomBehaviour& behaviour() const { return *behaviour_; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
+  void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
+
+ private:
+  using Call = CustomBehaviour::Call;
+
+  std::string label() const;  // for messages
+  void check_inputs(std::span<const Tensor> inputs) const;
+  Values make_outputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
+  void keep(std::span<const Tensor> tensors, int first_slot, Frame& frame);
+  Values kept(Context& ctx, int count, int first_slot, Frame& frame);
+  void prepare_gradients(Context& ctx);
+  bool has_weight_task() const;
+
+  // Slots: inputs, outputs, gradients of the outputs (for the weight half), in this order.
+  int output_slot() const { return input_count_; }
+  int gradient_slot() const { return input_count_ + output_count_; }
+
+  std::string name_;
+  int input_count_, output_count_;
+  std::shared_ptr<CustomBehaviour> behaviour_;
+};
+
+}  // namespace gangway

@@ -1,0 +1,65 @@
+#include <limits>
+
+#include "nn/gradient.h"
+#include "nn/layers.h"
+
+namespace gangway {
+namespace {
+
+constexpr int kIds = 0;  // slot
+
+class Embedding final : public Module {
+ public:
+  Embedding(int64_t rows, int64_t dim, double deviation) {
+    if (rows < 1 || dim < 1)
+      fail(Code::invalid_argument, "Embedding: rows is ", rows, " and dim is ", dim, "; both are 1 or more");
+    add_parameter("weight", Shape{rows, dim}, Init::normal(deviation));
+  }
+
+  const char* kind() const override { return "Embedding"; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor& ids = inputs[0];
+    const Tensor& table = value_of(*parameters()[0]);
+    check(ctx, ids, table.dim(0));
+    std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
+    dims.push_back(table.dim(1));
+    const Tensor y = make_output(ctx, frame, table.dtype(), Shape(dims));
+    ctx.ops.embedding({.table = table, .ids = flat(ids), .y = y.flatten2()}, ctx.stream);
+    if (frame != nullptr) frame->save(*this, kIds, ids);
+    return {y};
+  }
+
+  Values backward(Context&, std::span<const Tensor> dy, Frame& frame) override {
+    if (wants_gradient(*parameters()[0])) frame.push_weight(*this, 0, dy[0]);
+    return {Tensor()};
+  }
+
+  void backward_weight(Context& ctx, Frame& frame, int, const Tensor& dy) override {
+    const Tensor ids = frame.load(ctx, *this, kIds);
+    ctx.ops.embedding_backward(
+        {.ids = flat(ids), .dy = dy.flatten2(), .dtable = gradient_to_add(ctx, *parameters()[0])},
+        ctx.stream);
+  }
+
+ private:
+  static Tensor flat(const Tensor& ids) { return ids.reshape(Shape{ids.count()}); }
+
+  void check(Context& ctx, const Tensor& ids, int64_t rows) const {
+    if (ids.dtype() != DType::i64)
+      fail(Code::invalid_argument, "Embedding ", full_name(), ": ids are ", ids.text(), ", not i64");
+    if (on_meta(ctx)) return;
+    const Ops::Range range = ctx.ops.id_range(flat(ids), std::numeric_limits<int64_t>::min(), ctx.stream);
+    if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < rows)) return;
+    fail(Code::invalid_argument, "token id ", range.lowest < 0 ? range.lowest : range.highest,
+         " is outside the vocabulary of ", rows, " (0 to ", rows - 1, ")");
+  }
+};
+
+}  // namespace
+
+ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation) {
+  return std::make_shared<Embedding>(rows, dim, deviation);
+}
+
+}  // namespace gangway

@@ -1,0 +1,127 @@
+#include "nn/frame.h"
+
+#include "nn/module.h"
+#include "nn/move_down.h"
+
+namespace gangway {
+
+Frame::~Frame() {
+  for (auto& [module, state] : user_states_)
+    if (state.release != nullptr) state.release(state.state, state.context);
+}
+
+int Frame::find_producer(const Tensor& tensor) const {
+  const auto found = producer_of_.find({tensor.buffer().get(), tensor.byte_offset()});
+  if (found == producer_of_.end()) return -1;
+  return producers_[static_cast<size_t>(found->second)].place.lock() == tensor.buffer() ? found->second : -1;
+}
+
+void Frame::save(const Module& owner, int slot, const Tensor& tensor) {
+  if (slots_.contains({&owner, slot}))
+    fail(Code::invalid_state, owner.kind(), owner.full_name().empty() ? "" : " ", owner.full_name(),
+         ": slot ", slot, " of the frame is taken; a module runs once in a frame");
+  Slot& place = slots_[{&owner, slot}];
+  place.shape = tensor.shape();
+  place.producer = find_producer(tensor);
+  if (place.producer < 0) place.tensor = tensor;
+}
+
+void Frame::recomputable(const Tensor& tensor, Module& producer, int index) {
+  producer_of_[{tensor.buffer().get(), tensor.byte_offset()}] = static_cast<int>(producers_.size());
+  Producer& entry = producers_.emplace_back();
+  entry.module = &producer;
+  entry.index = index;
+  entry.place = tensor.buffer();
+}
+
+Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
+  const auto found = slots_.find({&owner, slot});
+  if (found == slots_.end())
+    fail(Code::invalid_state, owner.kind(), owner.full_name().empty() ? "" : " ", owner.full_name(),
+         ": slot ", slot, " of the frame is empty; forward did not run in it");
+  const Slot& place = found->second;
+  if (place.producer < 0) return place.tensor;
+  const auto at = static_cast<size_t>(place.producer);
+  if (!producers_[at].again) {
+    const size_t made_at = gradients_.mark().total;
+    Tensor again = producers_[at].module->recompute(ctx, *this, producers_[at].index);
+    producers_[at].again = again;
+    producers_[at].made_at = made_at;
+  }
+  return producers_[at].again.reshape(place.shape);
+}
+
+size_t Frame::pending_weight() const {
+  size_t tasks = pending_weight_.size();
+  for (size_t i = 0; i < nested_used_; ++i) tasks += nested_[i]->pending_weight();
+  return tasks;
+}
+
+size_t Frame::drain(Context& ctx, size_t most) {
+  size_t ran = 0;
+  for (; ran < most && !pending_weight_.empty(); ++ran) {
+    const WeightTask task = pending_weight_.front();
+    pending_weight_.pop_front();  // first, so that a task that throws is not run again
+    task.module->backward_weight(ctx, *this, task.index, task.dy);
+  }
+  for (size_t i = 0; i < nested_used_ && ran < most; ++i) ran += nested_[i]->drain(ctx, most - ran);
+  return ran;
+}
+
+Tensor Frame::settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx) {
+  if (ctx.defer_weight) return dx;
+  drain(ctx);
+  for (Producer& producer : producers_)
+    if (producer.again && producer.made_at >= mark.total) producer.again = Tensor();
+  Tensor down = move_down(gradients_, mark, dx, ctx.stream);
+  reset_nested();  // after dx, which may lie in one of them
+  return down;
+}
+
+void Frame::set_user_state(const Module& owner, UserState state) {
+  if (user_states_.contains(&owner)) {
+    if (state.release != nullptr) state.release(state.state, state.context);
+    fail(Code::invalid_state, owner.kind(),
+         ": its state is in the frame already; a module runs once in a frame");
+  }
+  user_states_[&owner] = state;
+}
+
+void* Frame::user_state(const Module& owner) const {
+  const auto found = user_states_.find(&owner);
+  return found == user_states_.end() ? nullptr : found->second.state;
+}
+
+void Frame::free_user_state(const Module& owner) {
+  const auto found = user_states_.find(&owner);
+  if (found == user_states_.end()) return;
+  const UserState state = found->second;
+  user_states_.erase(found);
+  if (state.release != nullptr) state.release(state.state, state.context);
+}
+
+Frame& Frame::nest() {
+  if (nested_used_ == nested_.size()) nested_.push_back(std::make_unique<Frame>(memory_));
+  Frame& frame = *nested_[nested_used_++];
+  frame.id = id;
+  frame.recompute = recompute;
+  return frame;
+}
+
+void Frame::reset_nested() {
+  for (size_t i = 0; i < nested_used_; ++i) nested_[i]->reset();
+  nested_used_ = 0;
+}
+
+void Frame::reset() {
+  while (!user_states_.empty()) free_user_state(*user_states_.begin()->first);
+  pending_weight_.clear();
+  slots_.clear();
+  producers_.clear();
+  producer_of_.clear();
+  reset_nested();
+  activations_.reset();
+  gradients_.reset();
+}
+
+}  // namespace gangway

@@ -1,0 +1,38 @@
+#include "nn/gradient.h"
+
+namespace gangway {
+namespace {
+
+const std::string& called(const Parameter& p) { return p.full_name.empty() ? p.name : p.full_name; }
+
+}  // namespace
+
+const Tensor& value_of(const Parameter& parameter) {
+  if (!parameter.value)
+    fail(Code::invalid_state, "parameter ", called(parameter), " ", parameter.shape.text(),
+         " has no values here: materialize or unshard comes first");
+  return parameter.value;
+}
+
+GradientTarget gradient_to_write(Parameter& parameter) {
+  if (!parameter.grad)
+    fail(Code::invalid_state, "parameter ", called(parameter), " ", parameter.shape.text(),
+         " is trainable and has no gradient storage here");
+  const bool accumulate = parameter.grad_written;
+  parameter.grad_written = true;
+  return {parameter.grad, accumulate};
+}
+
+Tensor gradient_to_add(Context& ctx, Parameter& parameter) {
+  const GradientTarget target = gradient_to_write(parameter);
+  if (!target.accumulate) ctx.ops.fill(target.grad, 0, ctx.stream);
+  return target.grad;
+}
+
+Shape with_last(const Shape& shape, int64_t last) {
+  Shape out = shape;
+  out[out.rank() - 1] = last;
+  return out;
+}
+
+}  // namespace gangway

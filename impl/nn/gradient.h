@@ -1,0 +1,33 @@
+// Helpers that the layers share: a parameter's value and gradient while computing.
+// Thread rule: that of the module.
+#pragma once
+
+#include "nn/module.h"
+
+namespace gangway {
+
+constexpr DType statistics_dtype(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
+
+inline bool on_meta(Context& ctx) { return ctx.ops.device().kind() == DeviceKind::meta; }
+
+// Whether backward makes a gradient for it.
+inline bool wants_gradient(const Parameter& p) { return p.trainable && p.kind == Parameter::Kind::parameter; }
+
+// The value that compute reads. INVALID_STATE while there is none.
+const Tensor& value_of(const Parameter& parameter);
+
+// The gradient, for an operation with a beta: `accumulate` is false on the first write. INVALID_STATE without
+// storage.
+struct GradientTarget {
+  Tensor grad;
+  bool accumulate;
+};
+GradientTarget gradient_to_write(Parameter& parameter);
+
+// The gradient, for an operation that only adds: zeroed before first use.
+Tensor gradient_to_add(Context& ctx, Parameter& parameter);
+
+// `shape` with another last dim.
+Shape with_last(const Shape& shape, int64_t last);
+
+}  // namespace gangway

@@ -1,0 +1,92 @@
+#include "nn/attention.h"
+#include "nn/chain.h"
+#include "nn/loss.h"
+
+namespace gangway {
+namespace {
+
+LlamaConfig completed(LlamaConfig c) {
+  if (c.layers < 0 || c.vocab < 1 || c.dim < 1 || c.ffn < 0 || c.max_positions < 1)
+    fail(Code::invalid_argument, "Llama: num_hidden_layers is ", c.layers, ", vocab_size ", c.vocab,
+         ", hidden_size ", c.dim, ", intermediate_size ", c.ffn, ", max_position_embeddings ",
+         c.max_positions);
+  if (c.kv_heads == 0) c.kv_heads = c.heads;
+  if (c.ffn == 0) c.ffn = (c.dim * 8 / 3 + 31) / 32 * 32;
+  return c;
+}
+
+AttentionOptions attention_options(const LlamaConfig& c) {
+  return {.dim = c.dim,
+          .heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .qkv_bias = c.qkv_bias,
+          .out_bias = c.out_bias,
+          .causal = true,
+          .rope = c.rope,
+          .deviation = c.deviation};
+}
+
+class Llama final : public Module {
+ public:
+  explicit Llama(const LlamaConfig& config) : config_(completed(config)) {
+    AttentionOptions attention = attention_options(config_);
+    config_.head_dim = attention.head_dim = checked_head_dim(attention);
+    const auto table = std::make_shared<RopeTable>(config_.rope, config_.head_dim);
+    add_child("model.embed_tokens", make_embedding(config_.vocab, config_.dim, config_.deviation));
+    for (int64_t i = 0; i < config_.layers; ++i)
+      add_child("model.layers." + std::to_string(i),
+                make_block(attention, config_.ffn, config_.eps, config_.mlp_bias, table));
+    const ModulePtr head = make_head(config_.dim, config_.vocab, config_.eps, config_.deviation);
+    if (config_.tied) head->child(1).set_parameter(0, child(0).parameters()[0]);
+    add_child("", head);
+  }
+
+  const char* kind() const override { return "Llama"; }
+  const LlamaConfig& config() const { return config_; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    check(inputs);
+    Tensor x[] = {chain_forward(ctx, *this, 0, last(), inputs[0], frame), Tensor()};
+    if (inputs.size() > 1) x[1] = inputs[1];
+    return child(last()).forward(ctx, {x, inputs.size()}, frame);
+  }
+
+  Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
+    const Stack::Mark mark = frame.mark();
+    const Tensor dx = frame.settle(ctx, mark, child(last()).backward(ctx, {}, frame).at(0));
+    chain_backward(ctx, *this, 0, last(), dx, frame, mark);
+    return {Tensor(), Tensor()};  // tokens and labels have none
+  }
+
+ private:
+  size_t last() const { return children().size() - 1; }
+
+  void check(std::span<const Tensor> inputs) const {
+    if (inputs.empty() || inputs.size() > 2)
+      fail(Code::invalid_argument, "Llama: takes tokens, or tokens and labels, got ", inputs.size(),
+           " inputs");
+    const Tensor& tokens = inputs[0];
+    if (tokens.rank() != 2 || tokens.dtype() != DType::i64 || tokens.count() == 0)
+      fail(Code::invalid_argument, "Llama: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
+    if (tokens.dim(1) > config_.max_positions)
+      fail(Code::invalid_argument, "Llama: sequences of ", tokens.dim(1), " tokens are longer than ",
+           "max_position_embeddings ", config_.max_positions);
+    if (inputs.size() > 1 && !(inputs[1].shape() == tokens.shape()))
+      fail(Code::invalid_argument, "Llama: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
+           "; they must have one shape");
+  }
+
+  LlamaConfig config_;
+};
+
+}  // namespace
+
+ModulePtr make_llama(const LlamaConfig& config) { return std::make_shared<Llama>(config); }
+
+const LlamaConfig* llama_config(const Module& module) {
+  const auto* llama = dynamic_cast<const Llama*>(&unwrapped(module));
+  return llama == nullptr ? nullptr : &llama->config();
+}
+
+}  // namespace gangway

@@ -1,0 +1,118 @@
+// Letters: T tokens, D model width, V vocabulary.
+#include "nn/loss.h"
+
+#include "nn/gradient.h"
+
+namespace gangway {
+namespace {
+
+enum Part : size_t { kNorm, kOutput };
+constexpr int kDx = 0;  // slot: gradient of the norm's output, made in forward
+
+// Labels that count, read on the host (the weight of a loss is a number that the step needs there anyway).
+int64_t count_labels(Context& ctx, const Tensor& labels) {
+  const auto count = static_cast<size_t>(labels.count());
+  if (on_meta(ctx)) return ctx.loss_weight >= 0 ? ctx.loss_weight : labels.count();
+  std::vector<int64_t> copied;
+  const auto* at = labels.data<int64_t>();
+  if (labels.device().kind() != DeviceKind::cpu) {
+    copied.resize(count);
+    labels.device().copy(copied.data(), at, count * sizeof(int64_t), ctx.stream);
+    ctx.stream.synchronize();
+    at = copied.data();
+  }
+  int64_t counted = 0;
+  for (size_t i = 0; i < count; ++i) counted += at[i] != kIgnoredLabel;
+  return counted;
+}
+
+class Head final : public Module {
+ public:
+  Head(int64_t dim, int64_t vocab, double eps, double deviation) {
+    add_child("model.norm", make_rmsnorm(dim, eps));
+    add_child("lm_head", make_linear(dim, vocab, false, deviation));
+  }
+
+  const char* kind() const override { return "Head"; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    if (inputs.size() == 1) {
+      if (frame != nullptr) fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
+      return {child(kOutput).forward1(ctx, child(kNorm).forward1(ctx, inputs[0], nullptr), nullptr)};
+    }
+    const Tensor& labels = inputs[1];
+    check(ctx, inputs[0], labels);
+    const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
+    const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
+    ctx.ops.fill(loss, 0, ctx.stream);
+    ctx.ops.fill(weight, static_cast<double>(count_labels(ctx, labels)), ctx.stream);
+    StackScope scope(ctx.temporaries);
+    const Tensor y_TD = child(kNorm).forward1(ctx, inputs[0], frame).flatten2();
+    cross_entropy(ctx, y_TD, labels, loss, frame, inputs[0].shape());
+    return {loss, weight};
+  }
+
+  // dy is not asked: the gradient was made, seeded, in forward.
+  Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
+    return {child(kNorm).backward1(ctx, frame.load(ctx, *this, kDx), frame)};
+  }
+
+ private:
+  Parameter& output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
+
+  void cross_entropy(Context& ctx, const Tensor& y_TD, const Tensor& labels, const Tensor& loss, Frame* frame,
+                     const Shape& shape) {
+    HeadLossArgs args{.x = y_TD,
+                      .w = value_of(output_weight()),
+                      .labels = labels.reshape(Shape{labels.count()}),
+                      .seed = ctx.loss_seed,
+                      .loss = loss,
+                      .dx = {},
+                      .dw = {},
+                      .ignore = kIgnoredLabel};
+    if (frame == nullptr) {
+      args.seed = ctx.temporaries.allocate(DType::f64, Shape{1});
+      ctx.ops.fill(args.seed, 1, ctx.stream);
+    } else {
+      if (!ctx.loss_seed) fail(Code::invalid_state, "the loss has no seed to start backward with");
+      args.dx = frame->allocate(y_TD.dtype(), y_TD.shape());
+      if (wants_gradient(output_weight())) {
+        const GradientTarget target = gradient_to_write(output_weight());
+        args.dw = target.grad;
+        args.dw_accumulate = target.accumulate;
+      }
+      frame->save(*this, kDx, args.dx.reshape(shape));
+    }
+    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
+    take_seed_out(ctx, args);
+  }
+
+  // head_loss multiplies the loss by the seed, what a model gives is the plain sum.
+  static void take_seed_out(Context& ctx, const HeadLossArgs& args) {
+    if (on_meta(ctx)) return;
+    const double seed = *args.seed.data<double>();
+    if (seed != 0) ctx.ops.scale(args.loss, 1 / seed, ctx.stream);
+  }
+
+  void check(Context& ctx, const Tensor& x, const Tensor& labels) const {
+    if (labels.dtype() != DType::i64 || labels.count() != x.count() / x.dim(-1))
+      fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ",
+           x.count() / x.dim(-1), " tokens");
+    if (on_meta(ctx)) return;
+    const int64_t vocab = output_weight().shape[0];
+    const Ops::Range range =
+        ctx.ops.id_range(labels.reshape(Shape{labels.count()}), kIgnoredLabel, ctx.stream);
+    if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < vocab)) return;
+    fail(Code::invalid_argument, "label ", range.lowest < 0 ? range.lowest : range.highest,
+         " is outside the vocabulary of ", vocab, " (0 to ", vocab - 1, ", or ", kIgnoredLabel,
+         " for one that does not count)");
+  }
+};
+
+}  // namespace
+
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation) {
+  return std::make_shared<Head>(dim, vocab, eps, deviation);
+}
+
+}  // namespace gangway

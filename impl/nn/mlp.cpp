@@ -1,0 +1,76 @@
+// SwiGLU feed-forward. Letters: T tokens, F feed-forward width.
+#include "nn/gradient.h"
+#include "nn/layers.h"
+
+namespace gangway {
+namespace {
+
+enum Part : size_t { kGateProjection, kUpProjection, kDownProjection };
+enum Slot : int { kGate, kUp };
+constexpr int kHidden = 0;  // output that can be made again
+
+class Mlp final : public Module {
+ public:
+  Mlp(int64_t dim, int64_t ffn, bool bias, double deviation) {
+    add_child("gate_proj", make_linear(dim, ffn, bias, deviation));
+    add_child("up_proj", make_linear(dim, ffn, bias, deviation));
+    add_child("down_proj", make_linear(ffn, dim, bias, deviation));
+  }
+
+  const char* kind() const override { return "Mlp"; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor gate = child(kGateProjection).forward1(ctx, inputs[0], frame);
+    const Tensor up = child(kUpProjection).forward1(ctx, inputs[0], frame);
+    std::optional<StackScope> scope;
+    if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
+    const bool again = frame != nullptr && frame->recompute == Recompute::selective;
+    const Tensor hidden = again ? ctx.temporaries.allocate(gate.dtype(), gate.shape())
+                                : make_output(ctx, frame, gate.dtype(), gate.shape());
+    if (again) frame->recomputable(hidden, *this, kHidden);
+    swiglu(ctx, gate, up, hidden);
+    if (frame != nullptr) {
+      frame->save(*this, kGate, gate);
+      frame->save(*this, kUp, up);
+    }
+    return {child(kDownProjection).forward1(ctx, hidden, frame)};
+  }
+
+  // The gradients of gate and up go over their saved values: down_proj, the only one to make `hidden` again,
+  // has done so by then.
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    const Tensor dhidden = child(kDownProjection).backward1(ctx, dy[0], frame);
+    const Tensor gate = frame.load(ctx, *this, kGate);
+    const Tensor up = frame.load(ctx, *this, kUp);
+    ctx.ops.swiglu_backward({.gate = gate.flatten2(),
+                             .up = up.flatten2(),
+                             .dy = dhidden.flatten2(),
+                             .dgate = gate.flatten2(),
+                             .dup = up.flatten2(),
+                             .y = {}},
+                            ctx.stream);
+    const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
+    ctx.ops.add(child(kUpProjection).backward1(ctx, up, frame), 1, dx, ctx.stream);
+    return {dx};
+  }
+
+  Tensor recompute(Context& ctx, Frame& frame, int) override {
+    const Tensor gate = frame.load(ctx, *this, kGate);
+    const Tensor hidden = frame.allocate_gradient(gate.dtype(), gate.shape());
+    swiglu(ctx, gate, frame.load(ctx, *this, kUp), hidden);
+    return hidden;
+  }
+
+ private:
+  static void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y) {
+    ctx.ops.swiglu({.gate = gate.flatten2(), .up = up.flatten2(), .y = y.flatten2()}, ctx.stream);
+  }
+};
+
+}  // namespace
+
+ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation) {
+  return std::make_shared<Mlp>(dim, ffn, bias, deviation);
+}
+
+}  // namespace gangway

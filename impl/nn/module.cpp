@@ -1,0 +1,123 @@
+#include "nn/module.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/philox.h"
+
+namespace gangway {
+namespace {
+
+std::string join(const std::string& path, const std::string& name) {
+  if (path.empty() || name.empty()) return path.empty() ? name : path;
+  return path + "." + name;
+}
+
+void collect(const Module& module, const std::string& path, std::vector<NamedParameter>& out) {
+  for (const ParameterPtr& p : module.parameters()) out.push_back({join(path, p->name), p});
+  for (const Module::Child& child : module.children()) collect(*child.module, join(path, child.name), out);
+}
+
+void collect(const ModulePtr& module, const std::string& path, std::vector<NamedModule>& out) {
+  for (size_t i = 0; i < module->children().size(); ++i) {
+    const Module::Child& child = module->children()[i];
+    const std::string below = join(path, child.name);
+    out.push_back({below, module.get(), i, child.module});
+    collect(child.module, below, out);
+  }
+}
+
+void assign(Module& module, const std::string& path, std::set<const Parameter*>& seen) {
+  module.set_full_name(path);
+  for (const ParameterPtr& p : module.parameters())
+    if (seen.insert(p.get()).second) p->full_name = join(path, p->name);
+  for (const Module::Child& child : module.children()) assign(*child.module, join(path, child.name), seen);
+}
+
+// `*` within one component.
+bool component_matches(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern[0] != '*')
+    return !text.empty() && text[0] == pattern[0] && component_matches(pattern.substr(1), text.substr(1));
+  for (size_t skip = 0; skip <= text.size(); ++skip)
+    if (component_matches(pattern.substr(1), text.substr(skip))) return true;
+  return false;
+}
+
+}  // namespace
+
+void Module::backward_weight(Context&, Frame&, int index, const Tensor&) {
+  fail(Code::internal, kind(), " has no weight task ", index);
+}
+
+Tensor Module::recompute(Context&, Frame&, int index) {
+  fail(Code::internal, kind(), " cannot make output ", index, " again");
+}
+
+void Module::add_child(std::string name, std::shared_ptr<Module> module) {
+  children_.push_back({std::move(name), std::move(module)});
+}
+
+ParameterPtr Module::add_parameter(std::string name, const Shape& shape, Init init) {
+  return parameters_.emplace_back(std::make_shared<Parameter>(std::move(name), shape, std::move(init)));
+}
+
+Tensor make_output(Context& ctx, Frame* frame, DType dtype, const Shape& shape) {
+  return frame != nullptr ? frame->allocate(dtype, shape) : ctx.temporaries.allocate(dtype, shape);
+}
+
+std::vector<NamedParameter> named_parameters(const Module& root) {
+  std::vector<NamedParameter> all = named_parameters_with_aliases(root);
+  std::set<const Parameter*> seen;
+  std::erase_if(all, [&](const NamedParameter& p) { return !seen.insert(p.parameter.get()).second; });
+  return all;
+}
+
+std::vector<NamedParameter> named_parameters_with_aliases(const Module& root) {
+  std::vector<NamedParameter> all;
+  collect(root, "", all);
+  return all;
+}
+
+std::vector<NamedModule> named_modules(const ModulePtr& root) {
+  std::vector<NamedModule> all{{"", nullptr, 0, root}};
+  collect(root, "", all);
+  return all;
+}
+
+void assign_full_names(Module& root) {
+  std::set<const Parameter*> seen;
+  assign(root, "", seen);
+}
+
+Module& unwrapped(Module& module) {
+  Module* inner = &module;
+  while (inner->is_wrapper()) inner = &inner->child(0);
+  return *inner;
+}
+
+const Module& unwrapped(const Module& module) {
+  const Module* inner = &module;
+  while (inner->is_wrapper()) inner = &inner->child(0);
+  return *inner;
+}
+
+uint64_t call_seed(const Context& ctx, std::string_view module_name) {
+  const auto low64 = [](const PhiloxBlock& b) { return static_cast<uint64_t>(b[1]) << 32 | b[0]; };
+  const uint64_t of_step = low64(philox(philox_key(ctx.seed, module_name), static_cast<uint64_t>(ctx.step)));
+  const uint64_t place = static_cast<uint64_t>(ctx.data_index) << 32 |
+                         static_cast<uint64_t>(static_cast<uint32_t>(ctx.microbatch));
+  return low64(philox(of_step, place));
+}
+
+bool path_matches(std::string_view pattern, std::string_view path) {
+  while (true) {
+    const size_t a = pattern.find('.'), b = path.find('.');
+    if (!component_matches(pattern.substr(0, a), path.substr(0, b))) return false;
+    if (a == std::string_view::npos || b == std::string_view::npos) return a == b;
+    pattern.remove_prefix(a + 1);
+    path.remove_prefix(b + 1);
+  }
+}
+
+}  // namespace gangway

@@ -1,0 +1,116 @@
+// Letters: T tokens, D width.
+#include "nn/gradient.h"
+#include "nn/layers.h"
+
+namespace gangway {
+namespace {
+
+constexpr int kSum = 0, kRstd = 1;  // slots
+constexpr int kY = 0;               // output that can be made again
+
+class RmsNorm final : public Module {
+ public:
+  RmsNorm(int64_t dim, double eps) : eps_(eps) {
+    if (dim < 1 || !(eps > 0))
+      fail(Code::invalid_argument, "RMSNorm: dim is ", dim, ", eps is ", eps, "; both are above 0");
+    add_parameter("weight", Shape{dim}, Init::ones());
+  }
+
+  const char* kind() const override { return "RMSNorm"; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor& x = inputs[0];
+    const bool with_residual = inputs.size() > 1 && inputs[1];
+    check(x, with_residual ? inputs[1] : x);
+    const bool again = frame != nullptr && frame->recompute == Recompute::selective;
+    const Tensor rstd = make_output(ctx, frame, statistics_dtype(x.dtype()), Shape{rows(x)});
+    const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
+                           : make_output(ctx, frame, x.dtype(), x.shape());
+    if (again) frame->recomputable(y, *this, kY);
+    StackScope scope(ctx.temporaries);
+    RmsNormArgs args{.x = x.flatten2(),
+                     .residual = {},
+                     .weight = weight_as(ctx, x.dtype()),
+                     .y = y.flatten2(),
+                     .sum = {},
+                     .rstd = rstd,
+                     .eps = eps_};
+    if (with_residual) {
+      args.residual = inputs[1].flatten2();
+      args.sum = args.x;  // x is the output of the module before, which nobody else reads
+    }
+    ctx.ops.rmsnorm(args, ctx.stream);
+    if (frame != nullptr) {
+      frame->save(*this, kSum, x);
+      frame->save(*this, kRstd, rstd);
+    }
+    return {y, x};
+  }
+
+  // dy {dy, dsum}; gives the gradient of the sum, which is that of x and of a residual: one tensor, both
+  // times. Not in place over dsum, which pending weight tasks may hold. The weight's gradient comes with it
+  // in the same pass.
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    const Tensor sum = frame.load(ctx, *this, kSum);
+    const Tensor dx = frame.allocate_gradient(sum.dtype(), sum.shape());
+    StackScope scope(ctx.temporaries);
+    RmsNormBackwardArgs args{.dy = dy[0].flatten2(),
+                             .x = sum.flatten2(),
+                             .weight = weight_as(ctx, sum.dtype()),
+                             .rstd = frame.load(ctx, *this, kRstd),
+                             .dsum = {},
+                             .dx = dx.flatten2(),
+                             .dweight = {}};
+    if (dy.size() > 1 && dy[1]) args.dsum = dy[1].flatten2();
+    if (wants_gradient(*parameters()[0])) args.dweight = gradient_to_add(ctx, *parameters()[0]);
+    ctx.ops.rmsnorm_backward(args, ctx.stream);
+    return {dx, dx};
+  }
+
+  // The saved sum without a residual gives the same bits: statistics are those of the stored sum.
+  Tensor recompute(Context& ctx, Frame& frame, int) override {
+    const Tensor sum = frame.load(ctx, *this, kSum);
+    const Tensor y = frame.allocate_gradient(sum.dtype(), sum.shape());
+    StackScope scope(ctx.temporaries);
+    const Tensor rstd = ctx.temporaries.allocate(statistics_dtype(sum.dtype()), Shape{rows(sum)});
+    ctx.ops.rmsnorm({.x = sum.flatten2(),
+                     .residual = {},
+                     .weight = weight_as(ctx, sum.dtype()),
+                     .y = y.flatten2(),
+                     .sum = {},
+                     .rstd = rstd,
+                     .eps = eps_},
+                    ctx.stream);
+    return y;
+  }
+
+ private:
+  int64_t rows(const Tensor& x) const { return x.count() / x.dim(-1); }
+
+  // The weight in the activations' dtype, which it may differ from (an f32 norm among bf16 products).
+  Tensor weight_as(Context& ctx, DType dtype) const {
+    const Tensor& weight = value_of(*parameters()[0]);
+    if (weight.dtype() == dtype) return weight;
+    const Tensor converted = ctx.temporaries.allocate(dtype, weight.shape());
+    ctx.ops.cast(weight, converted, ctx.stream);
+    return converted;
+  }
+
+  void check(const Tensor& x, const Tensor& residual) const {
+    const int64_t dim = parameters()[0]->shape[0];
+    if (x.rank() < 1 || x.dim(-1) != dim)
+      fail(Code::invalid_argument, "RMSNorm ", full_name(), ": input is ", x.text(),
+           ", its last dim must be ", dim);
+    if (!(residual.shape() == x.shape()) || residual.dtype() != x.dtype())
+      fail(Code::invalid_argument, "RMSNorm ", full_name(), ": input is ", x.text(), " and residual is ",
+           residual.text(), "; they must be alike");
+  }
+
+  double eps_;
+};
+
+}  // namespace
+
+ModulePtr make_rmsnorm(int64_t dim, double eps) { return std::make_shared<RmsNorm>(dim, eps); }
+
+}  // namespace gangway

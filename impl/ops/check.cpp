@@ -1,0 +1,298 @@
+#include "ops/check.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace gangway {
+namespace {
+
+enum class Rows : uint8_t { contiguous, strided, any };
+
+std::string wanted(DType dtype, std::initializer_list<int64_t> dims) {
+  return name(dtype) + " " + Shape(dims).text();
+}
+
+void need_rows(const char* what, const Tensor& t, Rows rows) {
+  if (rows == Rows::any || t.count() == 0) return;
+  if (rows == Rows::contiguous) {
+    if (!t.contiguous()) fail(Code::internal, what, " is ", t.text(), " with gaps, not contiguous");
+  } else if (t.dim(-1) > 1 && t.stride(-1) != 1) {
+    fail(Code::internal, what, " is ", t.text(), " with stride ", t.stride(-1), " in its last dim, not 1");
+  }
+}
+
+void need(const char* what, const Tensor& t, DType dtype, std::initializer_list<int64_t> dims,
+          Rows rows = Rows::contiguous) {
+  if (!t) fail(Code::internal, what, " is absent, not ", wanted(dtype, dims));
+  if (t.dtype() != dtype || !(t.shape() == Shape(dims)))
+    fail(Code::internal, what, " is ", t.text(), ", not ", wanted(dtype, dims));
+  need_rows(what, t, rows);
+}
+
+void need_rank(const char* what, const Tensor& t, int rank, Rows rows = Rows::contiguous) {
+  if (!t) fail(Code::internal, what, " is absent");
+  if (t.rank() != rank) fail(Code::internal, what, " is ", t.text(), ", not of ", rank, " dims");
+  need_rows(what, t, rows);
+}
+
+void need_dtype(const char* what, const Tensor& t, std::initializer_list<DType> dtypes) {
+  if (!t) fail(Code::internal, what, " is absent");
+  if (std::find(dtypes.begin(), dtypes.end(), t.dtype()) == dtypes.end())
+    fail(Code::internal, what, " is ", t.text(), ", a dtype that this operation does not take");
+}
+
+// A flat shard beside another: same number of elements, no gaps.
+void need_beside(const char* what, const Tensor& t, const Tensor& x) {
+  if (!t) fail(Code::internal, what, " is absent");
+  if (t.count() != x.count()) fail(Code::internal, what, " is ", t.text(), " beside ", x.text());
+  need_rows(what, t, Rows::contiguous);
+}
+
+void need_compute(const char* what, const Tensor& t) {
+  need_dtype(what, t, {DType::f64, DType::f32, DType::bf16});
+}
+void need_float(const char* what, const Tensor& t) {
+  need_dtype(what, t, {DType::f64, DType::f32, DType::bf16, DType::f16});
+}
+void need_statistics(const char* what, const Tensor& t) { need_dtype(what, t, {DType::f64, DType::f32}); }
+
+}  // namespace
+
+DType accumulator(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void check(const GemmArgs& args) {
+  need_rank("gemm.a", args.a, 2, Rows::strided);
+  need_rank("gemm.c", args.c, 2, Rows::strided);
+  need_compute("gemm.a", args.a);
+  const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);
+  const DType dtype = args.a.dtype();
+  need("gemm.a", args.a, dtype, {args.transpose_a ? k : m, args.transpose_a ? m : k}, Rows::strided);
+  need("gemm.b", args.b, dtype, {args.transpose_b ? n : k, args.transpose_b ? k : n}, Rows::strided);
+  need_dtype("gemm.c", args.c, {dtype, accumulator(dtype)});
+  if (args.bias) need("gemm.bias", args.bias, dtype, {n});
+}
+
+void check(const RmsNormArgs& args) {
+  need_rank("rmsnorm.x", args.x, 2);
+  need_compute("rmsnorm.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  const DType dtype = args.x.dtype();
+  if (args.residual) need("rmsnorm.residual", args.residual, dtype, {t, d});
+  if (args.residual) need("rmsnorm.sum", args.sum, dtype, {t, d});
+  need("rmsnorm.weight", args.weight, dtype, {d});
+  need("rmsnorm.y", args.y, dtype, {t, d});
+  need("rmsnorm.rstd", args.rstd, accumulator(dtype), {t});
+}
+
+void check(const RmsNormBackwardArgs& args) {
+  need_rank("rmsnorm_backward.x", args.x, 2);
+  need_compute("rmsnorm_backward.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  const DType dtype = args.x.dtype();
+  need("rmsnorm_backward.dy", args.dy, dtype, {t, d});
+  need("rmsnorm_backward.weight", args.weight, dtype, {d});
+  need("rmsnorm_backward.rstd", args.rstd, accumulator(dtype), {t});
+  if (args.dsum) need("rmsnorm_backward.dsum", args.dsum, dtype, {t, d});
+  if (args.dx) need("rmsnorm_backward.dx", args.dx, dtype, {t, d});
+  if (args.dweight) need("rmsnorm_backward.dweight", args.dweight, accumulator(dtype), {d});
+}
+
+void check(const RopeArgs& args) {
+  need_rank("rope.x", args.x, 2, Rows::strided);
+  need_compute("rope.x", args.x);
+  const DType dtype = args.x.dtype();
+  const int64_t t = args.x.dim(0), width = args.x.dim(1);
+  GW_CHECK(args.heads, >=, 1);
+  GW_CHECK(width % (2 * args.heads), ==, 0);
+  need("rope.y", args.y, dtype, {t, width}, Rows::strided);
+  need_rank("rope.cos", args.cos, 2);
+  const int64_t positions = args.cos.dim(0), half = width / args.heads / 2;
+  need("rope.cos", args.cos, accumulator(dtype), {positions, half});
+  need("rope.sin", args.sin, accumulator(dtype), {positions, half});
+  if (args.positions) {
+    need("rope.positions", args.positions, DType::i32, {t});
+  } else {
+    GW_CHECK(args.sequence, >=, 1);
+    GW_CHECK(std::min(args.sequence, t), <=, positions);
+  }
+}
+
+void check(const SwigluArgs& args) {
+  need_rank("swiglu.gate", args.gate, 2, Rows::strided);
+  need_compute("swiglu.gate", args.gate);
+  const int64_t t = args.gate.dim(0), f = args.gate.dim(1);
+  need("swiglu.up", args.up, args.gate.dtype(), {t, f}, Rows::strided);
+  need("swiglu.y", args.y, args.gate.dtype(), {t, f});
+}
+
+void check(const SwigluBackwardArgs& args) {
+  need_rank("swiglu_backward.gate", args.gate, 2, Rows::strided);
+  need_compute("swiglu_backward.gate", args.gate);
+  const DType dtype = args.gate.dtype();
+  const int64_t t = args.gate.dim(0), f = args.gate.dim(1);
+  need("swiglu_backward.up", args.up, dtype, {t, f}, Rows::strided);
+  need("swiglu_backward.dy", args.dy, dtype, {t, f});
+  need("swiglu_backward.dgate", args.dgate, dtype, {t, f}, Rows::strided);
+  need("swiglu_backward.dup", args.dup, dtype, {t, f}, Rows::strided);
+  if (args.y) need("swiglu_backward.y", args.y, dtype, {t, f});
+}
+
+void check(const AttentionArgs& args) {
+  need_rank("attention.q", args.q, 4, Rows::strided);
+  need_rank("attention.k", args.k, 4, Rows::strided);
+  need_compute("attention.q", args.q);
+  const DType dtype = args.q.dtype();
+  const int64_t b = args.q.dim(0), sq = args.q.dim(1), h = args.q.dim(2), width = args.q.dim(3);
+  const int64_t sk = args.k.dim(1), g = args.k.dim(2);
+  GW_CHECK(g, >=, 1);
+  GW_CHECK(h % g, ==, 0);
+  need("attention.k", args.k, dtype, {b, sk, g, width}, Rows::strided);
+  need("attention.v", args.v, dtype, {b, sk, g, width}, Rows::strided);
+  need("attention.out", args.out, dtype, {b, sq, h, width}, Rows::strided);
+  if (args.lse) need("attention.lse", args.lse, accumulator(dtype), {b, h, sq});
+}
+
+void check(const AttentionBackwardArgs& args) {
+  check(AttentionArgs{args.q, args.k, args.v, args.out, args.lse, args.scale, args.causal, args.q_offset,
+                      args.k_offset});
+  const DType dtype = args.q.dtype();
+  const int64_t b = args.q.dim(0), sq = args.q.dim(1), h = args.q.dim(2), width = args.q.dim(3);
+  const int64_t sk = args.k.dim(1), g = args.k.dim(2);
+  need("attention_backward.lse", args.lse, accumulator(dtype), {b, h, sq});
+  need("attention_backward.dout", args.dout, dtype, {b, sq, h, width}, Rows::strided);
+  need_dtype("attention_backward.dq", args.dq,
+             {args.accumulate ? accumulator(dtype) : dtype, accumulator(dtype)});
+  need_dtype("attention_backward.dk", args.dk,
+             {args.accumulate ? accumulator(dtype) : dtype, accumulator(dtype)});
+  need("attention_backward.dq", args.dq, args.dq.dtype(), {b, sq, h, width}, Rows::strided);
+  need("attention_backward.dk", args.dk, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
+  need("attention_backward.dv", args.dv, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
+}
+
+void check(const EmbeddingArgs& args) {
+  need_rank("embedding.table", args.table, 2);
+  need_rank("embedding.ids", args.ids, 1);
+  need_compute("embedding.table", args.table);
+  need("embedding.ids", args.ids, DType::i64, {args.ids.dim(0)});
+  need("embedding.y", args.y, args.table.dtype(), {args.ids.dim(0), args.table.dim(1)});
+}
+
+void check(const EmbeddingBackwardArgs& args) {
+  need_rank("embedding_backward.dtable", args.dtable, 2);
+  need_rank("embedding_backward.ids", args.ids, 1);
+  need_compute("embedding_backward.dy", args.dy);
+  const DType dtype = args.dy.dtype();
+  need("embedding_backward.ids", args.ids, DType::i64, {args.ids.dim(0)});
+  need("embedding_backward.dy", args.dy, dtype, {args.ids.dim(0), args.dtable.dim(1)});
+  need_dtype("embedding_backward.dtable", args.dtable, {accumulator(dtype)});
+}
+
+void check(const HeadLossArgs& args) {
+  need_rank("head_loss.x", args.x, 2);
+  need_rank("head_loss.w", args.w, 2);
+  need_compute("head_loss.x", args.x);
+  const DType dtype = args.x.dtype();
+  const int64_t t = args.x.dim(0), d = args.x.dim(1), v = args.w.dim(0);
+  need("head_loss.w", args.w, dtype, {v, d});
+  need("head_loss.labels", args.labels, DType::i64, {t});
+  need("head_loss.seed", args.seed, DType::f64, {1});
+  need("head_loss.loss", args.loss, DType::f64, {1});
+  if (args.dx) need("head_loss.dx", args.dx, dtype, {t, d});
+  if (args.dw) need("head_loss.dw", args.dw, accumulator(dtype), {v, d});
+}
+
+void check(const AdamWArgs& args) {
+  need_statistics("adamw.p", args.p);
+  need_beside("adamw.p", args.p, args.p);
+  need_compute("adamw.g", args.g);
+  need_beside("adamw.g", args.g, args.p);
+  need_compute("adamw.m", args.m);
+  need_beside("adamw.m", args.m, args.p);
+  need_compute("adamw.v", args.v);
+  need_beside("adamw.v", args.v, args.p);
+  if (args.copy) {
+    need_float("adamw.copy", args.copy);
+    need_beside("adamw.copy", args.copy, args.p);
+  }
+  GW_CHECK(args.control, !=, nullptr);
+}
+
+void check(const SgdArgs& args) {
+  need_statistics("sgd.p", args.p);
+  need_beside("sgd.p", args.p, args.p);
+  need_compute("sgd.g", args.g);
+  need_beside("sgd.g", args.g, args.p);
+  if (args.momentum != 0 || args.m) {
+    need_compute("sgd.m", args.m);
+    need_beside("sgd.m", args.m, args.p);
+  }
+  if (args.copy) {
+    need_float("sgd.copy", args.copy);
+    need_beside("sgd.copy", args.copy, args.p);
+  }
+  GW_CHECK(args.control, !=, nullptr);
+}
+
+void check_cast(const Tensor& x, const Tensor& y) {
+  GW_CHECK(static_cast<bool>(x), ==, true);
+  GW_CHECK(static_cast<bool>(y), ==, true);
+  if (!(x.shape() == y.shape())) fail(Code::internal, "cast: ", x.text(), " into ", y.text());
+  if (x.dtype() == y.dtype()) return;
+  need_float("cast.x", x);
+  need_float("cast.y", y);
+}
+
+void check_fill(const Tensor& y) {
+  need_float("fill.y", y);
+  need_rows("fill.y", y, Rows::contiguous);
+}
+
+void check_add(const Tensor& x, const Tensor& y) {
+  need_compute("add.x", x);
+  need_compute("add.y", y);
+  need_beside("add.x", x, y);
+  need_beside("add.y", y, x);
+}
+
+void check_scale(const Tensor& y) {
+  need_compute("scale.y", y);
+  need_rows("scale.y", y, Rows::contiguous);
+}
+
+void check_column_sum(const Tensor& x, const Tensor& y) {
+  need_rank("column_sum.x", x, 2);
+  need_compute("column_sum.x", x);
+  need("column_sum.y", y, accumulator(x.dtype()), {x.dim(1)});
+}
+
+void check_norm_power(const Tensor& x, double p, const Tensor& out) {
+  need_compute("norm_power.x", x);
+  need_rows("norm_power.x", x, Rows::contiguous);
+  GW_CHECK(p, >, 0);
+  need("norm_power.out", out, DType::f64, {1});
+}
+
+void check_fill_normal(const Tensor& y) {
+  need_compute("fill_normal.y", y);
+  need_rows("fill_normal.y", y, Rows::contiguous);
+}
+
+void check_id_range(const Tensor& ids) {
+  need_rank("id_range.ids", ids, 1);
+  need("id_range.ids", ids, DType::i64, {ids.dim(0)});
+}
+
+int64_t head_loss_chunk(const HeadLossArgs& args) {
+  // Logits of about 4 MiB: small enough to stay in a cache from product to gradient, rows enough for the
+  // products to run at full rate. A multiple of 16 rows, at least 64, at most 512.
+  const int64_t row =
+      std::max<int64_t>(1, args.w.dim(0)) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
+  const int64_t rows = std::clamp<int64_t>((int64_t{4} << 20) / row / 16 * 16, 64, 512);
+  return std::min(rows, args.x.dim(0));
+}
+
+Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries) {
+  return temporaries.allocate(accumulator(args.x.dtype()), {head_loss_chunk(args), args.w.dim(0)});
+}
+
+}  // namespace gangway

@@ -1,0 +1,41 @@
+// Shapes and dtypes of every operation's arguments, shared by all implementations of Ops, so that a run on
+// the meta device refuses what a run would. A violation is the library's own mistake: Error{internal} with
+// the argument's name. Thread rule: pure functions.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace gangway {
+
+void check(const GemmArgs& args);
+void check(const RmsNormArgs& args);
+void check(const RmsNormBackwardArgs& args);
+void check(const RopeArgs& args);
+void check(const SwigluArgs& args);
+void check(const SwigluBackwardArgs& args);
+void check(const AttentionArgs& args);
+void check(const AttentionBackwardArgs& args);
+void check(const EmbeddingArgs& args);
+void check(const EmbeddingBackwardArgs& args);
+void check(const HeadLossArgs& args);
+void check(const AdamWArgs& args);
+void check(const SgdArgs& args);
+void check_cast(const Tensor& x, const Tensor& y);
+void check_fill(const Tensor& y);
+void check_add(const Tensor& x, const Tensor& y);
+void check_scale(const Tensor& y);
+void check_column_sum(const Tensor& x, const Tensor& y);
+void check_norm_power(const Tensor& x, double p, const Tensor& out);
+void check_fill_normal(const Tensor& y);
+void check_id_range(const Tensor& ids);
+
+// f64 for f64, else f32: the dtype of statistics, weight gradients and accumulators beside activations of
+// `dtype`.
+DType accumulator(DType dtype);
+
+// Tokens of one chunk of head_loss, and the chunk's temporary logits: one rule for every device, so that a
+// plan made on meta counts what a run takes.
+int64_t head_loss_chunk(const HeadLossArgs& args);
+Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);  // [chunk, V]
+
+}  // namespace gangway

@@ -1,0 +1,125 @@
+#include "ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+
+#include "ops/check.h"
+#include "ops/cpu/attention.h"
+#include "ops/cpu/elementwise.h"
+#include "ops/cpu/embedding.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/gemm_cache.h"
+#include "ops/cpu/head_loss.h"
+#include "ops/cpu/norm.h"
+#include "ops/cpu/optimizer.h"
+#include "ops/cpu/rope.h"
+#include "ops/cpu/swiglu.h"
+
+namespace gangway::cpu {
+namespace {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(std::shared_ptr<Device> device, CpuDevice& cpu, Isa isa)
+      : device_(std::move(device)),
+        scratch_(cpu.pool().threads()),
+        context_{cpu, cpu.pool(), isa, scratch_, gemm_cache_} {}
+
+  Device& device() override { return *device_; }
+  Isa isa() const { return context_.isa; }
+
+  void gemm(const GemmArgs& args, Stream&) override { run(args, cpu::gemm); }
+  void rmsnorm(const RmsNormArgs& args, Stream&) override { run(args, cpu::rmsnorm); }
+  void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream&) override {
+    run(args, cpu::rmsnorm_backward);
+  }
+  void rope(const RopeArgs& args, Stream&) override { run(args, cpu::rope); }
+  void swiglu(const SwigluArgs& args, Stream&) override { run(args, cpu::swiglu); }
+  void swiglu_backward(const SwigluBackwardArgs& args, Stream&) override { run(args, cpu::swiglu_backward); }
+  void attention(const AttentionArgs& args, Stream&) override { run(args, cpu::attention); }
+  void attention_backward(const AttentionBackwardArgs& args, Stream&) override {
+    run(args, cpu::attention_backward);
+  }
+  void embedding(const EmbeddingArgs& args, Stream&) override { run(args, cpu::embedding); }
+  void embedding_backward(const EmbeddingBackwardArgs& args, Stream&) override {
+    run(args, cpu::embedding_backward);
+  }
+  void adamw(const AdamWArgs& args, Stream&) override { run(args, cpu::adamw); }
+  void sgd(const SgdArgs& args, Stream&) override { run(args, cpu::sgd); }
+
+  void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream&) override {
+    check(args);
+    cpu::head_loss(context_, args, temporaries);
+  }
+  void cast(const Tensor& x, const Tensor& y, Stream&) override {
+    check_cast(x, y);
+    cpu::cast(context_, x, y);
+  }
+  void fill(const Tensor& y, double value, Stream&) override {
+    check_fill(y);
+    cpu::fill(context_, y, value);
+  }
+  void add(const Tensor& x, double factor, const Tensor& y, Stream&) override {
+    check_add(x, y);
+    cpu::add(context_, x, factor, y);
+  }
+  void scale(const Tensor& y, double factor, Stream&) override {
+    check_scale(y);
+    cpu::scale(context_, y, factor);
+  }
+  void column_sum(const Tensor& x, const Tensor& y, Stream&) override {
+    check_column_sum(x, y);
+    cpu::column_sum(context_, x, y);
+  }
+  void norm_power(const Tensor& x, double p, const Tensor& out, Stream&) override {
+    check_norm_power(x, p, out);
+    cpu::norm_power(context_, x, p, out);
+  }
+  void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
+                   Stream&) override {
+    check_fill_normal(y);
+    cpu::fill_normal(context_, y, key, first_element, deviation);
+  }
+  Range id_range(const Tensor& ids, int64_t ignore, Stream&) override {
+    check_id_range(ids);
+    return cpu::id_range(context_, ids, ignore);
+  }
+
+ private:
+  template <typename Args>
+  void run(const Args& args, void (*kernel)(Context&, const Args&)) {
+    check(args);
+    kernel(context_, args);
+  }
+
+  std::shared_ptr<Device> device_;
+  Scratch scratch_;
+  GemmCache gemm_cache_;
+  Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_cpu_ops(const std::shared_ptr<Device>& device, Isa cap) {
+  auto* cpu = dynamic_cast<CpuDevice*>(device.get());
+  if (cpu == nullptr) fail(Code::internal, "make_cpu_ops: device \"", device->name(), "\" is not the cpu");
+  return std::make_unique<CpuOps>(device, *cpu, std::min(cap, processor_isa()));
+}
+
+std::string describe_cpu_paths(Ops& ops) {
+  const auto* cpu = dynamic_cast<const CpuOps*>(&ops);
+  if (cpu == nullptr) return {};
+  const Isa isa = cpu->isa();
+  const std::string own = std::string("own kernel, ") + name(isa) + "\n";
+  std::string out = "gemm f32: " + (isa == Isa::portable ? own : "oneDNN, one slice a thread\n");
+  out += "gemm bf16: " + (isa == Isa::portable ? own
+                          : isa == Isa::avx512 ? "oneDNN, one slice a thread\n"
+                                               : "f32 panels, oneDNN\n");
+  out += "gemm f64: " + own;
+  for (const char* op :
+       {"rmsnorm", "rope", "swiglu", "attention", "embedding", "head_loss", "adamw", "sgd", "cast", "fill",
+        "add", "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
+    out += std::string(op) + ": " + own;
+  return out;
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,34 @@
+// Kernel tables. A family has a source kernels/<family>_kernels.cpp, compiled once per instruction set into a
+// namespace of its own (gangway_kernels in impl/ops/CMakeLists.txt), and a header kernels/<family>_kernels.h
+// with its plain structs and the table of function pointers that every copy exports. On a processor that is
+// not x86-64 all copies are compiled alike and the first one is used.
+//
+// Thread rule: constants.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace gangway::cpu {
+
+enum class Isa : uint8_t;
+
+// One function pointer per dtype of the activations.
+template <typename Function>
+struct ByDType {
+  Function f32, bf16, f64;
+
+  Function operator[](DType dtype) const {
+    return dtype == DType::f64 ? f64 : dtype == DType::bf16 ? bf16 : f32;
+  }
+};
+
+// The copy for an instruction set; the copies come in the order of Isa.
+template <typename Table>
+const Table& choose(Isa isa, const Table& portable, const Table& avx2, const Table& avx512) {
+  const Table* const copies[] = {&portable, &avx2, &avx512};
+  return *copies[static_cast<uint8_t>(isa)];
+}
+
+}  // namespace gangway::cpu

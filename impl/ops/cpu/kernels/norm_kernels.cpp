@@ -1,0 +1,111 @@
+#include "ops/cpu/kernels/norm_kernels.h"
+
+#include "ops/cpu/simd.h"
+
+namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
+namespace {
+
+// y[d] = s[d] * rstd * weight[d] with s = x + residual, rounded to T first: a later pass over the stored sum
+// then gives the same bits.
+template <typename T>
+void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_out, Scalar<T>* rstd,
+                 int64_t width, Scalar<T> eps) {
+  using S = Scalar<T>;
+  Vec<T> squares[2] = {};
+  int which = 0;
+  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+    Vec<T> s = load(x + d, n);
+    if (residual != nullptr) {
+      s = rounded<T>(s + load(residual + d, n));
+      store(sum_out + d, s, n);
+    }
+    squares[which] = fma(s, s, squares[which]);
+    which ^= 1;
+  });
+  const S mean = sum(squares[0] + squares[1]) / static_cast<S>(width);
+  const S r = S(1) / sqrt(mean + eps);
+  *rstd = r;
+  const T* s_D = residual != nullptr ? sum_out : x;
+  for_lanes<T>(width, [&](int64_t d, auto n)
+                          GW_BODY { store(y + d, load(s_D + d, n) * set(r) * load(weight + d, n), n); });
+}
+
+template <typename T>
+void forward(const NormForward& p, int64_t first, int64_t last) {
+  const int64_t width = p.width;
+  for (int64_t t = first; t < last; ++t) {
+    const int64_t at = t * width;
+    const T* residual = p.residual != nullptr ? static_cast<const T*>(p.residual) + at : nullptr;
+    T* sum_out = p.residual != nullptr ? static_cast<T*>(p.sum) + at : nullptr;
+    forward_row<T>(static_cast<const T*>(p.x) + at, residual, static_cast<const T*>(p.weight),
+                   static_cast<T*>(p.y) + at, sum_out, static_cast<Scalar<T>*>(p.rstd) + t, width,
+                   static_cast<Scalar<T>>(p.eps));
+  }
+}
+
+// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum.
+template <typename T>
+void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, int64_t width) {
+  using S = Scalar<T>;
+  Vec<T> dot{};
+  for_lanes<T>(width, [&](int64_t d, auto n)
+                          GW_BODY { dot = fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), dot); });
+  const S c = sum(dot) / static_cast<S>(width) * rstd * rstd * rstd;
+  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+    Vec<T> v = load(dy + d, n) * load(weight + d, n) * set(rstd);
+    v = fma(load(x + d, n), set(-c), v);
+    if (dsum != nullptr) v = v + load(dsum + d, n);
+    store(dx + d, v, n);
+  });
+}
+
+// dweight[d] += sum over rows of dy * x * rstd, row after row, four rows a pass.
+template <typename T>
+void dweight_rows(const T* dy, const T* x, const Scalar<T>* rstd, Scalar<T>* dweight, int64_t rows,
+                  int64_t width) {
+  using S = Scalar<T>;
+  int64_t t = 0;
+  for (; t + 4 <= rows; t += 4)
+    for_lanes<S>(width, [&](int64_t d, auto n) GW_BODY {
+      Vec<T> w = load(dweight + d, n);
+      for (int64_t u = t; u < t + 4; ++u)
+        w = fma(load(dy + u * width + d, n) * load(x + u * width + d, n), set(rstd[u]), w);
+      store(dweight + d, w, n);
+    });
+  for (; t < rows; ++t)
+    for_lanes<S>(width, [&](int64_t d, auto n) GW_BODY {
+      const Vec<T> product = load(dy + t * width + d, n) * load(x + t * width + d, n);
+      store(dweight + d, fma(product, set(rstd[t]), load(dweight + d, n)), n);
+    });
+}
+
+template <typename T>
+void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last) {
+  const int64_t width = p.width;
+  const T *dy = static_cast<const T*>(p.dy), *x = static_cast<const T*>(p.x);
+  const auto* rstd = static_cast<const Scalar<T>*>(p.rstd);
+  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx, which may be
+  // dy.
+  constexpr int64_t kGroup = 8;
+  for (int64_t t0 = first; t0 < last; t0 += kGroup) {
+    const int64_t t1 = t0 + kGroup < last ? t0 + kGroup : last;
+    if (dweight != nullptr)
+      dweight_rows<T>(dy + t0 * width, x + t0 * width, rstd + t0, static_cast<Scalar<T>*>(dweight), t1 - t0,
+                      width);
+    if (p.dx == nullptr) continue;
+    for (int64_t t = t0; t < t1; ++t) {
+      const T* dsum = p.dsum != nullptr ? static_cast<const T*>(p.dsum) + t * width : nullptr;
+      dx_row<T>(dy + t * width, x + t * width, static_cast<const T*>(p.weight), rstd[t], dsum,
+                static_cast<T*>(p.dx) + t * width, width);
+    }
+  }
+}
+
+}  // namespace
+
+extern const NormKernels norm_kernels = {
+    {forward<float>, forward<bf16_t>, forward<double>},
+    {backward<float>, backward<bf16_t>, backward<double>},
+};
+
+}  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -1,0 +1,39 @@
+// Row kernels of add + RMSNorm. Legend: T tokens, D width. Rows are contiguous.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/kernels/kernels.h"
+
+namespace gangway::cpu {
+
+struct NormForward {
+  const void *x, *residual, *weight;  // residual may be null
+  void *y, *sum, *rstd;               // sum is written only with residual
+  int64_t width;
+  double eps;
+};
+struct NormBackward {
+  const void *dy, *x, *weight, *rstd, *dsum;  // dsum may be null
+  void* dx;                                   // may be null
+  int64_t width;
+};
+
+struct NormKernels {
+  // Rows [first, last).
+  ByDType<void (*)(const NormForward&, int64_t first, int64_t last)> forward;
+  // dweight (f32 or f64, D) +=; null: not wanted.
+  ByDType<void (*)(const NormBackward&, void* dweight, int64_t first, int64_t last)> backward;
+};
+
+namespace portable {
+extern const NormKernels norm_kernels;
+}
+namespace avx2 {
+extern const NormKernels norm_kernels;
+}
+namespace avx512 {
+extern const NormKernels norm_kernels;
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,24 @@
+#include "ops/cpu/cpu_ops.h"
+#include "ops/meta/meta_ops.h"
+#include "ops/ops.h"
+
+namespace gangway {
+
+std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
+  switch (device->kind()) {
+    case DeviceKind::cpu:
+      return cpu::make_cpu_ops(device);
+    case DeviceKind::meta:
+      return meta::make_meta_ops(device);
+    case DeviceKind::cuda:
+      break;
+  }
+  fail(Code::not_supported, "device \"", device->name(), "\" has no operations in this build");
+}
+
+std::string describe_paths(Ops& ops) {
+  if (ops.device().kind() == DeviceKind::meta) return "all operations: shape checks only\n";
+  return cpu::describe_cpu_paths(ops);
+}
+
+}  // namespace gangway
