@@ -79,7 +79,8 @@ void save_model(Model& model, const std::string& folder, const SaveOptions& opti
 // Reads a file or a folder (model.safetensors, or model.safetensors.index.json with its shards) into a
 // materialised model on any mesh; each rank reads its rows only. Collective; refusals are agreed: a name that
 // lacks (NOT_FOUND), a shape that differs, a dtype that is not floating (INVALID_ARGUMENT). Extra names in
-// the file are an error when `strict`. Goes through the fence.
+// the file are an error when `strict`. Goes through the fence. A read that fails after the checks is thrown
+// on all ranks and leaves values undefined; the gangs work on.
 void load_model(Model& model, const std::string& path, bool strict = true);
 
 }  // namespace gangway
