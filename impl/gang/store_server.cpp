@@ -38,10 +38,8 @@ class Servers {
 
   ~Servers() {
     if (getpid() != process_) return;  // in a forked child the threads are not there
-    for (const auto& [place, server] : running) {
-      server->end_at_exit();
-      server->join();
-    }
+    for (const auto& [place, server] : running) server->end_at_exit();  // all naps run side by side
+    for (const auto& [place, server] : running) server->join();
   }
 
   std::mutex mutex;

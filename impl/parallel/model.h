@@ -73,6 +73,8 @@ class Model {
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
 
+  void scale_gradients(double factor, Stream& stream);  // local shards
+
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
   void begin_update(Stream& stream);
   // ... then casts where needed, publishes `ready`, empties gradients.

@@ -49,7 +49,7 @@ bool needs_finite_flag(const StepOptions& options) {
 }  // namespace
 
 StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
-                      Stream& stream) {
+                      Stream& stream, const std::optional<Error>& callers) {
   const Clock::time_point start = Clock::now();
   Gangs& gangs = model.gangs();
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
@@ -59,6 +59,7 @@ StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, co
   // 1. Check phase. Everything that a caller can get wrong is looked at before anything moves.
   std::optional<PreparedBatch> prepared;
   const std::optional<Error> refusal = refusal_of([&] {
+    if (callers) throw *callers;
     check_ready(model);
     check_options(options);
     if (options.scale != 1)
@@ -111,13 +112,15 @@ StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, co
   return result;
 }
 
-StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream) {
+StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
+                     const std::optional<Error>& callers) {
   const Clock::time_point start = Clock::now();
   Gangs& gangs = model.gangs();
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
   const std::optional<Error> refusal = refusal_of([&] {
+    if (callers) throw *callers;
     check_ready(model);
     check_options(options);
     prepared.emplace(model, batch, options.microbatches, stream);

@@ -48,13 +48,15 @@ struct StepResult {
 
 // Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients,
 // clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
-// pass different options; nothing has changed and the gangs work on. A failure after that aborts every gang
-// of the model, and peers throw the failing rank's error. N = 0: loss 0, skipped.
+// pass different options; nothing has changed and the gangs work on. `refusal`: what the caller found wrong
+// on this rank already; it joins the check phase. A failure after that aborts every gang of the model, and
+// peers throw the failing rank's error. N = 0: loss 0, skipped.
 StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
-                      Stream& stream);
+                      Stream& stream, const std::optional<Error>& refusal = std::nullopt);
 
 // Loss of a batch without gradients; of the options only microbatches matter. Collective.
-StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream);
+StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
+                     const std::optional<Error>& refusal = std::nullopt);
 
 // The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step
 // calls.

@@ -72,20 +72,20 @@ inline double normwise(const Vector& got, const Vector& want) {
   return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
 }
 
-// d f / d x by central differences; `f` reads `x` through its tensor.
+// d f / d x by central differences of fourth order (Richardson's of steps h and 2 h); `f` reads `x` through its tensor.
 template <typename F>
 Vector numeric_gradient(const Tensor& x, const F& f) {
-  constexpr double kStep = 1e-5;
+  constexpr double kStep = 1e-3;
   const Vector start = get(x);
   Vector gradient(start.size());
   for (size_t i = 0; i < start.size(); ++i) {
-    Vector moved = start;
-    moved[i] = start[i] + kStep;
-    put(x, moved);
-    const double above = f();
-    moved[i] = start[i] - kStep;
-    put(x, moved);
-    gradient[i] = (above - f()) / (2 * kStep);
+    const auto at = [&](double step) {
+      Vector moved = start;
+      moved[i] += step;
+      put(x, moved);
+      return f();
+    };
+    gradient[i] = (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
   }
   put(x, start);
   return gradient;
