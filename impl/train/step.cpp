@@ -41,9 +41,10 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
 void skip(Model& model, const std::string& why, Stream& stream, StepResult& result);
 void measure(Model& model, Clock::time_point start, int64_t waited_ns, int64_t tokens, StepResult& result);
 
-// Without a clip, whose norm would show it, somebody has to look whether gradients are finite.
+// Without a clip, whose norm would show it, somebody has to look whether gradients are finite. The largest of
+// several numbers shows no NaN either.
 bool needs_finite_flag(const StepOptions& options) {
-  return options.check_finite && options.max_grad_norm == 0;
+  return options.check_finite && (options.max_grad_norm == 0 || std::isinf(options.norm_type));
 }
 
 }  // namespace
@@ -319,7 +320,7 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   if (options.max_grad_norm > 0) {
     result.grad_norm = model.gradient_norm(options.norm_type, stream) * std::fabs(options.scale);
     clip = std::min(1.0, options.max_grad_norm / (result.grad_norm + 1e-6));
-    finite = std::isfinite(result.grad_norm);
+    finite = finite && std::isfinite(result.grad_norm);
   }
   if (options.check_finite && !finite) {  // equal on all ranks
     skip(model, "gradients are not finite", stream, result);
