@@ -72,12 +72,9 @@ Environment find_place(const GangOptions& options) {
     e.local_size = options.size;
     e.launcher = "options";
   }
-  const int expected = options.expected_size != 0 ? options.expected_size : config().expected_size;
-  if (expected != 0 && expected != e.size)
-    fail(Code::invalid_argument, "gang.create: expected_size is ", expected, ", but ",
-         e.launcher == "none" ? "no launcher's variables are set, which makes a gang of "
-                              : "the gang has a size of ",
-         e.size);
+  const bool by_option = options.expected_size != 0;
+  const int expected = by_option ? options.expected_size : config().expected_size;
+  if (expected != 0) check_expected_size(e, expected, by_option ? "expected_size" : "GANGWAY_EXPECTED_SIZE");
   return e;
 }
 

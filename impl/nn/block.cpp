@@ -14,9 +14,10 @@ namespace {
 
 enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
 
-class Block final : public Module {
+class LayerBlock final : public Module {
  public:
-  Block(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias, std::shared_ptr<RopeTable> table) {
+  LayerBlock(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias,
+             std::shared_ptr<RopeTable> table) {
     add_child("input_layernorm", make_rmsnorm(o.dim, eps));
     add_child("self_attn", make_attention(o, std::move(table)));
     add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps));
@@ -51,7 +52,7 @@ class Block final : public Module {
 
 ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps, bool mlp_bias,
                      std::shared_ptr<RopeTable> table) {
-  return std::make_shared<Block>(attention, ffn, eps, mlp_bias, std::move(table));
+  return std::make_shared<LayerBlock>(attention, ffn, eps, mlp_bias, std::move(table));
 }
 
 ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps) {

@@ -73,6 +73,7 @@ Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame
          " ranks: its peers have no data (device meta counts without them)");
   if (frame != nullptr) frame->recompute = selective_;
   Context run = ctx;
+  if (run.caller == nullptr) run.caller = caller_;
   run.training = ctx.training || frame != nullptr;
   return root_->forward(run, inputs, frame);
 }
@@ -80,6 +81,7 @@ Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame
 Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
   check_running("backward");
   Context run = ctx;
+  if (run.caller == nullptr) run.caller = caller_;
   run.training = true;
   return root_->backward(run, dy, frame);
 }
@@ -100,6 +102,14 @@ double Model::gradient_norm(double p, Stream& stream) {
   check_running("gradient_norm");
   domain_->finish_gradients(stream);
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
+}
+
+void Model::scale_gradients(double factor, Stream& stream) {
+  check_running("scale_gradients");
+  domain_->finish_gradients(stream);
+  for (const NamedParameter& p : parameters_)
+    if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
+      ops_->scale(p.parameter->shard_grad, factor, stream);
 }
 
 void Model::begin_update(Stream& stream) {
@@ -123,21 +133,35 @@ const NamedParameter& Model::parameter(const std::string& name) const {
 
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
   check_running("gather");
+  return gather_rows(parameter, parameter.shard, stream);
+}
+
+Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
+  check_running("gather_gradient");
+  if (!parameter.shard_grad)
+    fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
+  if (parameter.shard_grad_written) return gather_rows(parameter, parameter.shard_grad, stream);
+  Tensor zeros = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
+  if (zeros.count() != 0) ops_->fill(zeros, 0, stream);
+  return zeros;
+}
+
+Tensor Model::gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream) {
   size_t index = 0;
   const ShardUnit& unit = unit_of(*domain_, parameter, &index);
   const PackedParameter& packed = unit.packing().parameters[index];
-  Tensor whole = Tensor::allocate(device().allocator(), parameter.dtype, parameter.shape);
+  Tensor whole = Tensor::allocate(device().allocator(), own.dtype(), parameter.shape);
   if (!unit.sharded()) {
-    ops_->cast(parameter.shard, whole, stream);
+    if (whole.count() != 0) ops_->cast(own, whole, stream);
     return whole;
   }
   Collective c;
   c.op = CollectiveOp::all_gather;
-  c.in = parameter.shard.raw();
+  c.in = own.raw();
   c.out = whole.raw();
   c.count = packed.counts[static_cast<size_t>(unit.place().shard_rank())];
   c.counts = packed.counts.data();
-  c.dtype = parameter.dtype;
+  c.dtype = own.dtype();
   unit.place().shards->run_now(Channel::fsdp_gather, c, &stream);
   return whole;
 }

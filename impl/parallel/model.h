@@ -65,6 +65,7 @@ class Model {
 
   // --- running (materialised; collective) -----------------------------------------------------------------------------
   Context context(Stream& stream);
+  void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame);  // both halves, reductions per unit
   // After the last microbatch: outstanding reductions, unsharded accumulations, replicas. Blocks on a CPU.
@@ -73,6 +74,8 @@ class Model {
   void zero_gradients(Stream& stream);
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
+
+  void scale_gradients(double factor, Stream& stream);  // local shards
 
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
   void begin_update(Stream& stream);
@@ -84,6 +87,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
+  // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Collective.
+  Tensor gather_gradient(const Parameter& parameter, Stream& stream);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
   MemoryUse memory() const;
@@ -93,6 +98,7 @@ class Model {
   friend std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
+  Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
   void finish_materialize();
 
   ModulePtr root_;
@@ -104,6 +110,7 @@ class Model {
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> aliases_;
   Recompute selective_ = Recompute::none;
+  void* caller_ = nullptr;
   bool materialized_ = false;
 };
 

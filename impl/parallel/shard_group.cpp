@@ -66,6 +66,8 @@ class Group final : public ShardGroup {
 
   const std::string& name() const override { return name_; }
   const std::vector<NamedParameter>& parameters() const override { return named_; }
+  Device& device() override { return ops_->device(); }
+  const GangPtr& gang() override { return gangs_->root(); }
   const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
   const ModulePtr& module() const { return module_; }
   const ShardDomain& domain() const { return domain_; }
@@ -125,6 +127,9 @@ class Group final : public ShardGroup {
     unit_->finish_gradients(stream);
     unit_->drop_full_gradients();
   }
+
+  void begin_update(Stream& stream) override { domain_.begin_update(stream); }
+  void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
 
  private:
   Parameter& at(size_t i) const {

@@ -27,6 +27,8 @@ class ShardGroup {
   virtual ~ShardGroup() = default;
   virtual const std::string& name() const = 0;
   virtual const std::vector<NamedParameter>& parameters() const = 0;  // "<group>.<parameter>"
+  virtual Device& device() = 0;
+  virtual const GangPtr& gang() = 0;  // the root gang
 
   // Collective where peers are on other hosts; else a version check. Into the caller's memory when `into` has one
   // tensor per parameter: a stable copy.
@@ -40,6 +42,9 @@ class ShardGroup {
   virtual void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) = 0;
   // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
+  // The ownership fence around a caller's own write of Part::value (Model::begin_update for this group alone).
+  virtual void begin_update(Stream& stream) = 0;
+  virtual void end_update(Stream& stream) = 0;
 };
 
 // Collective; refusals are agreed.

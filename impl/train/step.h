@@ -47,12 +47,14 @@ struct StepResult {
 };
 
 // Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients, clip,
-// optimizer. A failure after that aborts every gang of the model.
+// optimizer. A failure after that aborts every gang of the model. `refusal`: what the caller found wrong on this rank
+// already; it joins the check phase, so that it comes back on every rank.
 StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
-                      Stream& stream);
+                      Stream& stream, const std::optional<Error>& refusal = std::nullopt);
 
 // Loss of a batch without gradients. Collective.
-StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream);
+StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
+                     const std::optional<Error>& refusal = std::nullopt);
 
 // The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step calls.
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
