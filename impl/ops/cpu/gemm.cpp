@@ -83,7 +83,7 @@ bool packs_badly(const GemmArgs& args, int64_t m, int64_t n) {
 }
 
 // Below this many multiplications a call of oneDNN costs more than our own loops take.
-constexpr int64_t kTiny = 20 * 20 * 20;
+constexpr int64_t kTiny = 32 * 32 * 32;
 
 bool vendor_multiplies(const Context& context, const GemmArgs& args, int64_t m, int64_t n, int64_t k) {
   if (context.isa == Isa::portable || m * n * k <= kTiny) return false;
