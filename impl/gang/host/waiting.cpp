@@ -104,6 +104,8 @@ bool Core::departed(Waitable& what) {
   for (const int r : what.missing()) {
     const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
     if (mark == Mark::here || what.ready()) continue;
+    // It came to the same shutdown since missing() looked.
+    if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const std::lock_guard lock(mutex_);
     break_here(shaped(Error(Code::peer_lost,
                             text(what.what(), ": ", name_of(r),
