@@ -1,0 +1,125 @@
+#include "gang/host/board.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace gangway::host {
+namespace {
+
+// Head of a member's block, on the list of the board.
+struct KeptBlock {
+  uint64_t next;
+  uint64_t bytes;
+  int32_t owner;
+};
+static_assert(sizeof(KeptBlock) <= kLine);
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+struct Offsets {
+  size_t members, channels, pairs, bytes;
+  explicit Offsets(size_t w)
+      : members(round_up(sizeof(BoardHeader), kLine)),
+        channels(members + w * sizeof(MemberLine)),
+        pairs(channels + kChannels * w * sizeof(ChannelLine)),
+        bytes(round_up(pairs + kChannels * w * w * sizeof(PairLine), kPage)) {}
+};
+
+void copy_text(char* to, size_t capacity, const std::string& from) {
+  const size_t n = std::min(capacity - 1, from.size());
+  std::memcpy(to, from.data(), n);
+  to[n] = 0;
+}
+
+}  // namespace
+
+uint64_t Board::create(Member& member, std::span<const int> members, const std::string& label) {
+  const Offsets at(members.size());
+  const uint64_t offset = member.slice()->allocate(at.bytes, true, true);
+  auto* const header = member.arena().at<BoardHeader>(offset);
+  header->bytes = at.bytes;
+  header->size = static_cast<uint32_t>(members.size());
+  copy_text(header->label, sizeof header->label, label);
+  auto* const lines = member.arena().at<MemberLine>(offset + at.members);
+  for (size_t i = 0; i < members.size(); ++i) lines[i].domain_rank = members[i];
+  return offset;
+}
+
+Board::Board(std::shared_ptr<Arena> arena, uint64_t offset) : arena_(std::move(arena)), offset_(offset) {
+  header_ = arena_->at<BoardHeader>(offset);
+  size_ = static_cast<int>(header_->size);
+  const Offsets at(header_->size);
+  members_ = arena_->at<MemberLine>(offset + at.members);
+  channels_ = arena_->at<ChannelLine>(offset + at.channels);
+  pairs_ = arena_->at<PairLine>(offset + at.pairs);
+}
+
+void Board::attach(int rank) {
+  rank_ = rank;
+  header_->attached.fetch_add(1, std::memory_order_acq_rel);
+}
+
+Board::~Board() {
+  if (rank_ < 0 || arena_->forked()) return;
+  members_[rank_].detached.store(1, std::memory_order_seq_cst);
+  // The dead never let go: the last of the living frees.
+  for (int r = 0; r < size_; ++r) {
+    const int32_t state = arena_->rank(members_[r].domain_rank).state.load(std::memory_order_acquire);
+    const bool dead = state == static_cast<int32_t>(RankState::lost);
+    if (members_[r].detached.load(std::memory_order_seq_cst) == 0 && !dead) return;
+  }
+  if (header_->freed.exchange(1, std::memory_order_acq_rel) == 0) free_all();
+}
+
+void Board::free_all() noexcept {
+  uint64_t at = header_->blocks.load(std::memory_order_acquire);
+  while (at != 0) {
+    const KeptBlock block = *arena_->at<KeptBlock>(at);
+    Slice::free_remote(*arena_, block.owner, at, block.bytes);
+    at = block.next;
+  }
+  Slice::free_remote(*arena_, members_[0].domain_rank, offset_, header_->bytes);
+}
+
+void Board::keep_block(int domain_rank, uint64_t offset, size_t bytes) {
+  auto* const block = arena_->at<KeptBlock>(offset);
+  block->bytes = bytes;
+  block->owner = domain_rank;
+  uint64_t next = header_->blocks.load(std::memory_order_relaxed);
+  do {
+    block->next = next;
+  } while (!header_->blocks.compare_exchange_weak(next, offset, std::memory_order_acq_rel, std::memory_order_relaxed));
+}
+
+bool Board::break_with(const Error& error, int by) noexcept {
+  uint32_t whole = 0;
+  if (!header_->broken.compare_exchange_strong(whole, 1, std::memory_order_acq_rel)) return false;
+  header_->code = static_cast<int32_t>(error.code());
+  header_->by = by;
+  header_->peer = error.peer;
+  copy_text(header_->op, sizeof header_->op, error.op);
+  copy_text(header_->message, sizeof header_->message, error.message());
+  header_->broken.store(2, std::memory_order_seq_cst);
+  return true;
+}
+
+std::optional<Error> Board::error(int own_rank) const {
+  if (!broken()) return std::nullopt;
+  // Its writer copies one text; it may have died at it.
+  for (int i = 0; i < 10'000 && header_->broken.load(std::memory_order_acquire) == 1; ++i) sched_yield();
+  if (header_->broken.load(std::memory_order_acquire) != 2)
+    return Error(Code::aborted, text(header_->label, ": broken by a rank that died at it"));
+  const Code code = static_cast<Code>(header_->code);
+  Error error = code == Code::mismatch || code == Code::timeout
+                    ? Error(code, header_->message)
+                    : Error(Code::aborted, text(header_->label, ": aborted by rank ", header_->by, ": ", header_->message));
+  error.gang = header_->label;
+  error.op = header_->op;
+  error.rank = own_rank;
+  error.peer = header_->by;
+  return error;
+}
+
+}  // namespace gangway::host

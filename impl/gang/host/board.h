@@ -1,0 +1,61 @@
+// An engine's shared control memory: who is a member, what each has published on each channel, why the engine broke.
+// It lies in the slice of rank 0 and is freed, with the members' staging blocks, when the last member lets go.
+//
+// Thread rule: any thread; the fields are atomics.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "gang/host/member.h"
+
+namespace gangway::host {
+
+class Board {
+ public:
+  // Made by rank 0 of the engine alone, in its slice. `members`: ranks of the domain.
+  static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
+
+  Board(std::shared_ptr<Arena> arena, uint64_t offset);
+  ~Board();  // lets go
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  void attach(int rank);  // this object now speaks for that member
+  uint64_t offset() const { return offset_; }
+  int size() const { return size_; }
+  BoardHeader& header() const { return *header_; }
+  MemberLine& member(int r) const { return members_[r]; }
+  ChannelLine& channel(Channel c, int r) const {
+    return channels_[static_cast<size_t>(c) * static_cast<size_t>(size_) + static_cast<size_t>(r)];
+  }
+  PairLine& pair(Channel c, int from, int to) const {
+    const auto w = static_cast<size_t>(size_);
+    return pairs_[(static_cast<size_t>(c) * w + static_cast<size_t>(from)) * w + static_cast<size_t>(to)];
+  }
+
+  bool broken() const { return header_->broken.load(std::memory_order_acquire) != 0; }
+  // The first error wins; false when there was one.
+  bool break_with(const Error& error, int by) noexcept;
+  std::optional<Error> error(int own_rank) const;
+
+  // A block of `domain_rank`'s slice that peers read: freed with the board.
+  void keep_block(int domain_rank, uint64_t offset, size_t bytes);
+
+ private:
+  void free_all() noexcept;
+
+  std::shared_ptr<Arena> arena_;
+  uint64_t offset_;
+  int size_ = 0;
+  int rank_ = -1;
+  BoardHeader* header_ = nullptr;
+  MemberLine* members_ = nullptr;
+  ChannelLine* channels_ = nullptr;
+  PairLine* pairs_ = nullptr;
+};
+
+}  // namespace gangway::host

@@ -1,0 +1,271 @@
+// One rank's side of an engine: its queues of calls, what it has published, and the steps that move bytes. Works and the
+// rank's list of outstanding work hold it, so it may outlive the engine object that a gang owns.
+//
+// A call is published (pointers and an arrival flag on the board) when it starts; everything else is pulled by whoever
+// polls or waits. On one channel calls run in order; sends and receives run in order per ordered pair.
+//
+// Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input outside the
+// arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their owner, `drained` those
+// that a reader is through with, `collected` those whose folded results were fetched.
+//
+// More than ten members: it is the engine's whole state; its parts are cut by file (works, steps, reductions, pairs,
+// failure, waiting, cycle).
+//
+// Thread rule: any thread of the rank; one mutex guards everything but the board.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gang/engine.h"
+#include "gang/host/board.h"
+#include "gang/host/member.h"
+#include "gang/rank.h"
+
+namespace gangway::host {
+
+class HostWork;
+
+// One entry of the ring of last calls; stamps are of the cycle counter.
+struct Flight {
+  uint64_t sequence = 0, bytes = 0, start = 0, end = 0;
+  Channel channel = Channel::user;
+  CollectiveOp op = CollectiveOp::barrier;
+};
+
+struct Op {
+  Collective c;
+  std::vector<size_t> counts;  // own copy of c.counts
+  uint64_t sequence = 0;       // on the channel, or of the ordered pair
+  uint64_t fingerprint = 0;
+  uint64_t flight = 0;
+  Channel channel = Channel::user;
+  HostWork* work = nullptr;
+  Op* next = nullptr;
+
+  size_t item = 1;
+  size_t in_bytes = 0;
+  uint64_t in_offset = 0;  // when the input lies in the arena
+  uint64_t out_offset = 0;
+  Source source = Source::none;
+  bool published = false;
+  int arrived = 0;         // members [0, arrived) are known to have begun the call
+  int finished = 0;        // members [0, finished) are known to be done with it
+  bool planned = false;    // all arrived: the path is known
+  bool in_place_on_peers = false;  // folds straight into peers' outputs
+  size_t chunk = 0;        // bytes of one staged round
+  size_t drain_chunk = 0;  // the same, or everything at once
+  uint64_t fill_rounds = 0, filled = 0;
+  uint64_t drain_rounds = 0, drained = 0;
+  uint64_t collect_rounds = 0, collected = 0;
+  bool done = false;          // reads and writes no peer's memory any more
+  bool output_ready = false, input_free = false;
+};
+
+// A queue of calls that run in order: a channel, or one direction of one pair.
+struct Lane {
+  Op* head = nullptr;
+  Op* tail = nullptr;
+  uint64_t sequence = 0;   // of the next call
+  uint64_t history = 0;    // hash of all calls so far
+  uint64_t reusable = 0;   // slots of calls before this one may be written again
+  uint64_t staging = 0;    // offset of two halves for chunks and two for results
+  uint64_t small = 0;      // offset of kSmall bytes per slot
+  uint64_t tables = 0;     // offset of size + 1 words per slot
+  uint64_t staged_until = 0;  // staging is in use by peers until they are done with calls before this one
+  Channel channel = Channel::user;
+  int peer = -1;           // of a pair
+  bool sending = false;
+  bool active = false;     // on the list of lanes with work
+};
+
+struct CoreOptions {
+  int64_t timeout_ms = 0;
+  std::string label;
+};
+
+class Core final : public Progressive, public std::enable_shared_from_this<Core> {
+ public:
+  Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
+       CoreOptions options);
+  ~Core() override;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Member& member() const { return *member_; }
+  const std::shared_ptr<Member>& member_ptr() const { return member_; }
+  const std::shared_ptr<Rank>& owner() const { return owner_; }
+  Board& board() const { return *board_; }
+  const CoreOptions& options() const { return options_; }
+
+  WorkPtr run(Channel channel, std::span<const Collective> span);
+  bool progress() override;  // Progressive
+  // The engine object is gone: marks the leave, ends calls that nobody holds.
+  void release() noexcept;
+
+  void publish(std::atomic<uint64_t>& counter, uint64_t value);
+  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what);
+  void shutdown(Deadline deadline);
+  void abort(const Error& error) noexcept;
+  std::optional<Error> error();
+  // Offset of the new board; waits until all survivors have left this one alone.
+  uint64_t meet_survivors(std::span<const int> survivors);
+  Traffic traffic() const;
+  std::vector<FlightEntry> flight_record() const;
+
+ private:
+  friend class HostWork;
+  class Waitable;
+  class WorkWait;
+  class CounterWait;
+  class LeaveWait;
+
+  // works.cpp
+  bool drive(HostWork& work);  // true: the work is over, one way or the other
+  void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
+  void enqueue(Lane& lane, Op* op);
+  bool advance_all();
+  void advance(Lane& lane);
+  bool settle(Op& op);  // true: both ends have come
+  void finish_output(Op& op);
+  void finish_input(Op& op);
+  Op* new_op();
+  void recycle(Op* op);
+  std::shared_ptr<HostWork> new_work();
+  Lane& lane_of(Channel channel, const Collective& c);
+  void note_start(Op& op);
+
+  // publish.cpp
+  bool publish_call(Lane& lane, Op& op);
+  bool publish_send(Lane& lane, Op& op);
+  void choose_source(Lane& lane, Op& op, Slot& slot, int slots);
+  uint64_t block_of(uint64_t& offset, size_t bytes);
+  // steps.cpp: calls on a channel
+  bool step(Lane& lane, Op& op);  // true when it moved
+  bool all_arrived(Op& op);
+  bool peers_done(Op& op);
+  void plan(Op& op);
+  bool own_staging(Lane& lane, const Op& op);
+  bool can_fill(Lane& lane, Op& op);
+  void fill(Lane& lane, Op& op);
+  bool can_drain(const Op& op) const;
+  void drain(Op& op);
+  void mark_done(Op& op);
+  void move_from(Op& op, int peer);
+  void move_own(Op& op);
+  const unsigned char* source_of(const Op& op, int peer, size_t in_first) const;
+  // reductions.cpp
+  void plan_reduction(Op& op);
+  void fold_in_place(Op& op);
+  void fold_small(Op& op);
+  void fold_segment(Op& op);
+  bool can_fold_round(Lane& lane, const Op& op);
+  void fold_round(Lane& lane, Op& op);
+  bool can_collect(const Op& op) const;
+  void collect(Op& op);
+  // pairs.cpp
+  bool step_send(Lane& lane, Op& op);
+  bool step_receive(Op& op);
+  void receive_round(Op& op, const Slot& slot);
+
+  // failure.cpp
+  [[noreturn]] void throw_error() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Looks for a reason to break; `work` is what the caller waits for, `call` what it is about to begin. True: broken.
+  bool check(const HostWork* work, const std::string* call, bool asleep = false);
+  bool check_absent(const Op& op);
+  void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
+  void fail_all() noexcept;
+  Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
+  Error shaped(Error error, const char* op, int peer) const;
+  [[noreturn]] void mismatch(const Op& op, int peer, const Slot& slot);
+  void check_fingerprint(const Op& op, int peer, const Slot& slot) {
+    if (slot.fingerprint.load(std::memory_order_relaxed) != op.fingerprint) mismatch(op, peer, slot);
+  }
+  std::vector<int> waiting_for(const Op& op, bool only_absent) const;
+  const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
+  std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
+  std::string name_of(int r) const;               // "rank 2 (host node-b, pid 4711)"
+  std::string alive_text() const;
+
+  // waiting.cpp
+  void block(Waitable& what, Deadline deadline);
+  bool departed(Waitable& what);
+  // cycle.cpp
+  void publish_wait(Waitable& what);
+  void clear_wait() noexcept;
+  bool break_cycle();  // true: a cycle was found and broken
+
+  // Stores with release order what peers may wait for; wake_peers() follows.
+  void announce(std::atomic<uint64_t>& flag, uint64_t value) {
+    flag.exchange(value, std::memory_order_seq_cst);
+    announced_ = true;
+  }
+  void wake_peers() {
+    if (!announced_) return;
+    announced_ = false;
+    for (const int r : others_) member_->wake(r);
+  }
+  ChannelLine& line(Channel c, int r) const { return board_->channel(c, r); }
+  Slot& slot_of(const Op& op, int r) const { return line(op.channel, r).slots[op.sequence % kSlots]; }
+  int domain_rank(int r) const { return board_->member(r).domain_rank; }
+
+  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Member> member_;
+  const std::unique_ptr<Board> board_;
+  const int rank_;
+  const int size_;
+  const CoreOptions options_;
+  Arena& arena_;
+  std::vector<int> others_;  // domain ranks of the other members
+
+  mutable std::mutex mutex_;
+  std::array<Lane, kChannels> channels_;
+  std::vector<std::unique_ptr<Lane>> pairs_;  // [channel][peer][receive, send], made on first use
+  std::vector<Lane*> active_;
+  std::deque<Op> ops_;
+  Op* free_ops_ = nullptr;
+  int outstanding_ = 0;  // calls in queues
+  bool listed_ = false;  // on the rank's list
+  bool announced_ = false;
+  bool shut_down_ = false;
+  std::vector<std::shared_ptr<HostWork>> works_;
+  size_t next_work_ = 0;
+  std::atomic<uint32_t> losses_seen_{0};
+  std::atomic<bool> failed_{false};
+  std::optional<Error> error_;
+
+  Traffic traffic_;
+  std::vector<Flight> flights_;
+  uint64_t flight_count_ = 0;
+  const int64_t born_ns_;
+  const uint64_t born_ticks_;
+};
+
+// A span of calls that was started together.
+class HostWork final : public Work {
+ public:
+  bool poll() override;
+  void wait(Deadline deadline) override;
+  void wait_input(Deadline deadline) override;
+  void order(Stream& stream) override;
+  std::optional<Error> error() const override;
+
+ private:
+  friend class Core;
+  enum State : uint32_t { kOutput = 1, kInput = 2, kFailed = 4 };
+
+  std::weak_ptr<Core> core_;           // an outstanding call keeps it on its rank's list
+  std::atomic<uint32_t> state_{0};
+  int outputs_ = 0, inputs_ = 0;       // calls that have not ended
+  std::optional<Error> error_;
+};
+
+}  // namespace gangway::host

@@ -1,0 +1,244 @@
+// Why an engine breaks: another call than the peers', a lost or departed rank, abort.
+#include <algorithm>
+#include <cstdio>
+
+#include "gang/host/calls.h"
+#include "gang/host/core.h"
+#include "gang/host/fold.h"
+
+namespace gangway::host {
+namespace {
+
+// A thread rank whose thread ended is lost when no other thread has taken it over for so long. Generous: a program may
+// well use new threads for each phase, and their first call may come late.
+constexpr int64_t kUnattendedMs = 10'000;
+
+std::string milliseconds(int64_t ns) {
+  char out[32];
+  std::snprintf(out, sizeof out, "%.1f ms", static_cast<double>(ns) / 1e6);
+  return out;
+}
+
+struct Described {
+  CollectiveOp op;
+  Reduce reduce;
+  int32_t dtype, peer;
+  uint64_t count;
+};
+
+bool rooted(CollectiveOp op) {
+  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
+         op == CollectiveOp::scatter;
+}
+
+std::string arguments(const Described& d, bool all) {
+  std::string out = text("(", d.count, " ", name(static_cast<DType>(d.dtype)));
+  if (all && d.reduce != Reduce::none) out += text(", ", name(d.reduce));
+  if (all && rooted(d.op)) out += text(", root ", d.peer);
+  return out + ")";
+}
+
+}  // namespace
+
+void Core::throw_error() const {
+  const std::lock_guard lock(mutex_);
+  throw *error_;
+}
+
+std::optional<Error> Core::error() {
+  if (member_->forked()) return Error(Code::forked, options_.label + ": made before fork");
+  check(nullptr, nullptr);
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
+  if (failed()) return true;
+  const uint32_t losses = member_->losses();
+  const bool gone = work != nullptr && board_->header().gone.load(std::memory_order_acquire) != 0;
+  const bool threads = asleep && work != nullptr && arena_.threads();
+  if (!board_->broken() && losses == losses_seen_.load(std::memory_order_relaxed) && !gone && !threads) return false;
+  const std::lock_guard lock(mutex_);
+  if (error_) return true;
+  if (board_->broken()) {
+    break_here(*board_->error(rank_), false);
+    return true;
+  }
+  const Op* const op = work == nullptr ? nullptr : blocker(*work);
+  if (losses != losses_seen_.load(std::memory_order_relaxed)) {
+    for (int r = 0; r < size_; ++r) {
+      if (const auto loss = member_->loss(domain_rank(r))) {
+        break_here(lost_error(op != nullptr ? call_text(*op) : call != nullptr ? *call : options_.label,
+                              op != nullptr ? gangway::name(op->c.op) : "", r, *loss),
+                   false);
+        return true;
+      }
+    }
+    losses_seen_.store(losses, std::memory_order_relaxed);
+  }
+  return op != nullptr && (gone || threads) && check_absent(*op);
+}
+
+// Is the call waiting for a rank that has left the gang for good?
+bool Core::check_absent(const Op& op) {
+  const std::vector<int> absent = waiting_for(op, true);
+  for (const int r : waiting_for(op, false)) {
+    const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
+    const bool never_comes = std::find(absent.begin(), absent.end(), r) != absent.end();
+    if (mark == Mark::gone || (mark == Mark::fading && never_comes)) {
+      break_here(shaped(Error(Code::peer_lost, text(call_text(op), ": ", name_of(r), " left without shutdown; ", alive_text())),
+                        gangway::name(op.c.op), r),
+                 false);
+      return true;
+    }
+    if (never_comes && (mark == Mark::leaving || mark == Mark::left)) {
+      const Described mine{op.c.op, op.c.reduce, static_cast<int32_t>(op.c.dtype), op.c.peer, op.c.count};
+      break_here(shaped(Error(Code::mismatch, text(call_text(op), " of rank ", rank_, " ", arguments(mine, false),
+                                                   " meets shutdown of rank ", r, ": ranks called different collectives")),
+                        gangway::name(op.c.op), r),
+                 true);
+      return true;
+    }
+    if (arena_.threads()) {
+      const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
+      if (since != 0 && now_ns() - since > std::min(kUnattendedMs, options_.timeout_ms / 2) * 1'000'000)
+        member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
+    }
+  }
+  return false;
+}
+
+void Core::break_here(const Error& error, bool tell_peers) noexcept {
+  if (error_) return;
+  error_ = error;
+  if (tell_peers && !board_->break_with(error, rank_))
+    if (auto first = board_->error(rank_)) error_ = std::move(first);
+  failed_.store(true, std::memory_order_release);
+  fail_all();
+  announced_ = false;
+  for (const int r : others_) member_->wake(r);
+  member_->wake(member_->rank());
+}
+
+void Core::fail_all() noexcept {
+  for (Lane* lane : active_) {
+    while (lane->head != nullptr) {
+      Op* const op = lane->head;
+      lane->head = op->next;
+      if (!op->work->error_) op->work->error_ = error_;
+      op->work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
+      recycle(op);
+    }
+    lane->tail = nullptr;
+    lane->active = false;
+  }
+  active_.clear();
+}
+
+void Core::abort(const Error& error) noexcept {
+  if (member_->forked()) return;
+  const std::lock_guard lock(mutex_);
+  break_here(shaped(error, error.op.c_str(), error.peer), true);
+}
+
+Error Core::shaped(Error error, const char* op, int peer) const {
+  error.gang = options_.label;
+  error.op = op;
+  error.rank = rank_;
+  error.peer = peer;
+  return error;
+}
+
+Error Core::lost_error(const std::string& call, const char* op, int r, const Loss& loss) const {
+  std::string how;
+  const std::string ago = milliseconds(std::max<int64_t>(0, now_ns() - loss.at_ns)) + " ago";
+  switch (loss.cause) {
+    case LossCause::unknown: how = " was lost " + ago; break;
+    case LossCause::signal: how = text(" was lost ", ago, ", killed by signal ", loss.value); break;
+    case LossCause::exit: how = text(" left without shutdown ", ago, ", exit code ", loss.value); break;
+    case LossCause::silent: how = text(" was lost ", ago, ", no heartbeat for ", loss.value, " ms"); break;
+    case LossCause::thread_exit: how = " left without shutdown " + ago + ", its thread ended"; break;
+  }
+  return shaped(Error(Code::peer_lost, text(call, ": ", name_of(r), how, "; ", alive_text())), op, r);
+}
+
+void Core::mismatch(const Op& op, int peer, const Slot& slot) {
+  const Described mine{op.c.op, op.c.reduce, static_cast<int32_t>(op.c.dtype), op.c.peer, op.c.count};
+  const Described other{slot.op, slot.reduce, slot.dtype, slot.peer, slot.count};
+  const bool plain_differ = mine.op != other.op || mine.count != other.count || mine.dtype != other.dtype;
+  const bool pair = op.c.op == CollectiveOp::send || op.c.op == CollectiveOp::recv;
+  const std::string a = arguments(mine, !plain_differ), b = arguments(other, !plain_differ);
+  std::string what = text(call_text(op), " of rank ", rank_, " ", a, " meets ", gangway::name(slot.op), " #",
+                          op.sequence, " of rank ", peer, " ", b, ": ");
+  if (plain_differ || a != b) {
+    what += pair ? "the two ends differ" : "ranks called different collectives";
+  } else if (!op.counts.empty()) {
+    what += "their counts per rank, or the calls before, differ";
+  } else {
+    what += "the calls before were different collectives";
+  }
+  throw shaped(Error(Code::mismatch, what), gangway::name(op.c.op), peer);
+}
+
+std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
+  std::vector<int> ranks;
+  const uint64_t over = progress_of(op.sequence + 1, 0);
+  if (op.c.op == CollectiveOp::send || op.c.op == CollectiveOp::recv) {
+    const bool sending = op.c.op == CollectiveOp::send;
+    const PairLine& pair = sending ? board_->pair(op.channel, rank_, op.c.peer) : board_->pair(op.channel, op.c.peer, rank_);
+    const bool come = sending ? pair.wanted.load(std::memory_order_acquire) > op.sequence
+                              : pair.slots[op.sequence % kPairSlots].arrived.load(std::memory_order_acquire) > op.sequence;
+    const bool finished = sending ? pair.drained.load(std::memory_order_acquire) >= over : op.done;
+    if (!come || (!only_absent && !finished)) ranks.push_back(op.c.peer);
+    return ranks;
+  }
+  const bool small = op.in_bytes <= kSmall;
+  const Peers from = producers(op, rank_, small);
+  const Peers by = op.in_place_on_peers ? Peers::all : consumers(op, rank_);
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const bool needed = from == Peers::all || (from == Peers::root && op.c.peer == r);
+    const bool reads = op.source != Source::inlined && op.source != Source::small && op.source != Source::none &&
+                       (by == Peers::all || (by == Peers::root && op.c.peer == r));
+    const bool come = slot_of(op, r).arrived.load(std::memory_order_acquire) > op.sequence;
+    const bool finished = line(op.channel, r).drained.load(std::memory_order_acquire) >= over;
+    if (!op.published) {  // its slot is still read by those who are behind
+      if (line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits <= op.sequence - kSlots) ranks.push_back(r);
+      continue;
+    }
+    if (only_absent ? (needed || reads) && !come : (needed && !come) || ((reads || (needed && !op.done)) && !finished))
+      ranks.push_back(r);
+  }
+  return ranks;
+}
+
+const Op* Core::blocker(const HostWork& work) const {
+  for (const Lane* lane : active_) {
+    const Op* first = nullptr;  // the first call of the lane that has not done its part
+    for (const Op* op = lane->head; op != nullptr; op = op->next) {
+      if (first == nullptr && !op->done) first = op;
+      if (op->work == &work) return op->done || first == nullptr ? op : first;
+    }
+  }
+  return nullptr;
+}
+
+std::string Core::call_text(const Op& op) const {
+  return text(options_.label, ".", gangway::name(op.c.op), " #", op.sequence);
+}
+
+std::string Core::name_of(int r) const {
+  return text("rank ", r, " (host ", member_->host(), ", pid ",
+              arena_.rank(domain_rank(r)).pid.load(std::memory_order_relaxed), ")");
+}
+
+std::string Core::alive_text() const {
+  std::vector<int> alive;
+  for (int r = 0; r < size_; ++r) {
+    const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
+    if (!member_->loss(domain_rank(r)) && mark != Mark::gone) alive.push_back(r);
+  }
+  return ranks_text(alive) + (alive.size() == 1 ? " is alive" : " are alive");
+}
+
+}  // namespace gangway::host

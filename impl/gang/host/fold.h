@@ -1,0 +1,35 @@
+// The arithmetic of reductions: a left fold in rank order. One source, compiled per instruction set; the widest that the
+// processor has and Config::cpu_isa allows is chosen once.
+#pragma once
+
+#include <cstddef>
+
+#include "base/dtype.h"
+#include "gang/collective.h"
+
+namespace gangway::host {
+
+struct FoldArgs {
+  const void* const* in = nullptr;  // one pointer per rank, in rank order
+  int ranks = 0;
+  size_t first = 0;  // element of each input to begin with
+  size_t count = 0;
+  void* out = nullptr;  // element 0 of the result; overlaps no input
+  DType dtype = DType::f32;
+  Reduce reduce = Reduce::sum;
+};
+
+struct FoldKernels {
+  void (*fold)(const FoldArgs& args);
+  void (*add)(void* out, const void* in, size_t count, DType dtype);  // out += in, floating; no overlap
+  const char* isa;
+};
+
+const FoldKernels& fold_kernels();
+// Of one instruction set, for tests; null where the processor lacks it.
+const FoldKernels* fold_kernels(const char* isa);
+
+// Copies; large ones pass the caches where that is faster.
+void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
+
+}  // namespace gangway::host

@@ -1,0 +1,39 @@
+#include <immintrin.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "gang/host/fold_table.h"
+
+namespace gangway::host::avx2 {
+namespace {
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+
+inline void load_f16(float* __restrict acc, const F16* in, size_t n) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(acc + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+  for (; i < n; ++i) acc[i] = _cvtsh_ss(in[i].bits);
+}
+
+inline void store_f16(F16* __restrict out, const float* acc, size_t n) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(acc + i), _MM_FROUND_TO_NEAREST_INT));
+  for (; i < n; ++i) out[i].bits = static_cast<uint16_t>(_cvtss_sh(acc[i], _MM_FROUND_TO_NEAREST_INT));
+}
+
+#include "gang/host/fold_kernels.inc"
+
+}  // namespace
+
+const FoldKernels kKernels{fold, add, "avx2"};
+
+}  // namespace gangway::host::avx2

@@ -1,0 +1,196 @@
+#include "gang/host/handover.h"
+
+#include <openssl/crypto.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace gangway::host {
+namespace {
+
+constexpr size_t kName = 16, kToken = 32;
+constexpr size_t kPending = 64;        // connections that have not shown their token yet
+constexpr int64_t kTokenMs = 2000;     // and how long they may take
+constexpr char kPlace[] = "host/arena";
+constexpr char kRefused[] = "host/refused";
+constexpr char kOtherHosts[] =
+    "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or mpi, which this "
+    "build lacks";
+
+struct Socket {
+  int fd = -1;
+  explicit Socket(int f) : fd(f) {}
+  Socket(Socket&& o) noexcept : fd(std::exchange(o.fd, -1)) {}
+  Socket& operator=(Socket&& o) noexcept {
+    std::swap(fd, o.fd);
+    return *this;
+  }
+  ~Socket() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+struct Address {
+  sockaddr_un un{};
+  socklen_t length = 0;
+  explicit Address(const std::string& name) {
+    un.sun_family = AF_UNIX;
+    std::memcpy(un.sun_path + 1, name.data(), name.size());  // a leading zero byte: abstract
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+};
+
+std::string random_bytes(size_t n) {
+  std::string out(n, '\0');
+  for (size_t have = 0; have < n;) {
+    const ssize_t got = getrandom(out.data() + have, n - have, 0);
+    if (got < 0 && errno != EINTR) fail_system(Code::gang, "host engine: getrandom", errno);
+    if (got > 0) have += static_cast<size_t>(got);
+  }
+  return out;
+}
+
+std::string hex(const std::string& bytes) {
+  static const char digits[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    out += digits[static_cast<unsigned char>(c) >> 4];
+    out += digits[static_cast<unsigned char>(c) & 15];
+  }
+  return out;
+}
+
+bool same_user(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+void send_fd(int to, int fd) {
+  char byte = 1;
+  iovec io{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  c->cmsg_level = SOL_SOCKET;
+  c->cmsg_type = SCM_RIGHTS;
+  c->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  sendmsg(to, &message, MSG_NOSIGNAL);  // a peer that is gone again is missed later
+}
+
+int receive_fd(int from) {
+  char byte = 0;
+  iovec io{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return -1;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
+  return fd;
+}
+
+struct Pending {
+  Socket socket;
+  Deadline deadline;
+  std::array<char, kToken> token{};
+  size_t have = 0;
+};
+
+// Reads what has come; true when the connection is over, one way or the other. `served` counts the good ones.
+bool serve(Pending& p, const std::string& token, int fd, int& served) {
+  const ssize_t got = recv(p.socket.fd, p.token.data() + p.have, kToken - p.have, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
+  if (got > 0) p.have += static_cast<size_t>(got);
+  if (p.have < kToken) return p.deadline.passed();
+  if (CRYPTO_memcmp(p.token.data(), token.data(), kToken) == 0) {
+    send_fd(p.socket.fd, fd);
+    ++served;
+  }
+  return true;
+}
+
+void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
+  Socket listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const std::string name = "gangway-" + hex(random_bytes(kName));
+  const std::string token = random_bytes(kToken);
+  const Address address(name);
+  if (listener.fd < 0 || bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
+      listen(listener.fd, 128) != 0)
+    fail_system(Code::gang, "host engine: listening for the other ranks", errno);
+  store.put(kPlace, name + token);
+  std::vector<Pending> pending;
+  for (int served = 0; served < peers;) {
+    std::vector<pollfd> polls{{listener.fd, POLLIN, 0}};
+    for (const Pending& p : pending) polls.push_back({p.socket.fd, POLLIN, 0});
+    poll(polls.data(), polls.size(), static_cast<int>(deadline.left_ms(50)));
+    for (size_t i = pending.size(); i-- > 0;)
+      if (serve(pending[i], token, arena.fd(), served)) pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
+    while (pending.size() < kPending) {
+      Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
+      if (next.fd < 0) break;
+      if (same_user(next.fd)) pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
+    }
+    if (store.get(kRefused)) fail(Code::not_supported, kOtherHosts);
+    if (deadline.passed())
+      fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1, " ranks did not come for the shared memory");
+  }
+}
+
+std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
+  const std::string place = store.wait(kPlace, deadline);
+  if (place.size() <= kToken || place.size() > kToken + 100) fail(Code::gang, "host engine: a bad entry in the store");
+  const std::string name = place.substr(0, place.size() - kToken);
+  const Address address(name);
+  Socket to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  timeval limit{};
+  const int64_t left = deadline.left_ms(3'600'000);
+  limit.tv_sec = left / 1000;
+  limit.tv_usec = left % 1000 * 1000 + 1;
+  setsockopt(to.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  if (to.fd < 0 || connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0) return nullptr;
+  if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
+  if (send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL) != static_cast<ssize_t>(kToken)) return nullptr;
+  const int fd = receive_fd(to.fd);
+  if (fd < 0) fail(Code::gang, "host engine: rank 0 did not hand over the shared memory");
+  return Arena::map(fd);
+}
+
+}  // namespace
+
+std::shared_ptr<Arena> share_arena(Store& store, int rank, int size, const ArenaOptions& options, Deadline deadline) {
+  std::shared_ptr<Arena> arena;
+  if (rank == 0) {
+    arena = Arena::create(size, false, options);
+    if (size > 1) hand_over(store, *arena, size - 1, deadline);
+  } else {
+    arena = fetch(store, deadline);
+    if (arena == nullptr) {
+      store.put(kRefused, std::to_string(rank));
+      fail(Code::not_supported, kOtherHosts);
+    }
+  }
+  arena->close_fd();
+  return arena;
+}
+
+}  // namespace gangway::host

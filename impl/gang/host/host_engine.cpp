@@ -1,0 +1,133 @@
+#include "gang/host/host_engine.h"
+
+#include <algorithm>
+
+namespace gangway::host {
+namespace {
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// One rank's hold on a shared region; the last hold of all ranks frees it.
+class RegionHold {
+ public:
+  RegionHold(std::shared_ptr<Core> core, uint64_t offset, size_t bytes, int owner)
+      : arena_(core->member().arena_ptr()), offset_(offset), bytes_(bytes), owner_(owner) {}
+  ~RegionHold() {
+    if (arena_->forked()) return;
+    if (holds(*arena_, offset_, bytes_).fetch_sub(1, std::memory_order_acq_rel) == 1)
+      Slice::free_remote(*arena_, owner_, offset_, block_bytes(bytes_));
+  }
+  RegionHold(const RegionHold&) = delete;
+  RegionHold& operator=(const RegionHold&) = delete;
+
+  static size_t block_bytes(size_t bytes) { return round_up(round_up(bytes, kLine) + kLine, kPage); }
+  // The count of holds stands behind the region.
+  static std::atomic<uint64_t>& holds(const Arena& arena, uint64_t offset, size_t bytes) {
+    return *arena.at<std::atomic<uint64_t>>(offset + round_up(bytes, kLine));
+  }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  uint64_t offset_;
+  size_t bytes_;
+  int owner_;
+};
+
+uint64_t hash_of(std::span<const int> ranks) {
+  uint64_t h = 0x9e3779b97f4a7c15ull + ranks.size();
+  for (const int r : ranks) h = (h ^ static_cast<uint64_t>(r + 1)) * 0xff51afd7ed558ccdull, h ^= h >> 32;
+  return h;
+}
+
+}  // namespace
+
+HostEngine::HostEngine(std::shared_ptr<Core> core)
+    : core_(std::move(core)),
+      threads_(core_->member().arena().threads()),
+      allocator_(make_slice_allocator(core_->member().slice(), core_->owner()->device_ptr())) {}
+
+HostEngine::~HostEngine() { core_->release(); }
+
+WorkPtr HostEngine::run(Channel channel, std::span<const Collective> span, Stream&) { return core_->run(channel, span); }
+
+std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
+  std::vector<Note> notes(static_cast<size_t>(size()));
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = &mine;
+  c.out = notes.data();
+  c.count = sizeof mine;
+  c.dtype = DType::u8;
+  core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
+  return notes;
+}
+
+std::shared_ptr<Engine> HostEngine::child(uint64_t board, int rank) const {
+  auto core = std::make_shared<Core>(core_->owner(), core_->member_ptr(),
+                                     std::make_unique<Board>(core_->member().arena_ptr(), board), rank,
+                                     core_->options());
+  return std::make_shared<HostEngine>(std::move(core));
+}
+
+std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
+  const auto place = std::find(ranks.begin(), ranks.end(), rank());
+  Note mine{0, hash_of(ranks)};
+  std::optional<Error> refusal;
+  if (!ranks.empty() && ranks[0] == rank()) {
+    std::vector<int> members;
+    for (const int r : ranks) members.push_back(core_->board().member(r).domain_rank);
+    try {
+      mine.offset = Board::create(core_->member(), members, core_->options().label);
+    } catch (const Error& error) {
+      refusal = error;
+    }
+  }
+  const std::vector<Note> notes = exchange(mine);
+  if (refusal) throw *refusal;
+  if (place == ranks.end()) return nullptr;
+  const Note& first = notes[static_cast<size_t>(ranks[0])];
+  if (first.check != mine.check)
+    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", ranks[0], " name other members");
+  if (first.offset == 0) fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0], " had no memory for it");
+  return child(first.offset, static_cast<int>(place - ranks.begin()));
+}
+
+SharedRegion HostEngine::allocate_shared(size_t bytes) {
+  Note mine{0, bytes};
+  std::optional<Error> refusal;
+  Arena& arena = core_->member().arena();
+  if (rank() == 0 && bytes != 0) {
+    try {
+      mine.offset = core_->member().slice()->allocate(RegionHold::block_bytes(bytes), true);
+      RegionHold::holds(arena, mine.offset, bytes).store(static_cast<uint64_t>(size()), std::memory_order_relaxed);
+    } catch (const Error& error) {
+      refusal = error;
+    }
+  }
+  const std::vector<Note> notes = exchange(mine);
+  if (refusal) throw *refusal;
+  Device& device = core_->owner()->device();
+  for (int r = 0; r < size(); ++r)
+    if (notes[static_cast<size_t>(r)].check != bytes)
+      fail(Code::mismatch, core_->options().label, ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",
+           notes[static_cast<size_t>(r)].check, " on rank ", r);
+  if (bytes == 0) {
+    return {Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr),
+            Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr, true)};
+  }
+  const uint64_t offset = notes[0].offset;
+  if (offset == 0) fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
+  const auto hold = std::make_shared<RegionHold>(core_, offset, bytes, core_->board().member(0).domain_rank);
+  auto* const read_only = const_cast<unsigned char*>(arena.read_only(offset));
+  return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(offset), bytes, hold),
+          Buffer::borrow(device, MemoryKind::gang_shared, read_only, bytes, hold, true)};
+}
+
+std::shared_ptr<Engine> HostEngine::shrink(std::span<const int> survivors) {
+  const auto place = std::find(survivors.begin(), survivors.end(), rank());
+  if (place == survivors.end())
+    fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(), " is not among the survivors");
+  return child(core_->meet_survivors(survivors), static_cast<int>(place - survivors.begin()));
+}
+
+}  // namespace gangway::host

@@ -1,0 +1,47 @@
+// The Engine that a gang holds: a thin owner of one rank's Core.
+#pragma once
+
+#include <memory>
+
+#include "gang/engine.h"
+#include "gang/host/core.h"
+
+namespace gangway::host {
+
+class HostEngine final : public Engine {
+ public:
+  explicit HostEngine(std::shared_ptr<Core> core);
+  ~HostEngine() override;
+
+  const char* name() const override { return threads_ ? "threads" : "host"; }
+  int rank() const override { return core_->rank(); }
+  int size() const override { return core_->size(); }
+  bool on_one_host() const override { return true; }
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override;
+  std::shared_ptr<Allocator> allocator() override { return allocator_; }
+  SharedRegion allocate_shared(size_t bytes) override;
+  void publish(std::atomic<uint64_t>& counter, uint64_t value) override { core_->publish(counter, value); }
+  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) override {
+    core_->wait_counter(counter, at_least, owner, what);
+  }
+  void abort(const Error& error) noexcept override { core_->abort(error); }
+  std::optional<Error> error() const override { return core_->error(); }
+  void shutdown(Deadline deadline) override { core_->shutdown(deadline); }
+  std::shared_ptr<Engine> shrink(std::span<const int> survivors) override;
+  Traffic traffic() const override { return core_->traffic(); }
+  std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
+
+ private:
+  struct Note {
+    uint64_t offset = 0, check = 0;
+  };
+  std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
+  std::shared_ptr<Engine> child(uint64_t board, int rank) const;
+
+  const std::shared_ptr<Core> core_;
+  const bool threads_;
+  const std::shared_ptr<Allocator> allocator_;
+};
+
+}  // namespace gangway::host

@@ -1,0 +1,139 @@
+#include "gang/host/member.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <thread>
+
+#include "gang/host/futex.h"
+#include "gang/host/life.h"
+
+namespace gangway::host {
+
+// The members that the calling thread acts for.
+struct Attendance {
+  std::vector<std::weak_ptr<Member>> members;
+  uint64_t last = 0;
+
+  ~Attendance() {
+    for (const auto& weak : members)
+      if (const auto member = weak.lock()) member->leave_thread();
+  }
+};
+
+namespace {
+
+std::atomic<uint64_t> member_ids{0};
+
+thread_local Attendance attendance;
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+uint64_t pid_space() {
+  struct stat s {};
+  return stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
+}
+
+int cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+int64_t now_ns() noexcept {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+Member::Member(std::shared_ptr<Arena> arena, int rank, int64_t liveness_ms)
+    : arena_(std::move(arena)),
+      slice_(std::make_shared<Slice>(arena_, rank)),
+      rank_(rank),
+      liveness_ms_(liveness_ms),
+      id_(member_ids.fetch_add(1, std::memory_order_relaxed) + 1),
+      host_(host_name()),
+      crowded_(static_cast<int>(arena_->header().size) > cores()) {}
+
+void Member::begin(const std::shared_ptr<Member>& self) {
+  self_ = self;
+  RankSlot& slot = own();
+  slot.pid.store(static_cast<int32_t>(getpid()), std::memory_order_relaxed);
+  slot.pid_space.store(pid_space(), std::memory_order_relaxed);
+  if (!arena_->threads()) life_ = std::make_unique<Life>(*this, liveness_ms_);
+  slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
+  wake_all();
+  if (life_ != nullptr)  // the ring has a new link
+    for (int r = 0; r < size(); ++r) futex_wake(arena_->rank(r).life, INT_MAX);
+}
+
+Member::~Member() {
+  if (forked()) {
+    if (life_ != nullptr) life_.release()->forget();
+    return;
+  }
+  int32_t alive = static_cast<int32_t>(RankState::alive);
+  own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left), std::memory_order_seq_cst);
+  life_.reset();
+  wake_all();
+}
+
+void Member::ring(RankSlot& slot) noexcept {
+  slot.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(slot.bell, INT_MAX);
+}
+
+void Member::wake_all() const noexcept {
+  for (int r = 0; r < size(); ++r) wake(r);
+}
+
+void Member::nap(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().bell, seen, ns); }
+
+std::optional<Loss> Member::loss(int r) const {
+  const RankSlot& slot = arena_->rank(r);
+  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost)) return std::nullopt;
+  return Loss{static_cast<LossCause>(slot.loss_cause.load(std::memory_order_relaxed)),
+              slot.loss_value.load(std::memory_order_relaxed), slot.lost_at_ns.load(std::memory_order_relaxed)};
+}
+
+void Member::declare_lost(int r, const Loss& loss) noexcept {
+  RankSlot& slot = arena_->rank(r);
+  int32_t alive = static_cast<int32_t>(RankState::alive);
+  if (!slot.state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::reporting))) return;
+  slot.loss_cause.store(static_cast<int32_t>(loss.cause), std::memory_order_relaxed);
+  slot.loss_value.store(loss.value, std::memory_order_relaxed);
+  slot.lost_at_ns.store(loss.at_ns, std::memory_order_relaxed);
+  slot.state.store(static_cast<int32_t>(RankState::lost), std::memory_order_release);
+  arena_->header().losses.fetch_add(1, std::memory_order_seq_cst);
+  for (int i = 0; i < size(); ++i) ring(arena_->rank(i));
+}
+
+void Member::attend() {
+  if (attendance.last == id_) return;
+  attendance.last = id_;
+  for (const auto& weak : attendance.members)
+    if (const auto member = weak.lock(); member.get() == this) return;
+  std::erase_if(attendance.members, [](const auto& weak) { return weak.expired(); });
+  attendance.members.push_back(self_);
+  attending_.fetch_add(1, std::memory_order_relaxed);
+  own().unattended_since_ns.store(0, std::memory_order_relaxed);
+}
+
+void Member::leave_thread() noexcept {
+  if (forked()) return;
+  if (attending_.fetch_sub(1, std::memory_order_relaxed) == 1 && arena_->threads())
+    own().unattended_since_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+}  // namespace gangway::host

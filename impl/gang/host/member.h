@@ -1,0 +1,80 @@
+// A rank's presence on its host: its slot on the arena, its life thread, waking and sleeping, who was lost. One per rank;
+// all its engines on this host share it.
+//
+// Thread rule: any thread of the rank.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gang/host/arena.h"
+
+namespace gangway::host {
+
+int64_t now_ns() noexcept;  // of the clock that all processes of a host share
+
+struct Loss {
+  LossCause cause = LossCause::unknown;
+  int value = 0;  // signal, or exit code
+  int64_t at_ns = 0;
+};
+
+class Life;
+
+class Member {
+ public:
+  Member(std::shared_ptr<Arena> arena, int rank, int64_t liveness_ms);
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  // Marks this rank as alive; processes get their life thread.
+  void begin(const std::shared_ptr<Member>& self);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(arena_->header().size); }
+  Arena& arena() const { return *arena_; }
+  const std::shared_ptr<Arena>& arena_ptr() const { return arena_; }
+  const std::shared_ptr<Slice>& slice() const { return slice_; }
+  const std::string& host() const { return host_; }
+  bool crowded() const { return crowded_; }  // more ranks than cores
+  bool forked() const { return arena_->forked(); }
+
+  // After a store that `r` may wait for. Cheap when it does not sleep.
+  void wake(int r) const noexcept {
+    RankSlot& slot = arena_->rank(r);
+    if (slot.sleeping.load(std::memory_order_seq_cst) != 0) ring(slot);
+  }
+  void wake_all() const noexcept;
+  // Sleeps until the bell rings again or `ns` have passed; the caller read `seen` and looked once more in between.
+  RankSlot& own() const { return arena_->rank(rank_); }
+  void nap(uint32_t seen, int64_t ns) const noexcept;
+
+  uint32_t losses() const noexcept { return arena_->header().losses.load(std::memory_order_acquire); }
+  std::optional<Loss> loss(int r) const;
+  void declare_lost(int r, const Loss& loss) noexcept;
+  bool silent() const { return liveness_ms_ > 0; }
+
+  // Says that the calling thread acts for this rank until it ends.
+  void attend();
+  int attending() const { return attending_.load(std::memory_order_relaxed); }
+
+ private:
+  friend struct Attendance;
+  static void ring(RankSlot& slot) noexcept;
+  void leave_thread() noexcept;
+
+  std::shared_ptr<Arena> arena_;
+  std::shared_ptr<Slice> slice_;
+  const int rank_;
+  const int64_t liveness_ms_;
+  const uint64_t id_;
+  std::string host_;
+  bool crowded_ = false;
+  std::atomic<int> attending_{0};
+  std::weak_ptr<Member> self_;
+  std::unique_ptr<Life> life_;
+};
+
+}  // namespace gangway::host

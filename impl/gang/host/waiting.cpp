@@ -1,0 +1,275 @@
+// Waiting: pause a little, then give the core away, then sleep on the rank's bell. Every turn drives all outstanding
+// calls of the rank; a clock is read only after the first phase.
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/interrupt.h"
+#include "gang/host/calls.h"
+#include "gang/host/futex.h"
+#include "gang/host/waiting.h"
+
+namespace gangway::host {
+namespace {
+
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr int kSpins = 2000;
+constexpr int kCrowdedSpins = 4;          // with more ranks than cores the one waited for needs this very core
+constexpr int64_t kYieldNs = kMillisecond;
+constexpr int64_t kNapNs = 20 * kMillisecond;   // the interrupt hook is asked between naps
+constexpr int64_t kCycleNs = 50 * kMillisecond;
+
+}  // namespace
+
+class Core::WorkWait final : public Core::Waitable {
+ public:
+  WorkWait(Core& core, HostWork& work, uint32_t want) : core_(core), work_(work), want_(want | HostWork::kFailed) {}
+
+  bool ready() override {
+    if (is_over()) return true;
+    core_.drive(work_);
+    return is_over();
+  }
+  const HostWork* work() const override { return &work_; }
+  std::vector<int> missing() override {
+    const std::lock_guard lock(core_.mutex_);
+    const Op* const op = core_.blocker(work_);
+    if (op == nullptr) return {};
+    std::vector<int> ranks = core_.waiting_for(*op, true);
+    return ranks.empty() ? core_.waiting_for(*op, false) : ranks;
+  }
+  std::string what() override {
+    const std::lock_guard lock(core_.mutex_);
+    const Op* const op = core_.blocker(work_);
+    return op == nullptr ? core_.options_.label : core_.call_text(*op);
+  }
+
+ private:
+  bool is_over() const { return (work_.state_.load(std::memory_order_acquire) & want_) != 0; }
+
+  Core& core_;
+  HostWork& work_;
+  const uint32_t want_;
+};
+
+class Core::CounterWait final : public Core::Waitable {
+ public:
+  CounterWait(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what)
+      : core_(core), counter_(counter), at_least_(at_least), owner_(owner), what_(what) {}
+
+  bool ready() override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
+  std::vector<int> missing() override { return {owner_}; }
+  std::string what() override { return text(core_.options_.label, ".", what_); }
+  const char* op() const override { return what_; }
+  uint64_t counter_offset() const override { return core_.arena_.offset_of(&counter_, sizeof counter_); }
+  uint64_t counter_value() const override { return at_least_; }
+
+ private:
+  Core& core_;
+  const std::atomic<uint64_t>& counter_;
+  const uint64_t at_least_;
+  const int owner_;
+  const char* const what_;
+};
+
+class Core::LeaveWait final : public Core::Waitable {
+ public:
+  explicit LeaveWait(Core& core) : core_(core) {}
+
+  bool ready() override {
+    if (core_.failed()) return true;
+    const std::lock_guard lock(core_.mutex_);
+    return core_.outstanding_ == 0 && missing().empty();
+  }
+  std::vector<int> missing() override {
+    std::vector<int> ranks;
+    for (int r = 0; r < core_.size_; ++r) {
+      const auto mark = static_cast<Mark>(core_.board_->member(r).mark.load(std::memory_order_acquire));
+      if (mark == Mark::here || mark == Mark::gone || mark == Mark::fading) ranks.push_back(r);
+    }
+    return ranks;
+  }
+  std::string what() override { return core_.options_.label + ".shutdown"; }
+  const char* op() const override { return "shutdown"; }
+
+ private:
+  Core& core_;
+};
+
+// A wait that is no call: whoever is gone will not come.
+bool Core::departed(Waitable& what) {
+  if (what.work() != nullptr || board_->header().gone.load(std::memory_order_acquire) == 0) return false;
+  for (const int r : what.missing()) {
+    const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
+    if (mark == Mark::here || what.ready()) continue;
+    const std::lock_guard lock(mutex_);
+    break_here(shaped(Error(Code::peer_lost, text(what.what(), ": ", name_of(r), mark == Mark::gone || mark == Mark::fading
+                                                                                     ? " left without shutdown; "
+                                                                                     : " has shut down; ",
+                                                  alive_text())),
+                      what.op(), r),
+               false);
+    return true;
+  }
+  return false;
+}
+
+void Core::block(Waitable& what, Deadline deadline) {
+  const int spins = member_->crowded() ? kCrowdedSpins : kSpins;
+  for (int i = 0; i < spins; ++i) {
+    if (what.ready() || check(what.work(), nullptr)) return;
+    pause_cpu();
+  }
+  const int64_t start = now_ns();
+  const int64_t limit = options_.timeout_ms < 0 ? INT64_MAX : start + options_.timeout_ms * kMillisecond;
+  const auto give_up = [&](int64_t now) {
+    if (deadline.passed())
+      fail(Code::not_ready, what.what(), ": not ready; waiting for ", ranks_text(what.missing()));
+    if (now < limit) return;
+    const std::string text_ = text(what.what(), ": ", ranks_text(what.missing()), " did not come within ",
+                                   options_.timeout_ms, " ms");
+    const std::lock_guard lock(mutex_);
+    break_here(shaped(Error(Code::timeout, text_), what.op(), -1), true);
+  };
+  while (now_ns() - start < kYieldNs) {
+    if (what.ready() || check(what.work(), nullptr) || departed(what)) return;
+    owner_->progress();
+    give_up(now_ns());
+    sched_yield();
+  }
+  bool published = false;
+  struct Clear {
+    Core& core;
+    const bool& on;
+    ~Clear() {
+      if (on) core.clear_wait();
+    }
+  } const clear{*this, published};
+  RankSlot& own = member_->own();
+  for (;;) {
+    own.sleeping.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t bell = own.bell.load(std::memory_order_seq_cst);
+    bool over = what.ready() || check(what.work(), nullptr, true) || departed(what);
+    if (!over) {
+      owner_->progress();
+      over = what.ready();
+    }
+    if (!over) member_->nap(bell, std::min(kNapNs, deadline.left_ms(20) * kMillisecond + 100'000));
+    own.sleeping.fetch_sub(1, std::memory_order_seq_cst);
+    if (over) return;
+    poll_interrupt();
+    const int64_t now = now_ns();
+    give_up(now);
+    if (now - start > kCycleNs && deadline.is_never() && member_->attending() == 1) {
+      publish_wait(what);
+      published = true;
+      if (break_cycle() && check(what.work(), nullptr)) return;
+    }
+  }
+}
+
+// --- works --------------------------------------------------------------------------------------------------------
+
+bool HostWork::poll() {
+  constexpr uint32_t kOver = kOutput | kFailed;
+  if ((state_.load(std::memory_order_acquire) & kOver) != 0) return true;
+  const auto core = core_.lock();
+  if (core == nullptr || core->member_->forked()) return true;
+  core->member_->attend();
+  core->drive(*this);
+  if ((state_.load(std::memory_order_acquire) & kOver) != 0 || core->check(this, nullptr)) return true;
+  core->owner_->progress();
+  return (state_.load(std::memory_order_acquire) & kOver) != 0;
+}
+
+void HostWork::wait(Deadline deadline) {
+  if ((state_.load(std::memory_order_acquire) & (kOutput | kFailed)) == 0) {
+    if (const auto core = core_.lock()) {
+      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      core->member_->attend();
+      Core::WorkWait what(*core, *this, kOutput);
+      core->block(what, deadline);
+    }
+  }
+  const uint32_t state = state_.load(std::memory_order_acquire);
+  if ((state & kFailed) != 0 && (state & kOutput) == 0) throw *error_;
+}
+
+void HostWork::wait_input(Deadline deadline) {
+  wait(deadline);
+  if ((state_.load(std::memory_order_acquire) & (kInput | kFailed)) == 0) {
+    if (const auto core = core_.lock()) {
+      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      Core::WorkWait what(*core, *this, kInput);
+      core->block(what, deadline);
+    }
+  }
+  const uint32_t state = state_.load(std::memory_order_acquire);
+  if ((state & kFailed) != 0 && (state & kInput) == 0) throw *error_;
+}
+
+void HostWork::order(Stream&) { wait(Deadline::never()); }
+
+std::optional<Error> HostWork::error() const {
+  const uint32_t state = state_.load(std::memory_order_acquire);
+  if ((state & kFailed) != 0 && (state & kOutput) == 0) return error_;
+  return std::nullopt;
+}
+
+// --- fences and the end -------------------------------------------------------------------------------------------
+
+void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
+  enter(Channel::control, nullptr);
+  counter.exchange(value, std::memory_order_seq_cst);
+  for (const int r : others_) member_->wake(r);
+  member_->wake(member_->rank());
+}
+
+void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) {
+  enter(Channel::control, nullptr);
+  if (counter.load(std::memory_order_acquire) >= at_least) return;
+  CounterWait wait(*this, counter, at_least, owner, what);
+  block(wait, Deadline::never());
+  if (counter.load(std::memory_order_acquire) < at_least) throw_error();
+}
+
+void Core::shutdown(Deadline deadline) {
+  enter(Channel::control, nullptr);
+  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::leaving), std::memory_order_seq_cst);
+  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  for (const int r : others_) member_->wake(r);
+  LeaveWait wait(*this);
+  try {
+    block(wait, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Code::not_ready) throw;
+    const std::lock_guard lock(mutex_);
+    break_here(shaped(Error(Code::timeout, text(options_.label, ".shutdown: ", ranks_text(wait.missing()), " did not come in time")),
+                      "shutdown", -1),
+               true);
+  }
+  if (failed()) throw_error();
+  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::left), std::memory_order_seq_cst);
+  const std::lock_guard lock(mutex_);
+  shut_down_ = true;
+}
+
+void Core::release() noexcept {
+  if (member_->forked()) return;
+  const std::lock_guard lock(mutex_);
+  bool held = false;
+  for (const auto& work : works_)
+    held |= work.use_count() > 1 && (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
+  if (shut_down_) return;
+  const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
+  board_->member(rank_).mark.store(static_cast<uint32_t>(mark), std::memory_order_seq_cst);
+  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  if (mark == Mark::gone && !error_) {
+    error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
+    failed_.store(true, std::memory_order_release);
+    fail_all();
+  }
+  for (const int r : others_) member_->wake(r);
+}
+
+}  // namespace gangway::host

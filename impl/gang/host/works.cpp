@@ -1,0 +1,282 @@
+// Starting calls, driving them, ending them.
+#include <algorithm>
+
+#include "gang/host/calls.h"
+#include "gang/host/core.h"
+#include "gang/host/ticks.h"
+
+namespace gangway::host {
+namespace {
+
+constexpr size_t kFlights = 64;
+constexpr size_t kWorks = 64;
+
+}  // namespace
+
+Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
+           CoreOptions options)
+    : owner_(std::move(owner)),
+      member_(std::move(member)),
+      board_(std::move(board)),
+      rank_(rank),
+      size_(board_->size()),
+      options_(std::move(options)),
+      arena_(member_->arena()),
+      flights_(kFlights),
+      born_ns_(now_ns()),
+      born_ticks_(ticks()) {
+  for (int c = 0; c < kChannels; ++c) channels_[static_cast<size_t>(c)].channel = static_cast<Channel>(c);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) others_.push_back(domain_rank(r));
+  board_->attach(rank_);
+}
+
+Core::~Core() = default;
+
+void Core::enter(Channel channel, const Collective* c) {
+  if (member_->forked())
+    fail(Code::forked, options_.label, ": rank ", rank_, " was made before fork; a child of it has no gang");
+  member_->attend();
+  if (!failed() && !board_->broken() && member_->losses() == losses_seen_.load(std::memory_order_relaxed)) {
+    if (shut_down_) fail(Code::invalid_state, options_.label, ": was shut down");
+    return;
+  }
+  std::string call = options_.label;
+  if (c != nullptr) {
+    const std::lock_guard lock(mutex_);
+    call = text(options_.label, ".", gangway::name(c->op), " #", lane_of(channel, *c).sequence);
+  }
+  if (check(nullptr, &call)) throw_error();
+}
+
+WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
+  enter(channel, span.empty() ? nullptr : span.data());
+  bool list = false;
+  std::shared_ptr<HostWork> work;
+  {
+    const std::lock_guard lock(mutex_);
+    work = new_work();
+    work->outputs_ = work->inputs_ = static_cast<int>(span.size());
+    if (span.empty()) work->state_.store(HostWork::kOutput | HostWork::kInput, std::memory_order_release);
+    for (const Collective& c : span) {
+      Lane& lane = lane_of(channel, c);
+      Op* const op = new_op();
+      op->c = c;
+      op->channel = channel;
+      op->work = work.get();
+      prepare(*op, c, rank_, size_);
+      op->sequence = lane.sequence++;
+      op->fingerprint = fingerprint(*op, lane.history, size_);
+      if (lane.peer < 0) lane.history = op->fingerprint;
+      note_start(*op);
+      traffic_.calls += 1;
+      enqueue(lane, op);
+    }
+    try {
+      if (active_.size() == 1) {
+        advance(*active_.front());
+        if (active_.front()->head == nullptr) active_.front()->active = false, active_.clear();
+      } else {
+        advance_all();
+      }
+    } catch (const Error& error) {
+      break_here(error, true);
+    }
+    wake_peers();
+    if (outstanding_ > 0 && !listed_) listed_ = list = true;
+  }
+  if (list) owner_->add(shared_from_this());
+  return work;
+}
+
+bool Core::progress() {
+  if (member_->forked()) return true;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;  // somebody drives it
+  try {
+    advance_all();
+  } catch (const Error& error) {
+    break_here(error, true);
+  }
+  wake_peers();
+  if (outstanding_ == 0) listed_ = false;
+  return !listed_;
+}
+
+bool Core::drive(HostWork& work) {
+  const auto over = [&] {
+    return (work.state_.load(std::memory_order_relaxed) & (HostWork::kInput | HostWork::kFailed)) != 0;
+  };
+  const std::lock_guard lock(mutex_);
+  if (over()) return true;
+  try {
+    advance_all();
+  } catch (const Error& error) {
+    break_here(error, true);
+  }
+  wake_peers();
+  return over();
+}
+
+void Core::enqueue(Lane& lane, Op* op) {
+  op->next = nullptr;
+  if (lane.head == nullptr) {
+    lane.head = lane.tail = op;
+  } else {
+    lane.tail->next = op;
+    lane.tail = op;
+  }
+  ++outstanding_;
+  if (!lane.active) {
+    lane.active = true;
+    active_.push_back(&lane);
+  }
+}
+
+bool Core::advance_all() {
+  for (size_t i = 0; i < active_.size();) {
+    Lane& lane = *active_[i];
+    advance(lane);
+    if (lane.head == nullptr) {
+      lane.active = false;
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return outstanding_ == 0;
+}
+
+void Core::advance(Lane& lane) {
+  Op* before = nullptr;
+  for (Op* op = lane.head; op != nullptr;) {
+    const bool pair = lane.peer >= 0;
+    if (!op->published && !(pair ? publish_send(lane, *op) : publish_call(lane, *op))) return;
+    if (pair) {
+      while (op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op)) {
+      }
+    } else {
+      while (step(lane, *op)) {
+      }
+    }
+    if (settle(*op)) {
+      Op* const over = op;
+      op = op->next;
+      (before == nullptr ? lane.head : before->next) = op;
+      if (lane.tail == over) lane.tail = before;
+      recycle(over);
+      continue;
+    }
+    if (!op->done) {  // calls run in order; the next ones may only say that they are here
+      for (Op* later = op->next; later != nullptr; later = later->next)
+        if (!later->published && !(pair ? publish_send(lane, *later) : publish_call(lane, *later))) break;
+      return;
+    }
+    before = op;
+    op = op->next;
+  }
+}
+
+bool Core::settle(Op& op) {
+  if (!op.done || op.filled < op.fill_rounds) return false;
+  const bool read_by_peers = op.source == Source::direct || op.in_place_on_peers;
+  if (!op.output_ready && ((op.c.borrow && !op.in_place_on_peers) || !read_by_peers || peers_done(op)))
+    finish_output(op);
+  if (op.output_ready && !op.input_free && (!read_by_peers || peers_done(op))) finish_input(op);
+  return op.input_free;
+}
+
+void Core::finish_output(Op& op) {
+  op.output_ready = true;
+  flights_[op.flight % kFlights].end = ticks();
+  if (--op.work->outputs_ == 0) op.work->state_.fetch_or(HostWork::kOutput, std::memory_order_release);
+}
+
+void Core::finish_input(Op& op) {
+  op.input_free = true;
+  if (--op.work->inputs_ == 0) op.work->state_.fetch_or(HostWork::kInput, std::memory_order_release);
+}
+
+Op* Core::new_op() {
+  if (free_ops_ == nullptr) return &ops_.emplace_back();
+  Op* const op = free_ops_;
+  free_ops_ = op->next;
+  return op;
+}
+
+void Core::recycle(Op* op) {
+  --outstanding_;
+  std::vector<size_t> counts = std::move(op->counts);  // keeps its capacity
+  counts.clear();
+  *op = Op{};
+  op->counts = std::move(counts);
+  op->next = free_ops_;
+  free_ops_ = op;
+}
+
+std::shared_ptr<HostWork> Core::new_work() {
+  for (size_t i = 0; i < works_.size() && i < 4; ++i) {
+    std::shared_ptr<HostWork>& work = works_[next_work_++ % works_.size()];
+    const uint32_t state = work->state_.load(std::memory_order_acquire);
+    if (work.use_count() != 1 || (state & (HostWork::kInput | HostWork::kFailed)) == 0) continue;
+    work->error_.reset();
+    work->state_.store(0, std::memory_order_relaxed);
+    return work;
+  }
+  auto work = std::make_shared<HostWork>();
+  work->core_ = weak_from_this();
+  if (works_.size() < kWorks) {
+    works_.push_back(work);
+  } else {
+    works_[next_work_++ % kWorks] = work;
+  }
+  return work;
+}
+
+Lane& Core::lane_of(Channel channel, const Collective& c) {
+  const bool sending = c.op == CollectiveOp::send;
+  if (!sending && c.op != CollectiveOp::recv) return channels_[static_cast<size_t>(channel)];
+  if (pairs_.empty()) pairs_.resize(static_cast<size_t>(kChannels) * static_cast<size_t>(size_) * 2);
+  auto& lane = pairs_[(static_cast<size_t>(channel) * static_cast<size_t>(size_) + static_cast<size_t>(c.peer)) * 2 +
+                      (sending ? 1 : 0)];
+  if (lane == nullptr) {
+    lane = std::make_unique<Lane>();
+    lane->channel = channel;
+    lane->peer = c.peer;
+    lane->sending = sending;
+  }
+  return *lane;
+}
+
+void Core::note_start(Op& op) {
+  op.flight = flight_count_++;
+  Flight& flight = flights_[op.flight % kFlights];
+  flight = {op.sequence, std::max(op.in_bytes, out_count(op.c, rank_, size_) * op.item), ticks(), 0, op.channel, op.c.op};
+}
+
+std::vector<FlightEntry> Core::flight_record() const {
+  const std::lock_guard lock(mutex_);
+  const double ns_per_tick = static_cast<double>(now_ns() - born_ns_) /
+                             static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
+  const auto ns = [&](uint64_t t) { return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick); };
+  std::vector<FlightEntry> entries;
+  for (uint64_t i = flight_count_ > kFlights ? flight_count_ - kFlights : 0; i < flight_count_; ++i) {
+    const Flight& f = flights_[i % kFlights];
+    FlightEntry entry{f.sequence, f.channel, f.op, f.bytes, ns(f.start), f.end == 0 ? -1 : ns(f.end), "done"};
+    if (f.end == 0) {
+      entry.state = error_ ? "failed: " + error_->message() : "started";
+      for (const Lane* lane : active_)
+        for (const Op* op = lane->head; op != nullptr; op = op->next)
+          if (op->flight == i) entry.state = "waiting for " + ranks_text(waiting_for(*op, false));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+Traffic Core::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+}  // namespace gangway::host

@@ -1,0 +1,55 @@
+// Ranks as threads over bare host engines, for tests of the engine itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gang/registry.h"
+
+namespace gangway::test {
+
+inline EngineOptions small_arena() {
+  EngineOptions options;
+  options.arena_bytes = uint64_t{1} << 30;
+  options.timeout_ms = 60'000;
+  return options;
+}
+
+struct ThreadRanks {
+  std::vector<std::shared_ptr<Rank>> ranks;
+  std::vector<std::shared_ptr<Engine>> engines;
+
+  explicit ThreadRanks(int size, EngineOptions options = small_arena()) {
+    for (int r = 0; r < size; ++r) ranks.push_back(std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})));
+    engines = make_thread_engines(ranks, options);
+  }
+
+  // body(rank, engine) on a thread per rank; the first exception is thrown again here.
+  template <typename Body>
+  void run(Body&& body) {
+    std::vector<std::exception_ptr> errors(engines.size());
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < engines.size(); ++r)
+      threads.emplace_back([&, r] {
+        try {
+          body(static_cast<int>(r), *engines[r]);
+        } catch (const std::exception& e) {
+          errors[r] = std::current_exception();
+          engines[r]->abort(Error(Code::aborted, text("rank ", r, " failed: ", e.what())));
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    for (const auto& e : errors)
+      if (e) std::rethrow_exception(e);
+  }
+};
+
+// Runs one call and waits for both ends.
+inline void now(Engine& engine, const Collective& c, Stream& stream, Channel channel = Channel::user) {
+  engine.run(channel, {&c, 1}, stream)->wait_input(Deadline::never());
+}
+
+}  // namespace gangway::test
