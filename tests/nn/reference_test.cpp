@@ -98,8 +98,8 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
     p.parameter->value = rig.empty(DType::bf16, p.parameter->shape);
     rig.ops->cast(p.parameter->shard, p.parameter->value, rig.device->stream());
   }
-  // Rounding alone, of weights and activations, with f64 in between, gives the same distances as the kernels do; over
-  // eight layers it is more than over two.
+  // Rounding alone, of weights and activations, with f64 in between, gives the same distances as the kernels
+  // do; over eight layers it is more than over two.
   const bool deep = file.llama().layers > 2;
   Vector whole[2], expected;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
