@@ -25,7 +25,7 @@ const std::map<std::string, Names>& layers() {
       {"tensor", {"device"}},
       {"ops", {"device", "tensor"}},
       {"nn", compute},
-      {"optim", compute},
+      {"optim", {"device", "tensor", "ops", "nn"}},  // one row with nn: it steps nn's parameters
       {"gang", {"device", "tensor"}},
       {"mesh", {"device", "tensor", "gang"}},
       {"parallel", below_parallel},
@@ -41,8 +41,8 @@ const std::map<std::string, Names>& layers() {
 const std::map<std::string, Names>& leaves() {
   static const std::map<std::string, Names> table = {
       {"device/cpu", {"device/device.cpp"}},  {"device/meta", {"device/device.cpp"}},
-      {"device/cuda", {"device/device.cpp"}}, {"ops/cpu", {"ops/ops.cpp"}},
-      {"ops/meta", {"ops/ops.cpp"}},          {"ops/cuda", {"ops/ops.cpp"}},
+      {"device/cuda", {"device/device.cpp"}}, {"ops/cpu", {"ops/registry.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},     {"ops/cuda", {"ops/ops.cpp"}},
       {"gang/host", {"gang/registry.cpp"}},   {"gang/gloo", {"gang/registry.cpp"}},
       {"gang/nccl", {"gang/registry.cpp"}},   {"gang/mpi", {"gang/registry.cpp"}},
   };

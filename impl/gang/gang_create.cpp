@@ -227,7 +227,7 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
   return named("create_gang", -1, [&] {
     check_usable("create_gang");
-    agree_on([&] { check_list("create_gang", ranks, size()); }, text("create_gang", list(ranks)));
+    agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
     return make_child(ranks, name);
   });
 }

@@ -274,8 +274,8 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
                create(bad));
   bad = o;
   bad.expected_size = 2;
-  expect_error(Code::invalid_argument, "expected_size is 2, but the environment gives 1 rank (launcher: options)",
-               create(bad));
+  expect_error(Code::invalid_argument,
+               "expected_size is 2, but the environment gives 1 rank (launcher: options)", create(bad));
   bad = o;
   bad.timeout_ms = -1;
   expect_error(Code::invalid_argument, "gang.create: timeout_ms is -1, below 0", create(bad));

@@ -257,8 +257,10 @@ TEST(Llama, RefusesWhatItCannotRead) {
   };
   Rig& rig = step.rig;
   expect_text(refused({rig.tensor(DType::i64, {1, 2}, {3, 11})}), {"token id 11", "vocabulary of 11"});
-  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, 12))}), {"label 12", "vocabulary of 11"});
-  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, -1))}), {"label -1", "vocabulary of 11"});
+  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, 12))}),
+              {"label 12", "vocabulary of 11"});
+  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, -1))}),
+              {"label -1", "vocabulary of 11"});
   expect_text(refused({rig.ids({1, 17}, 1, 11)}), {"17", "max_position_embeddings 16"});
   expect_text(refused({step.tokens, rig.ids({1, 5}, 1, 11)}), {"[1, 5]", "[2, 5]"});
   expect_text(refused({rig.normal({2, 5}, 1)}), {"f64 [2, 5]", "i64"});
