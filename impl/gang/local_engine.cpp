@@ -1,5 +1,7 @@
 #include "gang/local_engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace gangway {

@@ -119,8 +119,8 @@ inline std::pair<int64_t, int64_t> data_rows(const Gangs& gangs, int64_t batch) 
   return {bounds[static_cast<size_t>(index)], bounds[static_cast<size_t>(index) + 1]};
 }
 
-// Forward and backward of step 0 in `microbatches`, gradients gathered. Leaves gradients in place.
-inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1) {
+// Forward and backward of step 0 in `microbatches`; the loss of this rank's rows.
+inline double run_microbatches(Model& model, const Reference& reference, int microbatches = 1) {
   Stream& stream = model.device().stream();
   const auto [first, last] = data_rows(model.gangs(), reference.batch());
   const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
@@ -140,6 +140,13 @@ inline StepValues run_step(Model& model, const Reference& reference, int microba
     frame.reset();
   }
   model.finish_gradients(stream);
+  return sum;
+}
+
+// The same with everything gathered. Leaves gradients in place.
+inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1) {
+  Stream& stream = model.device().stream();
+  const double sum = run_microbatches(model, reference, microbatches);
   StepValues values;
   values.loss = model.gangs().losses()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
   for (const NamedParameter& p : model.parameters())
