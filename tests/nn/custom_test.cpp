@@ -157,14 +157,18 @@ TEST_P(CustomTest, SecondStepAddsToTheGradients) {
 TEST_P(CustomTest, RefusalsNameTheModuleAndTheNumbers) {
   rig.materialize(*module, DType::f64);
   Context ctx = rig.context();
-  expect_text(expect_error(Code::invalid_argument, [&] { module->forward(ctx, {inputs.data(), 2}, nullptr); }),
+  expect_text(expect_error(Code::invalid_argument,
+                           [&] {
+                             module->forward(ctx, {inputs.data(), 2}, nullptr);
+                           }),
               {"Mixing", "takes 3 inputs, got 2"});
   behaviour->wrong_count = true;
   expect_text(expect_error(Code::invalid_argument, [&] { module->forward(ctx, inputs, nullptr); }),
               {"Mixing", "gave 1 outputs, 2 were declared"});
   CustomOptions none = mixing_options();
   none.output_count = 0;
-  expect_text(expect_error(Code::invalid_argument, [&] { make_custom(none, behaviour); }), {"output_count is 0"});
+  expect_text(expect_error(Code::invalid_argument, [&] { make_custom(none, behaviour); }),
+              {"output_count is 0"});
 }
 
 TEST_P(CustomTest, MetaCallsShapesOnly) {
@@ -172,7 +176,8 @@ TEST_P(CustomTest, MetaCallsShapesOnly) {
   materialize(*module, *meta.ops, 1);
   Context ctx = meta.context();
   Frame frame(meta.device->allocator());
-  const Values given = {meta.empty(DType::f32, {2, 3}), meta.empty(DType::i64, {2, 3}), meta.empty(DType::f32, {4})};
+  const Values given = {meta.empty(DType::f32, {2, 3}), meta.empty(DType::i64, {2, 3}),
+                        meta.empty(DType::f32, {4})};
   const Values out = module->forward(ctx, given, &frame);
   EXPECT_EQ(out[1].shape(), Shape{4});
   EXPECT_EQ(module->backward(ctx, out, frame)[0].shape(), (Shape{2, 3}));
@@ -182,7 +187,8 @@ TEST_P(CustomTest, MetaCallsShapesOnly) {
 
 TEST(Custom, DtypeRefusalGivesThePath) {
   const auto behaviour = std::make_shared<Mixing>();
-  const ModulePtr chain = make_sequential({make_linear(3, 3, false), make_custom(mixing_options(), behaviour)});
+  const ModulePtr chain =
+      make_sequential({make_linear(3, 3, false), make_custom(mixing_options(), behaviour)});
   EXPECT_EQ(refuses_dtype(chain, DType::bf16), "1");
   EXPECT_EQ(refuses_dtype(chain, DType::f64), std::nullopt);
   EXPECT_EQ(refuses_dtype(make_custom(mixing_options(), behaviour), DType::f32), "Mixing");
@@ -211,7 +217,8 @@ TEST(Custom, ChildrenAreCalledFromInside) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     CustomOptions o;
-    o.children = {{"inner", make_sequential({make_rmsnorm(4, 1e-4), make_linear(4, 4, true), make_mlp(4, 5, false)})}};
+    o.children = {
+        {"inner", make_sequential({make_rmsnorm(4, 1e-4), make_linear(4, 4, true), make_mlp(4, 5, false)})}};
     const ModulePtr module = make_custom(o, std::make_shared<Residual>());
     rig.materialize(*module, DType::f64);
     EXPECT_EQ(named_parameters(*module)[1].name, "inner.1.weight");

@@ -49,7 +49,8 @@ TEST_F(FrameTest, GivesBackWhatWasSaved) {
 
 TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
   frame.save(probe, 3, frame.allocate(DType::f64, {3}));
-  expect_text(expect_error(Code::invalid_state, [&] { frame.save(probe, 3, rig.normal({3}, 1)); }), {"Probe", "slot 3"});
+  expect_text(expect_error(Code::invalid_state, [&] { frame.save(probe, 3, rig.normal({3}, 1)); }),
+              {"Probe", "slot 3"});
   expect_text(expect_error(Code::invalid_state, [&] { frame.load(ctx, other, 2); }), {"Probe", "slot 2"});
   frame.reset();
   frame.save(probe, 3, rig.normal({3}, 1));
@@ -112,7 +113,8 @@ TEST_F(FrameTest, NestedFramesAreDrainedAndCounted) {
   EXPECT_EQ(frame.drain(ctx, 2), 2u);
   EXPECT_EQ(frame.drain(ctx), 1u);
   EXPECT_EQ(probe.ran, (std::vector<int>{0, 1, 2}));
-  EXPECT_EQ(probe.frames, (std::vector<Frame*>{&frame, &inner, &second})) << "each task sees the frame it was pushed in";
+  EXPECT_EQ(probe.frames, (std::vector<Frame*>{&frame, &inner, &second}))
+      << "each task sees the frame it was pushed in";
 }
 
 TEST_F(FrameTest, NestedFrameInheritsAndIsReusedAfterSettle) {
@@ -135,7 +137,8 @@ TEST_F(FrameTest, SettleMovesTheGradientDownAndDrains) {
   frame.allocate_gradient(DType::f64, {8});  // below the mark
   const Stack::Mark mark = frame.mark();
   const Tensor first = frame.allocate_gradient(DType::f64, {16});
-  const Tensor dx = frame.allocate_gradient(DType::f64, {64});  // overlaps its place below by 384 of 512 bytes
+  const Tensor dx =
+      frame.allocate_gradient(DType::f64, {64});  // overlaps its place below by 384 of 512 bytes
   Vector values(64);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
   put(dx, values);

@@ -1,3 +1,6 @@
+#include <cstring>
+
+#include "ops/cpu/kernels/head_loss_kernels.h"
 #include "ops/ops_testing.h"
 
 namespace gangway {
@@ -206,6 +209,26 @@ TEST(HeadLoss, AnIgnoredRowOfNanDoesNotSpread) {
   bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
   EXPECT_TRUE(std::isfinite(element(t.loss, 0)));
   EXPECT_EQ(element(t.dx, 2), 0);
+}
+
+// The path of processors that multiply bf16, whatever this one is.
+TEST(HeadLossKernels, Bf16GradientIsTheRoundedOneAtTheFrontOfTheRow) {
+  for (cpu::Isa isa : available_isas()) {
+    const cpu::HeadLossKernels& kernels = cpu::choose(
+        isa, cpu::portable::head_loss_kernels, cpu::avx2::head_loss_kernels, cpu::avx512::head_loss_kernels);
+    for (int64_t vocabulary : {1, 2, 15, 16, 17, 1023, 4099}) {
+      const std::vector<double> logits = random_values(static_cast<size_t>(vocabulary), 3, 2);
+      std::vector<float> same(logits.begin(), logits.end()), narrow = same;
+      const double loss =
+          kernels.row_f32(same.data(), vocabulary, vocabulary / 2, 0.5, cpu::LossGradient::same);
+      EXPECT_EQ(kernels.row_f32(narrow.data(), vocabulary, vocabulary / 2, 0.5, cpu::LossGradient::bf16),
+                loss);
+      std::vector<uint16_t> bits(static_cast<size_t>(vocabulary));
+      std::memcpy(bits.data(), narrow.data(), bits.size() * 2);
+      for (size_t i = 0; i < bits.size(); ++i)
+        ASSERT_EQ(bits[i], to_bf16(same[i]).bits) << cpu::name(isa) << " " << vocabulary << " at " << i;
+    }
+  }
 }
 
 TEST(HeadLoss, LargeLogitsStayFinite) {

@@ -126,6 +126,11 @@ void Core::block(Waitable& what, Deadline deadline) {
     pause_cpu();
   }
   const int64_t start = now_ns();
+  struct Counted {  // the spins before are too short to count
+    Rank& rank;
+    int64_t start;
+    ~Counted() { rank.add_wait(now_ns() - start); }
+  } const counted{*owner_, start};
   const int64_t limit = options_.timeout_ms < 0 ? INT64_MAX : start + options_.timeout_ms * kMillisecond;
   const auto give_up = [&](int64_t now) {
     if (deadline.passed())

@@ -83,7 +83,7 @@ bool packs_badly(const GemmArgs& args, int64_t m, int64_t n) {
 }
 
 // Below this many multiplications a call of oneDNN costs more than our own loops take.
-constexpr int64_t kTiny = 20 * 20 * 20;
+constexpr int64_t kTiny = 32 * 32 * 32;
 
 bool vendor_multiplies(const Context& context, const GemmArgs& args, int64_t m, int64_t n, int64_t k) {
   if (context.isa == Isa::portable || m * n * k <= kTiny) return false;
@@ -146,12 +146,16 @@ void gemm(Context& context, const GemmArgs& args) {
   const int64_t parts = grid.rows * grid.columns;
   GemmCache& cache = context.gemm_cache;
   cache.begin();
-  for (int64_t i = 0; i < parts; ++i) {
-    const Slice s = slice(i);
-    const bool vendor =
-        k > 0 && s.m1 > s.m0 && s.n1 > s.n0 && vendor_multiplies(context, args, s.m1 - s.m0, s.n1 - s.n0, k);
-    cache.slices().push_back(vendor ? cache.find(vendor_slice(args, s, k)) : nullptr);
-  }
+  // Inside the pool too: some of oneDNN's kernels keep for good the OpenMP thread count that they are made
+  // under.
+  context.pool.run(1, 1, [&](int, size_t, size_t) {
+    for (int64_t i = 0; i < parts; ++i) {
+      const Slice s = slice(i);
+      const bool vendor = k > 0 && s.m1 > s.m0 && s.n1 > s.n0 &&
+                          vendor_multiplies(context, args, s.m1 - s.m0, s.n1 - s.n0, k);
+      cache.slices().push_back(vendor ? cache.find(vendor_slice(args, s, k)) : nullptr);
+    }
+  });
   context.pool.run(static_cast<size_t>(parts), 1, [&](int thread, size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
       const Slice s = slice(static_cast<int64_t>(i));

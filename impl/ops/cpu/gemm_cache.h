@@ -2,8 +2,8 @@
 // thread that calls it; memory objects, streams and scratchpads are per pool thread, so that a hit allocates
 // nothing of ours.
 //
-// Thread rule: find() by the rank's thread; run() by any thread of the pool with its own number, several at a
-// time.
+// Thread rule: find() by the rank's thread under one OpenMP thread (from a pool task); run() by any thread of
+// the pool with its own number, several at a time.
 #pragma once
 
 #include <cstddef>

@@ -30,14 +30,6 @@ GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 template <typename S, typename T>
 void pack_strip(const T* source, int64_t row, int64_t column, int64_t count, int64_t depth, int64_t width,
                 S* strip) {
-  constexpr int lanes = kLanesOf<S>;
-  if (row == 1 && count == 2 * lanes && width == count) {
-    for (int64_t k = 0; k < depth; ++k) {
-      store(strip + k * width, load(source + k * column));
-      store(strip + k * width + lanes, load(source + k * column + lanes));
-    }
-    return;
-  }
   for (int64_t i = count; i < width; ++i)
     for (int64_t k = 0; k < depth; ++k) strip[k * width + i] = 0;
   if (row == 1) {
@@ -51,10 +43,34 @@ void pack_strip(const T* source, int64_t row, int64_t column, int64_t count, int
       strip[k * width + i] = static_cast<S>(to_scalar(source[i * row + k * column]));
 }
 
+// Whole strips of two vectors whose elements lie side by side, a few k at a time: the source is read in long
+// runs.
+template <typename S, typename T>
+void pack_wide(const T* source, int64_t column, int64_t strips, int64_t depth, S* panel) {
+  constexpr int64_t run = 8;
+  constexpr int lanes = kLanesOf<S>;
+  for (int64_t k0 = 0; k0 < depth; k0 += run) {
+    const int64_t k1 = least(depth, k0 + run);
+    for (int64_t x = 0; x < strips; ++x) {
+      S* strip = panel + x * kColumns<S> * depth;
+      for (int64_t k = k0; k < k1; ++k) {
+        const T* from = source + k * column + x * kColumns<S>;
+        store(strip + k * kColumns<S>, load(from));
+        store(strip + k * kColumns<S> + lanes, load(from + lanes));
+      }
+    }
+  }
+}
+
 template <typename S, typename T>
 void pack_typed(const T* source, int64_t row, int64_t column, int64_t count, int64_t depth, int64_t width,
                 S* panel) {
-  for (int64_t i = 0; i < count; i += width)
+  int64_t i = 0;
+  if (row == 1 && width == kColumns<S>) {
+    i = count / width * width;
+    pack_wide(source, column, i / width, depth, panel);
+  }
+  for (; i < count; i += width)
     pack_strip(source + i * row, row, column, least(width, count - i), depth, width, panel + i * depth);
 }
 
