@@ -197,6 +197,8 @@ const gw_api kApi = {
     gw_optimizer_step,
     gw_generate_options_init,
     gw_generate,
+    gw_frame_options_init,
+    gw_module_set_no_sync,
 };
 
 }  // namespace

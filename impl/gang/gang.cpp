@@ -186,13 +186,14 @@ void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
 
   for (int r = 0; r < size(); ++r) {
     if (votes[static_cast<size_t>(r)].code == 0) continue;
-    if (std::string_view(engine_->name()) == "fake") throw *refusal;  // every rank refused as this one did
     std::string bytes;
-    if (r == rank()) {
+    if (refusal) {  // of every rank that refused; the lowest one's is told
       Error own = *refusal;
-      place(own, own.op.c_str(), -1);
+      place(own, "", -1);
       bytes = pack(own);
     }
+    if (std::string_view(engine_->name()) == "fake")
+      throw unpack(bytes);  // every rank refused as this one did
     throw unpack(broadcast_bytes(Channel::control, bytes, r));
   }
   for (int r = 1; r < size(); ++r) {
@@ -229,7 +230,8 @@ void Gang::shutdown(int64_t timeout_ms) {
 }
 
 void Gang::abort(const std::string& reason) {
-  Error error(Code::aborted, text("gang \"", name_, "\" was aborted by rank ", rank(), ": ", reason));
+  check_fork();
+  Error error(Code::aborted, reason);  // the engine says whose it is
   place(error, "abort", -1);
   abort(error);
 }

@@ -72,12 +72,9 @@ Environment find_place(const GangOptions& options) {
     e.local_size = options.size;
     e.launcher = "options";
   }
-  const int expected = options.expected_size != 0 ? options.expected_size : config().expected_size;
-  if (expected != 0 && expected != e.size)
-    fail(Code::invalid_argument, "gang.create: expected_size is ", expected, ", but ",
-         e.launcher == "none" ? "no launcher's variables are set, which makes a gang of "
-                              : "the gang has a size of ",
-         e.size);
+  const bool by_option = options.expected_size != 0;
+  const int expected = by_option ? options.expected_size : config().expected_size;
+  if (expected != 0) check_expected_size(e, expected, by_option ? "expected_size" : "GANGWAY_EXPECTED_SIZE");
   return e;
 }
 
@@ -230,7 +227,7 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
   return named("create_gang", -1, [&] {
     check_usable("create_gang");
-    agree_on([&] { check_list("create_gang", ranks, size()); }, text("create_gang", list(ranks)));
+    agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
     return make_child(ranks, name);
   });
 }

@@ -2,6 +2,8 @@
 // blocking wait drives. One per root gang; children hold it. Ranks may be threads, so nothing of this is a global.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -28,8 +30,13 @@ class Rank {
   // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
   void progress();
 
+  // Time that calls of this rank spent blocked in gangs. Engines add each blocking wait; a step reports the difference.
+  void add_wait(int64_t ns) noexcept { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
+
  private:
   std::shared_ptr<Device> device_;
+  std::atomic<int64_t> waited_ns_ = 0;
   std::mutex mutex_;     // the list
   std::mutex driving_;   // one driver at a time
   std::vector<std::shared_ptr<Progressive>> works_;

@@ -1,13 +1,12 @@
 // The engine of one rank: results are copies of its own data. A send to itself meets a receive from itself in
 // call order per channel, in the same span or a later one.
-#include "gang/local_data.h"
-#include "gang/local_engine.h"
-
+#include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "base/interrupt.h"
+#include "gang/local_data.h"
+#include "gang/local_engine.h"
 
 namespace gangway {
 namespace {

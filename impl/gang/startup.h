@@ -1,5 +1,5 @@
 // Who am I? Reads, in this order: explicit options; torchrun's variables (which gangrun sets too); Slurm's; Open MPI's;
-// PMI's. With none set: one rank. Pure reading: nothing is connected here (bootstrap.h does that).
+// PMI's. With none set: one rank.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,10 @@ struct Environment {
   int local_size = 1;
   std::string host;      // MASTER_ADDR
   int port = 0;          // MASTER_PORT
-  std::string job;       // names the job: TORCHELASTIC_RUN_ID, SLURM_JOB_ID.STEP, PMIX_NAMESPACE, else MASTER_PORT + parent
-  int restart = 0;       // TORCHELASTIC_RESTART_COUNT, GANGWAY_RESTART_COUNT
+  // Names the job: GANGWAY_JOB (gangrun's), TORCHELASTIC_RUN_ID (but "none"), SLURM_JOB_ID.STEP, PMIX_NAMESPACE, else
+  // MASTER_PORT and on one host the parent's process id.
+  std::string job;
+  int restart = 0;       // GANGWAY_RESTART_COUNT, TORCHELASTIC_RESTART_COUNT
   std::string launcher;  // "none", "torchrun", "slurm", "openmpi", "pmi", "options"
 };
 
@@ -27,8 +29,13 @@ struct Environment {
 // another size than GANGWAY_EXPECTED_SIZE.
 Environment read_environment();
 
+// INVALID_ARGUMENT when the environment gives another number of ranks; `who` names what expects it.
+void check_expected_size(const Environment& environment, int expected, const char* who);
+
 // The store of a job described by `environment`: reads or makes the secret, connects. Size 1: memory store.
-// The generation counts root gangs made from one environment; it becomes part of the keys.
+// One host (every rank is local, or MASTER_ADDR is absent or loopback): abstract socket; else tcp. Several hosts without
+// a secret: INVALID_ARGUMENT that names GANGWAY_SECRET_FILE. The generation counts root gangs made from one environment;
+// it becomes part of the keys.
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline);
 
 }  // namespace gangway

@@ -2,6 +2,7 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 namespace gangway {
 
+constexpr size_t kStoreKeyLimit = 1 << 10;    // bytes of one key, at least 1; else INVALID_ARGUMENT
 constexpr size_t kStoreValueLimit = 1 << 20;  // bytes of one value; larger is INVALID_ARGUMENT
 
 class Store {
@@ -30,7 +32,8 @@ std::shared_ptr<Store> make_memory_store();
 // A folder that all ranks see; values appear by rename. The folder is made with mode 0700 when it is absent.
 std::shared_ptr<Store> make_file_store(const std::string& folder);
 
-// The caller's own store.
+// The caller's own store. The functions run on the thread that uses the store, with no lock held; `release` runs once,
+// also when making the store fails.
 struct StoreCallbacks {
   // Return 0, or non-zero for failure. get: *out_size bytes into out (capacity given); *out_size = -1 when absent.
   int (*put)(void* user, const char* key, const void* value, size_t size);

@@ -41,9 +41,7 @@ void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& m
 
 }  // namespace
 
-GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
-  const bool owns_root = root == nullptr;
-  if (owns_root) root = Gang::create(GangOptions{});
+GangsPtr Gangs::create(GangPtr root, bool owns_root, const MeshOptions& options) {
   Mesh mesh;
   root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
   GangsPtr gangs(new Gangs(std::move(root), mesh, owns_root));
@@ -51,8 +49,14 @@ GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
   return gangs;
 }
 
+GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
+  const bool owns_root = root == nullptr;
+  return Gangs::create(owns_root ? Gang::create(GangOptions{}) : std::move(root), owns_root, options);
+}
+
 GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
-  if (root == nullptr) root = Gang::create(GangOptions{});
+  const bool owns_root = root == nullptr;
+  if (owns_root) root = Gang::create(GangOptions{});
   MeshOptions options;
   options.tp = tp;
   options.pp = pp;
@@ -64,7 +68,7 @@ GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
         check_factor("cp", cp, root->size());
       },
       text("the degrees tp ", tp, ", pp ", pp, ", cp ", cp));
-  return create_gangs(std::move(root), options);
+  return Gangs::create(std::move(root), owns_root, options);
 }
 
 GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_size) {

@@ -78,7 +78,9 @@ class Gangs {
 
  private:
   friend GangsPtr create_gangs(GangPtr root, const MeshOptions& options);
+  friend GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp);
   friend GangsPtr create_gangs_of(const GangPlaces& places);
+  static GangsPtr create(GangPtr root, bool owns_root, const MeshOptions& options);
   Gangs(GangPtr root, const Mesh& mesh, bool owns_root);
   const GangPtr& made(AxisSet axes) const;
   GangPtr make(AxisSet axes);  // collective over root

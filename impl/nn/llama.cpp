@@ -67,7 +67,7 @@ class Llama final : public Module {
       fail(Code::invalid_argument, "Llama: takes tokens, or tokens and labels, got ", inputs.size(),
            " inputs");
     const Tensor& tokens = inputs[0];
-    if (tokens.rank() != 2 || tokens.dtype() != DType::i64 || tokens.count() == 0)
+    if (tokens.rank() != 2 || tokens.dtype() != DType::i64 || tokens.dim(1) == 0)
       fail(Code::invalid_argument, "Llama: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
     if (tokens.dim(1) > config_.max_positions)
       fail(Code::invalid_argument, "Llama: sequences of ", tokens.dim(1), " tokens are longer than ",

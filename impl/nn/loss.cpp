@@ -34,6 +34,7 @@ class Head final : public Module {
   }
 
   const char* kind() const override { return "Head"; }
+  bool gradient_in_forward() const override { return true; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (inputs.size() == 1) {

@@ -51,6 +51,9 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual const char* kind() const = 0;  // "Linear"
   // A wrapper adds no component to names and has exactly one child, index 0, name "".
   virtual bool is_wrapper() const { return false; }
+  // Forward with a frame already adds to parameter gradients (a loss that makes them in one loop), so their
+  // storage must be there by then.
+  virtual bool gradient_in_forward() const { return false; }
 
   // inputs -> outputs. Saves in `frame` what backward needs (null: nothing).
   virtual Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) = 0;

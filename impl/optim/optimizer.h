@@ -1,5 +1,5 @@
-// Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter, never a gang.
-// lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
+// Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
+// never a gang. lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace gangway {
 
-// For parameters whose whole name matches; the last match wins. Without a match: lr_scale 1, the optimizer's weight
-// decay, but none for 1-d parameters.
+// For parameters whose whole name matches; the last match wins alone, nothing is merged. Without a match:
+// lr_scale 1, the optimizer's weight decay, but none for 1-d parameters. A pattern that matches no parameter
+// is refused.
 struct OptimizerRule {
   std::string pattern;
   double lr_scale = 1;
   double weight_decay = -1;  // -1: the optimizer's
-  bool frozen = false;       // the parameter is not stepped (set before the optimizer: no gradient buffer either)
+  bool frozen = false;  // the parameter is not stepped (set before the optimizer: no gradient buffer either)
 };
 
 struct OptimizerOptions {
@@ -45,9 +46,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual const char* kind() const = 0;  // "adamw", "sgd"
 
-  // One step over every trainable parameter that has rows here; counts the step. `control` gives scale and clip; lr
-  // (from base rate and schedule) and step are filled in here.
-  virtual void step(double scale, double clip, Stream& stream) = 0;
+  // One step over every trainable parameter that has rows here; counts the step. A gradient that nobody wrote
+  // is zero.
+  void step(double scale, double clip, Stream& stream);
   virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
@@ -59,7 +60,14 @@ class Optimizer {
   size_t state_bytes() const;
 
  protected:
-  Optimizer(std::vector<NamedParameter> parameters, const OptimizerOptions& options);
+  Optimizer(const char* kind, std::vector<NamedParameter> parameters, const OptimizerOptions& options,
+            Ops& ops);
+  virtual void step_one(size_t i,
+                        Stream& stream) = 0;  // parameters()[i]; scale, clip, lr and step are in control_
+
+  static Tensor flat(const Tensor& tensor);
+  std::vector<Tensor> make_moments() const;  // zeros by parameter, like its shard; absent where frozen
+
   struct Resolved {
     double lr_scale, weight_decay;
     bool frozen;
@@ -67,12 +75,16 @@ class Optimizer {
   std::vector<NamedParameter> parameters_;
   std::vector<Resolved> resolved_;  // by parameter
   OptimizerOptions options_;
+  OptimizerControl control_;
   int64_t steps_ = 0;
+  Ops& ops_;
 };
 
-// Parameters must have storage (INVALID_STATE). State is zero.
+// Parameters must have storage (INVALID_STATE). State is zero. INVALID_ARGUMENT names the field and its
+// value.
 std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
                                       Ops& ops);
-std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options, Ops& ops);
+std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
+                                    Ops& ops);
 
 }  // namespace gangway

@@ -19,10 +19,12 @@
 namespace gangway {
 
 class ShardDomain;  // shard_domain.h: all units of one model, the fence, the rings
+class ShardGroup;
 
 // Bytes that this rank takes, exact: equal to what the same code counts on the meta device over a fake gang.
 struct MemoryUse {
   uint64_t master = 0;          // private f32 or f64 shards
+  uint64_t copies = 0;          // private shards in the compute dtype
   uint64_t region_rows = 0;     // own rows in shared regions
   uint64_t gradient_shards = 0;
   uint64_t gathered = 0;        // rings of gathered weights (0 on one host)
@@ -77,15 +79,15 @@ class Model {
 
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
   void begin_update(Stream& stream);
-  // ... then casts where needed, publishes `ready`, empties gradients.
-  void end_update(Stream& stream);
+  // ... then casts masters into the compute dtype (unless whoever wrote them did), publishes `ready`, empties gradients.
+  void end_update(Stream& stream, bool copies_written = false);
 
   // --- looking in -------------------------------------------------------------------------------------------------------
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // Whole gradient likewise; zeros where nothing was added. Collective.
+  // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Collective.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
@@ -93,16 +95,22 @@ class Model {
   ShardDomain& domain() { return *domain_; }
 
  private:
+  friend std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
+  void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
+  void check_running(const char* call) const;
+  Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
+  void finish_materialize();
+
   ModulePtr root_;
   std::shared_ptr<Gangs> gangs_;
   std::unique_ptr<Ops> ops_;
   Stack temporaries_;
   std::vector<std::unique_ptr<Frame>> frames_;
-  std::unique_ptr<ShardDomain> domain_;
+  std::shared_ptr<ShardDomain> domain_;
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> aliases_;
+  Recompute selective_ = Recompute::none;
   void* caller_ = nullptr;
-  bool wrapped_root_ = false;
   bool materialized_ = false;
 };
 

@@ -50,4 +50,10 @@ struct ParallelOptions {
   DType master_dtype = DType::f32;  // f32 or f64
 };
 
+// Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of the
+// values that are stepped.
+void check(const ShardOptions& options, DType master);
+void check(const RecomputeOptions& options);
+void check_master(DType dtype);
+
 }  // namespace gangway

@@ -17,20 +17,20 @@ namespace gangway {
 // The rows of this rank's data coordinate; dim 0 of every tensor is the batch.
 struct Batch {
   std::vector<Tensor> inputs, targets;
-  // Items that count; -1: labels (the first target, i64) that are not -100 after the shift. Zero rows of weight 0 are
-  // legal.
+  // Items that count; -1: labels (the first target, i64) that are not -100 after the shift. Zero rows of
+  // weight 0 are legal.
   int64_t weight = -1;
-  // Labels are Hugging Face's (equal to the tokens): the library shifts them by one, the last position is ignored.
-  // True: they are shifted already.
+  // Labels (the first target, i64 with two dims or more) are Hugging Face's, equal to the tokens: the library
+  // shifts them by one along the last dim, the last position is ignored. True: they are shifted already.
   bool shifted = false;
 };
 
 struct StepOptions {
-  int microbatches = 1;       // dim 0 split evenly, first ones larger
-  double max_grad_norm = 0;   // 0: no clipping
+  int microbatches = 1;      // dim 0 split evenly, first ones larger
+  double max_grad_norm = 0;  // 0: no clipping
   double norm_type = 2;
-  bool check_finite = true;   // non-finite gradients skip the step alike on all ranks
-  double scale = 1;           // of gradients, for loops that seed with 1
+  bool check_finite = true;  // non-finite gradients skip the step alike on all ranks
+  double scale = 1;          // of gradients, for loops that seed with 1; train_step takes 1 only
 };
 
 struct StepResult {
@@ -40,23 +40,26 @@ struct StepResult {
   bool skipped = false;
   std::string why_skipped;
   double seconds = 0;
-  double tokens_per_second = 0;  // over all data ranks
+  double tokens_per_second = 0;     // over all data ranks
   double exposed_wait_seconds = 0;  // time this rank spent waiting in collectives
   int64_t step = 0;
   double lr = 0;
 };
 
-// Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients, clip,
-// optimizer. A failure after that aborts every gang of the model. `refusal`: what the caller found wrong on this rank
-// already; it joins the check phase, so that it comes back on every rank.
+// Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients,
+// clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
+// pass different options; nothing has changed and the gangs work on. `refusal`: what the caller found wrong
+// on this rank already; it joins the check phase. A failure after that aborts every gang of the model, and
+// peers throw the failing rank's error. N = 0: loss 0, skipped.
 StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
                       Stream& stream, const std::optional<Error>& refusal = std::nullopt);
 
-// Loss of a batch without gradients. Collective.
+// Loss of a batch without gradients; of the options only microbatches matter. Collective.
 StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
                      const std::optional<Error>& refusal = std::nullopt);
 
-// The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step calls.
+// The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step
+// calls.
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
 
 struct GenerateOptions {
@@ -65,7 +68,8 @@ struct GenerateOptions {
   int64_t top_k = 0;       // 0: all
   uint64_t seed = 0;
 };
-// Continues `prompt` (one sequence of token ids) on the sharded model; every rank gets the same tokens. Collective.
+// Continues `prompt` (one sequence of token ids, equal on all ranks) on the sharded model; the new tokens,
+// the same on every rank. The model sees the last max_positions tokens. Collective.
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
                               Stream& stream);
 

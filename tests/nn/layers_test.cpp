@@ -58,12 +58,20 @@ TEST(Linear, RefusesAnotherWidthAndMissingStorage) {
   Rig rig;
   const ModulePtr linear = make_linear(3, 2, false);
   Context ctx = rig.context();
-  expect_text(expect_error(Code::invalid_state, [&] { linear->forward1(ctx, rig.normal({4, 3}, 1), nullptr); }),
+  expect_text(expect_error(Code::invalid_state,
+                           [&] {
+                             linear->forward1(ctx, rig.normal({4, 3}, 1), nullptr);
+                           }),
               {"weight", "[2, 3]"});
   rig.materialize(*linear, DType::f64);
-  expect_text(expect_error(Code::invalid_argument, [&] { linear->forward1(ctx, rig.normal({4, 5}, 1), nullptr); }),
+  expect_text(expect_error(Code::invalid_argument,
+                           [&] {
+                             linear->forward1(ctx, rig.normal({4, 5}, 1), nullptr);
+                           }),
               {"[4, 5]", "3"});
-  expect_error(Code::invalid_argument, [&] { linear->forward1(ctx, rig.normal({4, 3}, 1, DType::f32), nullptr); });
+  expect_error(Code::invalid_argument, [&] {
+    linear->forward1(ctx, rig.normal({4, 3}, 1, DType::f32), nullptr);
+  });
   expect_error(Code::invalid_argument, [] { make_linear(0, 2, false); });
 }
 
@@ -177,7 +185,8 @@ TEST(Attention, ShiftingAllPositionsChangesNothing) {
 }
 
 TEST(Attention, RefusesNumbersThatDoNotDivide) {
-  expect_text(expect_error(Code::invalid_argument, [] { make_attention(attention_options(4, 3, false)); }), {"4", "3"});
+  expect_text(expect_error(Code::invalid_argument, [] { make_attention(attention_options(4, 3, false)); }),
+              {"4", "3"});
   AttentionOptions o = attention_options(4, 2, false);
   o.head_dim = 0;
   expect_text(expect_error(Code::invalid_argument, [&] { make_attention(o); }), {"dim is 6", "heads 4"});
@@ -204,16 +213,16 @@ TEST(RopeTable, UnscaledAnglesArePositionsTimesPowersOfTheta) {
 }
 
 TEST(RopeTable, Llama3ScalingKeepsShortWavesAndStretchesLongOnes) {
-  // Llama 3.1: theta 500000, factor 8, low 1, high 4, original 8192, head_dim 128. Reference values by the published
-  // rule, worked by hand for three pairs.
+  // Llama 3.1: theta 500000, factor 8, low 1, high 4, original 8192, head_dim 128. Reference values by the
+  // published rule, worked by hand for three pairs.
   RopeOptions o;
   o.theta = 500000;
   o.factor = 8;
   const std::vector<double> scaled = rope_frequencies(o, 128);
   const auto plain = [](int i) { return std::pow(500000.0, -i / 64.0); };
   EXPECT_DOUBLE_EQ(scaled[0], 1);
-  EXPECT_NEAR(scaled[20], plain(20), 1e-16);         // wavelength 380
-  EXPECT_NEAR(scaled[63], plain(63) / 8, 1e-20);     // wavelength 2.6 million
+  EXPECT_NEAR(scaled[20], plain(20), 1e-16);                             // wavelength 380
+  EXPECT_NEAR(scaled[63], plain(63) / 8, 1e-20);                         // wavelength 2.6 million
   const double turns = 8192 * plain(32) / (2 * 3.14159265358979323846);  // 1.84, between 1 and 4
   ASSERT_GT(turns, 1);
   ASSERT_LT(turns, 4);
@@ -241,7 +250,8 @@ TEST(Block, GradientsAgreeWithDifferences) {
 
 TEST(Sequential, GradientsAgreeWithDifferences) {
   Rig rig;
-  const ModulePtr chain = make_sequential({make_embedding(5, 3), make_linear(3, 4, true), make_rmsnorm(4, 1e-3)});
+  const ModulePtr chain =
+      make_sequential({make_embedding(5, 3), make_linear(3, 4, true), make_rmsnorm(4, 1e-3)});
   rig.materialize(*chain, DType::f64);
   expect_gradients(rig, *chain, {rig.ids({2, 3}, 1, 5)});
 }

@@ -1,4 +1,5 @@
-// Tools for tests of layers: a rig (device, operations, temporaries), random tensors, gradients by central differences.
+// Tools for tests of layers: a rig (device, operations, temporaries), random tensors, gradients by central
+// differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,14 +9,14 @@
 
 #include "nn/layers.h"
 #include "nn/plain_ops.h"
-#include "ops/meta/meta_ops.h"
 
 namespace gangway::nn_testing {
 
 struct Rig {
   explicit Rig(const std::string& device_name = "cpu")
       : device(make_device(device_name)),
-        ops(device_name == "cpu" ? std::unique_ptr<Ops>(std::make_unique<PlainOps>(device)) : meta::make_meta_ops(device)),
+        ops(device_name == "cpu" ? std::unique_ptr<Ops>(std::make_unique<PlainOps>(device))
+                                 : make_ops(device)),
         temporaries(device->allocator()) {}
   explicit Rig(std::unique_ptr<Ops> (*make)(const std::shared_ptr<Device>&))
       : device(make_device("cpu")), ops(make(device)), temporaries(device->allocator()) {}
@@ -23,7 +24,9 @@ struct Rig {
   Context context() {
     return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_seed = {}};
   }
-  Tensor empty(DType dtype, const Shape& shape) { return Tensor::allocate(device->allocator(), dtype, shape); }
+  Tensor empty(DType dtype, const Shape& shape) {
+    return Tensor::allocate(device->allocator(), dtype, shape);
+  }
   Tensor tensor(DType dtype, const Shape& shape, const Vector& from) {
     const Tensor t = empty(dtype, shape);
     put(t, from);
@@ -72,27 +75,29 @@ inline double normwise(const Vector& got, const Vector& want) {
   return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
 }
 
-// d f / d x by central differences; `f` reads `x` through its tensor.
+// d f / d x by central differences of fourth order (Richardson's of steps h and 2 h); `f` reads `x` through
+// its tensor.
 template <typename F>
 Vector numeric_gradient(const Tensor& x, const F& f) {
-  constexpr double kStep = 1e-5;
+  constexpr double kStep = 1e-3;
   const Vector start = get(x);
   Vector gradient(start.size());
   for (size_t i = 0; i < start.size(); ++i) {
-    Vector moved = start;
-    moved[i] = start[i] + kStep;
-    put(x, moved);
-    const double above = f();
-    moved[i] = start[i] - kStep;
-    put(x, moved);
-    gradient[i] = (above - f()) / (2 * kStep);
+    const auto at = [&](double step) {
+      Vector moved = start;
+      moved[i] += step;
+      put(x, moved);
+      return f();
+    };
+    gradient[i] = (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);
   }
   put(x, start);
   return gradient;
 }
 
 // Compares the gradients of sum_i <c_i, output_i>, c random, with central differences: inputs and parameters.
-inline void expect_gradients(Rig& rig, Module& module, const Values& inputs, Recompute recompute = Recompute::none) {
+inline void expect_gradients(Rig& rig, Module& module, const Values& inputs,
+                             Recompute recompute = Recompute::none) {
   Context ctx = rig.context();
   ctx.training = true;
   Values weights;
@@ -102,7 +107,8 @@ inline void expect_gradients(Rig& rig, Module& module, const Values& inputs, Rec
     const Values outputs = module.forward(plain, rig.copies(inputs), nullptr);
     double sum = 0;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (weights.size() <= i) weights.push_back(rig.normal(outputs[i].shape(), 900 + static_cast<uint32_t>(i)));
+      if (weights.size() <= i)
+        weights.push_back(rig.normal(outputs[i].shape(), 900 + static_cast<uint32_t>(i)));
       const Vector y = get(outputs[i]), c = get(weights[i]);
       for (size_t j = 0; j < y.size(); ++j) sum += c[j] * y[j];
     }
@@ -132,7 +138,8 @@ inline void expect_gradients(Rig& rig, Module& module, const Values& inputs, Rec
   }
   for (const NamedParameter& p : named_parameters(module)) {
     ASSERT_TRUE(p.parameter->grad_written) << p.name;
-    EXPECT_LE(normwise(get(p.parameter->grad), numeric_gradient(p.parameter->value, objective)), 1e-7) << p.name;
+    EXPECT_LE(normwise(get(p.parameter->grad), numeric_gradient(p.parameter->value, objective)), 1e-7)
+        << p.name;
   }
 }
 

@@ -1,5 +1,6 @@
-// Every operation in the plainest form, in f64 whatever the tensors hold: layers are tested against their mathematics
-// without the kernels. Reads and writes go through whole vectors, so strides and aliasing cannot matter.
+// Every operation in the plainest form, in f64 whatever the tensors hold: layers are tested against their
+// mathematics without the kernels. Reads and writes go through whole vectors, so strides and aliasing cannot
+// matter.
 #pragma once
 
 #include <algorithm>
@@ -29,10 +30,17 @@ inline Vector get(const Tensor& t) {
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: out[i] = t.data<double>()[at]; break;
-      case 2 << 8 | 32: out[i] = t.data<float>()[at]; break;
-      case 4 << 8 | 16: out[i] = to_f32(t.data<bf16_t>()[at]); break;
-      default: out[i] = static_cast<double>(t.data<int64_t>()[at]);
+      case 2 << 8 | 64:
+        out[i] = t.data<double>()[at];
+        break;
+      case 2 << 8 | 32:
+        out[i] = t.data<float>()[at];
+        break;
+      case 4 << 8 | 16:
+        out[i] = to_f32(t.data<bf16_t>()[at]);
+        break;
+      default:
+        out[i] = static_cast<double>(t.data<int64_t>()[at]);
     }
   }
   return out;
@@ -43,10 +51,17 @@ inline void put(const Tensor& t, const Vector& from) {
   for (size_t i = 0; i < from.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: t.data<double>()[at] = from[i]; break;
-      case 2 << 8 | 32: t.data<float>()[at] = static_cast<float>(from[i]); break;
-      case 4 << 8 | 16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i])); break;
-      default: t.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
+      case 2 << 8 | 64:
+        t.data<double>()[at] = from[i];
+        break;
+      case 2 << 8 | 32:
+        t.data<float>()[at] = static_cast<float>(from[i]);
+        break;
+      case 4 << 8 | 16:
+        t.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i]));
+        break;
+      default:
+        t.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
     }
   }
 }
@@ -65,7 +80,8 @@ class PlainOps final : public Ops {
       for (size_t j = 0; j < n; ++j) {
         double sum = g.bias ? bias[j] : 0;
         for (size_t l = 0; l < k; ++l)
-          sum += (g.transpose_a ? a[l * m + i] : a[i * k + l]) * (g.transpose_b ? b[j * k + l] : b[l * n + j]);
+          sum +=
+              (g.transpose_a ? a[l * m + i] : a[i * k + l]) * (g.transpose_b ? b[j * k + l] : b[l * n + j]);
         c[i * n + j] += sum;
       }
     put(g.c, c);
@@ -117,7 +133,8 @@ class PlainOps final : public Ops {
     for (size_t t = 0; t < size(r.x, 0); ++t)
       for (size_t h = 0; h < heads; ++h)
         for (size_t i = 0; i < half; ++i) {
-          const size_t at = (t * heads + h) * width + i, angle = t % static_cast<size_t>(r.sequence) * half + i;
+          const size_t at = (t * heads + h) * width + i,
+                       angle = t % static_cast<size_t>(r.sequence) * half + i;
           const double c = cosines[angle], s = r.inverse ? -sines[angle] : sines[angle];
           y[at] = x[at] * c - x[at + half] * s;
           y[at + half] = x[at + half] * c + x[at] * s;
@@ -162,7 +179,8 @@ class PlainOps final : public Ops {
 
   void attention_backward(const AttentionBackwardArgs& a, Stream&) override {
     const AttentionArgs f{a.q, a.k, a.v, a.out, a.lse, a.scale, a.causal, a.q_offset, a.k_offset};
-    const Vector q = get(a.q), k = get(a.k), v = get(a.v), out = get(a.out), lse = get(a.lse), dout = get(a.dout);
+    const Vector q = get(a.q), k = get(a.k), v = get(a.v), out = get(a.out), lse = get(a.lse),
+                 dout = get(a.dout);
     Vector dq(q.size()), dk(k.size()), dv(v.size());
     each_query(f, [&](size_t b, size_t i, size_t h, const Heads& n) {
       const Vector s = scores(f, q, k, b, i, h, n);
@@ -241,7 +259,8 @@ class PlainOps final : public Ops {
       const double x = g[i] * a.control->scale * a.control->clip;
       m[i] = a.beta1 * m[i] + (1 - a.beta1) * x;
       v[i] = a.beta2 * v[i] + (1 - a.beta2) * x * x;
-      p[i] -= lr * (m[i] / (1 - std::pow(a.beta1, step)) / (std::sqrt(v[i] / (1 - std::pow(a.beta2, step))) + a.eps) +
+      p[i] -= lr * (m[i] / (1 - std::pow(a.beta1, step)) /
+                        (std::sqrt(v[i] / (1 - std::pow(a.beta2, step))) + a.eps) +
                     a.weight_decay * p[i]);
     }
     put(a.p, p);
@@ -251,7 +270,9 @@ class PlainOps final : public Ops {
   void sgd(const SgdArgs&, Stream&) override { fail(Code::internal, "sgd is not part of these tests"); }
 
   void cast(const Tensor& x, const Tensor& y, Stream&) override { put(y, get(x)); }
-  void fill(const Tensor& y, double value, Stream&) override { put(y, Vector(static_cast<size_t>(y.count()), value)); }
+  void fill(const Tensor& y, double value, Stream&) override {
+    put(y, Vector(static_cast<size_t>(y.count()), value));
+  }
   void add(const Tensor& x, double factor, const Tensor& y, Stream&) override {
     Vector sum = get(y);
     const Vector more = get(x);

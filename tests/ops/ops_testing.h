@@ -1,5 +1,5 @@
-// Tools for tests of operations: random tensors, conversion from and to f64 vectors, comparison, every available
-// instruction set.
+// Tools for tests of operations: random tensors, conversion from and to f64 vectors, comparison, every
+// available instruction set.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,9 @@ struct Bench {
         ops(cpu::make_cpu_ops(device, cap)),
         temporaries(device->allocator()) {}
   Stream& stream() { return device->stream(); }
-  Tensor empty(DType dtype, const Shape& shape) { return Tensor::allocate(device->allocator(), dtype, shape); }
+  Tensor empty(DType dtype, const Shape& shape) {
+    return Tensor::allocate(device->allocator(), dtype, shape);
+  }
 
   std::shared_ptr<Device> device;
   std::unique_ptr<Ops> ops;
@@ -47,13 +49,21 @@ inline double element(const Tensor& t, int64_t i) {
     i /= t.dim(d);
   }
   switch (t.dtype()) {
-    case DType::f64: return t.data<double>()[at];
-    case DType::f32: return t.data<float>()[at];
-    case DType::bf16: return to_f32(t.data<bf16_t>()[at]);
-    case DType::f16: return to_f32(t.data<f16_t>()[at]);
-    case DType::i64: return static_cast<double>(t.data<int64_t>()[at]);
-    case DType::i32: return t.data<int32_t>()[at];
-    default: ADD_FAILURE() << "element of " << t.text(); return 0;
+    case DType::f64:
+      return t.data<double>()[at];
+    case DType::f32:
+      return t.data<float>()[at];
+    case DType::bf16:
+      return to_f32(t.data<bf16_t>()[at]);
+    case DType::f16:
+      return to_f32(t.data<f16_t>()[at]);
+    case DType::i64:
+      return static_cast<double>(t.data<int64_t>()[at]);
+    case DType::i32:
+      return t.data<int32_t>()[at];
+    default:
+      ADD_FAILURE() << "element of " << t.text();
+      return 0;
   }
 }
 
@@ -64,13 +74,26 @@ inline void set_element(const Tensor& t, int64_t i, double value) {
     i /= t.dim(d);
   }
   switch (t.dtype()) {
-    case DType::f64: t.data<double>()[at] = value; break;
-    case DType::f32: t.data<float>()[at] = static_cast<float>(value); break;
-    case DType::bf16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(value)); break;
-    case DType::f16: t.data<f16_t>()[at] = to_f16(static_cast<float>(value)); break;
-    case DType::i64: t.data<int64_t>()[at] = static_cast<int64_t>(value); break;
-    case DType::i32: t.data<int32_t>()[at] = static_cast<int32_t>(value); break;
-    default: ADD_FAILURE() << "set_element of " << t.text();
+    case DType::f64:
+      t.data<double>()[at] = value;
+      break;
+    case DType::f32:
+      t.data<float>()[at] = static_cast<float>(value);
+      break;
+    case DType::bf16:
+      t.data<bf16_t>()[at] = to_bf16(static_cast<float>(value));
+      break;
+    case DType::f16:
+      t.data<f16_t>()[at] = to_f16(static_cast<float>(value));
+      break;
+    case DType::i64:
+      t.data<int64_t>()[at] = static_cast<int64_t>(value);
+      break;
+    case DType::i32:
+      t.data<int32_t>()[at] = static_cast<int32_t>(value);
+      break;
+    default:
+      ADD_FAILURE() << "set_element of " << t.text();
   }
 }
 
@@ -100,7 +123,8 @@ inline std::vector<double> random_values(size_t count, uint32_t seed, double dev
 }
 
 // Normal values, rounded to the dtype; the same numbers for the same seed and shape in every dtype.
-inline Tensor random_tensor(Bench& bench, DType dtype, const Shape& shape, uint32_t seed, double deviation = 1) {
+inline Tensor random_tensor(Bench& bench, DType dtype, const Shape& shape, uint32_t seed,
+                            double deviation = 1) {
   return tensor(bench, dtype, shape, random_values(static_cast<size_t>(shape.count()), seed, deviation));
 }
 
@@ -133,11 +157,14 @@ inline void expect_close(const Tensor& got, const std::vector<double>& want, dou
   expect_close(values(got), want, tolerance, what);
 }
 
-// What one rounding to the dtype and an f32 (f64) accumulation of moderate length may cost, relative to the largest.
+// What one rounding to the dtype and an f32 (f64) accumulation of moderate length may cost, relative to the
+// largest.
 inline double tolerance_of(DType dtype) {
   return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 1.5e-2;
 }
 
-inline std::string label(cpu::Isa isa, DType dtype) { return std::string(cpu::name(isa)) + " " + name(dtype); }
+inline std::string label(cpu::Isa isa, DType dtype) {
+  return std::string(cpu::name(isa)) + " " + name(dtype);
+}
 
 }  // namespace gangway::ops_testing

@@ -143,8 +143,8 @@ typedef struct gw_api {
   gw_status (*gangs_abort)(gw_gangs *gangs, const char *reason);
   gw_status (*gangs_push_current)(gw_gangs *gangs);
   gw_status (*gangs_pop_current)(gw_gangs *gangs);
-  gw_status (*gangs_current)(gw_gangs **out_gangs);
-  gw_status (*gangs_set_default)(gw_gangs *gangs);
+  gw_status (*gangs_current)(const char *device, gw_gangs **out_gangs);
+  gw_status (*gangs_set_default)(const char *device, gw_gangs *gangs);
   void (*llama_options_init)(gw_llama_options *options, size_t size);
   gw_status (*llama_create)(const gw_llama_options *options, gw_module **out_model);
   gw_status (*linear_create)(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
@@ -168,14 +168,13 @@ typedef struct gw_api {
   void (*module_release)(gw_module *model);
   gw_status (*module_materialize)(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
   gw_status (*module_freeze)(gw_module *model, const char *pattern);
-  gw_status (*frame_create)(gw_module *model, gw_frame **out_frame);
+  gw_status (*frame_create)(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
   gw_status (*frame_reset)(gw_frame *frame);
   void (*frame_release)(gw_frame *frame);
   gw_status (*module_forward)(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame, void
       *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
-  gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count, double
-      loss_seed, gw_frame *frame, void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t
-      *out_count);
+  gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame
+      *frame, void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
   gw_status (*module_parameter_count)(const gw_module *model, size_t *out_count);
   gw_status (*module_parameter)(gw_module *model, size_t index, gw_parameter **out_parameter);
   gw_status (*module_find_parameter)(gw_module *model, const char *name, gw_parameter **out_parameter);
@@ -240,6 +239,8 @@ typedef struct gw_api {
   void (*generate_options_init)(gw_generate_options *options, size_t size);
   gw_status (*generate)(gw_module *model, const int64_t *prompt, size_t prompt_count, const gw_generate_options
       *options, void *stream, int64_t *out_tokens);
+  void (*frame_options_init)(gw_frame_options *options, size_t size);
+  gw_status (*module_set_no_sync)(gw_module *model, int32_t no_sync);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

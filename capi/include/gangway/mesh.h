@@ -51,10 +51,11 @@ GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
 /* The current gangs of the calling thread, a stack. Pop of an empty stack or of others than the top: INVALID_STATE. */
 GW_API gw_status gw_gangs_push_current(gw_gangs *gangs);
 GW_API gw_status gw_gangs_pop_current(gw_gangs *gangs);
-/* Local. The top of the stack, else the device's default, else null (and OK). The caller releases it. */
-GW_API gw_status gw_gangs_current(gw_gangs **out_gangs);
-/* Local. The default of the gangs' device for all threads; null gangs: none for the CPU. */
-GW_API gw_status gw_gangs_set_default(gw_gangs *gangs);
+/* Local. Null device: the top of this thread's stack, or null (and OK). Else the top, or the device's default: what
+ * gw_gangs_set_default gave, or fake gangs of one. The caller releases *out_gangs. */
+GW_API gw_status gw_gangs_current(const char *device, gw_gangs **out_gangs);
+/* Local. The default of a device for this thread; null gangs: back to the fake ones. */
+GW_API gw_status gw_gangs_set_default(const char *device, gw_gangs *gangs);
 
 #ifdef __cplusplus
 }

@@ -198,20 +198,31 @@ GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
 
 /* --- forward and backward by hand ---------------------------------------------------------------------------------- */
 
-/* Local. Frames of a materialised model. */
-GW_API gw_status gw_frame_create(gw_module *model, gw_frame **out_frame);
-/* Forgets what was saved, so that the frame can be used again. */
+typedef struct gw_frame_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double loss_seed;   /* 1; what the backward of a loss starts with: 1/N for a mean over N items */
+  int64_t step;
+  int32_t microbatch;
+  int32_t reserved;
+} gw_frame_options;
+GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
+/* Local. INVALID_STATE before gw_module_materialize. */
+GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
+/* Local. Forgets what was saved, so that the frame can be used again. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API void gw_frame_release(gw_frame *frame);
-/* Collective. Null frame: evaluation. *out_tensors: owned by the caller, at most out_capacity; *out_count as many as
- * there are. INVALID_STATE before gw_module_materialize. */
+/* Collective. Null frame: evaluation. *out_tensors: copies owned by the caller, at most out_capacity; *out_count as many
+ * as there are. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
                                    void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
-/* Collective. Gradients of the outputs in, of the inputs out (null handles where there is none); adds the sum over data
- * ranks to the local gradients. `loss_seed` starts the backward of a loss. */
-GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, double loss_seed,
-                                    gw_frame *frame, void *stream, gw_tensor **out_tensors, size_t out_capacity,
-                                    size_t *out_count);
+/* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is none); adds
+ * the sum over data ranks to the local gradients. The frame is reset. */
+GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
+                                    void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+/* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first backward after
+ * 0. */
+GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 
 /* --- looking in ---------------------------------------------------------------------------------------------------- */
 

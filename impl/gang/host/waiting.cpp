@@ -104,6 +104,8 @@ bool Core::departed(Waitable& what) {
   for (const int r : what.missing()) {
     const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
     if (mark == Mark::here || what.ready()) continue;
+    // It came to the same shutdown since missing() looked.
+    if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const std::lock_guard lock(mutex_);
     break_here(shaped(Error(Code::peer_lost,
                             text(what.what(), ": ", name_of(r),
@@ -124,6 +126,11 @@ void Core::block(Waitable& what, Deadline deadline) {
     pause_cpu();
   }
   const int64_t start = now_ns();
+  struct Counted {  // the spins before are too short to count
+    Rank& rank;
+    int64_t start;
+    ~Counted() { rank.add_wait(now_ns() - start); }
+  } const counted{*owner_, start};
   const int64_t limit = options_.timeout_ms < 0 ? INT64_MAX : start + options_.timeout_ms * kMillisecond;
   const auto give_up = [&](int64_t now) {
     if (deadline.passed())

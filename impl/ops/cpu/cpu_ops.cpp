@@ -22,6 +22,7 @@ class CpuOps final : public Ops {
   CpuOps(std::shared_ptr<Device> device, CpuDevice& cpu, Isa isa)
       : device_(std::move(device)),
         scratch_(cpu.pool().threads()),
+        gemm_cache_(cpu.pool().threads()),
         context_{cpu, cpu.pool(), isa, scratch_, gemm_cache_} {}
 
   Device& device() override { return *device_; }

@@ -11,9 +11,8 @@
 
 namespace gangway::cpu {
 
+// Beyond what Ops::gemm promises, one of a and b may be f32 beside the other in bf16 (products inside other
+// operations).
 void gemm(Context& context, const GemmArgs& args);
-
-// The same where a and b may differ in dtype (f32 beside bf16); for products inside other operations.
-void gemm_mixed(Context& context, const GemmArgs& args);
 
 }  // namespace gangway::cpu

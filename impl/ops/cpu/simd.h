@@ -16,7 +16,7 @@
 #include "base/dtype.h"
 
 #ifndef GANGWAY_ISA_NAMESPACE
-#error "compile kernels through gangway_kernels of impl/ops/CMakeLists.txt"
+#error "compile kernels through gangway_per_isa of impl/ops/CMakeLists.txt"
 #endif
 
 #define GW_SIMD [[gnu::always_inline]] inline

@@ -1,5 +1,5 @@
 // Kernel tables. A family has a source kernels/<family>_kernels.cpp, compiled once per instruction set into a
-// namespace of its own (gangway_kernels in impl/ops/CMakeLists.txt), and a header kernels/<family>_kernels.h
+// namespace of its own (gangway_per_isa in impl/ops/CMakeLists.txt), and a header kernels/<family>_kernels.h
 // with its plain structs and the table of function pointers that every copy exports. On a processor that is
 // not x86-64 all copies are compiled alike and the first one is used.
 //

@@ -1,0 +1,288 @@
+// Custom modules: the library's side of gw_call_fn callbacks.
+#include <deque>
+
+#include "module_handle.h"
+#include "nn/custom.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+// One view with room for its own shape and strides; the callee may rewrite them in the shapes phase.
+struct OwnedView {
+  std::array<int64_t, kMaxDims> shape{}, strides{};
+};
+
+// What gw_call::context points at: the call in progress, and the storage of every view that was handed out in it.
+struct Running {
+  explicit Running(CustomBehaviour::Call& c) : call(c) {}
+  gw_view view(const Tensor& tensor) {
+    if (!tensor) return gw_view{};
+    OwnedView& place = places.emplace_back();
+    known.push_back(tensor);
+    return view_of(tensor, place.shape.data(), place.strides.data());
+  }
+  std::vector<gw_view> views(std::span<const Tensor> tensors) {
+    std::vector<gw_view> all;
+    for (const Tensor& tensor : tensors) all.push_back(view(tensor));
+    return all;
+  }
+  // The tensor behind a view: one of ours as it is; the caller's own memory as a copy that lives as long as the frame.
+  Tensor tensor(const gw_view& given, const std::string& name, bool gradient) {
+    Context& ctx = call.ctx;
+    Tensor borrowed = tensor_of(given, ctx.ops.device(), name);
+    for (const Tensor& mine : known)
+      if (mine.raw() == borrowed.raw() && mine.dtype() == borrowed.dtype() && mine.count() == borrowed.count() &&
+          mine.contiguous() && borrowed.contiguous())
+        return mine.reshape(borrowed.shape());
+    const Tensor copy = call.frame == nullptr ? ctx.temporaries.allocate(borrowed.dtype(), borrowed.shape())
+                        : gradient            ? call.frame->allocate_gradient(borrowed.dtype(), borrowed.shape())
+                                              : call.frame->allocate(borrowed.dtype(), borrowed.shape());
+    ctx.ops.cast(borrowed, copy, ctx.stream);
+    return copy;
+  }
+
+  CustomBehaviour::Call& call;
+  std::deque<OwnedView> places;  // stable addresses
+  std::vector<Tensor> known;
+};
+
+Running& running(gw_call* call) {
+  gw_call& c = required(call, "call");
+  if (c.context == nullptr) fail(Code::invalid_state, "call has no module that runs; use the call a callback was given");
+  return *static_cast<Running*>(c.context);
+}
+
+Module& child_of(Running& r, int32_t child) {
+  const Module& parent = r.call.module;
+  if (child < 0 || static_cast<size_t>(child) >= parent.children().size())
+    fail(Code::invalid_argument, "child is ", child, ", the module has ", parent.children().size());
+  return parent.child(static_cast<size_t>(child));  // with whatever wraps it
+}
+
+class Callbacks final : public CustomBehaviour {
+ public:
+  Callbacks(const gw_custom_options& o, CallerObject user) : options_(o), name_(text_or(o.name, "Custom")), user_(std::move(user)) {}
+
+  std::vector<Spec> shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) override {
+    std::deque<OwnedView> places;
+    std::vector<gw_view> in, outs;
+    const auto describe = [&](const Spec& spec) {
+      OwnedView& place = places.emplace_back();
+      for (int d = 0; d < spec.shape.rank(); ++d) place.shape[static_cast<size_t>(d)] = spec.shape[d];
+      gw_view v{};
+      v.device_type = static_cast<int32_t>(ctx.ops.device().kind());
+      v.ndim = spec.shape.rank();
+      v.dtype = dtype_word(spec.dtype);
+      v.shape = place.shape.data();
+      return v;
+    };
+    for (const Spec& spec : inputs) in.push_back(describe(spec));
+    for (int i = 0; i < options_.output_count; ++i) outs.push_back(describe(inputs.empty() ? Spec{DType::f32, {}} : inputs[0]));
+    const std::vector<gw_view> before = outs;
+    Call none{module, ctx, nullptr, {}, {}, {}, {}, {}, nullptr};
+    gw_call call = start(none, GW_PHASE_SHAPES);
+    call.input_count = static_cast<int32_t>(in.size());
+    call.inputs = in.data();
+    call.output_count = options_.output_count;
+    call.outputs = outs.data();
+    check_callback(options_.shapes(user_.object(), &call), "shapes", name_);
+    std::vector<Spec> result;
+    for (size_t i = 0; i < outs.size(); ++i) {
+      if (outs[i].shape != before[i].shape)
+        fail(Code::invalid_argument, name_, ": shapes replaced outputs[", i, "].shape; write the numbers behind it");
+      if (outs[i].ndim < 0 || outs[i].ndim > kMaxDims)
+        fail(Code::invalid_argument, name_, ": shapes set outputs[", i, "].ndim to ", outs[i].ndim);
+      result.push_back({dtype_of(outs[i].dtype),
+                        Shape(std::span<const int64_t>(outs[i].shape, static_cast<size_t>(outs[i].ndim)))});
+    }
+    return result;
+  }
+
+  void forward(Call& call) override { run(call, GW_PHASE_FORWARD, options_.forward, "forward"); }
+  void backward_input(Call& call) override {
+    run(call, GW_PHASE_BACKWARD_INPUT, options_.backward_input, "backward_input");
+  }
+  bool has_backward_weight() const override { return options_.backward_weight != nullptr; }
+  void backward_weight(Call& call) override {
+    run(call, GW_PHASE_BACKWARD_WEIGHT, options_.backward_weight, "backward_weight");
+  }
+  void free_state(void* state) noexcept override {
+    if (options_.free_state != nullptr) options_.free_state(state);
+  }
+  bool accepts(DType compute) const override {
+    return options_.accepts_dtype == nullptr || options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+  }
+
+ private:
+  gw_call start(Call& call, gw_phase phase) const {
+    gw_call c{};
+    c.struct_size = sizeof c;
+    c.phase = phase;
+    c.training = call.ctx.training ? 1 : 0;
+    c.recomputing = call.ctx.recomputing ? 1 : 0;
+    c.microbatch = call.ctx.microbatch;
+    c.step = call.ctx.step;
+    c.seed = call_seed(call.ctx, call.module.full_name());
+    c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
+    c.stream = call.ctx.stream.native();
+    if (call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr) c.loss_seed = *call.ctx.loss_seed.data<double>();
+    return c;
+  }
+
+  void run(Call& call, gw_phase phase, gw_call_fn function, const char* callback) {
+    Running running(call);
+    const std::vector<gw_view> inputs = running.views(call.inputs), grads = running.views(call.output_grads),
+                               input_grads = running.views(call.input_grads);
+    std::vector<gw_view> outputs = running.views(call.outputs), values, value_grads;
+    for (const ParameterPtr& p : call.parameters) {
+      values.push_back(running.view(p->value));
+      value_grads.push_back(running.view(p->trainable ? p->grad : Tensor()));
+    }
+    gw_call c = start(call, phase);
+    c.input_count = static_cast<int32_t>(inputs.size());
+    c.output_count = static_cast<int32_t>(outputs.size());
+    c.parameter_count = static_cast<int32_t>(values.size());
+    c.inputs = inputs.data();
+    c.outputs = outputs.data();
+    c.output_grads = grads.data();
+    c.input_grads = input_grads.data();
+    c.parameters = values.data();
+    c.parameter_grads = value_grads.data();
+    c.state = &call.state;
+    c.context = &running;
+    check_callback(function(user_.object(), &c), callback, name_);
+  }
+
+  gw_custom_options options_;
+  std::string name_;
+  CallerObject user_;
+};
+
+// Parameters' initialisers own a caller's object each.
+class CallerFill final : public Init::Filler {
+ public:
+  CallerFill(const gw_init_options& o, CallerObject user) : fill_(o.fill), user_(std::move(user)) {}
+  void fill(int64_t first_row, int64_t last_row, void* out) override {
+    check_callback(fill_(user_.object(), first_row, last_row, out), "fill", "the initialiser");
+  }
+
+ private:
+  gw_status (*fill_)(void*, int64_t, int64_t, void*);
+  CallerObject user_;
+};
+
+}  // namespace
+
+namespace gangway::capi {
+
+Init init_of(const gw_init_options* options) {
+  const gw_init_options o = read_struct(options, gw_init_options_init, "initializer");
+  CallerObject user(o.user, o.free_user);
+  switch (o.kind) {
+    case GW_INIT_NORMAL:
+      if (!(o.deviation >= 0)) fail(Code::invalid_argument, "initializer.deviation is ", o.deviation);
+      return Init::normal(o.deviation);
+    case GW_INIT_ZEROS: return Init::zeros();
+    case GW_INIT_ONES: return Init::ones();
+    case GW_INIT_FILL: {
+      if (o.fill == nullptr) fail(Code::invalid_argument, "initializer.kind is GW_INIT_FILL, but fill is null");
+      Init init;
+      init.kind = Init::Kind::fill;
+      init.filler = std::make_shared<CallerFill>(o, std::move(user));
+      return init;
+    }
+    default: fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);  // open enum
+  }
+}
+
+Shape shape_of(const gw_parameter_options& o) {
+  if (o.ndim < 0 || o.ndim > kMaxDims)
+    fail(Code::invalid_argument, "parameter ", text_or(o.name, "?"), " has ndim ", o.ndim, ", not 0 to ", kMaxDims);
+  if (o.ndim == 0) return {1};
+  return Shape(std::span<const int64_t>(o.dims, static_cast<size_t>(o.ndim)));
+}
+
+}  // namespace gangway::capi
+
+void gw_init_options_init(gw_init_options* options, size_t size) {
+  gw_init_options d{};
+  d.deviation = 0.02;
+  init_struct(options, size, d);
+}
+
+void gw_parameter_options_init(gw_parameter_options* options, size_t size) { start_struct(options, size); }
+
+void gw_custom_options_init(gw_custom_options* options, size_t size) {
+  gw_custom_options d{};
+  d.input_count = d.output_count = 1;
+  init_struct(options, size, d);
+}
+
+gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_model) {
+  // The user object is freed on every road out but success.
+  CallerObject user;
+  if (options != nullptr && options->struct_size >= offsetof(gw_custom_options, free_state))
+    user = CallerObject(options->user, options->free_user);
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    const gw_custom_options o = read_struct(&required(options, "options"), gw_custom_options_init, "options");
+    if (o.shapes == nullptr || o.forward == nullptr || o.backward_input == nullptr)
+      fail(Code::invalid_argument, "options needs shapes, forward and backward_input");
+    CustomOptions c;
+    c.name = text_or(o.name, "Custom");
+    c.input_count = o.input_count;
+    c.output_count = o.output_count;
+    if (o.parameter_count > 0) required(o.parameters, "options.parameters");
+    for (size_t i = 0; i < o.parameter_count; ++i) {
+      const gw_parameter_options p = read_element(o.parameters, i, gw_parameter_options_init, "options.parameters");
+      c.parameters.push_back({&required(p.name, "options.parameters[i].name"), shape_of(p), init_of(p.initializer)});
+    }
+    if (o.child_count > 0) required(o.children, "options.children");
+    for (size_t i = 0; i < o.child_count; ++i) {
+      gw_module& child = required(o.children[i], "options.children[i]");
+      if (!child.module || child.model)
+        fail(Code::invalid_state, "options.children[", i, "] is bound to gangs already; build the whole model first");
+      c.children.push_back({o.child_names != nullptr ? text_or(o.child_names[i], "") : std::to_string(i), child.module});
+    }
+    ModulePtr module = make_custom(c, std::make_shared<Callbacks>(o, std::move(user)));
+    for (size_t i = 0; i < o.parameter_count; ++i)
+      if (read_element(o.parameters, i, gw_parameter_options_init, "options.parameters").frozen != 0)
+        module->parameters()[i]->trainable = false;
+    result = new gw_module(std::move(module));
+  });
+}
+
+gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, size_t input_count, gw_view* out_views,
+                          size_t out_capacity) {
+  return guarded([&] {
+    Running& r = running(call);
+    Module& module = child_of(r, child);
+    if (input_count > 0) required(inputs, "inputs");
+    Values values;
+    for (size_t i = 0; i < input_count; ++i) values.push_back(r.tensor(inputs[i], text("inputs[", i, "]"), false));
+    const Values results = module.forward(r.call.ctx, values, r.call.frame);
+    if (results.size() > out_capacity)
+      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " outputs, out_capacity is ", out_capacity);
+    required(out_views, "out_views");
+    for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
+  });
+}
+
+gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_grads, size_t grad_count,
+                           gw_view* out_views, size_t out_capacity) {
+  return guarded([&] {
+    Running& r = running(call);
+    Module& module = child_of(r, child);
+    if (r.call.frame == nullptr) fail(Code::invalid_state, "gw_call_backward outside of a backward callback");
+    if (grad_count > 0) required(output_grads, "output_grads");
+    Values values;
+    for (size_t i = 0; i < grad_count; ++i)
+      values.push_back(output_grads[i].data == nullptr ? Tensor() : r.tensor(output_grads[i], text("output_grads[", i, "]"), true));
+    const Values results = module.backward(r.call.ctx, values, *r.call.frame);
+    if (results.size() > out_capacity)
+      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " inputs, out_capacity is ", out_capacity);
+    for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
+  });
+}

@@ -1,0 +1,32 @@
+// The layout of DLPack 1.0's exchange structs, as the library reads them. The public headers name only an incomplete
+// DLManagedTensorVersioned; users bring their own dlpack.h.
+#pragma once
+
+#include <cstdint>
+
+struct DLManagedTensorVersioned {
+  struct {
+    uint32_t major, minor;
+  } version;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  struct {
+    void* data;
+    struct {
+      int32_t device_type, device_id;
+    } device;
+    int32_t ndim;
+    struct {
+      uint8_t code, bits;
+      uint16_t lanes;
+    } dtype;
+    int64_t* shape;
+    int64_t* strides;
+    uint64_t byte_offset;
+  } dl_tensor;
+};
+
+namespace gangway::capi {
+constexpr uint64_t kDlpackReadOnly = 1;
+}

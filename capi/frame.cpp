@@ -1,0 +1,118 @@
+// Forward and backward by hand.
+#include "module_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+// Results for the caller: copies, because a frame's and a stack's memory is used again.
+void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity, size_t* out_count) {
+  if (values.size() > capacity)
+    fail(Code::invalid_argument, "there are ", values.size(), " outputs, out_capacity is ", capacity);
+  std::vector<std::unique_ptr<gw_tensor>> copies;
+  Stream& stream = model.device().stream();
+  for (const Tensor& value : values) {
+    copies.push_back(nullptr);
+    if (!value) continue;
+    const Tensor copy = Tensor::allocate(model.device().allocator(), value.dtype(), value.shape());
+    model.ops().cast(value, copy, stream);
+    copies.back() = std::make_unique<gw_tensor>(copy, model.gangs().root());
+  }
+  for (size_t i = 0; i < copies.size(); ++i) out_tensors[i] = copies[i].release();
+  *out_count = values.size();
+}
+
+Context context_of(Model& model, const gw_frame* frame) {
+  Context ctx = model.context(model.device().stream());
+  ctx.training = frame != nullptr;
+  if (frame != nullptr) {
+    ctx.loss_seed = frame->seed;
+    ctx.step = frame->options.step;
+    ctx.microbatch = frame->options.microbatch;
+  }
+  return ctx;
+}
+
+}  // namespace
+
+gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
+    : model(std::move(m)), frame(model->device().allocator()), options(o),
+      seed(Tensor::allocate(model->device().allocator(), DType::f64, {1})) {
+  model->ops().fill(seed, o.loss_seed, model->device().stream());
+  frame.id = {o.step, o.microbatch, 0};
+}
+
+void gw_frame_options_init(gw_frame_options* options, size_t size) {
+  gw_frame_options d{};
+  d.loss_seed = 1;
+  init_struct(options, size, d);
+}
+
+gw_status gw_frame_create(gw_module* model, const gw_frame_options* options, gw_frame** out_frame) {
+  return guarded([&] {
+    gw_frame*& result = out(out_frame, "out_frame");
+    const gw_frame_options o = read_struct(options, gw_frame_options_init, "options");
+    required(model, "model").ready();
+    result = new gw_frame(model->model, o);
+  });
+}
+
+gw_status gw_frame_reset(gw_frame* frame) {
+  return guarded([&] { required(frame, "frame").frame.reset(); });
+}
+
+void gw_frame_release(gw_frame* frame) { release(frame); }
+
+gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t input_count, gw_frame* frame, void* stream,
+                            gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
+  return guarded([&] {
+    out(out_count, "out_count");
+    if (out_capacity > 0) required(out_tensors, "out_tensors");
+    Model& m = required(model, "model").ready();
+    check_stream(stream, m.device());
+    if (frame != nullptr && frame->model != model->model)
+      fail(Code::invalid_argument, "frame belongs to another model");
+    const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
+    const StackScope scope(m.temporaries());
+    Context ctx = context_of(m, frame);
+    Values values = tensors;
+    // A frame outlives the call, the caller's arrays need not: it saves its own copies.
+    if (frame != nullptr)
+      for (Tensor& value : values) {
+        const Tensor copy = frame->frame.allocate(value.dtype(), value.shape());
+        m.ops().cast(value, copy, ctx.stream);
+        value = copy;
+      }
+    hand_out(m.forward(ctx, values, frame != nullptr ? &frame->frame : nullptr), m, out_tensors, out_capacity,
+             out_count);
+  });
+}
+
+gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size_t grad_count, gw_frame* frame,
+                             void* stream, gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
+  return guarded([&] {
+    out(out_count, "out_count");
+    if (out_capacity > 0) required(out_tensors, "out_tensors");
+    Model& m = required(model, "model").ready();
+    check_stream(stream, m.device());
+    gw_frame& f = required(frame, "frame");
+    if (f.model != model->model) fail(Code::invalid_argument, "frame belongs to another model");
+    const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
+    const StackScope scope(m.temporaries());
+    Context ctx = context_of(m, frame);
+    Values grads;
+    for (const Tensor& tensor : tensors) {
+      grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
+      m.ops().cast(tensor, grads.back(), ctx.stream);
+    }
+    const Values inputs = m.backward(ctx, grads, f.frame);
+    m.finish_gradients(ctx.stream);
+    hand_out(inputs, m, out_tensors, out_capacity, out_count);
+    f.frame.reset();
+  });
+}
+
+gw_status gw_module_set_no_sync(gw_module* model, int32_t no_sync) {
+  return guarded([&] { required(model, "model").ready().set_last_microbatch(no_sync == 0); });
+}

@@ -1,0 +1,192 @@
+#include "internal.h"
+
+#include <cstdio>
+
+namespace gangway::capi {
+namespace {
+
+constexpr size_t kFixedText = 256;
+
+// The thread's last error. `message` may throw when it is stored; the fixed text is there for want of memory.
+struct LastError {
+  std::optional<Error> error;
+  Code code = Code::ok;
+  char fixed[kFixedText] = "";
+};
+
+thread_local LastError last;
+thread_local int armed_fault = 0;
+
+}  // namespace
+
+void clear_error() noexcept {
+  last.error.reset();
+  last.code = Code::ok;
+  last.fixed[0] = '\0';
+}
+
+gw_status set_error(Code code, const char* message) noexcept {
+  last.error.reset();
+  last.code = code;
+  std::snprintf(last.fixed, sizeof last.fixed, "%s", message);
+  return static_cast<gw_status>(code);
+}
+
+gw_status set_error(const Error& error) noexcept {
+  try {
+    last.error = error;
+    last.code = error.code();
+  } catch (...) {
+    return set_error(Code::out_of_memory, "out of memory");
+  }
+  return static_cast<gw_status>(error.code());
+}
+
+gw_status current_exception_status() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return set_error(error);
+  } catch (const std::bad_alloc&) {
+    return set_error(Code::out_of_memory, "the process has no memory left");
+  } catch (const std::exception& error) {
+    return set_error(Code::internal, error.what());
+  } catch (...) {
+    return set_error(Code::internal, "an unknown exception was thrown inside the library");
+  }
+}
+
+void arm_fault(int kind) noexcept { armed_fault = kind; }
+
+void throw_armed_fault() {
+  if (armed_fault == 0) [[likely]]
+    return;
+  switch (std::exchange(armed_fault, 0)) {
+    case 1: throw std::bad_alloc();
+    case 2: throw std::runtime_error("armed fault");
+    default: throw 3;
+  }
+}
+
+void check_callback(gw_status status, const char* callback, const std::string& owner) {
+  if (status == GW_OK) return;
+  const Code code = status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
+  fail(code, owner, ": its ", callback, " callback returned ", status, " (", gw_status_name(status), ")");
+}
+
+void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* out_len) {
+  if (out_len != nullptr) *out_len = text.size();
+  if (buffer == nullptr) return;
+  if (capacity < text.size() + 1)
+    fail(Code::invalid_argument, "the text has ", text.size(), " bytes and a zero, the buffer ", capacity);
+  std::memcpy(buffer, text.c_str(), text.size() + 1);
+}
+
+void check_stream(const void* stream, const Device& device) {
+  if (stream != nullptr && device.kind() != DeviceKind::cuda)
+    fail(Code::invalid_argument, "stream is not null, but device ", device.name(), " has no streams of the caller");
+}
+
+DType dtype_of(gw_dtype dtype) {
+  const DType t = static_cast<DType>(dtype);
+  if (!is_movable(t)) fail(Code::invalid_argument, "dtype is ", name(t), ", which cannot be moved");
+  return t;
+}
+
+DType optional_dtype(gw_dtype dtype) { return dtype == GW_DTYPE_NONE ? DType{} : dtype_of(dtype); }
+
+gw_dtype dtype_word(DType dtype) noexcept { return static_cast<gw_dtype>(dtype); }
+
+Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output) {
+  if (view.ndim < 0 || view.ndim > kMaxDims)
+    fail(Code::invalid_argument, name, " has ndim ", view.ndim, ", not 0 to ", kMaxDims);
+  if (view.ndim > 0 && view.shape == nullptr) fail(Code::invalid_argument, name, ".shape is null");
+  if (view.device_type != static_cast<int32_t>(device.kind()) && device.kind() != DeviceKind::meta)
+    fail(Code::invalid_argument, name, " lies on device type ", view.device_type, ", the model on ", device.name());
+  const DType dtype = dtype_of(view.dtype);
+  const size_t ndim = static_cast<size_t>(view.ndim);
+  const Shape shape(std::span<const int64_t>(view.shape, ndim));
+  if (view.data == nullptr && shape.count() != 0)
+    fail(Code::invalid_argument, name, " of shape ", shape.text(), " has null data");
+  int64_t last = 0;
+  if (view.strides != nullptr && shape.count() > 0)
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (view.strides[i] < 0) fail(Code::invalid_argument, name, ".strides[", i, "] is ", view.strides[i]);
+      if (output && view.strides[i] == 0 && shape[i] > 1)
+        fail(Code::invalid_argument, name, " is an output with stride 0 on dim ", i, " of ", shape[i]);
+      last += (shape[i] - 1) * view.strides[i];
+    }
+  const size_t count = view.strides != nullptr && shape.count() > 0 ? static_cast<size_t>(last + 1)
+                                                                     : static_cast<size_t>(shape.count());
+  char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
+  const MemoryKind kind = device.kind() == DeviceKind::meta ? MemoryKind::meta : MemoryKind::host;
+  auto buffer = Buffer::borrow(device, kind, data, count * item_bytes(dtype), nullptr);
+  if (view.strides == nullptr) return Tensor(std::move(buffer), 0, dtype, shape);
+  return Tensor(std::move(buffer), 0, dtype, shape, std::span<const int64_t>(view.strides, ndim));
+}
+
+}  // namespace gangway::capi
+
+using namespace gangway;
+using namespace gangway::capi;
+
+struct gw_error {
+  Error error;
+};
+
+namespace {
+
+void describe_into(const Error& error, gw_error_info* info) {
+  gw_error_info filled{};
+  filled.code = static_cast<gw_status>(error.code());
+  filled.rank = error.rank;
+  filled.peer = error.peer;
+  filled.system_error = error.system_error;
+  filled.message = error.message().c_str();
+  filled.gang = error.gang.c_str();
+  filled.op = error.op.c_str();
+  write_struct(info, filled);
+}
+
+}  // namespace
+
+void gw_error_info_init(gw_error_info* info, size_t size) {
+  gw_error_info d{};
+  d.rank = d.peer = -1;
+  d.message = d.gang = d.op = "";
+  init_struct(info, size, d);
+}
+
+gw_status gw_last_error(gw_error_info* info) {
+  if (info == nullptr || info->struct_size < sizeof(size_t) + sizeof(void*)) return GW_E_INVALID_ARGUMENT;
+  if (last.error) {
+    describe_into(*last.error, info);
+    return GW_OK;
+  }
+  gw_error_info filled{};
+  filled.code = static_cast<gw_status>(last.code);
+  filled.rank = filled.peer = -1;
+  filled.message = last.fixed;
+  filled.gang = filled.op = "";
+  write_struct(info, filled);
+  return GW_OK;
+}
+
+gw_error* gw_error_take(void) {
+  try {
+    if (last.error) return new gw_error{*last.error};
+    if (last.code != Code::ok) return new gw_error{Error(last.code, last.fixed)};
+  } catch (...) {
+  }
+  return nullptr;
+}
+
+gw_status gw_error_describe(const gw_error* error, gw_error_info* info) {
+  return guarded([&] {
+    required(error, "error");
+    check_out_struct(info, "info");
+    describe_into(error->error, info);
+  });
+}
+
+void gw_error_release(gw_error* error) { delete error; }

@@ -1,0 +1,185 @@
+// What the .cpp files of the C ABI share: the guard around every entry, handles, sized structs.
+//
+// Every entry is one call of guarded(): it clears the thread's last error, refuses in a forked child, runs the body and
+// turns any exception into a status and a text. Nothing escapes.
+#pragma once
+
+#include <gangway/api.h>
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "tensor/tensor.h"
+
+namespace gangway::capi {
+
+constexpr int32_t kAbiMajor = 0;
+constexpr int32_t kAbiMinor = 0;
+
+// --- errors ----------------------------------------------------------------------------------------------------------
+
+void clear_error() noexcept;
+gw_status set_error(const Error& error) noexcept;
+gw_status set_error(Code code, const char* message) noexcept;  // a text that needs no memory where it is short
+gw_status current_exception_status() noexcept;                 // inside a catch block
+// Test hook: the next guarded call on this thread throws (1 bad_alloc, 2 std::exception, 3 int). 0: off.
+void arm_fault(int kind) noexcept;
+void throw_armed_fault();
+
+template <typename Body>
+gw_status guarded(Body&& body) noexcept {
+  clear_error();
+  try {
+    check_fork();
+    throw_armed_fault();
+    body();
+    return GW_OK;
+  } catch (...) {
+    return current_exception_status();
+  }
+}
+
+// For a callback's status: anything but OK becomes an Error of that code.
+void check_callback(gw_status status, const char* callback, const std::string& owner);
+
+// --- arguments -------------------------------------------------------------------------------------------------------
+
+template <typename T>
+T& required(T* pointer, const char* name) {
+  if (pointer == nullptr) fail(Code::invalid_argument, name, " is null");
+  return *pointer;
+}
+
+inline std::string text_or(const char* text, const char* fallback) { return text != nullptr ? text : fallback; }
+
+// Sets an out-parameter to null or zero and returns a reference to it.
+template <typename T>
+T& out(T* pointer, const char* name) {
+  T& place = required(pointer, name);
+  place = T{};
+  return place;
+}
+
+// The library's whole version of a caller's sized struct: what it has, defaults for the rest.
+template <typename T>
+T read_struct(const T* given, void (*init)(T*, size_t), const char* name) {
+  T whole;
+  init(&whole, sizeof whole);
+  if (given == nullptr) return whole;
+  const size_t size = given->struct_size;
+  if (size < sizeof(size_t) + sizeof(void*))
+    fail(Code::invalid_argument, name, ".struct_size is ", size, ": call its _init function first");
+  const char* bytes = reinterpret_cast<const char*>(given);
+  for (size_t i = sizeof whole; i < size; ++i)
+    if (bytes[i] != 0)
+      fail(Code::not_supported, name, " sets a field at byte ", i, ", but this library knows ", sizeof whole, " bytes");
+  std::memcpy(static_cast<void*>(&whole), bytes, size < sizeof whole ? size : sizeof whole);
+  whole.struct_size = sizeof whole;
+  if (whole.next != nullptr)
+    fail(Code::not_supported, name, ".next holds an extension of kind ", whole.next->kind, ", unknown to this library");
+  return whole;
+}
+
+// Element i of an array of sized structs (stepped by the first one's size; all equal).
+template <typename T>
+T read_element(const T* first, size_t i, void (*init)(T*, size_t), const char* name) {
+  const size_t step = first->struct_size;
+  const T* element = reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * step);
+  if (element->struct_size != step)
+    fail(Code::invalid_argument, name, "[", i, "].struct_size is ", element->struct_size, ", that of [0] is ", step);
+  return read_struct(element, init, name);
+}
+
+// Checks an out-struct before work begins; write_struct copies what the caller has room for.
+template <typename T>
+void check_out_struct(const T* given, const char* name) {
+  required(given, name);
+  if (given->struct_size < sizeof(size_t) + sizeof(void*))
+    fail(Code::invalid_argument, name, ".struct_size is ", given->struct_size, ": call its _init function first");
+}
+template <typename T>
+void write_struct(T* given, T filled) {
+  const size_t size = given->struct_size;
+  filled.struct_size = size;
+  filled.next = given->next;
+  std::memcpy(static_cast<void*>(given), &filled, size < sizeof filled ? size : sizeof filled);
+}
+
+// What every gw_x_init does: zero, then the size. Null or too small: nothing.
+template <typename T>
+bool start_struct(T* given, size_t size) noexcept {
+  if (given == nullptr || size < sizeof(size_t)) return false;
+  std::memset(static_cast<void*>(given), 0, size);
+  given->struct_size = size;
+  return true;
+}
+// Sets defaults of level-0 fields in a struct that may be smaller than the library's.
+template <typename T>
+void init_struct(T* given, size_t size, const T& defaults) noexcept {
+  if (!start_struct(given, size)) return;
+  const size_t known = size < sizeof defaults ? size : sizeof defaults;
+  std::memcpy(static_cast<void*>(given), &defaults, known);
+  given->struct_size = size;
+}
+
+// Text into a caller's buffer: null asks the size; too small a buffer is INVALID_ARGUMENT with both numbers.
+void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* out_len);
+
+// `stream` of the ABI on a CPU: null, the rank's own.
+void check_stream(const void* stream, const Device& device);
+
+DType dtype_of(gw_dtype dtype);                     // any word
+DType optional_dtype(gw_dtype dtype);               // GW_DTYPE_NONE: DType{}
+gw_dtype dtype_word(DType dtype) noexcept;
+
+// A view as a tensor that borrows; `name` in refusals. Null data is allowed for zero elements only.
+Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output = false);
+
+// --- handles ---------------------------------------------------------------------------------------------------------
+
+template <typename H>
+H* retain(H* handle) noexcept {
+  if (handle != nullptr) handle->references.fetch_add(1, std::memory_order_relaxed);
+  return handle;
+}
+// After fork the child leaks on purpose: its copies of locks and threads are not whole.
+template <typename H>
+void release(H* handle) noexcept {
+  if (handle == nullptr || forked_child()) return;
+  if (handle->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete handle;
+}
+
+struct Handle {
+  std::atomic<int64_t> references{1};
+};
+
+// A caller's object with its free function: run exactly once.
+class CallerObject {
+ public:
+  CallerObject() = default;
+  CallerObject(void* object, gw_free_fn release) : object_(object), release_(release) {}
+  CallerObject(CallerObject&& other) noexcept
+      : object_(std::exchange(other.object_, nullptr)), release_(std::exchange(other.release_, nullptr)) {}
+  CallerObject& operator=(CallerObject&& other) noexcept {
+    std::swap(object_, other.object_);
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  ~CallerObject() {
+    if (release_ != nullptr) release_(object_);
+  }
+  void* object() const { return object_; }
+
+ private:
+  void* object_ = nullptr;
+  gw_free_fn release_ = nullptr;
+};
+
+}  // namespace gangway::capi

@@ -1,0 +1,120 @@
+#include <gangway/mesh.h>
+
+#include "gang_handle.h"
+#include "mesh/current.h"
+#include "mesh_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+void gw_mesh_options_init(gw_mesh_options* options, size_t size) {
+  gw_mesh_options d{};
+  d.pp = d.dp_replicate = d.cp = d.tp = 1;
+  d.dp_shard = -1;
+  init_struct(options, size, d);
+}
+
+gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gangs** out_gangs) {
+  return guarded([&] {
+    gw_gangs*& result = out(out_gangs, "out_gangs");
+    const gw_mesh_options o = read_struct(options, gw_mesh_options_init, "options");
+    MeshOptions m;
+    m.pp = o.pp;
+    m.dp_replicate = o.dp_replicate;
+    m.dp_shard = o.dp_shard;
+    m.cp = o.cp;
+    m.tp = o.tp;
+    result = new gw_gangs(create_gangs(root != nullptr ? root->gang : nullptr, m));
+  });
+}
+
+gw_status gw_gangs_create_parallel(gw_gang* root, int32_t tp, int32_t pp, int32_t cp, gw_gangs** out_gangs) {
+  return guarded([&] {
+    gw_gangs*& result = out(out_gangs, "out_gangs");
+    result = new gw_gangs(create_parallel_gangs(required(root, "root").gang, tp, pp, cp));
+  });
+}
+
+gw_status gw_gangs_create_fsdp(gw_gangs* gangs, int32_t intra_node_size, gw_gangs** out_gangs) {
+  return guarded([&] {
+    gw_gangs*& result = out(out_gangs, "out_gangs");
+    std::optional<int> size;
+    if (intra_node_size != 0) size = intra_node_size;
+    result = new gw_gangs(create_fsdp_gangs(*required(gangs, "gangs").gangs, size));
+  });
+}
+
+gw_status gw_gangs_create_fake(const char* device, gw_gangs** out_gangs) {
+  return guarded([&] {
+    gw_gangs*& result = out(out_gangs, "out_gangs");
+    result = new gw_gangs(create_fake_gangs(text_or(device, "cpu")));
+  });
+}
+
+gw_gangs* gw_gangs_retain(gw_gangs* gangs) { return retain(gangs); }
+void gw_gangs_release(gw_gangs* gangs) { release(gangs); }
+
+gw_status gw_gangs_get(gw_gangs* gangs, const char* axes, gw_gang** out_gang) {
+  return guarded([&] {
+    gw_gang*& result = out(out_gang, "out_gang");
+    Gangs& g = *required(gangs, "gangs").gangs;
+    const std::string name = &required(axes, "axes");
+    result = wrap(name == "root" ? g.root() : g.by_axes(name));
+  });
+}
+
+gw_status gw_gangs_coordinate(const gw_gangs* gangs, const char* axis, int32_t* out_index, int32_t* out_degree) {
+  return guarded([&] {
+    int32_t& index = out(out_index, "out_index");
+    int32_t& degree = out(out_degree, "out_degree");
+    const Gangs& g = *required(gangs, "gangs").gangs;
+    const AxisSet set = parse_axes(&required(axis, "axis"));
+    for (int a = 0; a < kAxes; ++a) {
+      if (set != axis_bit(static_cast<Axis>(a))) continue;
+      index = g.coordinate(static_cast<Axis>(a));
+      degree = g.mesh().degree(static_cast<Axis>(a));
+      return;
+    }
+    fail(Code::invalid_argument, "axis \"", axis, "\" is a product; a coordinate is of one axis");
+  });
+}
+
+gw_status gw_gangs_data_shard(const gw_gangs* gangs, int32_t* out_index, int32_t* out_count) {
+  return guarded([&] {
+    int32_t& index = out(out_index, "out_index");
+    int32_t& count = out(out_count, "out_count");
+    required(gangs, "gangs").gangs->data_shard(&index, &count);
+  });
+}
+
+gw_status gw_gangs_shutdown(gw_gangs* gangs, int64_t timeout_ms) {
+  return guarded([&] { required(gangs, "gangs").gangs->close(timeout_ms); });
+}
+
+gw_status gw_gangs_abort(gw_gangs* gangs, const char* reason) {
+  return guarded([&] {
+    required(gangs, "gangs").gangs->abort(Error(Code::aborted, text_or(reason, "no reason given")));
+  });
+}
+
+gw_status gw_gangs_push_current(gw_gangs* gangs) {
+  return guarded([&] { push_current_gangs(required(gangs, "gangs").gangs); });
+}
+
+gw_status gw_gangs_pop_current(gw_gangs* gangs) {
+  return guarded([&] { pop_current_gangs(required(gangs, "gangs").gangs.get()); });
+}
+
+gw_status gw_gangs_current(const char* device, gw_gangs** out_gangs) {
+  return guarded([&] {
+    gw_gangs*& result = out(out_gangs, "out_gangs");
+    GangsPtr current = device == nullptr ? maybe_current_gangs() : current_gangs(device);
+    if (current) result = new gw_gangs(std::move(current));
+  });
+}
+
+gw_status gw_gangs_set_default(const char* device, gw_gangs* gangs) {
+  return guarded([&] {
+    set_default_gangs(&required(device, "device"), gangs != nullptr ? gangs->gangs : nullptr);
+  });
+}

@@ -1,0 +1,246 @@
+#include <gangway/module.h>
+
+#include "checkpoint/safetensors.h"
+#include "module_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+// A described module that may become part of another.
+ModulePtr described(gw_module* model, const std::string& name) {
+  gw_module& m = required(model, name.c_str());
+  if (!m.module || m.model) fail(Code::invalid_state, name, " is bound to gangs already; build the whole model first");
+  return m.module;
+}
+
+RopeOptions rope_of(double theta) {
+  RopeOptions r;
+  r.theta = theta;
+  return r;
+}
+
+AttentionOptions attention_of(const gw_attention_options* options) {
+  const gw_attention_options o = read_struct(&required(options, "options"), gw_attention_options_init, "options");
+  AttentionOptions a;
+  a.dim = o.dim;
+  a.heads = o.heads;
+  a.kv_heads = o.kv_heads != 0 ? o.kv_heads : o.heads;
+  a.head_dim = o.head_dim;
+  a.qkv_bias = o.qkv_bias != 0;
+  a.out_bias = o.out_bias != 0;
+  a.causal = o.causal != 0;
+  a.rope = rope_of(o.rope_theta);
+  a.deviation = o.initializer_range;
+  return a;
+}
+
+}  // namespace
+
+Model& gw_module::bind(gw_gangs* given) {
+  if (model) {
+    if (given != nullptr && (!gangs || given->gangs != gangs->gangs))
+      fail(Code::invalid_state, "the model is bound to other gangs already");
+    return *model;
+  }
+  auto handle = given != nullptr ? std::make_unique<gw_gangs>(given->gangs) : nullptr;
+  model = std::make_shared<Model>(module, given != nullptr ? given->gangs : nullptr);
+  gangs = std::move(handle);
+  model->set_caller(gangs.get());
+  return *model;
+}
+
+Model& gw_module::ready() const {
+  if (!model || !model->materialized())
+    fail(Code::invalid_state, "the model has no memory yet: call gw_parallelize or gw_module_materialize first");
+  return *model;
+}
+
+namespace gangway::capi {
+
+std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& device, const char* name) {
+  if (count > 0) required(views, name);
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < count; ++i) {
+    Tensor t = tensor_of(views[i], device, text(name, "[", i, "]"));
+    if (!t.contiguous()) fail(Code::invalid_argument, name, "[", i, "] of shape ", t.shape().text(), " is not contiguous");
+    tensors.push_back(std::move(t));
+  }
+  return tensors;
+}
+
+}  // namespace gangway::capi
+
+// --- layers ----------------------------------------------------------------------------------------------------------
+
+void gw_llama_options_init(gw_llama_options* options, size_t size) {
+  const LlamaConfig c;
+  gw_llama_options d{};
+  d.vocab = c.vocab;
+  d.dim = c.dim;
+  d.layers = c.layers;
+  d.heads = c.heads;
+  d.max_positions = c.max_positions;
+  d.eps = c.eps;
+  d.rope_theta = c.rope.theta;
+  d.rope_factor = c.rope.factor;
+  d.rope_low_frequency_factor = c.rope.low_frequency_factor;
+  d.rope_high_frequency_factor = c.rope.high_frequency_factor;
+  d.rope_original_positions = c.rope.original_positions;
+  d.initializer_range = c.deviation;
+  init_struct(options, size, d);
+}
+
+gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    const gw_llama_options o = read_struct(options, gw_llama_options_init, "options");
+    LlamaConfig c;
+    c.vocab = o.vocab;
+    c.dim = o.dim;
+    c.layers = o.layers;
+    c.heads = o.heads;
+    c.kv_heads = o.kv_heads;
+    c.head_dim = o.head_dim;
+    c.ffn = o.ffn;
+    c.max_positions = o.max_positions;
+    c.eps = o.eps;
+    c.rope = {o.rope_theta, o.rope_factor, o.rope_low_frequency_factor, o.rope_high_frequency_factor,
+              o.rope_original_positions};
+    c.deviation = o.initializer_range;
+    c.qkv_bias = o.qkv_bias != 0;
+    c.out_bias = o.out_bias != 0;
+    c.mlp_bias = o.mlp_bias != 0;
+    c.tied = o.tied != 0;
+    result = new gw_module(make_llama(c));
+  });
+}
+
+gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_linear(input_dim, output_dim, bias != 0));
+  });
+}
+
+gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_embedding(rows, dim));
+  });
+}
+
+gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_rmsnorm(dim, eps));
+  });
+}
+
+void gw_attention_options_init(gw_attention_options* options, size_t size) {
+  const AttentionOptions a;
+  gw_attention_options d{};
+  d.rope_theta = a.rope.theta;
+  d.initializer_range = a.deviation;
+  d.causal = 1;
+  init_struct(options, size, d);
+}
+
+gw_status gw_attention_create(const gw_attention_options* options, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_attention(attention_of(options)));
+  });
+}
+
+gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_mlp(dim, ffn, bias != 0));
+  });
+}
+
+gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, double eps, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_block(attention_of(attention), ffn, eps));
+  });
+}
+
+gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    if (model_count == 0) fail(Code::invalid_argument, "a sequential of 0 modules");
+    required(models, "models");
+    std::vector<ModulePtr> all;
+    for (size_t i = 0; i < model_count; ++i) all.push_back(described(models[i], text("models[", i, "]")));
+    result = new gw_module(make_sequential(std::move(all)));
+  });
+}
+
+// --- life ------------------------------------------------------------------------------------------------------------
+
+gw_module* gw_module_retain(gw_module* model) { return retain(model); }
+void gw_module_release(gw_module* model) { release(model); }
+
+gw_status gw_module_materialize(gw_module* model, gw_gangs* gangs, uint64_t seed, gw_dtype master_dtype) {
+  return guarded([&] {
+    gw_module& m = required(model, "model");
+    const DType master = master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(master_dtype);
+    Model& bound = m.bind(gangs);
+    if (m.recompute.kind != RecomputeKind::none) bound.recompute(std::exchange(m.recompute, {}));
+    bound.materialize(seed, master);
+  });
+}
+
+gw_status gw_module_freeze(gw_module* model, const char* pattern) {
+  return guarded([&] {
+    gw_module& m = required(model, "model");
+    const std::string p = &required(pattern, "pattern");
+    if (m.model && m.model->materialized())
+      fail(Code::invalid_state, "gw_module_freeze comes before gw_parallelize and gw_module_materialize");
+    size_t matches = 0;
+    for (const NamedParameter& n : named_parameters(*m.module)) {
+      if (!path_matches(p, n.name)) continue;
+      n.parameter->trainable = false;
+      ++matches;
+    }
+    if (matches == 0) fail(Code::not_found, "no parameter matches \"", p, "\"");
+  });
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+void gw_save_options_init(gw_save_options* options, size_t size) { start_struct(options, size); }
+
+gw_status gw_module_save(gw_module* model, const char* folder, const gw_save_options* options) {
+  return guarded([&] {
+    const gw_save_options o = read_struct(options, gw_save_options_init, "options");
+    SaveOptions s;
+    s.dtype = optional_dtype(o.dtype);
+    const std::string path = &required(folder, "folder");
+    save_model(required(model, "model").ready(), path, s);
+  });
+}
+
+void gw_load_options_init(gw_load_options* options, size_t size) { start_struct(options, size); }
+
+gw_status gw_module_load(gw_module* model, const char* path, const gw_load_options* options) {
+  return guarded([&] {
+    const gw_load_options o = read_struct(options, gw_load_options_init, "options");
+    const std::string from = &required(path, "path");
+    load_model(required(model, "model").ready(), from, o.ignore_extra == 0);
+  });
+}
+
+void gw_memory_use_init(gw_memory_use* use, size_t size) { start_struct(use, size); }
+
+gw_status gw_module_memory(gw_module* model, gw_memory_use* use) {
+  return guarded([&] {
+    check_out_struct(use, "use");
+    const MemoryUse m = required(model, "model").ready().memory();
+    write_struct(use, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
+                                    m.full_gradients, m.activations, m.gradients, m.temporaries});
+  });
+}

@@ -1,0 +1,132 @@
+#include <gangway/parallel.h>
+
+#include "parallel_options.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+static_assert(static_cast<int>(Strategy::no_shard) == GW_NO_SHARD);
+static_assert(static_cast<int>(RecomputeKind::ratio) == GW_RECOMPUTE_RATIO);
+
+namespace gangway::capi {
+
+std::vector<DtypeRule> dtype_rules_of(const gw_dtype_rule* rules, size_t count) {
+  if (count > 0) required(rules, "options.dtype_rules");
+  std::vector<DtypeRule> all;
+  for (size_t i = 0; i < count; ++i) {
+    const gw_dtype_rule r = read_element(rules, i, gw_dtype_rule_init, "options.dtype_rules");
+    all.push_back({&required(r.pattern, "options.dtype_rules[i].pattern"), dtype_of(r.dtype)});
+  }
+  return all;
+}
+
+Strategy strategy_of(gw_strategy strategy) {
+  if (strategy < GW_FULL_SHARD || strategy > GW_NO_SHARD)
+    fail(Code::invalid_argument, "options.strategy is ", strategy, ", not 0 to ", GW_NO_SHARD);
+  return static_cast<Strategy>(strategy);
+}
+
+ShardOptions shard_options_of(const gw_shard_options* options) {
+  const gw_shard_options o = read_struct(options, gw_shard_options_init, "options");
+  ShardOptions s;
+  s.strategy = strategy_of(o.strategy);
+  s.reshard_after_forward = o.reshard_after_forward;
+  s.param_dtype = optional_dtype(o.param_dtype);
+  s.reduce_dtype = optional_dtype(o.reduce_dtype);
+  s.output_dtype = optional_dtype(o.output_dtype);
+  s.cast_forward_inputs = o.cast_forward_inputs != 0;
+  s.cpu_offload = o.cpu_offload != 0;
+  s.prefetch_forward = o.prefetch_forward;
+  s.prefetch_backward = o.prefetch_backward;
+  s.accumulate_unsharded = o.accumulate_unsharded;
+  s.bucket_cap_mb = o.bucket_cap_mb;
+  s.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
+  return s;
+}
+
+}  // namespace gangway::capi
+
+namespace {
+
+RecomputeOptions recompute_of(gw_recompute_kind kind, int32_t every, double ratio) {
+  if (kind < GW_RECOMPUTE_NONE || kind > GW_RECOMPUTE_RATIO)
+    fail(Code::invalid_argument, "the recompute kind is ", kind, ", not 0 to ", GW_RECOMPUTE_RATIO);
+  if (kind == GW_RECOMPUTE_EVERY && every < 1) fail(Code::invalid_argument, "recompute every ", every, " blocks");
+  if (kind == GW_RECOMPUTE_RATIO && !(ratio >= 0 && ratio <= 1))
+    fail(Code::invalid_argument, "the recompute ratio is ", ratio, ", not 0 to 1");
+  return {static_cast<RecomputeKind>(kind), every, ratio};
+}
+
+// A model that is bound and may still be wrapped.
+Model& wrappable(gw_module* model, gw_gangs* gangs, const char* call) {
+  gw_module& m = required(model, "model");
+  if (m.model && m.model->materialized())
+    fail(Code::invalid_state, call, " comes before gw_parallelize and gw_module_materialize");
+  Model& bound = m.bind(gangs);
+  if (m.recompute.kind != RecomputeKind::none) bound.recompute(std::exchange(m.recompute, {}));
+  return bound;
+}
+
+}  // namespace
+
+void gw_dtype_rule_init(gw_dtype_rule* rule, size_t size) { start_struct(rule, size); }
+
+void gw_shard_options_init(gw_shard_options* options, size_t size) {
+  gw_shard_options d{};
+  d.reshard_after_forward = d.accumulate_unsharded = -1;
+  d.cast_forward_inputs = d.prefetch_forward = d.prefetch_backward = 1;
+  d.bucket_cap_mb = 25;
+  init_struct(options, size, d);
+}
+
+void gw_parallel_options_init(gw_parallel_options* options, size_t size) {
+  gw_parallel_options d{};
+  d.reshard_after_forward = d.accumulate_unsharded = -1;
+  d.recompute_every = 2;
+  d.recompute_ratio = 1;
+  d.bucket_cap_mb = 25;
+  init_struct(options, size, d);
+}
+
+gw_status gw_parallelize(gw_module* model, gw_gangs* gangs, const gw_parallel_options* options) {
+  return guarded([&] {
+    const gw_parallel_options o = read_struct(options, gw_parallel_options_init, "options");
+    ParallelOptions p;
+    p.shard.strategy = strategy_of(o.strategy);
+    p.shard.reshard_after_forward = o.reshard_after_forward;
+    p.shard.param_dtype = optional_dtype(o.param_dtype);
+    p.shard.reduce_dtype = optional_dtype(o.reduce_dtype);
+    p.shard.accumulate_unsharded = o.accumulate_unsharded;
+    p.shard.bucket_cap_mb = o.bucket_cap_mb;
+    p.shard.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
+    p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
+    p.seed = o.seed;
+    p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
+    wrappable(model, gangs, "gw_parallelize").parallelize(p);
+  });
+}
+
+gw_status gw_fully_shard(gw_module* model, const char* pattern, gw_gangs* gangs, const gw_shard_options* options) {
+  return guarded([&] {
+    const ShardOptions s = shard_options_of(options);
+    const std::string p = &required(pattern, "pattern");
+    wrappable(model, gangs, "gw_fully_shard").fully_shard(p, s);
+  });
+}
+
+gw_status gw_replicate(gw_module* model, gw_gangs* gangs, const gw_shard_options* options) {
+  return guarded([&] {
+    ShardOptions s = shard_options_of(options);
+    s.strategy = Strategy::no_shard;
+    wrappable(model, gangs, "gw_replicate").replicate(s);
+  });
+}
+
+gw_status gw_recompute(gw_module* model, gw_recompute_kind kind, int32_t every, double ratio) {
+  return guarded([&] {
+    gw_module& m = required(model, "model");
+    const RecomputeOptions r = recompute_of(kind, every, ratio);
+    if (m.model) fail(Code::invalid_state, "gw_recompute comes before gw_fully_shard and gw_module_materialize");
+    m.recompute = r;
+  });
+}

@@ -1,0 +1,165 @@
+// Looking into a model: parameters by index or name.
+#include "module_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+std::vector<NamedParameter> parameters_of(const gw_module& model) {
+  return model.model ? model.model->parameters() : named_parameters(*model.module);
+}
+
+gw_parameter* handle_of(gw_module& model, const NamedParameter& found) {
+  auto handle = std::make_unique<gw_parameter>();
+  handle->model = model.model;
+  handle->name = found.name;
+  handle->layout = describe(found.parameter->layout);
+  handle->parameter = found.parameter;
+  return handle.release();
+}
+
+Model& model_of(gw_parameter& parameter) {
+  if (!parameter.model || !parameter.model->materialized())
+    fail(Code::invalid_state, parameter.name,
+         " was taken from a model without memory: call gw_parallelize or gw_module_materialize first");
+  return *parameter.model;
+}
+
+Tensor part_of(const Parameter& p, gw_part part, const std::string& name) {
+  switch (part) {
+    case GW_PART_VALUE: return p.shard;
+    case GW_PART_GRADIENT:
+      if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
+      return p.shard_grad;
+    case GW_PART_FULL_VALUE:
+      if (!p.value) fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");
+      return p.value;
+    case GW_PART_FULL_GRADIENT:
+      if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
+      if (!p.grad) fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
+      return p.grad;
+    default: fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
+  }
+}
+
+}  // namespace
+
+gw_status gw_module_parameter_count(const gw_module* model, size_t* out_count) {
+  return guarded([&] {
+    size_t& count = out(out_count, "out_count");
+    count = parameters_of(required(model, "model")).size();
+  });
+}
+
+gw_status gw_module_parameter(gw_module* model, size_t index, gw_parameter** out_parameter) {
+  return guarded([&] {
+    gw_parameter*& result = out(out_parameter, "out_parameter");
+    const auto all = parameters_of(required(model, "model"));
+    if (index >= all.size()) fail(Code::invalid_argument, "index is ", index, ", the model has ", all.size(), " parameters");
+    result = handle_of(*model, all[index]);
+  });
+}
+
+gw_status gw_module_find_parameter(gw_module* model, const char* name, gw_parameter** out_parameter) {
+  return guarded([&] {
+    gw_parameter*& result = out(out_parameter, "out_parameter");
+    gw_module& m = required(model, "model");
+    const std::string wanted = &required(name, "name");
+    if (m.model && m.model->materialized()) {
+      result = handle_of(m, m.model->parameter(wanted));
+      return;
+    }
+    for (const NamedParameter& n : named_parameters_with_aliases(*m.module)) {
+      if (n.name != wanted) continue;
+      result = handle_of(m, n);
+      return;
+    }
+    fail(Code::not_found, "the model has no parameter \"", wanted, "\"");
+  });
+}
+
+void gw_parameter_release(gw_parameter* parameter) { release(parameter); }
+
+void gw_parameter_info_init(gw_parameter_info* info, size_t size) { start_struct(info, size); }
+
+gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info) {
+  return guarded([&] {
+    gw_parameter& p = required(parameter, "parameter");
+    check_out_struct(info, "info");
+    gw_parameter_info i{};
+    i.name = p.name.c_str();
+    p.layout = describe(p.parameter->layout);
+    i.layout = p.layout.c_str();
+    i.ndim = p.parameter->shape.rank();
+    for (int d = 0; d < i.ndim; ++d) i.dims[d] = p.parameter->shape[d];
+    i.dtype = dtype_word(p.parameter->dtype);
+    i.is_buffer = p.parameter->kind == Parameter::Kind::buffer ? 1 : 0;
+    i.trainable = p.parameter->trainable ? 1 : 0;
+    i.first_row = p.parameter->row_first;
+    i.last_row = p.parameter->row_last;
+    write_struct(info, i);
+  });
+}
+
+gw_status gw_parameter_view(gw_parameter* parameter, gw_part part, gw_view* out_view) {
+  return guarded([&] {
+    gw_view& view = out(out_view, "out_view");
+    gw_parameter& p = required(parameter, "parameter");
+    model_of(p);
+    view = view_of(part_of(*p.parameter, part, p.name), p.shape.data(), p.strides.data());
+  });
+}
+
+gw_status gw_parameter_state(gw_parameter* parameter, const gw_optimizer* optimizer, const char* name,
+                             gw_view* out_view) {
+  return guarded([&] {
+    gw_view& view = out(out_view, "out_view");
+    gw_parameter& p = required(parameter, "parameter");
+    const Optimizer& o = *required(optimizer, "optimizer").optimizer;
+    const std::string wanted = &required(name, "name");
+    for (size_t i = 0; i < o.parameters().size(); ++i) {
+      if (o.parameters()[i].parameter != p.parameter) continue;
+      for (const Optimizer::Slot& slot : o.state(i)) {
+        if (slot.name != wanted) continue;
+        view = view_of(slot.tensor, p.shape.data(), p.strides.data());
+        return;
+      }
+    }
+    fail(Code::not_found, "the ", o.kind(), " optimizer has no state \"", wanted, "\" for ", p.name);
+  });
+}
+
+gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gw_parameter& p = required(parameter, "parameter");
+    Model& m = model_of(p);
+    check_stream(stream, m.device());
+    result = new gw_tensor(m.gather(*p.parameter, m.device().stream()), m.gangs().root());
+  });
+}
+
+gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gw_parameter& p = required(parameter, "parameter");
+    Model& m = model_of(p);
+    check_stream(stream, m.device());
+    if (!p.parameter->trainable) fail(Code::invalid_state, p.name, " is frozen and has no gradient");
+    result = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream()), m.gangs().root());
+  });
+}
+
+gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, void* stream) {
+  return guarded([&] {
+    gw_parameter& p = required(parameter, "parameter");
+    Model& m = model_of(p);
+    check_stream(stream, m.device());
+    const Tensor value = tensor_of(required(whole, "whole"), m.device(), "whole");
+    if (!(value.shape() == p.parameter->shape))
+      fail(Code::invalid_argument, p.name, " has shape ", p.parameter->shape.text(), ", whole ", value.shape().text());
+    if (!is_floating(value.dtype())) fail(Code::invalid_argument, "whole is ", name(value.dtype()), ", not floating");
+    m.assign(*p.parameter, value, m.device().stream());
+  });
+}

@@ -1,0 +1,155 @@
+#include "parallel/shard_group.h"
+
+#include "gang_handle.h"
+#include "parallel_options.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+static_assert(static_cast<int>(Part::full_gradient) == GW_PART_FULL_GRADIENT);
+
+struct gw_shard_group : Handle {
+  std::shared_ptr<ShardGroup> group;
+  GangsPtr gangs;
+  std::vector<std::array<int64_t, kMaxDims>> shapes, strides;  // of borrowed views, by parameter
+};
+
+namespace {
+
+gw_shard_group& group_of(gw_shard_group* group) { return required(group, "group"); }
+
+Stream& stream_of(gw_shard_group& group, void* stream) {
+  Device& device = group.group->device();
+  check_stream(stream, device);
+  return device.stream();
+}
+
+}  // namespace
+
+gw_status gw_shard_group_create(gw_gangs* gangs, const char* name, const gw_parameter_options* parameters,
+                                size_t parameter_count, const gw_shard_options* options, uint64_t seed,
+                                gw_shard_group** out_group) {
+  return guarded([&] {
+    gw_shard_group*& result = out(out_group, "out_group");
+    const std::string label = &required(name, "name");
+    const ShardOptions s = shard_options_of(options);
+    if (parameter_count == 0) fail(Code::invalid_argument, "shard group ", label, " has 0 parameters");
+    required(parameters, "parameters");
+    std::vector<GroupParameter> all;
+    for (size_t i = 0; i < parameter_count; ++i) {
+      const gw_parameter_options o = read_element(parameters, i, gw_parameter_options_init, "parameters");
+      GroupParameter p;
+      p.name = &required(o.name, "parameters[i].name");
+      p.shape = shape_of(o);
+      p.dtype = o.dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.dtype);
+      p.init = init_of(o.initializer);
+      p.trainable = o.frozen == 0;
+      all.push_back(std::move(p));
+    }
+    auto handle = std::make_unique<gw_shard_group>();
+    handle->gangs = gangs != nullptr ? gangs->gangs : nullptr;
+    handle->shapes.resize(parameter_count);
+    handle->strides.resize(parameter_count);
+    handle->group = make_shard_group(handle->gangs, label, all, s, seed);
+    result = handle.release();
+  });
+}
+
+gw_shard_group* gw_shard_group_retain(gw_shard_group* group) { return retain(group); }
+void gw_shard_group_release(gw_shard_group* group) { release(group); }
+
+gw_status gw_shard_group_unshard(gw_shard_group* group, const gw_view* into, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    Stream& s = stream_of(g, stream);
+    std::vector<Tensor> targets;
+    if (into != nullptr) {
+      targets = tensors_of(into, g.group->parameters().size(), s.device(), "into");
+      for (size_t i = 0; i < targets.size(); ++i) {
+        const NamedParameter& p = g.group->parameters()[i];
+        if (!(targets[i].shape() == p.parameter->shape))
+          fail(Code::invalid_argument, "into[", i, "] has shape ", targets[i].shape().text(), ", ", p.name, " has ",
+               p.parameter->shape.text());
+      }
+    }
+    g.group->unshard(targets, s);
+  });
+}
+
+gw_status gw_shard_group_unshard_async(gw_shard_group* group, void* stream, gw_work** out_work) {
+  return guarded([&] {
+    gw_work*& result = out(out_work, "out_work");
+    gw_shard_group& g = group_of(group);
+    Stream& s = stream_of(g, stream);
+    auto work = std::make_unique<gw_work>(nullptr, g.group->gang());
+    work->work = g.group->unshard_async(s);
+    result = work.release();
+  });
+}
+
+gw_status gw_shard_group_reshard(gw_shard_group* group, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    g.group->reshard(stream_of(g, stream));
+  });
+}
+
+gw_status gw_shard_group_view(gw_shard_group* group, size_t index, gw_part part, gw_view* out_view) {
+  return guarded([&] {
+    gw_view& view = out(out_view, "out_view");
+    gw_shard_group& g = group_of(group);
+    if (index >= g.shapes.size())
+      fail(Code::invalid_argument, "index is ", index, ", the group has ", g.shapes.size(), " parameters");
+    if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
+      fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
+    view = view_of(g.group->view(index, static_cast<Part>(part)), g.shapes[index].data(), g.strides[index].data());
+  });
+}
+
+gw_status gw_shard_group_add_gradient(gw_shard_group* group, size_t index, const gw_view* gradient, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    Stream& s = stream_of(g, stream);
+    if (index >= g.shapes.size())
+      fail(Code::invalid_argument, "index is ", index, ", the group has ", g.shapes.size(), " parameters");
+    const Tensor t = tensors_of(&required(gradient, "gradient"), 1, s.device(), "gradient").front();
+    const NamedParameter& p = g.group->parameters()[index];
+    if (!(t.shape() == p.parameter->shape))
+      fail(Code::invalid_argument, "gradient has shape ", t.shape().text(), ", ", p.name, " has ",
+           p.parameter->shape.text());
+    if (!is_floating(t.dtype())) fail(Code::invalid_argument, "gradient is ", name(t.dtype()), ", not floating");
+    g.group->add_gradient(index, t, s);
+  });
+}
+
+gw_status gw_shard_group_reduce(gw_shard_group* group, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    g.group->reduce(stream_of(g, stream));
+  });
+}
+
+gw_status gw_shard_group_begin_update(gw_shard_group* group, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    g.group->begin_update(stream_of(g, stream));
+  });
+}
+
+gw_status gw_shard_group_end_update(gw_shard_group* group, void* stream) {
+  return guarded([&] {
+    gw_shard_group& g = group_of(group);
+    g.group->end_update(stream_of(g, stream));
+  });
+}
+
+gw_status gw_module_from_groups(gw_shard_group* const* groups, size_t group_count, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    if (group_count == 0) fail(Code::invalid_argument, "a model of 0 shard groups");
+    required(groups, "groups");
+    std::vector<std::shared_ptr<ShardGroup>> all;
+    for (size_t i = 0; i < group_count; ++i) all.push_back(required(groups[i], "groups[i]").group);
+    result = new gw_module(model_from_groups(all));
+  });
+}

@@ -1,0 +1,151 @@
+#include <gangway/train.h>
+
+#include "module_handle.h"
+#include "train/step.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+Batch batch_of(const gw_batch* batch, Device& device) {
+  const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
+  Batch r;
+  r.inputs = tensors_of(b.inputs, b.input_count, device, "batch.inputs");
+  r.targets = tensors_of(b.targets, b.target_count, device, "batch.targets");
+  r.weight = b.weight;
+  r.shifted = b.shifted != 0;
+  return r;
+}
+
+StepOptions step_options_of(const gw_step_options* options) {
+  const gw_step_options o = read_struct(options, gw_step_options_init, "options");
+  StepOptions s;
+  s.microbatches = o.microbatches;
+  s.check_finite = o.allow_non_finite == 0;
+  s.max_grad_norm = o.max_grad_norm;
+  s.norm_type = o.norm_type;
+  s.scale = o.scale;
+  return s;
+}
+
+gw_step_result result_of(const StepResult& s) {
+  gw_step_result r{};
+  r.loss = s.loss;
+  r.grad_norm = s.grad_norm;
+  r.tokens_per_second = s.tokens_per_second;
+  r.seconds = s.seconds;
+  r.wait_seconds = s.exposed_wait_seconds;
+  r.lr = s.lr;
+  r.weight = s.weight;
+  r.step = s.step;
+  r.skipped = s.skipped ? 1 : 0;
+  r.skip_reason = !s.skipped ? GW_SKIP_NONE : s.weight == 0 ? GW_SKIP_NO_WEIGHT : GW_SKIP_NON_FINITE;
+  return r;
+}
+
+// A rank's own refusal before the step's collective check phase would leave its peers waiting there; so it is carried
+// into the check phase and comes back on every rank.
+template <typename Read>
+std::optional<Error> refusal_of(Read&& read) {
+  try {
+    read();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+}  // namespace
+
+void gw_batch_init(gw_batch* batch, size_t size) {
+  gw_batch d{};
+  d.weight = -1;
+  init_struct(batch, size, d);
+}
+
+void gw_step_options_init(gw_step_options* options, size_t size) {
+  gw_step_options d{};
+  d.microbatches = 1;
+  d.norm_type = 2;
+  d.scale = 1;
+  init_struct(options, size, d);
+}
+
+void gw_step_result_init(gw_step_result* result, size_t size) { start_struct(result, size); }
+
+gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batch* batch,
+                        const gw_step_options* options, void* stream, gw_step_result* result) {
+  return guarded([&] {
+    Model& m = required(model, "model").ready();
+    Optimizer& o = *required(optimizer, "optimizer").optimizer;
+    if (optimizer->model != model->model) fail(Code::invalid_argument, "optimizer was made for another model");
+    Batch b;
+    StepOptions s;
+    const auto refusal = refusal_of([&] {
+      check_stream(stream, m.device());
+      if (result != nullptr) check_out_struct(result, "result");
+      b = batch_of(batch, m.device());
+      s = step_options_of(options);
+    });
+    const StepResult r = train_step(m, o, b, s, m.device().stream(), refusal);
+    if (result != nullptr) write_struct(result, result_of(r));
+  });
+}
+
+gw_status gw_eval_step(gw_module* model, const gw_batch* batch, const gw_step_options* options, void* stream,
+                       gw_step_result* result) {
+  return guarded([&] {
+    Model& m = required(model, "model").ready();
+    Batch b;
+    StepOptions s;
+    const auto refusal = refusal_of([&] {
+      check_stream(stream, m.device());
+      check_out_struct(result, "result");
+      b = batch_of(batch, m.device());
+      s = step_options_of(options);
+    });
+    const StepResult r = eval_step(m, b, s, m.device().stream(), refusal);
+    write_struct(result, result_of(r));
+  });
+}
+
+gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* options, void* stream,
+                            gw_step_result* result) {
+  return guarded([&] {
+    gw_optimizer& o = required(optimizer, "optimizer");
+    check_stream(stream, o.model->device());
+    if (result != nullptr) check_out_struct(result, "result");
+    const StepOptions s = step_options_of(options);
+    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, o.model->device().stream());
+    if (result != nullptr) write_struct(result, result_of(r));
+  });
+}
+
+void gw_generate_options_init(gw_generate_options* options, size_t size) {
+  const GenerateOptions g;
+  gw_generate_options d{};
+  d.token_count = g.new_tokens;
+  d.temperature = g.temperature;
+  init_struct(options, size, d);
+}
+
+gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_count, const gw_generate_options* options,
+                      void* stream, int64_t* out_tokens) {
+  return guarded([&] {
+    Model& m = required(model, "model").ready();
+    check_stream(stream, m.device());
+    const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
+    if (prompt_count > 0) required(prompt, "prompt");
+    if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
+    if (o.token_count > 0) required(out_tokens, "out_tokens");
+    GenerateOptions g;
+    g.new_tokens = o.token_count;
+    g.temperature = o.temperature;
+    g.top_k = o.top_k;
+    g.seed = o.seed;
+    const std::vector<int64_t> tokens =
+        generate(m, std::span<const int64_t>(prompt, prompt_count), g, m.device().stream());
+    std::copy(tokens.begin(), tokens.end(), out_tokens);
+  });
+}

@@ -1,0 +1,250 @@
+/* Trains a byte-level Llama on a text, with parameters, gradients and optimizer states sharded over the ranks.
+ *   gangrun -n 2 02_train_llama --text FILE [options]        (--help lists them) */
+#include <errno.h>
+#include <gangway/gangway.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "train_report.h"
+
+typedef struct arguments {
+  const char *text, *out;
+  gw_mesh_options mesh;
+  gw_llama_options llama;
+  gw_parallel_options parallel;
+  long sequence, batch, steps, warmup, microbatches, sample;
+  double lr;
+} arguments;
+
+static int report(const char *what) {
+  gw_error_info e;
+  gw_error_info_init(&e, sizeof e);
+  gw_last_error(&e);
+  fprintf(stderr, "%s: %s: %s\n", what, gw_status_name(e.code), e.message);
+  return 1;
+}
+
+static const char *const usage =
+    "usage: 02_train_llama --text FILE [--out FOLDER] [--steps N] [--batch ROWS] [--sequence N] [--lr X]\n"
+    "  [--dim N] [--layers N] [--heads N] [--kv-heads N] [--ffn N] [--microbatches N] [--sample BYTES] [--seed N]\n"
+    "  [--dp-replicate N] [--dp-shard N] [--strategy full|grad|none] [--precision f32|bf16] [--recompute none|selective|full]\n"
+    "--batch is of all ranks together; --out gets loss.csv, loss.svg, sample.txt and the model.\n";
+
+/* Reads "--name value" pairs; returns 0, or 2 with a text. */
+static int parse(int argc, char **argv, arguments *a) {
+  for (int i = 1; i < argc; i += 2) {
+    const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+    if (strcmp(name, "--help") == 0 || value == NULL) return fputs(usage, stderr), 2;
+    const long n = strtol(value, NULL, 10);
+    if (!strcmp(name, "--text")) a->text = value;
+    else if (!strcmp(name, "--out")) a->out = value;
+    else if (!strcmp(name, "--steps")) a->steps = n;
+    else if (!strcmp(name, "--batch")) a->batch = n;
+    else if (!strcmp(name, "--sequence")) a->sequence = n;
+    else if (!strcmp(name, "--microbatches")) a->microbatches = n;
+    else if (!strcmp(name, "--sample")) a->sample = n;
+    else if (!strcmp(name, "--lr")) a->lr = strtod(value, NULL);
+    else if (!strcmp(name, "--dim")) a->llama.dim = n;
+    else if (!strcmp(name, "--layers")) a->llama.layers = n;
+    else if (!strcmp(name, "--heads")) a->llama.heads = n;
+    else if (!strcmp(name, "--kv-heads")) a->llama.kv_heads = n;
+    else if (!strcmp(name, "--ffn")) a->llama.ffn = n;
+    else if (!strcmp(name, "--seed")) a->parallel.seed = (uint64_t)n;
+    else if (!strcmp(name, "--dp-replicate")) a->mesh.dp_replicate = (int32_t)n;
+    else if (!strcmp(name, "--dp-shard")) a->mesh.dp_shard = (int32_t)n;
+    else if (!strcmp(name, "--strategy"))
+      a->parallel.strategy = !strcmp(value, "grad") ? GW_SHARD_GRAD_OP : !strcmp(value, "none") ? GW_NO_SHARD : GW_FULL_SHARD;
+    else if (!strcmp(name, "--precision"))
+      a->parallel.param_dtype = !strcmp(value, "bf16") ? GW_BF16 : GW_DTYPE_NONE;
+    else if (!strcmp(name, "--recompute"))
+      a->parallel.recompute = !strcmp(value, "full") ? GW_RECOMPUTE_FULL : !strcmp(value, "selective") ? GW_RECOMPUTE_SELECTIVE : GW_RECOMPUTE_NONE;
+    else return fprintf(stderr, "unknown option %s\n%s", name, usage), 2;
+  }
+  if (a->text == NULL) return fputs(usage, stderr), 2;
+  return 0;
+}
+
+static unsigned char *read_file(const char *path, long *size) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return NULL;
+  fseek(file, 0, SEEK_END);
+  *size = ftell(file);
+  rewind(file);
+  unsigned char *bytes = malloc((size_t)*size + 1);
+  if (bytes != NULL && fread(bytes, 1, (size_t)*size, file) != (size_t)*size) {
+    free(bytes);
+    bytes = NULL;
+  }
+  fclose(file);
+  return bytes;
+}
+
+/* A byte-level data set: rows of `sequence` bytes; each row's labels are the bytes that follow. */
+typedef struct rows {
+  const unsigned char *bytes;
+  long count; /* bytes */
+  int64_t *tokens, *labels;
+} rows;
+
+/* Row `index` of step `step` starts at a place that depends on those two alone, so every mesh sees the same batches. */
+static void fill_row(const rows *r, long sequence, uint64_t step, uint64_t index, long place) {
+  uint64_t h = (step + 1) * 0x9E3779B97F4A7C15ull + (index + 1) * 0xC2B2AE3D27D4EB4Full;
+  h = (h ^ (h >> 31)) * 0xD6E8FEB86659FD93ull;
+  h ^= h >> 32;
+  const long start = (long)(h % (uint64_t)(r->count - sequence));
+  for (long i = 0; i < sequence; ++i) {
+    r->tokens[place * sequence + i] = r->bytes[start + i];
+    r->labels[place * sequence + i] = r->bytes[start + i + 1];
+  }
+}
+
+/* The batch of this rank's data coordinate: its part of the global rows. */
+static void fill_batch(const rows *r, const arguments *a, uint64_t step, long first, long last) {
+  for (long row = first; row < last; ++row) fill_row(r, a->sequence, step, (uint64_t)row, row - first);
+}
+
+int main(int argc, char **argv) {
+  arguments a = {.sequence = 128, .batch = 16, .steps = 400, .warmup = 20, .microbatches = 1, .sample = 240, .lr = 3e-3, .out = "train-out"};
+  gw_mesh_options_init(&a.mesh, sizeof a.mesh);
+  gw_llama_options_init(&a.llama, sizeof a.llama);
+  gw_parallel_options_init(&a.parallel, sizeof a.parallel);
+  a.llama.dim = 128;
+  a.llama.layers = 6;
+  a.llama.heads = 4;
+  a.parallel.seed = 1;
+  const int refused = parse(argc, argv, &a);
+  if (refused) return refused;
+
+  long size = 0;
+  unsigned char *bytes = read_file(a.text, &size);
+  if (bytes == NULL) return fprintf(stderr, "cannot read %s: %s\n", a.text, strerror(errno)), 1;
+  const long held = size / 20; /* the last twentieth is held out */
+  if (held <= a.sequence) return fprintf(stderr, "%s has %ld bytes, too few for rows of %ld\n", a.text, size, a.sequence), 1;
+
+  gw_gangs *gangs = NULL;
+  gw_module *model = NULL;
+  gw_optimizer *opt = NULL;
+  if (gw_gangs_create(NULL, &a.mesh, &gangs) != GW_OK) return report("gw_gangs_create");
+  if (gw_llama_create(&a.llama, &model) != GW_OK) return report("gw_llama_create");
+  if (gw_parallelize(model, gangs, &a.parallel) != GW_OK) return report("gw_parallelize");
+  gw_adamw_options adamw;
+  gw_adamw_options_init(&adamw, sizeof adamw);
+  adamw.lr = a.lr;
+  adamw.weight_decay = 0.1;
+  adamw.beta2 = 0.95;
+  adamw.schedule = GW_COSINE;
+  adamw.warmup_steps = a.warmup;
+  adamw.total_steps = a.steps > a.warmup ? a.steps : a.warmup + 1;
+  adamw.last_lr_ratio = 0.1;
+  if (gw_adamw_create(model, &adamw, &opt) != GW_OK) return report("gw_adamw_create");
+
+  gw_gang *root = NULL;
+  if (gw_gangs_get(gangs, "root", &root) != GW_OK) return report("gw_gangs_get");
+  const int talks = gw_gang_rank(root) == 0;
+  int32_t index = 0, count = 1;
+  gw_gangs_data_shard(gangs, &index, &count);
+  const long first = a.batch * index / count, last = a.batch * (index + 1) / count;
+  if (talks) {
+    size_t parameters = 0, weights = 0;
+    gw_module_parameter_count(model, &parameters);
+    for (size_t i = 0; i < parameters; ++i) {
+      gw_parameter *p = NULL;
+      gw_parameter_info info;
+      gw_parameter_info_init(&info, sizeof info);
+      gw_module_parameter(model, i, &p);
+      gw_parameter_describe(p, &info);
+      size_t n = 1;
+      for (int d = 0; d < info.ndim; ++d) n *= (size_t)info.dims[d];
+      weights += n;
+      gw_parameter_release(p);
+    }
+    printf("%.2f M parameters over %d ranks, %ld bytes of text, %ld steps of %ld tokens\n", (double)weights * 1e-6,
+           gw_gang_size(root), size, a.steps, a.batch * a.sequence);
+  }
+
+  const size_t numbers = (size_t)(last - first) * (size_t)a.sequence;
+  rows train = {bytes, size - held, malloc(numbers * 8 + 8), malloc(numbers * 8 + 8)};
+  rows test = {bytes + size - held, held, train.tokens, train.labels};
+  const int64_t shape[2] = {last - first, a.sequence};
+  gw_view inputs, targets;
+  gw_view_set(&inputs, train.tokens, shape, 2, GW_I64);
+  gw_view_set(&targets, train.labels, shape, 2, GW_I64);
+  gw_batch batch;
+  gw_batch_init(&batch, sizeof batch);
+  batch.inputs = &inputs;
+  batch.input_count = 1;
+  batch.targets = &targets;
+  batch.target_count = 1;
+  batch.shifted = 1; /* the labels above are the next bytes already */
+
+  gw_step_options step;
+  gw_step_options_init(&step, sizeof step);
+  step.microbatches = (int32_t)a.microbatches;
+  step.max_grad_norm = 1.0;
+  gw_step_result result;
+  gw_step_result_init(&result, sizeof result);
+  train_point *points = calloc((size_t)a.steps, sizeof *points);
+  double held_out = -1;
+  const double start = seconds_now();
+  for (long s = 1; s <= a.steps; ++s) {
+    fill_batch(&train, &a, (uint64_t)s, first, last);
+    if (gw_train_step(model, opt, &batch, &step, NULL, &result) != GW_OK) return report("gw_train_step");
+    points[s - 1] = (train_point){s, result.loss, -1};
+    if (talks) show_progress(s, a.steps, result.loss, result.tokens_per_second, result.grad_norm, seconds_now() - start);
+    if (s % 50 != 0 && s != a.steps) continue;
+    double sum = 0; /* four fixed batches of the held-out text */
+    for (uint64_t b = 0; b < 4; ++b) {
+      fill_batch(&test, &a, b, first, last);
+      if (gw_eval_step(model, &batch, NULL, NULL, &result) != GW_OK) return report("gw_eval_step");
+      sum += result.loss;
+    }
+    held_out = points[s - 1].held_out = sum / 4;
+  }
+  if (talks) printf("held-out loss %.3f nats a byte after %.0f s\n", held_out, seconds_now() - start);
+
+  if (mkdir(a.out, 0777) != 0 && errno != EEXIST) return fprintf(stderr, "cannot make %s: %s\n", a.out, strerror(errno)), 1;
+  char path[4096];
+  if (a.sample > 0) {
+    const char *prompt = "The hacker ";
+    int64_t context[32], *sample = malloc((size_t)a.sample * sizeof *sample);
+    for (size_t i = 0; prompt[i]; ++i) context[i] = (unsigned char)prompt[i];
+    gw_generate_options g;
+    gw_generate_options_init(&g, sizeof g);
+    g.token_count = a.sample;
+    g.temperature = 0.8;
+    g.top_k = 40;
+    g.seed = a.parallel.seed;
+    if (gw_generate(model, context, strlen(prompt), &g, NULL, sample) != GW_OK) return report("gw_generate");
+    snprintf(path, sizeof path, "%s/sample.txt", a.out);
+    FILE *file = talks ? fopen(path, "w") : NULL;
+    if (talks) printf("sample: %s", prompt);
+    if (file) fputs(prompt, file);
+    for (long i = 0; talks && i < a.sample; ++i) {
+      putchar((int)sample[i]);
+      if (file) fputc((int)sample[i], file);
+    }
+    if (talks) printf("\n");
+    if (file) fclose(file);
+    free(sample);
+  }
+  if (gw_module_save(model, a.out, NULL) != GW_OK) return report("gw_module_save");
+  if (talks) {
+    snprintf(path, sizeof path, "%s/loss.csv", a.out);
+    if (write_csv(path, points, (size_t)a.steps) != 0) return fprintf(stderr, "cannot write %s: %s\n", path, strerror(errno)), 1;
+    snprintf(path, sizeof path, "%s/loss.svg", a.out);
+    if (write_svg(path, points, (size_t)a.steps) != 0) return fprintf(stderr, "cannot write %s: %s\n", path, strerror(errno)), 1;
+    printf("wrote loss.csv, loss.svg, sample.txt, config.json and model.safetensors into %s\n", a.out);
+  }
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  gw_gang_release(root);
+  if (gw_gangs_shutdown(gangs, -1) != GW_OK) return report("gw_gangs_shutdown");
+  gw_gangs_release(gangs);
+  free(points);
+  free(train.tokens);
+  free(train.labels);
+  free(bytes);
+  return 0;
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The main job in one command: installs what lacks, builds, and trains a small Llama on real text over two ranks with
+# parameters, gradients and optimizer states sharded.
+#   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--no-install] [--build-dir DIR]
+# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, model.safetensors, config.json, sample.txt.
+set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+. "$top/examples/packages.sh"
+
+text='' out=$PWD/quickstart-out install=1 build=$top/build-release
+while [ $# -gt 0 ]; do
+  case $1 in
+    --text) text=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    --no-install) install=0; shift ;;
+    --build-dir) build=$2; shift 2 ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+done
+
+packages=("${build_packages[@]}")
+[ -n "$text" ] || packages+=(jargon-text)
+if [ $install -eq 1 ]; then install_packages "${packages[@]}"; fi
+
+mkdir -p "$out"
+if [ -z "$text" ]; then
+  text=$out/text.txt
+  archive=/usr/share/doc/jargon-text/jargon.txt.gz
+  if [ -e $archive ]; then
+    gzip -dc $archive >"$text"
+  else # this system leaves out documentation when it installs a package
+    unpack=$(mktemp -d)
+    (cd "$unpack" && apt-get download -qq jargon-text && dpkg-deb -x jargon-text_*.deb .)
+    gzip -dc "$unpack$archive" >"$text"
+    rm -rf "$unpack"
+  fi
+fi
+
+echo "Building into $build ..."
+cmake -S "$top" -B "$build" -G Ninja -DGANGWAY_TESTS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
+  ninja -C "$build" gangway gangrun 02_train_llama >>"$out/build.log" 2>&1 ||
+  { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
+
+echo "Training over two ranks ..."
+"$build/impl/tools/gangrun" -n 2 --no-prefix "$build/examples/02_train_llama" --text "$text" --out "$out"

@@ -1,0 +1,193 @@
+#include "checkpoint/header_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "tensor/shape.h"
+
+namespace gangway {
+namespace {
+
+using Json = nlohmann::json;
+
+// Takes the parser's events one by one, so that no document is ever built: memory is that of the result,
+// nesting is at most three deep, and a key that stands twice is seen.
+class HeaderEvents final : public nlohmann::json_sax<Json> {
+ public:
+  explicit HeaderEvents(RawHeader& header) : header_(header) {}
+
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("a boolean"); }
+  bool number_integer(number_integer_t value) override { return unexpected(text("the number ", value)); }
+  bool number_float(number_float_t, const string_t& token) override {
+    return unexpected("the number " + printable(token));
+  }
+  bool binary(binary_t&) override { return unexpected("bytes"); }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (place_ == Place::shape) {
+      // Far over what a tensor here can have, and too few to cost memory.
+      if (tensor().shape.size() == 64) return refuse(text(where(), " has over 64 dimensions"));
+      tensor().shape.push_back(value);
+      return true;
+    }
+    if (place_ != Place::offsets) return unexpected(text("the number ", value));
+    if (offsets_ == 2) return refuse(text(where(), " has over 2 numbers"));
+    (offsets_++ == 0 ? tensor().first : tensor().last) = value;
+    return true;
+  }
+
+  bool string(string_t& value) override {
+    if (place_ == Place::metadata) {
+      header_.metadata[key_] = value;
+      return true;
+    }
+    if (place_ != Place::tensor || key_ != "dtype") return unexpected("the text " + printable(value));
+    tensor().dtype = value;
+    return true;
+  }
+
+  bool start_object(size_t) override {
+    switch (place_) {
+      case Place::before:
+        place_ = Place::top;
+        return true;
+      case Place::top:
+        place_ = key_ == "__metadata__" ? Place::metadata : Place::tensor;
+        if (place_ == Place::metadata) return true;
+        header_.tensors.push_back({key_, {}, {}, 0, 0});
+        fields_ = 0;
+        return true;
+      case Place::tensor:
+      case Place::metadata:
+      case Place::shape:
+      case Place::offsets:
+        break;
+    }
+    return unexpected("an object");
+  }
+
+  bool key(string_t& key) override {
+    key_ = key;
+    if (place_ == Place::metadata && header_.metadata.count(key) != 0)
+      return refuse("__metadata__." + printable(key) + " stands there twice");
+    if (place_ == Place::top && key == "__metadata__" && metadata_seen_++ != 0)
+      return refuse("__metadata__ stands there twice");
+    if (place_ != Place::tensor) return true;
+    const unsigned field = key == "dtype" ? 1u : key == "shape" ? 2u : key == "data_offsets" ? 4u : 0u;
+    if (field == 0) return refuse(where() + " is no field of the format");
+    if ((fields_ & field) != 0) return refuse(where() + " stands there twice");
+    fields_ |= field;
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::tensor && fields_ != 7)
+      return refuse("tensor " + printable(tensor().name) + " lacks " +
+                    ((fields_ & 1) == 0   ? "dtype"
+                     : (fields_ & 2) == 0 ? "shape"
+                                          : "data_offsets"));
+    place_ = Place::top;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (place_ != Place::tensor || key_ == "dtype") return unexpected("a list");
+    place_ = key_ == "shape" ? Place::shape : Place::offsets;
+    offsets_ = 0;
+    return true;
+  }
+
+  bool end_array() override {
+    if (place_ == Place::offsets && offsets_ != 2)
+      return refuse(text(where(), " has ", offsets_, " numbers, not 2"));
+    place_ = Place::tensor;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    return refuse(text("the header is not JSON at its byte ", position));
+  }
+
+  std::string refusal;
+
+ private:
+  enum class Place { before, top, metadata, tensor, shape, offsets };
+
+  RawTensor& tensor() { return header_.tensors.back(); }
+
+  std::string where() {
+    switch (place_) {
+      case Place::before:
+        return "the header";
+      case Place::top:
+        return "tensor " + printable(key_);
+      case Place::metadata:
+        return "__metadata__." + printable(key_);
+      case Place::tensor:
+      case Place::shape:
+      case Place::offsets:
+        break;
+    }
+    return "tensor " + printable(tensor().name) + " ." + printable(key_);
+  }
+
+  bool refuse(std::string what) {
+    if (refusal.empty()) refusal = std::move(what);
+    return false;
+  }
+  bool unexpected(const std::string& what) { return refuse(where() + " must not be " + what); }
+
+  RawHeader& header_;
+  Place place_ = Place::before;
+  std::string key_;
+  unsigned fields_ = 0;  // of the present tensor: 1 dtype, 2 shape, 4 data_offsets
+  int offsets_ = 0;
+  int metadata_seen_ = 0;
+};
+
+}  // namespace
+
+RawHeader read_header_json(std::string_view json) {
+  // The format wants the brace at once; what follows the object may only be white space (the parser is
+  // strict).
+  if (json.empty() || json.front() != '{') fail(Code::corrupt, "the header does not begin with '{'");
+  RawHeader header;
+  HeaderEvents events(header);
+  try {
+    if (!Json::sax_parse(json.begin(), json.end(), &events)) fail(Code::corrupt, events.refusal);
+  } catch (const Json::exception&) {
+    fail(Code::corrupt, "the header is not JSON");
+  }
+  return header;
+}
+
+std::string write_header_json(const RawHeader& header) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!header.metadata.empty()) json["__metadata__"] = header.metadata;
+  for (const RawTensor& tensor : header.tensors)
+    json[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.first, tensor.last}}};
+  try {
+    return json.dump();
+  } catch (const nlohmann::ordered_json::exception&) {
+    fail(Code::invalid_argument, "safetensors: a name or the metadata is not UTF-8");
+  }
+}
+
+std::string printable(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  constexpr size_t kMost = 80;
+  std::string out = "\"";
+  for (const char c : text.substr(0, kMost)) {
+    const unsigned char byte = static_cast<unsigned char>(c);
+    if (byte >= 32 && byte < 127 && c != '"' && c != '\\') {
+      out += c;
+    } else {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out + (text.size() > kMost ? "...\"" : "\"");
+}
+
+}  // namespace gangway

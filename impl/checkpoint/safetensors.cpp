@@ -1,0 +1,196 @@
+#include "checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/header_json.h"
+
+namespace gangway {
+namespace {
+
+struct DtypeName {
+  const char* name;
+  DType dtype;
+};
+
+// The format's names. It has more (F4, F8_E8M0 ...) for which there is no dtype here.
+constexpr DtypeName kNames[] = {
+    {"F64", DType::f64},      {"F32", DType::f32},         {"BF16", DType::bf16},       {"F16", DType::f16},
+    {"I64", DType::i64},      {"I32", DType::i32},         {"I16", DType::i16},         {"I8", DType::i8},
+    {"U64", DType::u64},      {"U32", DType::u32},         {"U16", DType::u16},         {"U8", DType::u8},
+    {"BOOL", DType::boolean}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}, {"C64", DType::c64},
+};
+
+DType parse_dtype(const RawTensor& raw, const std::string& where) {
+  for (const DtypeName& entry : kNames)
+    if (raw.dtype == entry.name) return entry.dtype;
+  fail(Code::corrupt, where, ".dtype is ", printable(raw.dtype), ", which is unknown");
+}
+
+// Bytes of a tensor of this shape; every product is checked.
+uint64_t checked_bytes(const RawTensor& raw, DType dtype, const std::string& where) {
+  uint64_t bytes = item_bytes(dtype);
+  for (const uint64_t dim : raw.shape)
+    if (dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
+        __builtin_mul_overflow(bytes, dim, &bytes))
+      fail(Code::corrupt, where, ".shape: dimension ", dim, " makes it larger than 2^64 bytes");
+  return bytes;
+}
+
+StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
+  const std::string where = "tensor " + printable(raw.name);
+  const DType dtype = parse_dtype(raw, where);
+  const uint64_t bytes = checked_bytes(raw, dtype, where);
+  if (raw.first > raw.last || raw.last > data_bytes)
+    fail(Code::corrupt, where, ".data_offsets [", raw.first, ", ", raw.last,
+         "] are not inside the data section of ", data_bytes, " bytes");
+  if (raw.last - raw.first != bytes)
+    fail(Code::corrupt, where, ".data_offsets [", raw.first, ", ", raw.last, "] hold ", raw.last - raw.first,
+         " bytes, its dtype and shape need ", bytes);
+  if (raw.shape.size() > static_cast<size_t>(kMaxDims))
+    fail(Code::not_supported, where, ".shape has ", raw.shape.size(), " dimensions, over ", kMaxDims);
+  std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
+  return {dtype, Shape(std::span<const int64_t>(dims)), raw.first, raw.last};
+}
+
+// The tensors, in the order of their offsets, must cover the data section exactly.
+void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t data_bytes) {
+  std::vector<const std::pair<const std::string, StoredTensor>*> order;
+  for (const auto& entry : tensors) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.first, a->second.last) < std::pair(b->second.first, b->second.last);
+  });
+  uint64_t end = 0;
+  for (const auto* entry : order) {
+    if (entry->second.first != end)
+      fail(Code::corrupt, "tensor ", printable(entry->first), ".data_offsets begin at ", entry->second.first,
+           entry->second.first < end ? ", inside the tensor before it, which ends at " : ", a gap after ",
+           end);
+    end = entry->second.last;
+  }
+  if (end != data_bytes)
+    fail(Code::corrupt, "the tensors end at byte ", end, " of a data section of ", data_bytes, " bytes");
+}
+
+// Reads exactly [offset, offset + bytes).
+void read_exactly(int file, const std::string& path, uint64_t offset, uint64_t bytes, void* out) {
+  char* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const size_t piece = static_cast<size_t>(std::min<uint64_t>(bytes, 1u << 30));
+    const ssize_t got = pread(file, to, piece, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_system(Code::io, text("safetensors: reading ", path), errno);
+    if (got == 0)
+      fail(Code::io, "safetensors: ", path, " ends at byte ", offset, ", ", bytes, " bytes early");
+    to += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+  }
+}
+
+}  // namespace
+
+std::string safetensors_dtype(DType dtype) {
+  for (const DtypeName& entry : kNames)
+    if (dtype == entry.dtype) return entry.name;
+  return {};
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes) {
+  RawHeader raw = read_header_json(json);
+  SafetensorsHeader header;
+  header.metadata = std::move(raw.metadata);
+  for (const RawTensor& tensor : raw.tensors)
+    if (!header.tensors.emplace(tensor.name, check_tensor(tensor, data_bytes)).second)
+      fail(Code::corrupt, "tensor ", printable(tensor.name), " stands there twice");
+  check_cover(header.tensors, data_bytes);
+  return header;
+}
+
+std::string make_safetensors_header(SafetensorsHeader& header) {
+  std::vector<std::pair<const std::string, StoredTensor>*> order;
+  for (auto& entry : header.tensors) {
+    if (safetensors_dtype(entry.second.dtype).empty())
+      fail(Code::invalid_argument, "safetensors: ", entry.first, " is ", name(entry.second.dtype),
+           ", which the format cannot hold");
+    order.push_back(&entry);
+  }
+  // Widest first, so that every tensor is aligned to its items.
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return item_bytes(a->second.dtype) > item_bytes(b->second.dtype);
+  });
+  RawHeader raw;
+  raw.metadata = header.metadata;
+  uint64_t end = 0;
+  for (auto* entry : order) {
+    StoredTensor& tensor = entry->second;
+    tensor.first = end;
+    end += static_cast<uint64_t>(tensor.shape.count()) * item_bytes(tensor.dtype);
+    tensor.last = end;
+    raw.tensors.push_back({entry->first,
+                           safetensors_dtype(tensor.dtype),
+                           {tensor.shape.dims().begin(), tensor.shape.dims().end()},
+                           tensor.first,
+                           tensor.last});
+  }
+  std::string json = write_header_json(raw);
+  json.append((8 - json.size() % 8) % 8, ' ');
+  if (json.size() > kSafetensorsHeaderLimit)
+    fail(Code::invalid_argument, "safetensors: a header of ", json.size(), " bytes is over the format's ",
+         kSafetensorsHeaderLimit);
+  std::string out(8, '\0');
+  for (size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
+  return out + json;
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a fifo must not block
+  if (file_ < 0) fail_system(Code::io, text("safetensors: opening ", path), errno);
+  try {
+    open_and_parse();
+  } catch (const Error& error) {
+    close(file_);
+    if (error.code() != Code::corrupt && error.code() != Code::not_supported) throw;
+    fail(error.code(), "safetensors: ", path, ": ", error.message());
+  } catch (...) {
+    close(file_);
+    throw;
+  }
+}
+
+SafetensorsFile::~SafetensorsFile() { close(file_); }
+
+void SafetensorsFile::open_and_parse() {
+  struct stat status {};
+  if (fstat(file_, &status) != 0) fail_system(Code::io, text("safetensors: reading ", path_), errno);
+  if (!S_ISREG(status.st_mode)) fail(Code::io, "safetensors: ", path_, " is not a regular file");
+  const uint64_t size = static_cast<uint64_t>(status.st_size);
+  if (size < 8) fail(Code::corrupt, "it has ", size, " bytes, fewer than the 8 of the header's length");
+  unsigned char prefix[8];
+  read_exactly(file_, path_, 0, 8, prefix);
+  uint64_t length = 0;
+  for (int i = 0; i < 8; ++i) length |= static_cast<uint64_t>(prefix[i]) << (8 * i);
+  if (length > kSafetensorsHeaderLimit)
+    fail(Code::corrupt, "a header of ", length, " bytes is over the limit of ", kSafetensorsHeaderLimit);
+  if (length > size - 8) fail(Code::corrupt, "a header of ", length, " bytes in a file of ", size);
+  std::string json(static_cast<size_t>(length), '\0');
+  read_exactly(file_, path_, 8, length, json.data());
+  data_start_ = 8 + length;
+  header_ = parse_safetensors_header(json, size - data_start_);
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, uint64_t first, uint64_t last, void* out) const {
+  GW_CHECK(first, <=, last);
+  GW_CHECK(last, <=, tensor.last - tensor.first);
+  read_exactly(file_, path_, data_start_ + tensor.first + first, last - first, out);
+}
+
+}  // namespace gangway

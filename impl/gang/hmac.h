@@ -1,0 +1,29 @@
+// HMAC-SHA256 and random bytes, from libcrypto. Thread rule: any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gangway {
+
+using Digest = std::array<uint8_t, 32>;
+
+// Over the parts, each preceded by its length, so that no two lists of parts give one message.
+Digest hmac_sha256(std::span<const uint8_t> key, std::initializer_list<std::string_view> parts);
+
+// In time that does not depend on where they differ.
+bool same_digest(std::span<const uint8_t, 32> a, std::span<const uint8_t, 32> b) noexcept;
+
+void random_bytes(std::span<uint8_t> out);  // from the kernel
+
+std::string hex(std::span<const uint8_t> bytes);
+
+inline std::string_view as_text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace gangway

@@ -1,0 +1,39 @@
+#include "ops/cpu/embedding.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/kernels/embedding_kernels.h"
+
+namespace gangway::cpu {
+
+void embedding(Context& context, const EmbeddingArgs& args) {
+  constexpr size_t kGrainBytes = size_t{64} * 1024;
+  const size_t row = static_cast<size_t>(args.table.dim(1)) * item_bytes(args.table.dtype());
+  if (row == 0) return;
+  const char* table = args.table.data<char>();
+  char* y = args.y.data<char>();
+  const int64_t* ids = args.ids.data<int64_t>();
+  context.pool.run(static_cast<size_t>(args.ids.dim(0)), std::max<size_t>(1, kGrainBytes / row),
+                   [&](int, size_t first, size_t last) {
+                     for (size_t t = first; t < last; ++t)
+                       std::memcpy(y + t * row, table + static_cast<size_t>(ids[t]) * row, row);
+                   });
+}
+
+// Threads share the columns, not the rows, so that every sum has the order of t. Whole cache lines each.
+void embedding_backward(Context& context, const EmbeddingBackwardArgs& args) {
+  constexpr int64_t kColumns = 16;
+  const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(), args.dtable.raw(), args.ids.dim(0),
+                           args.dtable.dim(1)};
+  const auto kernel =
+      choose(context.isa, portable::embedding_kernels, avx2::embedding_kernels, avx512::embedding_kernels)
+          .scatter[args.dy.dtype()];
+  const int64_t blocks = (p.width + kColumns - 1) / kColumns;
+  context.pool.run(static_cast<size_t>(blocks), 4, [&](int, size_t first, size_t last) {
+    kernel(p, static_cast<int64_t>(first) * kColumns,
+           std::min(p.width, static_cast<int64_t>(last) * kColumns));
+  });
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,107 @@
+#include "ops/cpu/head_loss.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ops/check.h"
+#include "ops/cpu/elementwise.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/kernels/head_loss_kernels.h"
+
+// T tokens, D model width, V vocabulary, C tokens of a chunk.
+
+namespace gangway::cpu {
+namespace {
+
+constexpr int64_t kMostRows = 512;  // of a chunk
+
+const HeadLossKernels& kernels(Isa isa) {
+  return choose(isa, portable::head_loss_kernels, avx2::head_loss_kernels, avx512::head_loss_kernels);
+}
+
+void zero(Context& context, const Tensor& t) {
+  if (t.bytes() > 0) context.device.zero(t.raw(), t.bytes(), context.device.stream());
+}
+
+struct Chunk {
+  Tensor x_CD, logits_CV;
+  const int64_t* labels_C;
+  int64_t rows;
+};
+
+// The chunk's losses, unseeded, 0 where ignored; gradients in place in the logits.
+void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, LossGradient gradient,
+             double* losses_C) {
+  const int64_t vocabulary = args.w.dim(0);
+  const double seed = *args.seed.data<double>();
+  const HeadLossKernels& k = kernels(context.isa);
+  const bool f64 = chunk.logits_CV.dtype() == DType::f64;
+  context.pool.run(static_cast<size_t>(chunk.rows), 4, [&](int, size_t first, size_t last) {
+    for (size_t r = first; r < last; ++r) {
+      char* row = chunk.logits_CV.data<char>() + r * static_cast<size_t>(vocabulary) * (f64 ? 8 : 4);
+      losses_C[r] = 0;
+      if (chunk.labels_C[r] == args.ignore) {
+        std::fill(row, row + vocabulary * (f64 ? 8 : 4), 0);
+      } else if (f64) {
+        losses_C[r] =
+            k.row_f64(reinterpret_cast<double*>(row), vocabulary, chunk.labels_C[r], seed, gradient);
+      } else {
+        losses_C[r] = k.row_f32(reinterpret_cast<float*>(row), vocabulary, chunk.labels_C[r], seed, gradient);
+      }
+    }
+  });
+}
+
+// The gradient as an operand of the products: bf16 rows lie at the front of f32 rows.
+Tensor gradient_view(const Tensor& logits_CV, LossGradient gradient) {
+  if (gradient != LossGradient::bf16) return logits_CV;
+  const std::array<int64_t, 2> strides = {2 * logits_CV.dim(1), 1};
+  return Tensor(logits_CV.buffer(), logits_CV.byte_offset(), DType::bf16, logits_CV.shape(), strides);
+}
+
+}  // namespace
+
+void head_loss(Context& context, const HeadLossArgs& args, Stack& temporaries) {
+  const int64_t tokens = args.x.dim(0);
+  const bool backward = static_cast<bool>(args.dx) || static_cast<bool>(args.dw);
+  // bf16 gradients only where they are multiplied as they are; elsewhere f32 ones go into the panels
+  // unrounded.
+  const LossGradient gradient = !backward ? LossGradient::none
+                                : args.x.dtype() == DType::bf16 && context.isa == Isa::avx512
+                                    ? LossGradient::bf16
+                                    : LossGradient::same;
+  const StackScope scope(temporaries);
+  const Tensor logits = head_loss_logits(args, temporaries);
+  const int64_t step = std::max<int64_t>(1, logits.dim(0));
+  GW_CHECK(step, <=, kMostRows);
+  bool add = args.dw_accumulate;
+  std::array<double, kMostRows> losses;
+  for (int64_t t = 0; t < tokens; t += step) {
+    const int64_t rows = std::min(step, tokens - t);
+    const int64_t* labels = args.labels.data<int64_t>() + t;
+    const Tensor dx_CD = args.dx ? args.dx.slice(0, t, t + rows) : Tensor();
+    if (std::all_of(labels, labels + rows, [&](int64_t l) { return l == args.ignore; })) {
+      if (dx_CD) zero(context, dx_CD);
+      continue;
+    }
+    const Chunk chunk{args.x.slice(0, t, t + rows), logits.slice(0, 0, rows), labels, rows};
+    gemm(context, {.a = chunk.x_CD, .b = args.w, .c = chunk.logits_CV, .bias = {}, .transpose_b = true});
+    rows_of(context, args, chunk, gradient, losses.data());
+    for (int64_t r = 0; r < rows; ++r)
+      *args.loss.data<double>() += losses[static_cast<size_t>(r)] * *args.seed.data<double>();
+    const Tensor dlogits_CV = gradient_view(chunk.logits_CV, gradient);
+    if (dx_CD) gemm(context, {.a = dlogits_CV, .b = args.w, .c = dx_CD, .bias = {}});
+    if (args.dw) {
+      gemm(context, {.a = dlogits_CV,
+                     .b = chunk.x_CD,
+                     .c = args.dw,
+                     .bias = {},
+                     .transpose_a = true,
+                     .accumulate = add});
+      add = true;
+    }
+  }
+  if (args.dw && !add) zero(context, args.dw);
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,56 @@
+// Grouped-query attention of one key/value head: a task is one (batch, key/value head) with all query heads
+// of its group. Strides are in elements; the last dim's is 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/kernels/kernels.h"
+
+namespace gangway::cpu {
+
+// A [batch, sequence, head, width] tensor. `wide`: its elements are f32 although the operation's are bf16.
+struct HeadsView {
+  void* data = nullptr;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+  bool wide = false;
+};
+
+struct AttentionShape {
+  int64_t sq, sk, heads, groups, width;
+  double scale;
+  bool causal;
+  int64_t shift;  // causal: query i sees key j when j <= i + shift
+};
+
+struct AttentionForward {
+  AttentionShape shape;
+  HeadsView q, k, v, out;
+  void* lse;  // [B, H, Sq] contiguous, f32 or f64; may be null
+};
+struct AttentionBackward {
+  AttentionShape shape;
+  HeadsView q, k, v, out, dout, dq, dk, dv;
+  const void* lse;
+  bool accumulate;  // dq, dk and dv +=
+};
+
+struct AttentionKernels {
+  // Bytes of scratch a thread needs; the scratch is aligned to 64 bytes.
+  ByDType<size_t (*)(const AttentionShape&)> forward_scratch, backward_scratch;
+  // Tasks [first, last) of batch * groups, the key/value head running fastest.
+  ByDType<void (*)(const AttentionForward&, void* scratch, int64_t first, int64_t last)> forward;
+  ByDType<void (*)(const AttentionBackward&, void* scratch, int64_t first, int64_t last)> backward;
+};
+
+namespace portable {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx2 {
+extern const AttentionKernels attention_kernels;
+}
+namespace avx512 {
+extern const AttentionKernels attention_kernels;
+}
+
+}  // namespace gangway::cpu

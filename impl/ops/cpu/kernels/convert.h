@@ -1,0 +1,100 @@
+// Blocks of elements as the type S that a kernel computes in, whatever they are stored as. Included by
+// kernels only.
+#pragma once
+
+#include "ops/cpu/simd.h"
+
+namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
+
+constexpr int64_t kConvertBlock = 512;  // elements of a block: a few arrays of it stay in the first cache
+
+template <typename S>
+constexpr DType kDTypeOf = sizeof(S) == 8 ? DType::f64 : DType::f32;
+
+GW_SIMD float read_one(f16_t x) { return to_f32(x); }
+template <typename T>
+GW_SIMD auto read_one(T x) {
+  return to_scalar(x);
+}
+template <typename S>
+GW_SIMD void write_one(S x, double* p) {
+  *p = static_cast<double>(x);
+}
+template <typename S>
+GW_SIMD void write_one(S x, float* p) {
+  *p = static_cast<float>(x);
+}
+template <typename S>
+GW_SIMD void write_one(S x, f16_t* p) {
+  *p = to_f16(static_cast<float>(x));
+}
+template <typename S>
+GW_SIMD void write_one(S x, bf16_t* p) {
+  store(p, set(static_cast<float>(x)), Part{1});
+}
+
+// y[i] = x[i]; vectors between f32 and bf16, one by one elsewhere.
+template <typename X, typename Y>
+void convert(const X* x, Y* y, int64_t n) {
+  if constexpr ((sizeof(X) == 4 || sizeof(X) == 2) && (sizeof(Y) == 4 || sizeof(Y) == 2) &&
+                !__is_same(X, f16_t) && !__is_same(Y, f16_t)) {
+    for_lanes<float>(
+        n, [&](int64_t i, auto part)
+               __attribute__((always_inline)) { store(y + i, load(x + i, part), part); });
+  } else if constexpr (__is_same(Y, bf16_t)) {
+    float through[kConvertBlock];
+    for (int64_t i = 0; i < n; i += kConvertBlock) {
+      const int64_t count = n - i < kConvertBlock ? n - i : kConvertBlock;
+      for (int64_t j = 0; j < count; ++j) through[j] = static_cast<float>(read_one(x[i + j]));
+      convert(through, y + i, count);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) write_one(read_one(x[i]), y + i);
+  }
+}
+
+// body(typed pointer) for memory of a floating dtype.
+template <typename Body>
+GW_SIMD void typed(DType dtype, const void* p, Body&& body) {
+  if (dtype == DType::f32) {
+    body(static_cast<const float*>(p));
+  } else if (dtype == DType::bf16) {
+    body(static_cast<const bf16_t*>(p));
+  } else if (dtype == DType::f64) {
+    body(static_cast<const double*>(p));
+  } else {
+    body(static_cast<const f16_t*>(p));
+  }
+}
+template <typename Body>
+GW_SIMD void typed(DType dtype, void* p, Body&& body) {
+  if (dtype == DType::f32) {
+    body(static_cast<float*>(p));
+  } else if (dtype == DType::bf16) {
+    body(static_cast<bf16_t*>(p));
+  } else if (dtype == DType::f64) {
+    body(static_cast<double*>(p));
+  } else {
+    body(static_cast<f16_t*>(p));
+  }
+}
+
+// Elements [at, at + n) as S: in place when they are stored so, else converted into `buffer`.
+template <typename S>
+const S* read_block(DType dtype, const void* from, int64_t at, int64_t n, S* buffer) {
+  if (dtype == kDTypeOf<S>) return static_cast<const S*>(from) + at;
+  typed(dtype, from, [&](const auto* x) { convert(x + at, buffer, n); });
+  return buffer;
+}
+// The same for a block that is read and written; write_block puts it back.
+template <typename S>
+S* open_block(DType dtype, void* from, int64_t at, int64_t n, S* buffer) {
+  return const_cast<S*>(read_block<S>(dtype, from, at, n, buffer));
+}
+template <typename S>
+void write_block(DType dtype, void* to, int64_t at, int64_t n, const S* block) {
+  if (dtype == kDTypeOf<S> && static_cast<const S*>(to) + at == block) return;
+  typed(dtype, to, [&](auto* y) { convert(block, y + at, n); });
+}
+
+}  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

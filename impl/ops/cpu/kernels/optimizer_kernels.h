@@ -1,0 +1,47 @@
+// Optimizer steps over elements [first, last) of flat shards. The arithmetic is in p's type.
+//
+// Thread rule: pure; ranges that do not overlap may be worked on at the same time.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/kernels/kernels.h"
+
+namespace gangway::cpu {
+
+struct Stored {
+  void* data = nullptr;  // null: absent
+  DType dtype = DType::f32;
+};
+
+// p = p * keep - rate * m / (sqrt(v) * v_factor + eps): lr, bias corrections and decay folded into three
+// factors.
+struct AdamWStep {
+  Stored p, g, m, v, copy;
+  double g_factor, beta1, beta2, rate, v_factor, eps, keep;
+};
+
+// g' = g * g_factor + weight_decay * p; m = momentum * m + g' (m_factor is 0 at the first step, else
+// momentum).
+struct SgdStep {
+  Stored p, g, m, copy;
+  double g_factor, weight_decay, m_factor, momentum, rate;
+  bool nesterov;
+};
+
+struct OptimizerKernels {
+  void (*adamw)(const AdamWStep& step, int64_t first, int64_t last);
+  void (*sgd)(const SgdStep& step, int64_t first, int64_t last);
+};
+
+namespace portable {
+extern const OptimizerKernels optimizer_kernels;
+}
+namespace avx2 {
+extern const OptimizerKernels optimizer_kernels;
+}
+namespace avx512 {
+extern const OptimizerKernels optimizer_kernels;
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,31 @@
+#include "ops/cpu/rope.h"
+
+#include <algorithm>
+
+#include "ops/cpu/kernels/rope_kernels.h"
+
+namespace gangway::cpu {
+
+void rope(Context& context, const RopeArgs& args) {
+  constexpr size_t kGrainElements = 16384;
+  const RopeRows p{args.x.raw(),
+                   args.y.raw(),
+                   args.x.stride(0),
+                   args.y.stride(0),
+                   args.cos.raw(),
+                   args.sin.raw(),
+                   args.positions ? args.positions.data<int32_t>() : nullptr,
+                   args.heads,
+                   args.x.dim(1) / args.heads / 2,
+                   args.sequence,
+                   args.inverse};
+  const auto kernel = choose(context.isa, portable::rope_kernels, avx2::rope_kernels, avx512::rope_kernels)
+                          .rotate[args.x.dtype()];
+  const size_t grain = kGrainElements / std::max<size_t>(1, static_cast<size_t>(args.x.dim(1)));
+  context.pool.run(static_cast<size_t>(args.x.dim(0)), std::max<size_t>(1, grain),
+                   [&](int, size_t first, size_t last) {
+                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
+                   });
+}
+
+}  // namespace gangway::cpu

@@ -1,0 +1,100 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+namespace gangway {
+namespace {
+
+void check_not_negative(const char* kind, const char* field, double value) {
+  if (!(std::isfinite(value) && value >= 0))
+    fail(Code::invalid_argument, kind, ": ", field, " = ", value, " is not a finite number >= 0");
+}
+
+void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
+  const std::string where = text("rules[", index, "] (\"", rule.pattern, "\")");
+  if (rule.pattern.empty()) fail(Code::invalid_argument, kind, ": ", where, " has an empty pattern");
+  check_not_negative(kind, (where + ".lr_scale").c_str(), rule.lr_scale);
+  if (rule.weight_decay != -1) check_not_negative(kind, (where + ".weight_decay").c_str(), rule.weight_decay);
+}
+
+// Not materialised: neither a name nor rows. A rank past the last row has the name and no rows.
+bool has_storage(const Parameter& parameter) { return parameter.shard || !parameter.full_name.empty(); }
+
+}  // namespace
+
+Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
+                     const OptimizerOptions& options, Ops& ops)
+    : parameters_(std::move(parameters)), options_(options), ops_(ops) {
+  check_not_negative(kind, "lr", options.lr);
+  check_not_negative(kind, "weight_decay", options.weight_decay);
+  if (options.moment_dtype != DType::f32 && options.moment_dtype != DType::bf16)
+    fail(Code::invalid_argument, kind, ": moment_dtype = ", name(options.moment_dtype),
+         " is neither f32 nor bf16");
+  check(options.schedule);
+  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind, options.rules[i], i);
+
+  std::vector<bool> used(options.rules.size());
+  for (const NamedParameter& named : parameters_) {
+    const Parameter& parameter = *named.parameter;
+    if (!has_storage(parameter))
+      fail(Code::invalid_state, kind, ": ", named.name,
+           " has no storage; materialize the model before its optimizer");
+    const bool matrix = parameter.shape.rank() > 1;
+    Resolved resolved{1, matrix ? options.weight_decay : 0.0,
+                      !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
+    const bool never = resolved.frozen;
+    for (size_t i = 0; i < options.rules.size(); ++i) {
+      const OptimizerRule& rule = options.rules[i];
+      if (!path_matches(rule.pattern, named.name)) continue;
+      used[i] = true;
+      resolved = {rule.lr_scale, rule.weight_decay == -1 ? options.weight_decay : rule.weight_decay,
+                  rule.frozen || never};
+    }
+    resolved_.push_back(resolved);
+  }
+  // A pattern that matches nothing is a slip of the pen that would otherwise train on unseen.
+  for (size_t i = 0; i < used.size(); ++i)
+    if (!used[i])
+      fail(Code::invalid_argument, kind, ": rules[", i, "] \"", options.rules[i].pattern,
+           "\" matches none of ", parameters_.size(), " parameters");
+}
+
+void Optimizer::step(double scale, double clip, Stream& stream) {
+  control_ = {lr(), scale, clip, steps_ + 1};
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter& parameter = *parameters_[i].parameter;
+    if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
+    // Gradients that nobody wrote count as zero: the moments still decay.
+    if (!parameter.shard_grad_written) ops_.fill(flat(parameter.shard_grad), 0, stream);
+    step_one(i, stream);
+  }
+  ++steps_;
+}
+
+double Optimizer::lr() const { return options_.lr * factor(options_.schedule, steps_ + 1); }
+
+size_t Optimizer::state_bytes() const {
+  size_t bytes = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    for (const Slot& slot : state(i)) bytes += slot.tensor.bytes();
+  return bytes;
+}
+
+Tensor Optimizer::flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
+
+std::vector<Tensor> Optimizer::make_moments() const {
+  std::vector<Tensor> moments;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = *parameters_[i].parameter;
+    if (resolved_[i].frozen || !parameter.shard) {
+      moments.emplace_back();
+      continue;
+    }
+    const DType dtype = parameter.dtype == DType::f64 ? DType::f64 : options_.moment_dtype;
+    moments.push_back(Tensor::allocate(ops_.device().allocator(), dtype, parameter.shard.shape()));
+    ops_.fill(moments.back(), 0, ops_.device().stream());
+  }
+  return moments;
+}
+
+}  // namespace gangway

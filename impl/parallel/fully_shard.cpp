@@ -1,0 +1,102 @@
+#include "parallel/fully_shard.h"
+
+namespace gangway {
+namespace {
+
+constexpr DType kNone = DType{};
+
+// A module below `module`, outside of nested units, that makes gradients in forward.
+bool finds_gradient_in_forward(const Module& module) {
+  if (module.gradient_in_forward()) return true;
+  for (const Module::Child& child : module.children())
+    if (dynamic_cast<const UnitModule*>(child.module.get()) == nullptr && finds_gradient_in_forward(*child.module))
+      return true;
+  return false;
+}
+
+Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
+  if (!from || from.dtype() == to) return from;
+  const Tensor out = frame.allocate_gradient(to, from.shape());
+  ctx.ops.cast(from, out, ctx.stream);
+  return out;
+}
+
+}  // namespace
+
+UnitModule::UnitModule(ModulePtr inner, std::shared_ptr<ShardUnit> unit, std::shared_ptr<ShardDomain> domain)
+    : unit_(std::move(unit)), domain_(std::move(domain)), gradient_in_forward_(finds_gradient_in_forward(*inner)) {
+  add_child("", std::move(inner));
+}
+
+Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  const ShardOptions& options = unit_->options();
+  const bool casts = options.cast_forward_inputs && options.param_dtype != kNone;
+  Values out(inputs.begin(), inputs.end());
+  input_dtypes_.clear();
+  for (Tensor& x : out) {
+    input_dtypes_.push_back(x ? x.dtype() : kNone);
+    if (!casts || !x || !is_floating(x.dtype()) || x.dtype() == options.param_dtype) continue;
+    const Tensor to = make_output(ctx, frame, options.param_dtype, x.shape());
+    ctx.ops.cast(x, to, ctx.stream);
+    x = to;
+  }
+  return out;
+}
+
+// Only what was computed in the compute dtype; a loss and its weight are f64 and stay so.
+Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
+  const ShardOptions& options = unit_->options();
+  output_dtypes_.clear();
+  for (Tensor& y : outputs) {
+    output_dtypes_.push_back(y ? y.dtype() : kNone);
+    if (options.output_dtype == kNone || !y || !is_floating(y.dtype()) || y.dtype() == options.output_dtype)
+      continue;
+    if (y.dtype() == DType::f64 && options.param_dtype != DType::f64) continue;
+    const Tensor to = make_output(ctx, frame, options.output_dtype, y.shape());
+    ctx.ops.cast(y, to, ctx.stream);
+    y = to;
+  }
+  return outputs;
+}
+
+Values UnitModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  const bool was_unsharded = unit_->unsharded();
+  const bool keep = was_unsharded || (!unit_->reshards() && (frame != nullptr || ctx.training));
+  domain_->unshard(*unit_, true, ctx.stream);
+  try {
+    if (frame != nullptr && gradient_in_forward_) unit_->acquire_gradients(ctx.stream);
+    Values outputs = child(0).forward(ctx, cast_inputs(ctx, inputs, frame), frame);
+    if (!keep) unit_->reshard();
+    return cast_outputs(ctx, std::move(outputs), frame);
+  } catch (...) {
+    if (!was_unsharded) unit_->reshard();
+    throw;
+  }
+}
+
+Values UnitModule::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  if (ctx.defer_weight && !unit_->accumulates_unsharded())
+    fail(Code::invalid_state, "unit ", unit_->name(),
+         ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other units");
+  domain_->unshard(*unit_, false, ctx.stream);
+  try {
+    unit_->acquire_gradients(ctx.stream);
+    Values grads(dy.begin(), dy.end());
+    for (size_t i = 0; i < grads.size() && i < output_dtypes_.size(); ++i)
+      grads[i] = cast_gradient(ctx, grads[i], output_dtypes_[i], frame);
+    Values dx = child(0).backward(ctx, grads, frame);
+    if (!ctx.defer_weight) {
+      frame.drain(ctx);
+      unit_->weight_half_done(domain_->last_microbatch(), ctx.stream);
+    }
+    unit_->reshard();
+    for (size_t i = 0; i < dx.size() && i < input_dtypes_.size(); ++i)
+      dx[i] = cast_gradient(ctx, dx[i], input_dtypes_[i], frame);
+    return dx;
+  } catch (...) {
+    unit_->reshard();
+    throw;
+  }
+}
+
+}  // namespace gangway

@@ -1,0 +1,193 @@
+// A materialised model: running it and looking in. Wrapping is in parallelize.cpp.
+#include "parallel/model.h"
+
+#include <algorithm>
+
+#include "parallel/clip.h"
+#include "parallel/shard_domain.h"
+
+namespace gangway {
+namespace {
+
+std::shared_ptr<Gangs> or_alone(std::shared_ptr<Gangs> gangs) {
+  if (gangs != nullptr) return gangs;
+  GangOptions options;
+  options.rank = 0;
+  options.size = 1;
+  return create_gangs(Gang::create(options), MeshOptions{});
+}
+
+const ShardUnit& unit_of(const ShardDomain& domain, const Parameter& parameter, size_t* index) {
+  for (const auto& unit : domain.units()) {
+    const std::vector<PackedParameter>& packed = unit->packing().parameters;
+    for (size_t i = 0; i < packed.size(); ++i) {
+      if (packed[i].parameter.get() != &parameter) continue;
+      *index = i;
+      return *unit;
+    }
+  }
+  fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
+}
+
+}  // namespace
+
+uint64_t MemoryUse::total() const {
+  return master + copies + region_rows + gradient_shards + gathered + full_gradients + optimizer + activations +
+         gradients + temporaries;
+}
+
+Model::Model(ModulePtr root, std::shared_ptr<Gangs> gangs)
+    : root_(std::move(root)),
+      gangs_(or_alone(std::move(gangs))),
+      ops_(make_ops(gangs_->root()->owner()->device_ptr())),
+      temporaries_(gangs_->root()->device().allocator()),
+      domain_(std::make_shared<ShardDomain>(gangs_, *ops_)) {
+  assign_full_names(*root_);
+}
+
+Model::~Model() = default;
+
+Device& Model::device() { return gangs_->root()->device(); }
+
+Frame& Model::frame(size_t index) {
+  while (frames_.size() <= index) frames_.push_back(std::make_unique<Frame>(device().allocator()));
+  return *frames_[index];
+}
+
+void Model::check_running(const char* call) const {
+  if (!materialized_) fail(Code::invalid_state, call, ": the model has no values yet; materialize comes first");
+}
+
+// --- running ----------------------------------------------------------------------------------------------------------
+
+Context Model::context(Stream& stream) {
+  return Context{.ops = *ops_, .stream = stream, .temporaries = temporaries_, .loss_seed = {}};
+}
+
+Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  check_running("forward");
+  Gang& gang = *gangs_->root();
+  const bool pretends = gang.size() > 1 && std::string_view(gang.engine_name()) == "fake";
+  if (frame != nullptr && pretends && device().kind() != DeviceKind::meta)
+    fail(Code::not_supported, "training over a fake gang of ", gang.size(),
+         " ranks: its peers have no data (device meta counts without them)");
+  if (frame != nullptr) frame->recompute = selective_;
+  Context run = ctx;
+  if (run.caller == nullptr) run.caller = caller_;
+  run.training = ctx.training || frame != nullptr;
+  return root_->forward(run, inputs, frame);
+}
+
+Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  check_running("backward");
+  Context run = ctx;
+  if (run.caller == nullptr) run.caller = caller_;
+  run.training = true;
+  return root_->backward(run, dy, frame);
+}
+
+void Model::finish_gradients(Stream& stream) {
+  check_running("finish_gradients");
+  domain_->finish_gradients(stream);
+}
+
+void Model::set_last_microbatch(bool last) { domain_->set_last_microbatch(last); }
+
+void Model::zero_gradients(Stream& stream) {
+  check_running("zero_gradients");
+  domain_->zero_gradients(stream);
+}
+
+double Model::gradient_norm(double p, Stream& stream) {
+  check_running("gradient_norm");
+  domain_->finish_gradients(stream);
+  return gangway::gradient_norm(*domain_, *ops_, p, stream);
+}
+
+void Model::scale_gradients(double factor, Stream& stream) {
+  check_running("scale_gradients");
+  domain_->finish_gradients(stream);
+  for (const NamedParameter& p : parameters_)
+    if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
+      ops_->scale(p.parameter->shard_grad, factor, stream);
+}
+
+void Model::begin_update(Stream& stream) {
+  check_running("begin_update");
+  domain_->begin_update(stream);
+}
+
+void Model::end_update(Stream& stream, bool copies_written) {
+  check_running("end_update");
+  domain_->end_update(!copies_written, true, stream);
+}
+
+// --- looking in -------------------------------------------------------------------------------------------------------
+
+const NamedParameter& Model::parameter(const std::string& name) const {
+  for (const auto* list : {&parameters_, &aliases_})
+    for (const NamedParameter& p : *list)
+      if (p.name == name) return p;
+  fail(Code::not_found, "the model has no parameter \"", name, "\"");
+}
+
+Tensor Model::gather(const Parameter& parameter, Stream& stream) {
+  check_running("gather");
+  return gather_rows(parameter, parameter.shard, stream);
+}
+
+Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
+  check_running("gather_gradient");
+  if (!parameter.shard_grad)
+    fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
+  if (parameter.shard_grad_written) return gather_rows(parameter, parameter.shard_grad, stream);
+  Tensor zeros = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
+  if (zeros.count() != 0) ops_->fill(zeros, 0, stream);
+  return zeros;
+}
+
+Tensor Model::gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream) {
+  size_t index = 0;
+  const ShardUnit& unit = unit_of(*domain_, parameter, &index);
+  const PackedParameter& packed = unit.packing().parameters[index];
+  Tensor whole = Tensor::allocate(device().allocator(), own.dtype(), parameter.shape);
+  if (!unit.sharded()) {
+    if (whole.count() != 0) ops_->cast(own, whole, stream);
+    return whole;
+  }
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = own.raw();
+  c.out = whole.raw();
+  c.count = packed.counts[static_cast<size_t>(unit.place().shard_rank())];
+  c.counts = packed.counts.data();
+  c.dtype = own.dtype();
+  unit.place().shards->run_now(Channel::fsdp_gather, c, &stream);
+  return whole;
+}
+
+void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
+  check_running("assign");
+  gangs_->root()->agree_on([&] {
+    if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
+      fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype), " ",
+           parameter.shape.text(), ", but the values are ", whole.text());
+  });
+  domain_->begin_update(stream);
+  if (parameter.shard.count() != 0)
+    ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
+  domain_->end_update(true, false, stream);
+}
+
+MemoryUse Model::memory() const {
+  MemoryUse use;
+  domain_->count(use);
+  for (const auto& frame : frames_) {
+    use.activations += frame->activation_bytes();
+    use.gradients += frame->gradient_bytes();
+  }
+  use.temporaries = temporaries_.high_water_bytes();
+  return use;
+}
+
+}  // namespace gangway

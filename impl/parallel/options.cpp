@@ -1,0 +1,73 @@
+#include "parallel/options.h"
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+constexpr DType kNone = DType{};
+
+bool computes(DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16; }
+
+void check_dtype(const char* field, DType dtype) {
+  if (dtype == kNone || computes(dtype)) return;
+  fail(Code::invalid_argument, field, " is ", name(dtype), "; it must be f64, f32 or bf16");
+}
+
+void check_switch(const char* field, int value) {
+  if (value < -1 || value > 1)
+    fail(Code::invalid_argument, field, " is ", value, "; it must be 0, 1 or -1 (the strategy's)");
+}
+
+// Compute never carries more digits than the master, which is what is saved and stepped.
+void check_wider(const char* field, DType dtype, DType master) {
+  if (dtype == DType::f64 && master == DType::f32)
+    fail(Code::invalid_argument, field, " is f64, but the master values are f32");
+}
+
+}  // namespace
+
+void check(const ShardOptions& o, DType master) {
+  const auto strategy = static_cast<int32_t>(o.strategy);
+  if (strategy < 0 || strategy > 2)
+    fail(Code::invalid_argument, "strategy ", strategy, " is unknown (0 to 2)");
+  if (o.cpu_offload) fail(Code::not_supported, "cpu_offload is not supported");
+  if (o.reshard_after_forward > 1)
+    fail(Code::not_supported, "reshard_after_forward is ", o.reshard_after_forward,
+         "; only 0, 1 and -1 are supported");
+  check_switch("reshard_after_forward", o.reshard_after_forward);
+  check_switch("accumulate_unsharded", o.accumulate_unsharded);
+  if (o.strategy == Strategy::no_shard && o.accumulate_unsharded == 0)
+    fail(Code::invalid_argument, "accumulate_unsharded is 0, but NO_SHARD has whole gradients only");
+  check_dtype("param_dtype", o.param_dtype);
+  check_dtype("reduce_dtype", o.reduce_dtype);
+  check_dtype("output_dtype", o.output_dtype);
+  check_wider("param_dtype", o.param_dtype, master);
+  for (const DtypeRule& rule : o.dtype_rules) {
+    const std::string field = "dtype_rules \"" + rule.pattern + "\"";
+    if (rule.dtype == kNone) fail(Code::invalid_argument, field, " names no dtype");
+    check_dtype(field.c_str(), rule.dtype);
+    check_wider(field.c_str(), rule.dtype, master);
+  }
+  if (o.prefetch_forward < 0 || o.prefetch_backward < 0)
+    fail(Code::invalid_argument, "prefetch_forward is ", o.prefetch_forward, ", prefetch_backward is ",
+         o.prefetch_backward, "; both are 0 or more");
+  if (!(o.bucket_cap_mb > 0))
+    fail(Code::invalid_argument, "bucket_cap_mb is ", o.bucket_cap_mb, ", not above 0");
+}
+
+void check(const RecomputeOptions& o) {
+  const auto kind = static_cast<int32_t>(o.kind);
+  if (kind < 0 || kind > 4) fail(Code::invalid_argument, "recompute ", kind, " is unknown (0 to 4)");
+  if (o.kind == RecomputeKind::every && o.every < 1)
+    fail(Code::invalid_argument, "recompute every is ", o.every, ", below 1");
+  if (o.kind == RecomputeKind::ratio && !(o.ratio >= 0 && o.ratio <= 1))
+    fail(Code::invalid_argument, "recompute ratio is ", o.ratio, ", outside [0, 1]");
+}
+
+void check_master(DType dtype) {
+  if (dtype != DType::f32 && dtype != DType::f64)
+    fail(Code::invalid_argument, "master_dtype is ", name(dtype), "; it must be f32 or f64");
+}
+
+}  // namespace gangway

@@ -1,0 +1,73 @@
+// Where the parameters of one unit lie in its buffers: pure arithmetic, the same on a meta device. Every parameter
+// starts at a multiple of 64 bytes; a parameter of n rows over W ranks has ceil(n / W) rows a rank, of which trailing
+// ranks may own fewer or none, and the rest is padding.
+//
+// Thread rule: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "parallel/options.h"
+
+namespace gangway {
+
+// One parameter. Offsets are in bytes, each in the buffer of that name (see UnitBytes).
+struct PackedParameter {
+  ParameterPtr parameter;
+  std::string name;
+  int64_t padded_rows = 0;   // of one rank
+  int64_t row_elements = 0;
+  DType master, compute;
+  DType gradient;            // of full and local gradients: f32, or f64 where compute is f64
+  DType wire;                // of gradients on the way
+  std::vector<size_t> counts;  // elements that each rank owns, without padding
+
+  size_t master_at = 0;    // own rows, private; only where compute reads another dtype
+  size_t own_at = 0;       // own rows in the compute dtype
+  size_t region_at = 0;    // [W * padded_rows, ...] in the compute dtype
+  size_t full_at = 0;      // whole value in the compute dtype, without padding
+  size_t gradient_at = 0;  // whole gradient
+  size_t wire_at = 0;      // whole gradient in the wire's dtype
+  size_t shard_gradient_at = 0;  // own rows
+  size_t landing_at = 0;         // own rows in the wire's dtype, between two reductions
+
+  int64_t rows() const { return parameter->shape[0]; }
+  size_t padded_bytes(DType t) const {
+    return static_cast<size_t>(padded_rows * row_elements) * item_bytes(t);
+  }
+  size_t full_bytes(DType t) const { return static_cast<size_t>(rows() * row_elements) * item_bytes(t); }
+  bool has_copy() const { return compute != master; }
+  bool has_gradient = false;  // storage for it; parameters that are frozen later keep it
+};
+
+// Bytes of a unit's buffers.
+struct UnitBytes {
+  size_t masters = 0;  // private, of parameters whose compute dtype is another
+  size_t own = 0;      // own rows that compute reads; of these:
+  size_t own_masters = 0, own_copies = 0;
+  size_t region = 0;
+  size_t full = 0;
+  size_t gradients = 0;
+  size_t wires = 0;
+  size_t shard_gradients = 0;
+  size_t landings = 0;
+};
+
+struct Packing {
+  std::vector<PackedParameter> parameters;
+  UnitBytes bytes;
+  bool same_wire = true;  // gradients travel in their own dtype
+};
+
+// Sets also each parameter's layout (over `axis`; empty when `ranks` is 1), row bounds and master dtype. `master` none:
+// each parameter's own dtype stays.
+Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& options, DType master,
+             const std::string& axis, int ranks, int rank);
+
+// Whether it has storage for a gradient and backward makes one.
+bool wants_gradient(const PackedParameter& p);
+
+}  // namespace gangway

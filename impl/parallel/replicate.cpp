@@ -1,0 +1,176 @@
+#include "parallel/replicate.h"
+
+#include <algorithm>
+
+#include "parallel/model.h"
+
+namespace gangway {
+namespace {
+
+constexpr size_t kAlign = 64;
+
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+Tensor flat(const std::shared_ptr<Buffer>& memory, DType dtype) {
+  return Tensor(memory, 0, dtype, Shape{static_cast<int64_t>(memory->bytes() / item_bytes(dtype))});
+}
+
+}  // namespace
+
+Tensor Buckets::Bucket::all() const { return flat(memory, dtype); }
+Tensor Buckets::Bucket::wire_view() const { return flat(wire, wire_dtype); }
+
+void Buckets::plan() {
+  for (size_t u = units_.size(); u-- > 0;) {
+    const ReplicaUnit& unit = *units_[u];
+    const auto cap = static_cast<size_t>(unit.options().bucket_cap_mb * 1024 * 1024);
+    const std::vector<PackedParameter>& parameters = unit.packing().parameters;
+    for (size_t i = parameters.size(); i-- > 0;)
+      if (parameters[i].has_gradient) put(parameters[i], unit, cap);
+  }
+}
+
+// A bucket takes parameters until it is over its cap, at least one.
+void Buckets::put(const PackedParameter& parameter, const ReplicaUnit& unit, size_t cap) {
+  const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
+  if (buckets_.empty() || buckets_.back().dtype != parameter.gradient ||
+      buckets_.back().wire_dtype != parameter.wire || buckets_.back().bytes + bytes > cap) {
+    buckets_.emplace_back();
+    buckets_.back().dtype = parameter.gradient;
+    buckets_.back().wire_dtype = parameter.wire;
+  }
+  Bucket& bucket = buckets_.back();
+  bucket.parameters.push_back(parameter);
+  bucket.parameters.back().gradient_at = bucket.bytes;
+  bucket.bytes += bytes;
+  if (bucket.units.empty() || bucket.units.back() != &unit) bucket.units.push_back(&unit);
+}
+
+void Buckets::allocate() {
+  plan();
+  Stream& stream = ops_->device().stream();
+  for (Bucket& bucket : buckets_) {
+    bucket.memory = Buffer::allocate(gang_->allocator(), bucket.bytes);
+    ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
+    if (bucket.wire_dtype != bucket.dtype)
+      bucket.wire = Buffer::allocate(
+          gang_->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.wire_dtype));
+    for (const PackedParameter& packed : bucket.parameters) {
+      Parameter& p = *packed.parameter;
+      p.grad = p.shard_grad = Tensor(bucket.memory, packed.gradient_at, packed.gradient, p.shape);
+      p.grad_written = p.shard_grad_written = false;
+    }
+  }
+}
+
+void Buckets::begin(const ReplicaUnit& unit, Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    if (bucket.state == State::local) continue;
+    if (bucket.state == State::summed && gang_->rank() != 0)
+      for (const PackedParameter& p : bucket.parameters) p.parameter->grad_written = false;
+    bucket.state = State::local;
+    bucket.waits_for = bucket.units.size();
+  }
+}
+
+void Buckets::done(const ReplicaUnit& unit, Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state != State::local) continue;
+    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (--bucket.waits_for == 0) start(bucket, stream);
+  }
+}
+
+void Buckets::start(Bucket& bucket, Stream& stream) {
+  for (const PackedParameter& p : bucket.parameters) {
+    if (!p.parameter->grad_written) ops_->fill(p.parameter->grad, 0, stream);
+    p.parameter->grad_written = true;
+  }
+  bucket.state = State::in_flight;
+  bucket.work = finished_work();
+  if (gang_->size() == 1) return;
+  if (bucket.wire != nullptr) ops_->cast(bucket.all(), bucket.wire_view(), stream);
+  const Tensor moved = bucket.wire != nullptr ? bucket.wire_view() : bucket.all();
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = moved.raw();
+  c.count = static_cast<size_t>(moved.count());
+  c.dtype = moved.dtype();
+  c.reduce = Reduce::sum;
+  bucket.work = gang_->run(Channel::replicate, c, &stream);
+}
+
+void Buckets::end(Bucket& bucket, Stream& stream) {
+  bucket.work->wait(Deadline::never());
+  bucket.work->wait_input(Deadline::never());
+  bucket.work = nullptr;
+  if (bucket.wire != nullptr && gang_->size() > 1) ops_->cast(bucket.wire_view(), bucket.all(), stream);
+  for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad_written = true;
+  bucket.state = State::summed;
+}
+
+void Buckets::start_leftovers(Stream& stream) {
+  for (Bucket& bucket : buckets_)
+    if (bucket.state == State::local) start(bucket, stream);
+}
+
+void Buckets::finish(Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    if (bucket.state != State::empty) continue;
+    ops_->fill(bucket.all(), 0, stream);  // no unit ran
+    for (const PackedParameter& p : bucket.parameters)
+      p.parameter->grad_written = p.parameter->shard_grad_written = true;
+    bucket.state = State::summed;
+  }
+}
+
+void Buckets::zero(Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    bucket.state = State::empty;
+    for (const PackedParameter& p : bucket.parameters)
+      p.parameter->grad_written = p.parameter->shard_grad_written = false;
+  }
+}
+
+size_t Buckets::gradient_bytes() const {
+  size_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.bytes;
+  return bytes;
+}
+
+size_t Buckets::wire_bytes() const {
+  size_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.wire != nullptr ? bucket.wire->bytes() : 0;
+  return bytes;
+}
+
+ReplicaUnit::ReplicaUnit(std::string name, std::vector<NamedParameter> parameters,
+                         const ShardOptions& options, bool owns_slots, std::shared_ptr<Buckets> buckets)
+    : ShardUnit(std::move(name), std::move(parameters), options, owns_slots),
+      buckets_(std::move(buckets)),
+      first_(buckets_->empty()) {
+  gradients_elsewhere_ = true;
+  buckets_->add(*this, owns_slots);
+}
+
+void ReplicaUnit::allocate() {
+  ShardUnit::allocate();
+  if (first_) buckets_->allocate();
+}
+
+void ReplicaUnit::weight_half_done(bool last, Stream& stream) {
+  if (last) buckets_->done(*this, stream);
+}
+
+void ReplicaUnit::count(MemoryUse& use) const {
+  ShardUnit::count(use);
+  if (!first_) return;
+  use.gradient_shards += buckets_->gradient_bytes();
+  use.full_gradients += buckets_->wire_bytes();
+}
+
+}  // namespace gangway

@@ -1,0 +1,237 @@
+#include "parallel/shard_group.h"
+
+#include <set>
+
+#include "parallel/shard_domain.h"
+#include "parallel/wrap.h"
+
+namespace gangway {
+namespace {
+
+// Holds parameters and computes nothing.
+class Holder final : public Module {
+ public:
+  explicit Holder(const std::vector<GroupParameter>& parameters) {
+    for (const GroupParameter& p : parameters) {
+      const ParameterPtr made =
+          add_parameter(p.name, p.shape.rank() == 0 ? Shape{1} : p.shape, p.init);
+      made->dtype = p.dtype;
+      made->trainable = p.trainable;
+    }
+  }
+
+  const char* kind() const override { return "ShardGroup"; }
+  Values forward(Context&, std::span<const Tensor>, Frame*) override {
+    fail(Code::invalid_state, "a shard group computes nothing; the caller does, between unshard and reshard");
+  }
+  Values backward(Context&, std::span<const Tensor>, Frame&) override {
+    fail(Code::invalid_state, "a shard group computes nothing; the caller does, between unshard and reshard");
+  }
+};
+
+void check_parameters(const std::string& group, const std::vector<GroupParameter>& parameters,
+                      const ShardOptions& options) {
+  if (parameters.empty()) fail(Code::invalid_argument, "shard group ", group, ": has no parameters");
+  std::set<std::string> names;
+  for (const GroupParameter& p : parameters) {
+    if (p.name.empty() || !names.insert(p.name).second)
+      fail(Code::invalid_argument, "shard group ", group, ": parameter name \"", p.name,
+           p.name.empty() ? "\" is empty" : "\" stands twice");
+    if (p.dtype != DType::f32 && p.dtype != DType::f64)
+      fail(Code::invalid_argument, "shard group ", group, ": parameter ", p.name, " is ", name(p.dtype),
+           "; its master must be f32 or f64");
+    check(options, p.dtype);
+  }
+}
+
+class Group final : public ShardGroup {
+ public:
+  Group(std::shared_ptr<Gangs> gangs, const std::string& name, const std::vector<GroupParameter>& parameters,
+        const ShardOptions& options)
+      : gangs_(std::move(gangs)),
+        name_(name),
+        module_(std::make_shared<Holder>(parameters)),
+        ops_(make_ops(gangs_->root()->owner()->device_ptr())),
+        domain_(gangs_, *ops_) {
+    for (const ParameterPtr& p : module_->parameters()) {
+      p->full_name = name_ + "." + p->name;
+      named_.push_back({p->full_name, p});
+    }
+    unit_ = std::make_shared<ShardUnit>(name_, named_, options, true);
+    unit_->set_manual();
+    domain_.add(unit_);
+  }
+
+  void materialize(uint64_t seed) { domain_.materialize(seed, DType{}); }
+
+  const std::string& name() const override { return name_; }
+  const std::vector<NamedParameter>& parameters() const override { return named_; }
+  Device& device() override { return ops_->device(); }
+  const GangPtr& gang() override { return gangs_->root(); }
+  const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
+  const ModulePtr& module() const { return module_; }
+  const ShardDomain& domain() const { return domain_; }
+
+  void unshard(std::span<const Tensor> into, Stream& stream) override {
+    check_targets(into);
+    unit_->unshard(stream);
+    for (size_t i = 0; i < into.size(); ++i)
+      if (into[i].count() != 0) ops_->cast(named_[i].parameter->value, into[i], stream);
+  }
+
+  WorkPtr unshard_async(Stream& stream) override {
+    unit_->prefetch(stream);
+    const WorkPtr gathering = unit_->gathering();
+    return gathering != nullptr ? gathering : finished_work();
+  }
+
+  void reshard(Stream&) override { unit_->reshard(); }
+  bool unsharded() const override { return unit_->unsharded(); }
+
+  Tensor view(size_t parameter, Part part) override {
+    Parameter& p = at(parameter);
+    Stream& stream = ops_->device().stream();
+    if ((part == Part::full_value || part == Part::full_gradient) && !unit_->unsharded())
+      fail(Code::invalid_state, "parameter ", p.full_name, ": the group is sharded; unshard comes first");
+    switch (part) {
+      case Part::value:
+        return p.shard;
+      case Part::gradient:
+        check_trainable(p);
+        if (!p.shard_grad_written && p.shard_grad.count() != 0) ops_->fill(p.shard_grad, 0, stream);
+        p.shard_grad_written = true;
+        if (p.grad && p.grad.raw() == p.shard_grad.raw()) p.grad_written = true;
+        return p.shard_grad;
+      case Part::full_value:
+        return p.value;
+      case Part::full_gradient:
+        return full_gradient(p, stream);
+    }
+    fail(Code::invalid_argument, "part ", static_cast<int>(part), " is unknown (0 to 3)");
+  }
+
+  void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) override {
+    Parameter& p = at(parameter);
+    check_trainable(p);
+    const bool adds = gradient.dtype() == DType::f64 || gradient.dtype() == DType::f32 ||
+                      gradient.dtype() == DType::bf16;
+    if (!adds || !(gradient.shape() == p.shape) || !gradient.contiguous())
+      fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(), ", but the gradient is ",
+           gradient.text(), "; wanted are the same shape, row-major, f64, f32 or bf16");
+    const Tensor full = full_gradient(p, stream);
+    if (full.count() != 0) ops_->add(gradient, 1, full, stream);
+  }
+
+  void reduce(Stream& stream) override {
+    unit_->reduce(stream);
+    unit_->finish_gradients(stream);
+    unit_->drop_full_gradients();
+  }
+
+  void begin_update(Stream& stream) override { domain_.begin_update(stream); }
+  void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
+
+ private:
+  Parameter& at(size_t i) const {
+    if (i >= named_.size())
+      fail(Code::invalid_argument, "shard group ", name_, ": parameter ", i, " is outside [0, ", named_.size(), ")");
+    return *named_[i].parameter;
+  }
+
+  static void check_trainable(const Parameter& p) {
+    if (!p.trainable || !p.shard_grad)
+      fail(Code::invalid_state, "parameter ", p.full_name, " is frozen and has no gradient");
+  }
+
+  void check_targets(std::span<const Tensor> into) const {
+    if (into.empty()) return;
+    if (into.size() != named_.size())
+      fail(Code::invalid_argument, "shard group ", name_, ": unshard into ", into.size(), " tensors, but it has ",
+           named_.size(), " parameters");
+    for (size_t i = 0; i < into.size(); ++i)
+      if (!(into[i].shape() == named_[i].parameter->shape) || !is_floating(into[i].dtype()))
+        fail(Code::invalid_argument, "parameter ", named_[i].name, " is ", named_[i].parameter->shape.text(),
+             ", but the memory to unshard into is ", into[i].text());
+  }
+
+  // Zero before anything was added.
+  Tensor full_gradient(Parameter& p, Stream& stream) {
+    check_trainable(p);
+    unit_->acquire_gradients(stream);
+    if (!p.grad_written && p.grad.count() != 0) ops_->fill(p.grad, 0, stream);
+    p.grad_written = true;
+    return p.grad;
+  }
+
+  std::shared_ptr<Gangs> gangs_;
+  const std::string name_;
+  ModulePtr module_;
+  std::unique_ptr<Ops> ops_;
+  ShardDomain domain_;
+  std::shared_ptr<ShardUnit> unit_;
+  std::vector<NamedParameter> named_;
+};
+
+const Group& as_group(const std::shared_ptr<ShardGroup>& group) {
+  const auto* own = dynamic_cast<const Group*>(group.get());
+  if (own == nullptr) fail(Code::invalid_argument, "model_from_groups: a group is absent");
+  return *own;
+}
+
+// The groups' container; keeps them alive.
+class Groups final : public Module {
+ public:
+  explicit Groups(std::vector<std::shared_ptr<ShardGroup>> groups) : groups_(std::move(groups)) {
+    for (const auto& group : groups_) add_child(group->name(), as_group(group).module());
+  }
+  const char* kind() const override { return "ShardGroups"; }
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    return child(0).forward(ctx, inputs, frame);
+  }
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    return child(0).backward(ctx, dy, frame);
+  }
+
+ private:
+  std::vector<std::shared_ptr<ShardGroup>> groups_;
+};
+
+}  // namespace
+
+std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs, const std::string& name,
+                                             const std::vector<GroupParameter>& parameters,
+                                             const ShardOptions& options, uint64_t seed) {
+  std::shared_ptr<Gangs> held = gangs;
+  if (held == nullptr) {
+    GangOptions alone;
+    alone.rank = 0;
+    alone.size = 1;
+    held = create_gangs(Gang::create(alone), MeshOptions{});
+  }
+  held->root()->agree_on([&] {
+    check_degrees(*held);
+    check_parameters(name, parameters, options);
+  });
+  auto group = std::make_shared<Group>(held, name, parameters, options);
+  group->materialize(seed);
+  return group;
+}
+
+std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups) {
+  if (groups.empty()) fail(Code::invalid_argument, "model_from_groups: there are no groups");
+  std::set<std::string> names;
+  const std::shared_ptr<Gangs>& gangs = as_group(groups[0]).gangs();
+  for (const auto& group : groups) {
+    if (as_group(group).gangs() != gangs)
+      fail(Code::invalid_argument, "model_from_groups: groups ", groups[0]->name(), " and ", group->name(),
+           " have different gangs");
+    if (!names.insert(group->name()).second)
+      fail(Code::invalid_argument, "model_from_groups: group ", group->name(), " stands twice");
+  }
+  auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
+  for (const auto& group : groups) model->domain_->adopt(as_group(group).domain());
+  model->finish_materialize();
+  return model;
+}
+
+}  // namespace gangway

@@ -1,0 +1,22 @@
+// Starts the ranks of a job on this host and watches over them until the last one has ended. Thread rule: one
+// thread, which must be the only one of its process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gangway::tools {
+
+struct LaunchOptions {
+  int ranks = 1;
+  int max_restarts = 0;
+  double timeout_s = 0;  // for the whole job; 0: none
+  bool prefix = true;
+  std::vector<std::string> command;
+};
+
+// The exit status: 0, or that of the rank that failed first (128 + the signal that killed it), 124 when the
+// time was up, 126 or 127 when the program could not be started.
+int launch(const LaunchOptions& options);
+
+}  // namespace gangway::tools

@@ -1,0 +1,39 @@
+// Output of many ranks on one stream: every line begins with its rank, lines of two ranks never mix. On a
+// terminal, a line that rank 0 redraws with carriage returns (a progress line) is passed through as it
+// changes; of other ranks only its last state is shown. Thread rule: one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace gangway::tools {
+
+// Where lines go. `drawing` is shared by all that end on one screen: a progress line stands unfinished there.
+struct LineSink {
+  int fd = 1;
+  bool terminal = false;
+  bool* drawing = nullptr;
+};
+
+class LinePrefix {
+ public:
+  LinePrefix(LineSink sink, std::string prefix, bool progress)
+      : sink_(sink), prefix_(std::move(prefix)), progress_(progress && sink.terminal) {}
+
+  void feed(std::string_view bytes);
+  void finish();  // the last line may lack its end
+
+ private:
+  void take(char c, std::string& out);
+  void begin_line(std::string& out);
+
+  LineSink sink_;
+  std::string prefix_;
+  bool progress_;          // redrawn lines are passed through
+  bool drawing_ = false;   // this line is being redrawn
+  bool returned_ = false;  // the last byte was a carriage return
+  std::string line_;       // not yet written
+};
+
+}  // namespace gangway::tools

@@ -1,0 +1,102 @@
+#include "train/agreement.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "base/philox.h"
+
+namespace gangway {
+namespace {
+
+// Everybody's `mine`, in rank order.
+template <typename T>
+std::vector<T> gather(Gang& root, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<size_t>(root.size()));
+  Collective record;
+  record.op = CollectiveOp::all_gather;
+  record.in = &mine;
+  record.out = all.data();
+  record.count = sizeof(T);
+  record.dtype = DType::u8;
+  root.run_now(Channel::control, record);
+  return all;
+}
+
+struct Vote {
+  uint64_t said = 0;  // hash of the arguments
+  int64_t refused = 0;
+  int64_t weight = 0, tokens = 0;
+};
+
+struct OutcomeVote {
+  double loss = 0;
+  int64_t finite = 1, refused = 0;
+};
+
+int coordinate(const Coordinates& at, Axis axis) { return at[static_cast<size_t>(axis)]; }
+
+}  // namespace
+
+Totals agree(Gangs& gangs, const std::optional<Error>& refusal, const std::string& said, const Totals& mine) {
+  Gang& root = *gangs.root();
+  const Vote vote{philox_key(0, said), refusal.has_value(), mine.weight, mine.tokens};
+  const std::vector<Vote> votes = or_abort(gangs, "agree", [&] { return gather(root, vote); });
+  // The texts travel only when there is something to tell.
+  if (std::any_of(votes.begin(), votes.end(),
+                  [&](const Vote& v) { return v.refused != 0 || v.said != votes[0].said; }))
+    root.agree(refusal, said);
+  Totals sum;
+  for (int r = 0; r < root.size(); ++r) {
+    const Coordinates at = gangs.mesh().coordinates(r);
+    // tp, cp and pp ranks of one data coordinate pass the same batch.
+    if (coordinate(at, Axis::tp) != 0 || coordinate(at, Axis::cp) != 0 || coordinate(at, Axis::pp) != 0)
+      continue;
+    sum.weight += votes[static_cast<size_t>(r)].weight;
+    sum.tokens += votes[static_cast<size_t>(r)].tokens;
+  }
+  return sum;
+}
+
+Outcome exchange(Gangs& gangs, const std::optional<Error>& refusal, const Outcome& mine) {
+  Gang& root = *gangs.root();
+  const OutcomeVote vote{mine.loss, mine.finite, refusal.has_value()};
+  const std::vector<OutcomeVote> votes = or_abort(gangs, "exchange", [&] { return gather(root, vote); });
+  if (std::any_of(votes.begin(), votes.end(), [](const OutcomeVote& v) { return v.refused != 0; }))
+    root.agree(refusal);
+  Outcome sum;
+  for (int r = 0; r < root.size(); ++r) {
+    const OutcomeVote& v = votes[static_cast<size_t>(r)];
+    sum.finite = sum.finite && v.finite != 0;
+    // A loss is equal over tp; cp ranks hold parts of it, and stages without a head hold 0.
+    if (coordinate(gangs.mesh().coordinates(r), Axis::tp) == 0) sum.loss += v.loss;
+  }
+  return sum;
+}
+
+void abort_and_throw(Gangs& gangs, const char* call) {
+  Gang& root = *gangs.root();
+  Error told(Code::internal, "");
+  try {
+    throw;
+  } catch (const Error& error) {
+    // A gang's own error, perhaps a peer's that came through it, already says where it happened.
+    told = error.gang.empty() ? Error(error.code(), text(call, ": rank ", root.rank(), ": ", error.message()))
+                              : error;
+    told.system_error = error.system_error;
+  } catch (const std::bad_alloc&) {
+    told = Error(Code::out_of_memory, text(call, ": rank ", root.rank(), ": no memory left"));
+  } catch (const std::exception& error) {
+    told = Error(Code::internal, text(call, ": rank ", root.rank(), ": ", error.what()));
+  }
+  if (told.gang.empty()) {
+    told.gang = root.name();
+    told.op = call;
+    told.rank = root.rank();
+  }
+  gangs.abort(told);
+  throw told;
+}
+
+}  // namespace gangway

@@ -1,0 +1,121 @@
+#include "train/batch.h"
+
+#include <algorithm>
+
+namespace gangway {
+namespace {
+
+constexpr int64_t kIgnored = -100;
+
+bool on_meta(const Tensor& tensor) { return tensor.device().kind() == DeviceKind::meta; }
+
+void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& device) {
+  if (!tensor) fail(Code::invalid_argument, "batch.", what, "[", index, "] is absent");
+  if (tensor.rank() < 1)
+    fail(Code::invalid_argument, "batch.", what, "[", index, "] has no dims, the first is the batch");
+  if (!tensor.contiguous())
+    fail(Code::invalid_argument, "batch.", what, "[", index, "] (", tensor.text(), ") is not contiguous");
+  if (tensor.device().kind() != device.kind())
+    fail(Code::invalid_argument, "batch.", what, "[", index, "] is on ", tensor.device().name(),
+         ", the model on ", device.name());
+}
+
+}  // namespace
+
+PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream) {
+  if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
+  check_tensors(model, batch);
+  labels_at_ = batch.inputs.size();
+  if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
+  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(model);
+  const bool llama = llama_config(model.root()) != nullptr;
+  if (llama) check_tokens(model, stream);
+
+  const int64_t rows = values_[0].dim(0);
+  bounds_ = balanced_bounds(rows, microbatches);
+  tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
+  if (batch.weight == -1 && !labels_)
+    fail(Code::invalid_argument, "batch.weight = -1 counts labels, but the first target is not i64");
+  weight_ = batch.weight == -1 || llama ? count_labels(0, rows) : batch.weight;
+  if (batch.weight != -1 && batch.weight != weight_)
+    fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but ", weight_,
+         " labels count after the shift");
+  // A weight that the caller gave need not be that of the labels; of a part of the rows it says nothing.
+  if (batch.weight != -1 && !llama) labels_ = Tensor();
+}
+
+Microbatch PreparedBatch::microbatch(int index) const {
+  const int64_t first = bounds_[static_cast<size_t>(index)], last = bounds_[static_cast<size_t>(index) + 1];
+  Microbatch part;
+  for (const Tensor& value : values_) part.values.push_back(value.slice(0, first, last));
+  part.weight = labels_ ? count_labels(first, last) : count() == 1 ? weight_ : -1;
+  return part;
+}
+
+void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
+  if (batch.inputs.empty()) fail(Code::invalid_argument, "batch.inputs is empty");
+  for (size_t i = 0; i < batch.inputs.size(); ++i) check_tensor(batch.inputs[i], "inputs", i, model.device());
+  for (size_t i = 0; i < batch.targets.size(); ++i)
+    check_tensor(batch.targets[i], "targets", i, model.device());
+  values_ = batch.inputs;
+  values_.insert(values_.end(), batch.targets.begin(), batch.targets.end());
+  const int64_t rows = values_[0].dim(0);
+  for (size_t i = 1; i < values_.size(); ++i) {
+    if (values_[i].dim(0) == rows) continue;
+    const bool input = i < batch.inputs.size();
+    fail(Code::invalid_argument, "batch.", input ? "inputs[" : "targets[",
+         input ? i : i - batch.inputs.size(), "] has ", values_[i].dim(0), " rows, inputs[0] has ", rows);
+  }
+}
+
+// What the layers would refuse in the middle of the step is refused here, where the gang survives it.
+void PreparedBatch::check_tokens(Model& model, Stream& stream) const {
+  const LlamaConfig& config = *llama_config(model.root());
+  if (values_.size() != 2)
+    fail(Code::invalid_argument, "batch: a Llama takes one input (tokens) and one target (labels), not ",
+         values_.size(), " tensors");
+  const Tensor& tokens = values_[0];
+  if (tokens.dtype() != DType::i64 || tokens.rank() != 2)
+    fail(Code::invalid_argument, "batch.inputs[0] is ", tokens.text(), ", tokens are i64 [batch, sequence]");
+  if (!labels_ || !(labels_.shape() == tokens.shape()))
+    fail(Code::invalid_argument, "batch.targets[0] is ", values_[1].text(), ", labels are i64 ",
+         tokens.shape().text(), " like the tokens");
+  if (tokens.dim(1) > config.max_positions)
+    fail(Code::invalid_argument, "batch.inputs[0]: a sequence of ", tokens.dim(1),
+         " tokens is over max_positions = ", config.max_positions);
+  if (on_meta(tokens) || tokens.count() == 0) return;
+  // An id equal to `ignore` would pass unseen: tokens have none.
+  const auto check_range = [&](const Tensor& ids, int64_t ignore, const char* what) {
+    const Ops::Range range = model.ops().id_range(ids.reshape(Shape{ids.count()}), ignore, stream);
+    if (range.lowest > range.highest) return;
+    if (range.lowest < 0 || range.highest >= config.vocab)
+      fail(Code::invalid_argument, "batch.", what, " has id ",
+           range.lowest < 0 ? range.lowest : range.highest, ", outside [0, ", config.vocab, ")");
+  };
+  check_range(tokens, INT64_MIN, "inputs[0]");
+  check_range(labels_, kIgnored, "targets[0]");
+}
+
+// Position s predicts the token at s + 1; the last one predicts nothing.
+void PreparedBatch::shift_labels(Model& model) {
+  const Tensor given = labels_;
+  labels_ = model.temporaries().allocate(DType::i64, given.shape());
+  values_[labels_at_] = labels_;
+  if (on_meta(given) || given.count() == 0) return;
+  const int64_t length = given.shape().back();
+  const auto* from = given.data<int64_t>();
+  auto* to = labels_.data<int64_t>();
+  for (int64_t start = 0; start < given.count(); start += length) {
+    std::copy(from + start + 1, from + start + length, to + start);
+    to[start + length - 1] = kIgnored;
+  }
+}
+
+int64_t PreparedBatch::count_labels(int64_t first_row, int64_t last_row) const {
+  const Tensor rows = labels_.slice(0, first_row, last_row);
+  if (on_meta(rows) || rows.count() == 0) return rows.count();
+  const auto* labels = rows.data<int64_t>();
+  return rows.count() - std::count(labels, labels + rows.count(), kIgnored);
+}
+
+}  // namespace gangway

@@ -1,0 +1,117 @@
+// Text generation on the sharded model. The whole window runs again for each token (no cache of keys and
+// values): simple, and equal to what training computes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/philox.h"
+#include "train/agreement.h"
+#include "train/step.h"
+
+namespace gangway {
+namespace {
+
+void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options) {
+  if (!model.materialized())
+    fail(Code::invalid_state,
+         "generate: the model has no storage yet; call parallelize or materialize first");
+  const LlamaConfig* config = llama_config(model.root());
+  if (config == nullptr) fail(Code::invalid_argument, "generate: the model is not a Llama");
+  if (model.device().kind() == DeviceKind::meta)
+    fail(Code::invalid_argument, "generate: a meta device has no values");
+  if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
+  for (const int64_t id : prompt)
+    if (id < 0 || id >= config->vocab)
+      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", config->vocab, ")");
+  if (options.new_tokens < 0)
+    fail(Code::invalid_argument, "generate: new_tokens = ", options.new_tokens, " is negative");
+  if (!(std::isfinite(options.temperature) && options.temperature >= 0))
+    fail(Code::invalid_argument, "generate: temperature = ", options.temperature,
+         " is not a finite number >= 0");
+  if (options.top_k < 0) fail(Code::invalid_argument, "generate: top_k = ", options.top_k, " is negative");
+}
+
+std::string said(std::span<const int64_t> prompt, const GenerateOptions& options) {
+  const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
+  return text("generate of ", options.new_tokens, " tokens after a prompt of ", prompt.size(), " (hash ",
+              philox_key(0, bytes), ") with temperature ", options.temperature, ", top_k ", options.top_k,
+              ", seed ", options.seed);
+}
+
+// Logits of the last position.
+std::vector<double> last_logits(Model& model, std::vector<int64_t>& tokens, Stream& stream) {
+  const LlamaConfig& config = *llama_config(model.root());
+  const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.max_positions);
+  StackScope scope(model.temporaries());
+  Context ctx = model.context(stream);
+  const Tensor window =
+      Tensor::borrow(model.device(), tokens.data() + tokens.size() - static_cast<size_t>(length), DType::i64,
+                     Shape{1, length});
+  const Values outputs = model.forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
+  const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, length - 1, length);
+  const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
+  model.ops().cast(row, wide, stream);
+  std::vector<double> logits(static_cast<size_t>(config.vocab));
+  model.device().copy(logits.data(), wide.raw(), wide.bytes(), stream);
+  stream.synchronize();
+  return logits;
+}
+
+// `uniform` in [0, 1) chooses; ties of logits go to the lower id.
+int64_t sample(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](int64_t id) { return logits[static_cast<size_t>(id)]; };
+  for (const int64_t id : order)
+    if (!std::isfinite(logit(id)))
+      fail(Code::invalid_state, "generate: the logit of token ", id, " is ", logit(id));
+  const bool greedy = options.temperature == 0;
+  const size_t keep = greedy               ? 1
+                      : options.top_k == 0 ? order.size()
+                                           : std::min(order.size(), static_cast<size_t>(options.top_k));
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(keep), order.end(),
+                    [&](int64_t a, int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  if (greedy) return order[0];
+  std::vector<double> sums;
+  double sum = 0;
+  for (size_t i = 0; i < keep; ++i)
+    sums.push_back(sum += std::exp((logit(order[i]) - logit(order[0])) / options.temperature));
+  const auto chosen = std::upper_bound(sums.begin(), sums.end(), uniform * sum);
+  return order[static_cast<size_t>(
+      std::min<ptrdiff_t>(chosen - sums.begin(), static_cast<ptrdiff_t>(keep) - 1))];
+}
+
+int64_t from_first_rank(Gang& root, int64_t value) {
+  Collective record;
+  record.op = CollectiveOp::broadcast;
+  record.in = &value;
+  record.out = &value;
+  record.count = 1;
+  record.dtype = DType::i64;
+  record.peer = 0;
+  root.run_now(Channel::control, record);
+  return value;
+}
+
+}  // namespace
+
+std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
+                              Stream& stream) {
+  Gangs& gangs = model.gangs();
+  agree(gangs, refusal_of([&] { check(model, prompt, options); }), said(prompt, options), Totals{});
+  return or_abort(gangs, "generate", [&] {
+    std::vector<int64_t> tokens(prompt.begin(), prompt.end());
+    const uint64_t key = philox_key(options.seed, "generate");
+    for (int64_t i = 0; i < options.new_tokens; ++i) {
+      const std::vector<double> logits = last_logits(model, tokens, stream);
+      // One rank chooses, so that ranks on unlike machines cannot part.
+      int64_t next = 0;
+      if (gangs.root()->rank() == 0)
+        next = sample(logits, options, philox_uniform(key, static_cast<uint64_t>(i)));
+      tokens.push_back(from_first_rank(*gangs.root(), next));
+    }
+    return std::vector<int64_t>(tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end());
+  });
+}
+
+}  // namespace gangway

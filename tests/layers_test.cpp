@@ -1,0 +1,127 @@
+// Reads every #include under impl/ against the table of layers: one direction only, and a leaf (a backend) is
+// included by itself, by the leaf of the same name to its right, and by its registry alone.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::set<std::string>;
+
+const std::map<std::string, Names>& layers() {
+  static const Names compute = {"device", "tensor", "ops"};
+  static const Names below_parallel = {"device", "tensor", "ops", "nn", "optim", "gang", "mesh"};
+  static const Names above = {"device", "tensor", "ops", "nn", "optim", "gang", "mesh", "parallel"};
+  static const Names all = {"device", "tensor",   "ops",   "nn",         "optim", "gang",
+                            "mesh",   "parallel", "train", "checkpoint", "plan",  "tools"};
+  static const std::map<std::string, Names> table = {
+      {"base", {}},
+      {"device", {}},
+      {"tensor", {"device"}},
+      {"ops", {"device", "tensor"}},
+      {"nn", compute},
+      {"optim", {"device", "tensor", "ops", "nn"}},  // one row with nn: it steps nn's parameters
+      {"gang", {"device", "tensor"}},
+      {"mesh", {"device", "tensor", "gang"}},
+      {"parallel", below_parallel},
+      {"train", above},
+      {"checkpoint", above},
+      {"plan", above},
+      {"tools", all},
+  };
+  return table;
+}
+
+// Folders that are leaves, each with its registry: the only file of another folder that may include them.
+const std::map<std::string, Names>& leaves() {
+  static const std::map<std::string, Names> table = {
+      {"device/cpu", {"device/device.cpp"}},  {"device/meta", {"device/device.cpp"}},
+      {"device/cuda", {"device/device.cpp"}}, {"ops/cpu", {"ops/registry.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},     {"ops/cuda", {"ops/ops.cpp"}},
+      {"gang/host", {"gang/registry.cpp"}},   {"gang/gloo", {"gang/registry.cpp"}},
+      {"gang/nccl", {"gang/registry.cpp"}},   {"gang/mpi", {"gang/registry.cpp"}},
+  };
+  return table;
+}
+
+std::string folder(const std::string& file) { return fs::path(file).parent_path().generic_string(); }
+std::string layer(const std::string& file) { return file.substr(0, file.find('/')); }
+
+// Deepest leaf that holds the file, or "".
+std::string leaf_of(const std::string& file) {
+  for (std::string at = folder(file); !at.empty(); at = folder(at))
+    if (leaves().count(at) != 0) return at;
+  return "";
+}
+
+// Empty when `from` may include `to`; both relative to impl/.
+std::string refusal(const std::string& from, const std::string& to) {
+  const std::string a = layer(from), b = layer(to);
+  if (layers().count(a) == 0) return "layer " + a + " is not in the table";
+  if (a != b && b != "base" && layers().at(a).count(b) == 0)
+    return "layer " + a + " may not include layer " + b;
+  const std::string leaf = leaf_of(to), own = leaf_of(from);
+  if (leaf.empty() || leaf == own || leaves().at(leaf).count(from) != 0) return "";
+  const bool same_backend = !own.empty() && fs::path(own).filename() == fs::path(leaf).filename();
+  return same_backend ? "" : leaf + " is a leaf: only its registry may include it";
+}
+
+struct Include {
+  std::string from, to;
+};
+
+std::vector<Include> includes(const fs::path& impl) {
+  static const std::regex line(R"re(^\s*#\s*include\s*"([^"]+)")re");
+  std::vector<Include> found;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(impl)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension != ".h" && extension != ".cpp" && extension != ".inc" && extension != ".cu") continue;
+    const std::string from = entry.path().lexically_relative(impl).generic_string();
+    std::ifstream in(entry.path());
+    std::smatch match;
+    for (std::string text; std::getline(in, text);)
+      if (std::regex_search(text, match, line)) found.push_back({from, match[1]});
+  }
+  return found;
+}
+
+TEST(Layers, EveryIncludeFollowsTheTable) {
+  const fs::path impl = GANGWAY_IMPL;
+  const std::vector<Include> all = includes(impl);
+  EXPECT_GT(all.size(), 50u) << "found too few includes under " << impl;
+  for (const Include& i : all) {
+    EXPECT_TRUE(fs::exists(impl / i.to) || i.to.rfind("gangway/", 0) == 0)
+        << i.from << " includes \"" << i.to << "\", which is not written relative to impl/";
+    if (i.to.rfind("gangway/", 0) == 0) {
+      EXPECT_EQ(layer(i.from), "tools") << i.from << " includes the public header " << i.to;
+      continue;
+    }
+    EXPECT_EQ(refusal(i.from, i.to), "") << i.from << " includes " << i.to;
+  }
+}
+
+TEST(Layers, TheRuleRefusesWhatItMust) {
+  EXPECT_EQ(refusal("nn/llama.h", "gang/gang.h"), "layer nn may not include layer gang");
+  EXPECT_EQ(refusal("device/device.h", "tensor/tensor.h"), "layer device may not include layer tensor");
+  EXPECT_EQ(refusal("gang/gang.h", "ops/ops.h"), "layer gang may not include layer ops");
+  EXPECT_EQ(refusal("train/step.cpp", "checkpoint/manifest.h"),
+            "layer train may not include layer checkpoint");
+  EXPECT_EQ(refusal("base/log.cpp", "device/device.h"), "layer base may not include layer device");
+  EXPECT_EQ(refusal("gang/gang.cpp", "gang/host/host.h"),
+            "gang/host is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("parallel/fsdp.cpp", "ops/cpu/gemm.h"),
+            "ops/cpu is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("new/x.h", "base/log.h"), "layer new is not in the table");
+  EXPECT_EQ(refusal("gang/registry.cpp", "gang/host/host.h"), "");
+  EXPECT_EQ(refusal("gang/host/board.cpp", "gang/host/arena.h"), "");
+  EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
+  EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/norm.h"), "");
+  EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");
+}
+
+}  // namespace

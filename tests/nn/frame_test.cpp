@@ -1,0 +1,213 @@
+#include "nn/frame.h"
+
+#include <cstring>
+
+#include "nn/nn_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace nn_testing;
+
+// Saves nothing, counts its recomputations and weight tasks.
+class Probe final : public Module {
+ public:
+  const char* kind() const override { return "Probe"; }
+  Values forward(Context&, std::span<const Tensor> inputs, Frame*) override { return {inputs[0]}; }
+  Values backward(Context&, std::span<const Tensor> dy, Frame&) override { return {dy[0]}; }
+  void backward_weight(Context&, Frame& frame, int index, const Tensor&) override {
+    ran.push_back(index);
+    frames.push_back(&frame);
+  }
+  Tensor recompute(Context&, Frame& frame, int index) override {
+    ++recomputed;
+    const Tensor again = frame.allocate_gradient(DType::f64, Shape{6});
+    put(again, Vector(6, index));
+    return again;
+  }
+
+  std::vector<int> ran;
+  std::vector<Frame*> frames;
+  int recomputed = 0;
+};
+
+struct FrameTest : testing::Test {
+  Rig rig;
+  Context ctx = rig.context();
+  Frame frame{rig.device->allocator()};
+  Probe probe, other;
+};
+
+TEST_F(FrameTest, GivesBackWhatWasSaved) {
+  const Tensor x = frame.allocate(DType::f64, {3});
+  frame.save(probe, 0, x);
+  frame.save(other, 0, rig.normal({2}, 1));
+  EXPECT_EQ(frame.load(ctx, probe, 0).raw(), x.raw());
+  EXPECT_TRUE(frame.holds(other, 0));
+  EXPECT_FALSE(frame.holds(other, 1));
+}
+
+TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
+  frame.save(probe, 3, frame.allocate(DType::f64, {3}));
+  expect_text(expect_error(Code::invalid_state, [&] { frame.save(probe, 3, rig.normal({3}, 1)); }),
+              {"Probe", "slot 3"});
+  expect_text(expect_error(Code::invalid_state, [&] { frame.load(ctx, other, 2); }), {"Probe", "slot 2"});
+  frame.reset();
+  frame.save(probe, 3, rig.normal({3}, 1));
+}
+
+TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {2, 3});
+  frame.recomputable(y, probe, 5);
+  frame.save(other, 0, y);
+  frame.save(other, 1, y.reshape({3, 2}));
+  EXPECT_EQ(frame.saved_bytes(), 0u);
+  const Tensor again = frame.load(ctx, other, 0);
+  EXPECT_EQ(again.shape(), (Shape{2, 3}));
+  EXPECT_EQ(get(again), Vector(6, 5));
+  EXPECT_EQ(frame.load(ctx, other, 1).shape(), (Shape{3, 2}));
+  EXPECT_EQ(frame.load(ctx, other, 1).raw(), again.raw());
+  EXPECT_EQ(probe.recomputed, 1);
+}
+
+TEST_F(FrameTest, LaterAnnouncementAtTheSameAddressWins) {
+  for (int index : {1, 2}) {
+    StackScope scope(rig.temporaries);
+    const Tensor y = rig.temporaries.allocate(DType::f64, {6});
+    frame.recomputable(y, probe, index);
+    frame.save(other, index, y);
+  }
+  EXPECT_EQ(get(frame.load(ctx, other, 1)), Vector(6, 1));
+  EXPECT_EQ(get(frame.load(ctx, other, 2)), Vector(6, 2));
+}
+
+TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
+  Rig meta("meta");
+  Context shape_only = meta.context();
+  Frame own(meta.device->allocator());
+  const Tensor announced = meta.temporaries.allocate(DType::f64, {6}), kept = own.allocate(DType::f64, {6});
+  own.recomputable(announced, probe, 0);
+  own.save(other, 0, kept);
+  EXPECT_EQ(own.load(shape_only, other, 0).buffer(), kept.buffer());
+  EXPECT_EQ(probe.recomputed, 0);
+}
+
+TEST_F(FrameTest, DrainRunsTheOldestTasksFirst) {
+  for (int i = 0; i < 5; ++i) frame.push_weight(probe, i, frame.allocate_gradient(DType::f64, {1}));
+  EXPECT_EQ(frame.drain(ctx, 2), 2u);
+  EXPECT_EQ(probe.ran, (std::vector<int>{0, 1}));
+  EXPECT_EQ(frame.pending_weight(), 3u);
+  EXPECT_EQ(frame.drain(ctx), 3u);
+  EXPECT_EQ(frame.drain(ctx), 0u);
+  EXPECT_EQ(probe.ran, (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+TEST_F(FrameTest, NestedFramesAreDrainedAndCounted) {
+  Frame& inner = frame.nest();
+  Frame& second = frame.nest();
+  EXPECT_NE(&inner, &second);
+  inner.push_weight(probe, 1, {});
+  second.push_weight(probe, 2, {});
+  frame.push_weight(probe, 0, {});
+  EXPECT_EQ(frame.pending_weight(), 3u);
+  EXPECT_EQ(frame.drain(ctx, 2), 2u);
+  EXPECT_EQ(frame.drain(ctx), 1u);
+  EXPECT_EQ(probe.ran, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(probe.frames, (std::vector<Frame*>{&frame, &inner, &second}))
+      << "each task sees the frame it was pushed in";
+}
+
+TEST_F(FrameTest, NestedFrameInheritsAndIsReusedAfterSettle) {
+  frame.id = {3, 2, 1};
+  frame.recompute = Recompute::selective;
+  Frame& inner = frame.nest();
+  EXPECT_EQ(inner.id.step, 3);
+  EXPECT_EQ(inner.recompute, Recompute::selective);
+  inner.save(probe, 0, inner.allocate(DType::f64, {4}));
+  const Stack::Mark mark = frame.mark();
+  const Tensor dx = inner.allocate_gradient(DType::f64, {4});
+  put(dx, {1, 2, 3, 4});
+  EXPECT_EQ(get(frame.settle(ctx, mark, dx)), (Vector{1, 2, 3, 4}));
+  EXPECT_EQ(&frame.nest(), &inner);
+  EXPECT_FALSE(inner.holds(probe, 0));
+  EXPECT_EQ(inner.saved_bytes(), 0u);
+}
+
+TEST_F(FrameTest, SettleMovesTheGradientDownAndDrains) {
+  frame.allocate_gradient(DType::f64, {8});  // below the mark
+  const Stack::Mark mark = frame.mark();
+  const Tensor first = frame.allocate_gradient(DType::f64, {16});
+  const Tensor dx =
+      frame.allocate_gradient(DType::f64, {64});  // overlaps its place below by 384 of 512 bytes
+  Vector values(64);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+  put(dx, values);
+  frame.push_weight(probe, 0, dx);
+  const Tensor down = frame.settle(ctx, mark, dx);
+  EXPECT_EQ(probe.ran, (std::vector<int>{0}));
+  EXPECT_EQ(down.raw(), first.raw());
+  EXPECT_EQ(get(down), values);
+  const Tensor next = frame.allocate_gradient(DType::f64, {1});
+  EXPECT_EQ(static_cast<char*>(next.raw()) - static_cast<char*>(down.raw()), 512);
+  EXPECT_FALSE(frame.settle(ctx, mark, Tensor()));
+  EXPECT_EQ(frame.allocate_gradient(DType::f64, {1}).raw(), first.raw());
+}
+
+TEST_F(FrameTest, SettleDoesNothingWhenWeightsAreDeferred) {
+  ctx.defer_weight = true;
+  const Stack::Mark mark = frame.mark();
+  frame.allocate_gradient(DType::f64, {16});
+  const Tensor dx = frame.allocate_gradient(DType::f64, {16});
+  frame.push_weight(probe, 0, dx);
+  EXPECT_EQ(frame.settle(ctx, mark, dx).raw(), dx.raw());
+  EXPECT_EQ(frame.pending_weight(), 1u);
+}
+
+TEST_F(FrameTest, SettleForgetsRecomputedTensorsItGaveBack) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {6});
+  frame.recomputable(y, probe, 4);
+  frame.save(other, 0, y);
+  const Stack::Mark mark = frame.mark();
+  frame.load(ctx, other, 0);
+  frame.settle(ctx, mark, Tensor());
+  put(frame.allocate_gradient(DType::f64, {6}), Vector(6, 9));
+  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 4));
+  EXPECT_EQ(probe.recomputed, 2);
+}
+
+TEST_F(FrameTest, AddressesRepeatAfterReset) {
+  const void* activation = frame.allocate(DType::f32, {1000}).raw();
+  const void* gradient = frame.allocate_gradient(DType::f32, {1000}).raw();
+  EXPECT_EQ(frame.activation_bytes(), 4032u);
+  frame.reset();
+  EXPECT_EQ(frame.saved_bytes(), 0u);
+  EXPECT_EQ(frame.allocate(DType::f32, {1000}).raw(), activation);
+  EXPECT_EQ(frame.allocate_gradient(DType::f32, {1000}).raw(), gradient);
+}
+
+TEST_F(FrameTest, UserStateIsFreedExactlyOnce) {
+  int freed = 0;
+  const auto state = [&] {
+    return Frame::UserState{&freed, [](void*, void* count) { ++*static_cast<int*>(count); }, &freed};
+  };
+  frame.set_user_state(probe, state());
+  EXPECT_EQ(frame.user_state(probe), &freed);
+  EXPECT_EQ(frame.user_state(other), nullptr);
+  frame.free_user_state(probe);
+  frame.free_user_state(probe);
+  EXPECT_EQ(freed, 1);
+  frame.set_user_state(probe, state());
+  frame.reset();
+  EXPECT_EQ(freed, 2);
+  frame.set_user_state(probe, state());
+  expect_error(Code::invalid_state, [&] { frame.set_user_state(probe, state()); });
+  EXPECT_EQ(freed, 3) << "the refused one is not lost";
+  {
+    Frame inner(rig.device->allocator());
+    inner.set_user_state(probe, state());
+  }
+  EXPECT_EQ(freed, 4);
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,363 @@
+#include <limits>
+
+#include "ops/kernel_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Case {
+  int64_t batch, sq, sk, heads, groups, width;
+  bool causal = true;
+  int64_t q_offset = 0, k_offset = 0;
+
+  double scale() const { return 0.9 / std::sqrt(static_cast<double>(width)); }
+  bool sees(int64_t i, int64_t j) const { return !causal || k_offset + j <= q_offset + i; }
+  Shape q_shape() const { return {batch, sq, heads, width}; }
+  Shape k_shape() const { return {batch, sk, groups, width}; }
+  std::string text() const {
+    return q_shape().text() + " by " + k_shape().text() + (causal ? " causal " : " full ") +
+           std::to_string(q_offset - k_offset);
+  }
+};
+
+using Values = std::vector<double>;
+
+struct Result {
+  Values out, lse;
+};
+
+// The definition, score by score. All tensors row-major in the shapes of Case.
+Result reference(const Case& c, const Values& q, const Values& k, const Values& v) {
+  Result r{Values(q.size(), 0), Values(static_cast<size_t>(c.batch * c.heads * c.sq), -kInfinity)};
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.sq; ++i) {
+        const int64_t g = h / (c.heads / c.groups);
+        const double* q_D = q.data() + ((b * c.sq + i) * c.heads + h) * c.width;
+        double* out_D = r.out.data() + ((b * c.sq + i) * c.heads + h) * c.width;
+        Values score(static_cast<size_t>(c.sk), -kInfinity);
+        double most = -kInfinity, total = 0;
+        for (int64_t j = 0; j < c.sk; ++j) {
+          if (!c.sees(i, j)) continue;
+          const double* k_D = k.data() + ((b * c.sk + j) * c.groups + g) * c.width;
+          double s = 0;
+          for (int64_t d = 0; d < c.width; ++d) s += q_D[d] * k_D[d];
+          score[static_cast<size_t>(j)] = s * c.scale();
+          most = std::max(most, s * c.scale());
+        }
+        if (most == -kInfinity) continue;
+        for (double& s : score) total += s = std::exp(s - most);
+        for (int64_t j = 0; j < c.sk; ++j)
+          for (int64_t d = 0; d < c.width; ++d)
+            out_D[d] += score[static_cast<size_t>(j)] / total *
+                        v[static_cast<size_t>(((b * c.sk + j) * c.groups + g) * c.width + d)];
+        r.lse[static_cast<size_t>((b * c.heads + h) * c.sq + i)] = most + std::log(total);
+      }
+  return r;
+}
+
+// q, k and v as slices of one fused projection [B, S, heads, K] where the sequences are equal, else with
+// their head and sequence dims exchanged in memory: two kinds of strides.
+struct Attention {
+  Attention(Bench& bench, DType dtype, const Case& of, double deviation = 1) : c(of) {
+    if (c.sq == c.sk) {
+      const Tensor fused = bench.empty(dtype, {c.batch, c.sq, c.heads + 2 * c.groups, c.width});
+      q = fused.slice(2, 0, c.heads);
+      k = fused.slice(2, c.heads, c.heads + c.groups);
+      v = fused.slice(2, c.heads + c.groups, c.heads + 2 * c.groups);
+    } else {
+      q = bench.empty(dtype, {c.batch, c.heads, c.sq, c.width}).transpose(1, 2);
+      k = bench.empty(dtype, {c.batch, c.groups, c.sk, c.width}).transpose(1, 2);
+      v = bench.empty(dtype, {c.batch, c.groups, c.sk, c.width}).transpose(1, 2);
+    }
+    assign(q, random_values(static_cast<size_t>(q.count()), 1, deviation));
+    assign(k, random_values(static_cast<size_t>(k.count()), 2, deviation));
+    assign(v, random_values(static_cast<size_t>(v.count()), 3));
+    out = bench.empty(dtype, c.q_shape());
+    lse = bench.empty(accumulator_of(dtype), {c.batch, c.heads, c.sq});
+    dout = random_tensor(bench, dtype, c.q_shape(), 4);
+  }
+  AttentionArgs args() const { return {q, k, v, out, lse, c.scale(), c.causal, c.q_offset, c.k_offset}; }
+  AttentionBackwardArgs backward_args(const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                                      bool accumulate) const {
+    return {q, k, v, out, lse, dout, dq, dk, dv, c.scale(), c.causal, c.q_offset, c.k_offset, accumulate};
+  }
+
+  Case c;
+  Tensor q, k, v, out, lse, dout;
+};
+
+struct Gradients {
+  Tensor dq, dk, dv;
+};
+
+// Gradients of `dtype` that start as `start`.
+Gradients backward(Bench& bench, const Attention& a, DType dtype, bool accumulate, double start = 7) {
+  const auto filled = [&](const Shape& shape) {
+    return tensor(bench, dtype, shape, Values(static_cast<size_t>(shape.count()), start));
+  };
+  Gradients g{filled(a.c.q_shape()), filled(a.c.k_shape()), filled(a.c.k_shape())};
+  bench.ops->attention_backward(a.backward_args(g.dq, g.dk, g.dv, accumulate), bench.stream());
+  return g;
+}
+
+constexpr Case kCases[] = {
+    {1, 1, 1, 1, 1, 1},
+    {1, 1, 1, 3, 1, 7, false},
+    {2, 5, 5, 4, 2, 8},
+    {1, 1, 9, 3, 1, 5, true, 8, 0},  // one new token after eight
+    {1, 70, 131, 2, 2, 33, true, 61, 0},
+    {1, 131, 70, 6, 3, 12, false},
+    {2, 67, 67, 6, 2, 16, true},
+    {1, 9, 9, 2, 1, 64, true, 0, 4},    // the first four rows see nothing
+    {1, 6, 8, 2, 2, 8, true, 0, 100},   // nobody sees anything
+    {1, 8, 6, 2, 2, 24, true, 100, 0},  // everybody sees everything
+    {1, 3, 0, 2, 1, 8},                 // no keys
+    {1, 0, 3, 2, 1, 8},                 // no queries
+    {0, 3, 3, 2, 1, 8},
+    {1, 40, 700, 2, 1, 128, true, 660, 0},  // too long to be packed whole in f64
+    {1, 80, 80, 1, 1, 130, true},
+};
+
+class AttentionKernel : public EachIsa {};
+
+TEST_P(AttentionKernel, ForwardMatchesTheDefinition) {
+  Bench bench(GetParam());
+  for (DType dtype : kFloats)
+    for (const Case& c : kCases) {
+      const Attention a(bench, dtype, c);
+      const Result want = reference(c, values(a.q), values(a.k), values(a.v));
+      bench.ops->attention(a.args(), bench.stream());
+      const std::string what = label(GetParam(), dtype) + " " + c.text();
+      expect_close(a.out, want.out, tolerance_of(dtype), "out " + what);
+      // bf16 inputs are exact in f32, so the statistics are as good as f32's.
+      expect_close(a.lse, want.lse, dtype == DType::f64 ? 1e-12 : 2e-5, "lse " + what);
+    }
+}
+
+TEST_P(AttentionKernel, LseIsOptional) {
+  Bench bench(GetParam());
+  const Attention a(bench, DType::f32, kCases[2]), b(bench, DType::f32, kCases[2]);
+  bench.ops->attention(a.args(), bench.stream());
+  AttentionArgs without = b.args();
+  without.lse = {};
+  bench.ops->attention(without, bench.stream());
+  EXPECT_TRUE(same_bits(a.out, b.out));
+}
+
+// Scores of hundreds to thousands: exponentials of differences only.
+TEST_P(AttentionKernel, LargeScoresStayFinite) {
+  Bench bench(GetParam());
+  for (DType dtype : kFloats) {
+    const Case c{1, 90, 90, 2, 1, 32};
+    const Attention a(bench, dtype, c, 30);
+    const Result want = reference(c, values(a.q), values(a.k), values(a.v));
+    bench.ops->attention(a.args(), bench.stream());
+    // An f32 score of 1000 is known to 1e-4, and so are ratios of exponentials.
+    expect_close(a.out, want.out, dtype == DType::f64 ? 1e-10 : dtype == DType::f32 ? 2e-3 : 2e-2, "out");
+    expect_close(a.lse, want.lse, dtype == DType::f64 ? 1e-12 : 2e-5, "lse");
+  }
+}
+
+TEST_P(AttentionKernel, GradientsMatchFiniteDifferences) {
+  Bench bench(GetParam());
+  const Case cases[] = {{1, 1, 1, 1, 1, 1},
+                        {1, 3, 3, 2, 1, 5},
+                        {2, 1, 3, 2, 2, 2, true, 2, 0},
+                        {1, 5, 4, 3, 3, 3, false},
+                        {1, 4, 3, 2, 1, 1, true, 0, 1},
+                        {1, 11, 5, 6, 3, 3, true, 2, 0}};
+  for (const Case& c : cases) {
+    const Attention a(bench, DType::f64, c);
+    bench.ops->attention(a.args(), bench.stream());
+    const Gradients got = backward(bench, a, DType::f64, false);
+    const Values q = values(a.q), k = values(a.k), v = values(a.v), g = values(a.dout);
+    // For one key the probabilities are 1 whatever q and k are; their gradients are 0 up to rounding.
+    const auto close = [&](const Tensor& t, const Values& want, const char* what) {
+      expect_close(values(t), want, 1e-7, what + c.text(), 1e-5);
+    };
+    close(got.dq, numeric_gradient(q, [&](auto& x) { return dot(reference(c, x, k, v).out, g); }), "dq ");
+    close(got.dk, numeric_gradient(k, [&](auto& x) { return dot(reference(c, q, x, v).out, g); }), "dk ");
+    close(got.dv, numeric_gradient(v, [&](auto& x) { return dot(reference(c, q, k, x).out, g); }), "dv ");
+  }
+}
+
+// The formulas of the gradient in f64, from the definition's probabilities.
+struct ReferenceGradients {
+  Values dq, dk, dv;
+};
+ReferenceGradients reference_backward(const Case& c, const Values& q, const Values& k, const Values& v,
+                                      const Values& dout) {
+  const Result r = reference(c, q, k, v);
+  ReferenceGradients d{Values(q.size(), 0), Values(k.size(), 0), Values(k.size(), 0)};
+  for (int64_t b = 0; b < c.batch; ++b)
+    for (int64_t h = 0; h < c.heads; ++h)
+      for (int64_t i = 0; i < c.sq; ++i) {
+        const int64_t g = h / (c.heads / c.groups), qi = ((b * c.sq + i) * c.heads + h) * c.width;
+        const auto at = [](const Values& x, int64_t p) { return x[static_cast<size_t>(p)]; };
+        double row = 0;
+        for (int64_t e = 0; e < c.width; ++e) row += at(dout, qi + e) * at(r.out, qi + e);
+        for (int64_t j = 0; j < c.sk; ++j) {
+          if (!c.sees(i, j)) continue;
+          const int64_t kj = ((b * c.sk + j) * c.groups + g) * c.width;
+          double s = 0, dp = 0;
+          for (int64_t e = 0; e < c.width; ++e) {
+            s += at(q, qi + e) * at(k, kj + e);
+            dp += at(dout, qi + e) * at(v, kj + e);
+          }
+          const double p = std::exp(s * c.scale() - at(r.lse, (b * c.heads + h) * c.sq + i));
+          for (int64_t e = 0; e < c.width; ++e) {
+            d.dv[static_cast<size_t>(kj + e)] += p * at(dout, qi + e);
+            d.dq[static_cast<size_t>(qi + e)] += p * (dp - row) * c.scale() * at(k, kj + e);
+            d.dk[static_cast<size_t>(kj + e)] += p * (dp - row) * c.scale() * at(q, qi + e);
+          }
+        }
+      }
+  return d;
+}
+
+TEST_P(AttentionKernel, BackwardMatchesTheFormulas) {
+  Bench bench(GetParam());
+  for (DType dtype : kFloats)
+    for (const Case& c : kCases) {
+      const Attention a(bench, dtype, c);
+      bench.ops->attention(a.args(), bench.stream());
+      const ReferenceGradients want =
+          reference_backward(c, values(a.q), values(a.k), values(a.v), values(a.dout));
+      const std::string what = label(GetParam(), dtype) + " " + c.text();
+      const double tolerance = dtype == DType::f64 ? 1e-11 : dtype == DType::f32 ? 5e-5 : 2e-2;
+      const Gradients got = backward(bench, a, dtype, false);
+      // Where the exact gradient is 0 (one key), cancelling leaves the rounding of numbers near 1.
+      expect_close(values(got.dq), want.dq, tolerance, "dq " + what, 0.2);
+      expect_close(values(got.dk), want.dk, tolerance, "dk " + what, 0.2);
+      expect_close(values(got.dv), want.dv, tolerance, "dv " + what, 0.2);
+    }
+}
+
+// f32 gradients beside bf16 activations, written and added to.
+TEST_P(AttentionKernel, GradientsMayBeWideAndAccumulate) {
+  Bench bench(GetParam());
+  const Case c{2, 37, 37, 4, 2, 24};
+  for (DType dtype : kFloats) {
+    const Attention a(bench, dtype, c);
+    bench.ops->attention(a.args(), bench.stream());
+    const DType wide = accumulator_of(dtype);
+    const Gradients written = backward(bench, a, wide, false), added = backward(bench, a, wide, true, 0.25);
+    const Tensor pairs[][2] = {{written.dq, added.dq}, {written.dk, added.dk}, {written.dv, added.dv}};
+    for (const auto& pair : pairs) {
+      Values want = values(pair[0]);
+      for (double& x : want) x = wide == DType::f32 ? static_cast<float>(x) + 0.25f : x + 0.25;
+      EXPECT_EQ(values(pair[1]), want) << label(GetParam(), dtype);
+    }
+    if (dtype != DType::bf16) continue;
+    const Gradients narrow = backward(bench, a, dtype, false);
+    Values want = values(written.dk);
+    for (double& x : want) x = to_f32(to_bf16(static_cast<float>(x)));
+    EXPECT_EQ(values(narrow.dk), want);
+  }
+}
+
+// A ring of context parallelism in small: the keys in two parts, merged by their lse; then the gradients from
+// the final out and lse, part by part.
+TEST_P(AttentionKernel, HalvesOfTheKeysMergeToTheWhole) {
+  Bench bench(GetParam());
+  for (const bool causal : {true, false})
+    for (const int64_t cut : {32, 5, 0}) {
+      const Case c{2, 64, 64, 4, 2, 16, causal};
+      const Attention whole(bench, DType::f64, c);
+      bench.ops->attention(whole.args(), bench.stream());
+      const Gradients want = backward(bench, whole, DType::f64, false);
+
+      Values out, lse;
+      std::vector<Attention> parts;
+      for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, cut}, {cut, c.sk}}) {
+        Attention part = whole;
+        part.c.sk = last - first;
+        part.c.k_offset = first;
+        part.k = whole.k.slice(1, first, last);
+        part.v = whole.v.slice(1, first, last);
+        part.out = bench.empty(DType::f64, whole.out.shape());
+        part.lse = bench.empty(DType::f64, whole.lse.shape());
+        bench.ops->attention(part.args(), bench.stream());
+        const Values part_out = values(part.out), part_lse = values(part.lse);
+        if (parts.empty()) {
+          out = part_out;
+          lse = part_lse;
+        } else {
+          for (int64_t row = 0; row < whole.lse.count(); ++row) {  // row of [B, H, S]
+            const int64_t b = row / (c.heads * c.sq), h = row / c.sq % c.heads, i = row % c.sq;
+            double &l = lse[static_cast<size_t>(row)], p = part_lse[static_cast<size_t>(row)];
+            if (p == -kInfinity) continue;
+            const double weight = l == -kInfinity ? 1 : 1 / (1 + std::exp(l - p));
+            for (int64_t d = 0; d < c.width; ++d) {
+              const size_t at = static_cast<size_t>(((b * c.sq + i) * c.heads + h) * c.width + d);
+              out[at] += weight * (part_out[at] - out[at]);
+            }
+            l = l == -kInfinity ? p : l + std::log1p(std::exp(p - l));
+          }
+        }
+        parts.push_back(part);
+      }
+      expect_close(out, values(whole.out), 1e-12, "out");
+      expect_close(lse, values(whole.lse), 1e-12, "lse");
+
+      const auto zeros = [&](const Shape& shape) {
+        return tensor(bench, DType::f64, shape, Values(static_cast<size_t>(shape.count()), 0));
+      };
+      const Tensor dq = zeros(c.q_shape()), dk = zeros(c.k_shape()), dv = zeros(c.k_shape());
+      for (Attention& part : parts) {
+        assign(part.out, out);
+        assign(part.lse, lse);
+        const int64_t first = part.c.k_offset, last = first + part.c.sk;
+        bench.ops->attention_backward(
+            part.backward_args(dq, dk.slice(1, first, last), dv.slice(1, first, last), true), bench.stream());
+      }
+      expect_close(dq, values(want.dq), 1e-12, "dq");
+      expect_close(dk, values(want.dk), 1e-12, "dk");
+      expect_close(dv, values(want.dv), 1e-12, "dv");
+    }
+}
+
+// Queries of a later part of the sequence beside all keys: what a rank with the tail chunk does.
+TEST_P(AttentionKernel, QueriesOfATailSeeWhatTheWholeShows) {
+  Bench bench(GetParam());
+  const Case c{1, 60, 60, 2, 1, 8};
+  const Attention whole(bench, DType::f64, c);
+  bench.ops->attention(whole.args(), bench.stream());
+  Attention tail = whole;
+  tail.c.sq = 17;
+  tail.c.q_offset = 43;
+  tail.q = whole.q.slice(1, 43, 60);
+  tail.out = bench.empty(DType::f64, tail.c.q_shape());
+  tail.lse = bench.empty(DType::f64, {1, 2, 17});
+  bench.ops->attention(tail.args(), bench.stream());
+  expect_close(tail.out, values(whole.out.slice(1, 43, 60)), 1e-12, "out");
+  expect_close(tail.lse, values(whole.lse.slice(2, 43, 60)), 1e-12, "lse");
+}
+
+// A task is whole on one thread: neither runs nor thread counts change a bit.
+TEST_P(AttentionKernel, BitsAreTheSameRunToRunAndOnAnyNumberOfThreads) {
+  const Case c{3, 70, 70, 4, 2, 40};
+  for (DType dtype : kFloats) {
+    std::vector<Values> first;
+    for (int threads : {1, 1, 2, 3}) {
+      Bench bench(GetParam(), threads);
+      const Attention a(bench, dtype, c);
+      bench.ops->attention(a.args(), bench.stream());
+      const Gradients g = backward(bench, a, dtype, false);
+      const std::vector<Values> now = {values(a.out), values(a.lse), values(g.dq), values(g.dk),
+                                       values(g.dv)};
+      if (first.empty()) first = now;
+      EXPECT_EQ(now, first) << label(GetParam(), dtype) << " threads " << threads;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AttentionKernel, all_isas(), isa_name);
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,227 @@
+#include "base/philox.h"
+#include "ops/ops_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+const DType kFloats[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+const DType kCompute[] = {DType::f64, DType::f32, DType::bf16};
+
+double rounded(DType dtype, double x) {
+  switch (dtype) {
+    case DType::f64:
+      return x;
+    case DType::f32:
+      return static_cast<double>(static_cast<float>(x));
+    case DType::bf16:
+      return to_f32(to_bf16(static_cast<float>(x)));
+    default:
+      return to_f32(to_f16(static_cast<float>(x)));
+  }
+}
+
+template <typename Body>
+void for_each_bench(Body&& body) {
+  for (cpu::Isa isa : available_isas())
+    for (int threads : {1, 3}) {
+      Bench bench(isa, threads);
+      body(bench, std::string(cpu::name(isa)) + " ");
+    }
+}
+
+TEST(Cast, RoundsToNearestBetweenAllFloats) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType from : kFloats)
+      for (DType to : kFloats)
+        for (int64_t count : {0, 1, 3, 17, 100003}) {
+          if (count > 1000 && (from == DType::f16 || to == DType::f16)) continue;
+          const Tensor x = random_tensor(bench, from, {count}, 1), y = bench.empty(to, {count});
+          bench.ops->cast(x, y, bench.stream());
+          for (int64_t i = 0; i < count; ++i)
+            ASSERT_EQ(element(y, i), rounded(to, element(x, i))) << what << name(from) << " to " << name(to);
+        }
+  });
+}
+
+TEST(Cast, KeepsNanAndInfinity) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType from : kFloats)
+      for (DType to : kFloats) {
+        const Tensor x = tensor(bench, from, {5}, {NAN, INFINITY, -INFINITY, -0.0, 1}),
+                     y = bench.empty(to, {5});
+        bench.ops->cast(x, y, bench.stream());
+        EXPECT_TRUE(std::isnan(element(y, 0))) << what << name(from) << " to " << name(to);
+        EXPECT_EQ(element(y, 1), INFINITY);
+        EXPECT_EQ(element(y, 2), -INFINITY);
+        EXPECT_TRUE(std::signbit(element(y, 3)));
+      }
+  });
+}
+
+TEST(Cast, TakesAnyStrides) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType to : {DType::f32, DType::bf16}) {
+      const Tensor x = random_tensor(bench, DType::f32, {5, 4, 7}, 1);
+      const Tensor views[] = {x.slice(2, 1, 6), x.transpose(0, 2), x.transpose(1, 2).slice(0, 2, 4),
+                              x.slice(1, 2, 2)};
+      for (const Tensor& view : views) {
+        const Tensor whole = bench.empty(to, {8, 8, 8});
+        const Tensor y = whole.slice(0, 0, view.dim(0)).slice(1, 1, 1 + view.dim(1)).slice(2, 0, view.dim(2));
+        bench.ops->cast(view, y, bench.stream());
+        for (int64_t i = 0; i < view.count(); ++i)
+          ASSERT_EQ(element(y, i), rounded(to, element(view, i))) << what << name(to) << " " << i;
+      }
+    }
+  });
+}
+
+TEST(Cast, CopiesEqualDTypesOfAnyKind) {
+  Bench bench;
+  const Tensor x = ids_tensor(bench, {5, -7, int64_t{1} << 62, 4}).reshape({2, 2}),
+               y = bench.empty(DType::i64, {2, 2});
+  bench.ops->cast(x.transpose(0, 1), y, bench.stream());
+  EXPECT_EQ(y.data<int64_t>()[2], -7);
+  EXPECT_EQ(y.data<int64_t>()[1], int64_t{1} << 62);
+  EXPECT_THROW(bench.ops->cast(x, bench.empty(DType::f32, {2, 2}), bench.stream()), Error);
+}
+
+TEST(Fill, WritesEveryElement) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kFloats)
+      for (int64_t count : {0, 1, 33, 50001}) {
+        const Tensor y = bench.empty(dtype, {count});
+        bench.ops->fill(y, 0.1, bench.stream());
+        for (int64_t i = 0; i < count; ++i) ASSERT_EQ(element(y, i), rounded(dtype, 0.1)) << what;
+      }
+  });
+}
+
+TEST(Add, AddsAMultipleAcrossDTypes) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType from : kCompute)
+      for (DType to : kCompute)
+        for (int64_t count : {0, 1, 513, 40001}) {
+          const Tensor x = random_tensor(bench, from, {count}, 1), y = random_tensor(bench, to, {count}, 2);
+          std::vector<double> want = values(y);
+          for (size_t i = 0; i < want.size(); ++i) want[i] += 0.3 * element(x, static_cast<int64_t>(i));
+          bench.ops->add(x, 0.3, y, bench.stream());
+          expect_close(y, want, to == DType::f64 ? 1e-15 : to == DType::f32 ? 2e-7 : 4e-3, what);
+        }
+  });
+}
+
+TEST(Scale, MultipliesInPlace) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kCompute) {
+      const Tensor y = random_tensor(bench, dtype, {40001}, 2);
+      std::vector<double> want = values(y);
+      for (double& x : want) x *= -1.75;
+      bench.ops->scale(y, -1.75, bench.stream());
+      expect_close(y, want, dtype == DType::f64 ? 1e-15 : dtype == DType::f32 ? 2e-7 : 4e-3, what);
+    }
+  });
+}
+
+TEST(ColumnSum, AddsTheRows) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kCompute)
+      for (int64_t rows : {0, 1, 300})
+        for (int64_t columns : {1, 3, 64, 389}) {
+          const Tensor x = random_tensor(bench, dtype, {rows, columns}, 1);
+          const Tensor y = random_tensor(bench, dtype == DType::f64 ? DType::f64 : DType::f32, {columns}, 2);
+          std::vector<double> want = values(y);
+          for (int64_t i = 0; i < rows * columns; ++i)
+            want[static_cast<size_t>(i % columns)] += element(x, i);
+          bench.ops->column_sum(x, y, bench.stream());
+          expect_close(y, want, dtype == DType::f64 ? 1e-14 : 1e-6, what);
+        }
+  });
+}
+
+TEST(NormPower, AgreesWithThePlainSum) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kCompute)
+      for (double p : {1.0, 2.0, 3.5, static_cast<double>(INFINITY)})
+        for (int64_t count : {0, 1, 511, 8193, 30001}) {
+          if (p == 3.5 && count > 10000) continue;
+          const Tensor x = random_tensor(bench, dtype, {count}, 1),
+                       out = tensor(bench, DType::f64, {1}, {0.5});
+          double want = 0.5;
+          for (int64_t i = 0; i < count; ++i) {
+            const double a = std::fabs(element(x, i));
+            want = std::isinf(p) ? std::max(want, a) : want + std::pow(a, p);
+          }
+          bench.ops->norm_power(x, p, out, bench.stream());
+          ASSERT_NEAR(element(out, 0), want, 1e-12 * want) << what << p << " " << count;
+        }
+  });
+}
+
+TEST(NormPower, HasTheSameBitsForEveryThreadCount) {
+  for (cpu::Isa isa : available_isas())
+    for (DType dtype : kCompute) {
+      std::vector<double> found;
+      for (int threads : {1, 2, 3, 5}) {
+        Bench bench(isa, threads);
+        const Tensor x = random_tensor(bench, dtype, {100003}, 1), out = tensor(bench, DType::f64, {1}, {0});
+        bench.ops->norm_power(x, 2, out, bench.stream());
+        found.push_back(element(out, 0));
+      }
+      for (double f : found) EXPECT_EQ(f, found[0]);
+    }
+}
+
+TEST(NormPower, ShowsNanAndInfinity) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kCompute)
+      for (double p : {1.0, 2.0, 3.0, static_cast<double>(INFINITY)})
+        for (int64_t at : {0, 700, 9000}) {
+          const Tensor x = random_tensor(bench, dtype, {9001}, 1), out = tensor(bench, DType::f64, {1}, {0});
+          set_element(x, at, -INFINITY);
+          bench.ops->norm_power(x, p, out, bench.stream());
+          EXPECT_EQ(element(out, 0), INFINITY) << what << p;
+          set_element(x, (at + 4000) % 9001, NAN);
+          set_element(out, 0, 0);
+          bench.ops->norm_power(x, p, out, bench.stream());
+          EXPECT_TRUE(std::isnan(element(out, 0))) << what << p;
+        }
+  });
+}
+
+TEST(FillNormal, HasTheBitsOfTheCounterFormula) {
+  for_each_bench([](Bench& bench, const std::string& what) {
+    for (DType dtype : kCompute)
+      for (uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 33})
+        for (int64_t count : {0, 1, 2, 5003}) {
+          const Tensor y = bench.empty(dtype, {count});
+          bench.ops->fill_normal(y, 77, first, 0.02, bench.stream());
+          for (int64_t i = 0; i < count; ++i)
+            ASSERT_EQ(element(y, i),
+                      rounded(dtype, philox_normal(77, first + static_cast<uint64_t>(i)) * 0.02))
+                << what << name(dtype);
+        }
+  });
+}
+
+TEST(IdRange, FindsLowestAndHighest) {
+  for_each_bench([](Bench& bench, const std::string&) {
+    const auto range = [&](const std::vector<int64_t>& ids) {
+      const Ops::Range r = bench.ops->id_range(ids_tensor(bench, ids), -100, bench.stream());
+      return std::pair(r.lowest, r.highest);
+    };
+    EXPECT_EQ(range({}), std::pair(int64_t{0}, int64_t{-1}));
+    EXPECT_EQ(range({-100, -100}), std::pair(int64_t{0}, int64_t{-1}));
+    EXPECT_EQ(range({-100, 5, 3, -100}), std::pair(int64_t{3}, int64_t{5}));
+    EXPECT_EQ(range({-1}), std::pair(int64_t{-1}, int64_t{-1}));
+    EXPECT_EQ(range({0, -7}), std::pair(int64_t{-7}, int64_t{0}));
+    std::vector<int64_t> many(60001, 9);
+    many[60000] = 11;
+    many[5] = 2;
+    EXPECT_EQ(range(many), std::pair(int64_t{2}, int64_t{11}));
+  });
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,80 @@
+#include "ops/kernel_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+std::vector<int64_t> some_ids(int64_t count, int64_t vocabulary) {
+  std::vector<int64_t> ids(static_cast<size_t>(count));
+  for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<int64_t>(t * t * 31 + t * 7) % vocabulary;
+  return ids;
+}
+
+class Embedding : public EachIsa {};
+
+TEST_P(Embedding, ForwardCopiesRows) {
+  for (int threads : {1, 2, 3})
+    for (DType dtype : kFloats)
+      for (int64_t tokens : {0, 1, 7, 1000})
+        for (int64_t width : {1, 5, 130}) {
+          Bench bench(GetParam(), threads);
+          const std::vector<int64_t> ids = some_ids(tokens, 13);
+          const Tensor table = random_tensor(bench, dtype, {13, width}, 1),
+                       y = bench.empty(dtype, {tokens, width});
+          bench.ops->embedding({table, ids_tensor(bench, ids), y}, bench.stream());
+          for (int64_t i = 0; i < y.count(); ++i)
+            ASSERT_EQ(element(y, i), element(table, ids[static_cast<size_t>(i / width)] * width + i % width))
+                << i;
+        }
+}
+
+// Sums in order of t in the accumulator's precision: an exact reference, the same for every number of
+// threads.
+TEST_P(Embedding, BackwardAddsRowsInOrder) {
+  for (int threads : {1, 2, 3})
+    for (DType dtype : kFloats)
+      for (int64_t tokens : {0, 1, 333})
+        for (int64_t width : {1, 5, 130, 300}) {
+          Bench bench(GetParam(), threads);
+          const std::vector<int64_t> ids = some_ids(tokens, 13);
+          const Tensor dy = random_tensor(bench, dtype, {tokens, width}, 1);
+          const Tensor dtable = random_tensor(bench, accumulator_of(dtype), {13, width}, 2);
+          std::vector<double> want = values(dtable);
+          for (int64_t i = 0; i < dy.count(); ++i) {
+            double& to = want[static_cast<size_t>(ids[static_cast<size_t>(i / width)] * width + i % width)];
+            to += element(dy, i);
+            if (dtype != DType::f64) to = static_cast<float>(to);
+          }
+          bench.ops->embedding_backward({ids_tensor(bench, ids), dy, dtable}, bench.stream());
+          ASSERT_EQ(values(dtable), want)
+              << label(GetParam(), dtype) << " " << dy.shape().text() << " threads " << threads;
+        }
+}
+
+TEST_P(Embedding, GradientMatchesFiniteDifferences) {
+  Bench bench(GetParam());
+  const std::vector<int64_t> ids = {2, 0, 2, 2};
+  for (int64_t width : {1, 3}) {
+    const std::vector<double> table = random_values(static_cast<size_t>(3 * width), 1);
+    const Tensor dy = random_tensor(bench, DType::f64, {4, width}, 2);
+    const Tensor dtable =
+        tensor(bench, DType::f64, {3, width}, std::vector<double>(static_cast<size_t>(3 * width), 0));
+    bench.ops->embedding_backward({ids_tensor(bench, ids), dy, dtable}, bench.stream());
+    expect_close(dtable,
+                 numeric_gradient(table,
+                                  [&](auto& moved) {
+                                    const Tensor y = bench.empty(DType::f64, {4, width});
+                                    bench.ops->embedding({tensor(bench, DType::f64, {3, width}, moved),
+                                                          ids_tensor(bench, ids), y},
+                                                         bench.stream());
+                                    return dot(values(y), values(dy));
+                                  }),
+                 1e-7, "dtable");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Embedding, all_isas(), isa_name);
+
+}  // namespace
+}  // namespace gangway

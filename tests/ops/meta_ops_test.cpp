@@ -1,0 +1,95 @@
+#include "ops/ops_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+struct Meta {
+  Tensor empty(DType dtype, const Shape& shape) {
+    return Tensor::allocate(device->allocator(), dtype, shape);
+  }
+  std::shared_ptr<Device> device = make_device("meta");
+  std::unique_ptr<Ops> ops = make_ops(device);
+  Stack temporaries{device->allocator()};
+};
+
+template <typename Maker>
+HeadLossArgs head(Maker& make, DType dtype, int64_t tokens, int64_t width, int64_t vocabulary) {
+  return {.x = make.empty(dtype, {tokens, width}),
+          .w = make.empty(dtype, {vocabulary, width}),
+          .labels = make.empty(DType::i64, {tokens}),
+          .seed = make.empty(DType::f64, {1}),
+          .loss = make.empty(DType::f64, {1}),
+          .dx = make.empty(dtype, {tokens, width}),
+          .dw = make.empty(dtype == DType::f64 ? DType::f64 : DType::f32, {vocabulary, width})};
+}
+
+TEST(MetaOps, TouchNoMemory) {
+  Meta meta;
+  const Tensor a = meta.empty(DType::f32, {4, 5}), b = meta.empty(DType::f32, {5, 6}),
+               c = meta.empty(DType::f32, {4, 6});
+  Stream& stream = meta.device->stream();
+  meta.ops->gemm({.a = a, .b = b, .c = c, .bias = {}}, stream);
+  meta.ops->cast(a, meta.empty(DType::bf16, {4, 5}), stream);
+  meta.ops->fill(a, 1, stream);
+  meta.ops->add(a, 1, a, stream);
+  meta.ops->scale(a, 2, stream);
+  meta.ops->column_sum(a, meta.empty(DType::f32, {5}), stream);
+  meta.ops->norm_power(a, 2, meta.empty(DType::f64, {1}), stream);
+  meta.ops->fill_normal(a, 1, 0, 1, stream);
+  EXPECT_EQ(meta.ops->id_range(meta.empty(DType::i64, {3}), -100, stream).highest, -1);
+  EXPECT_EQ(a.raw(), nullptr);
+}
+
+TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
+  Meta meta;
+  Stream& stream = meta.device->stream();
+  const Tensor a = meta.empty(DType::f32, {4, 5});
+  EXPECT_THROW(meta.ops->gemm({.a = a, .b = a, .c = a, .bias = {}}, stream), Error);
+  EXPECT_THROW(meta.ops->cast(a, meta.empty(DType::f32, {5, 4}), stream), Error);
+  EXPECT_THROW(meta.ops->fill(a.transpose(0, 1), 1, stream), Error);
+  EXPECT_THROW(meta.ops->add(a, 1, meta.empty(DType::f32, {21}), stream), Error);
+  EXPECT_THROW(meta.ops->column_sum(a, meta.empty(DType::bf16, {5}), stream), Error);
+  EXPECT_THROW(meta.ops->norm_power(a, 2, meta.empty(DType::f32, {1}), stream), Error);
+  EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, stream), Error);
+  HeadLossArgs args = head(meta, DType::f32, 4, 5, 6);
+  args.dw = meta.empty(DType::bf16, {6, 5});
+  EXPECT_THROW(meta.ops->head_loss(args, meta.temporaries, stream), Error);
+  EXPECT_THROW(meta.ops->adamw({.p = a, .g = a, .m = a, .v = a, .copy = {}}, stream), Error);  // no control
+}
+
+TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
+  for (DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (int64_t tokens : {0, 1, 100, 700}) {
+      Meta meta;
+      Bench bench;
+      HeadLossArgs args = head(bench, dtype, tokens, 8, 6000);
+      bench.ops->fill(args.x, 0, bench.stream());
+      bench.ops->fill(args.w, 0, bench.stream());
+      bench.ops->fill(args.seed, 1, bench.stream());
+      bench.ops->fill(args.loss, 0, bench.stream());
+      std::fill_n(args.labels.data<int64_t>(), tokens, 1);
+      bench.ops->head_loss(args, bench.temporaries, bench.stream());
+      meta.ops->head_loss(head(meta, dtype, tokens, 8, 6000), meta.temporaries, meta.device->stream());
+      EXPECT_EQ(meta.temporaries.high_water_bytes(), bench.temporaries.high_water_bytes()) << tokens;
+      EXPECT_EQ(meta.temporaries.used_bytes(), 0u);
+    }
+}
+
+TEST(DescribePaths, NameTheInstructionSet) {
+  for (cpu::Isa isa : available_isas()) {
+    Bench bench(isa);
+    EXPECT_NE(describe_paths(*bench.ops).find(cpu::name(isa)), std::string::npos);
+  }
+  Meta meta;
+  EXPECT_NE(describe_paths(*meta.ops).find("shape checks"), std::string::npos);
+}
+
+TEST(MakeOps, ServeTheDeviceTheyAreMadeFor) {
+  const std::shared_ptr<Device> device = make_device("cpu");
+  EXPECT_EQ(&make_ops(device)->device(), device.get());
+}
+
+}  // namespace
+}  // namespace gangway

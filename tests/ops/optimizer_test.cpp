@@ -1,0 +1,187 @@
+#include "ops/ops_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+struct Types {
+  DType p, g, m, v;
+};
+
+std::vector<Types> type_choices() {
+  std::vector<Types> all;
+  for (DType p : {DType::f32, DType::f64})
+    for (DType g : {DType::f32, DType::f64, DType::bf16})
+      for (DType m : {DType::f32, DType::f64, DType::bf16})
+        for (DType v : {DType::f32, DType::f64, DType::bf16}) all.push_back({p, g, m, v});
+  return all;
+}
+
+double rounded(DType dtype, double x) {
+  return dtype == DType::f64   ? x
+         : dtype == DType::f32 ? static_cast<double>(static_cast<float>(x))
+                               : to_f32(to_bf16(static_cast<float>(x)));
+}
+
+double relative(DType dtype) { return dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 8e-3; }
+
+struct AdamWState {
+  std::vector<double> p, m, v;
+};
+
+// One step by the published formula, in f64, from the state as stored.
+void adamw_reference(AdamWState& s, const std::vector<double>& g, const AdamWArgs& args) {
+  const OptimizerControl& c = *args.control;
+  const double step = static_cast<double>(c.step), lr = c.lr * args.lr_scale;
+  for (size_t i = 0; i < s.p.size(); ++i) {
+    const double x = g[i] * c.scale * c.clip;
+    s.m[i] = args.beta1 * s.m[i] + (1 - args.beta1) * x;
+    s.v[i] = args.beta2 * s.v[i] + (1 - args.beta2) * x * x;
+    const double m = s.m[i] / (1 - std::pow(args.beta1, step)), v = s.v[i] / (1 - std::pow(args.beta2, step));
+    s.p[i] -= lr * (m / (std::sqrt(v) + args.eps) + args.weight_decay * s.p[i]);
+  }
+}
+
+TEST(AdamW, FollowsThePublishedFormulaInEveryDType) {
+  const OptimizerControl control{.lr = 0.01, .scale = 0.5, .clip = 0.8, .step = 3};
+  for (cpu::Isa isa : available_isas())
+    for (int threads : {1, 2})
+      for (const Types& types : type_choices())
+        for (int64_t count : {0, 1, 515, 20001}) {
+          if (count == 20001 && types.m != types.v) continue;
+          Bench bench(isa, threads);
+          AdamWArgs args;
+          args.p = random_tensor(bench, types.p, {count}, 1);
+          args.g = random_tensor(bench, types.g, {count}, 2);
+          args.m = random_tensor(bench, types.m, {count}, 3, 0.1);
+          args.v = bench.empty(types.v, {count});
+          for (int64_t i = 0; i < count; ++i)
+            set_element(args.v, i, 0.01 + 0.001 * static_cast<double>(i % 7));
+          args.copy = bench.empty(DType::bf16, {count});
+          args.control = &control;
+          args.lr_scale = 0.7;
+          args.weight_decay = 0.1;
+          AdamWState want{values(args.p), values(args.m), values(args.v)};
+          adamw_reference(want, values(args.g), args);
+          bench.ops->adamw(args, bench.stream());
+          const std::string what = label(isa, types.p) + " g " + name(types.g) + " m " + name(types.m);
+          expect_close(args.p, want.p, relative(types.p), what + " p");
+          expect_close(args.m, want.m, std::max(relative(types.p), relative(types.m)), what + " m");
+          expect_close(args.v, want.v, std::max(relative(types.p), relative(types.v)), what + " v");
+          for (int64_t i = 0; i < count; ++i)
+            ASSERT_EQ(element(args.copy, i), rounded(DType::bf16, element(args.p, i)))
+                << what << " copy " << i;
+        }
+}
+
+TEST(AdamW, FiveStepsFromZeroMomentsAgreeInF64) {
+  for (cpu::Isa isa : available_isas()) {
+    Bench bench(isa);
+    OptimizerControl control{.lr = 0.1};
+    AdamWArgs args;
+    args.p = random_tensor(bench, DType::f64, {37}, 1);
+    args.m = tensor(bench, DType::f64, {37}, std::vector<double>(37, 0));
+    args.v = tensor(bench, DType::f64, {37}, std::vector<double>(37, 0));
+    args.control = &control;
+    AdamWState want{values(args.p), values(args.m), values(args.v)};
+    for (int64_t step = 1; step <= 5; ++step) {
+      control.step = step;
+      args.g = random_tensor(bench, DType::f64, {37}, static_cast<uint32_t>(10 + step));
+      adamw_reference(want, values(args.g), args);
+      bench.ops->adamw(args, bench.stream());
+    }
+    expect_close(args.p, want.p, 1e-13, cpu::name(isa));
+  }
+}
+
+TEST(AdamW, NothingIsWrittenOutsideTheShard) {
+  for (cpu::Isa isa : available_isas())
+    for (DType moments : {DType::f32, DType::bf16}) {
+      Bench bench(isa, 2);
+      const OptimizerControl control{.lr = 0.1, .step = 1};
+      const auto guarded = [&](DType dtype) {
+        const Tensor t = bench.empty(dtype, {20});
+        assign(t, std::vector<double>(20, 3));
+        return t;
+      };
+      const Tensor p = guarded(DType::f32), m = guarded(moments), v = guarded(moments),
+                   copy = guarded(DType::bf16);
+      AdamWArgs args;
+      args.p = p.slice(0, 3, 16), args.m = m.slice(0, 3, 16), args.v = v.slice(0, 3, 16);
+      args.copy = copy.slice(0, 3, 16);
+      args.g = random_tensor(bench, DType::f32, {13}, 1);
+      args.control = &control;
+      bench.ops->adamw(args, bench.stream());
+      for (const Tensor& t : {p, m, v, copy})
+        for (int64_t i : {0, 1, 2, 16, 17, 19}) EXPECT_EQ(element(t, i), 3);
+    }
+}
+
+TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
+  for (cpu::Isa isa : available_isas())
+    for (const Types& types : type_choices())
+      for (double momentum : {0.0, 0.9})
+        for (bool nesterov : {false, true}) {
+          if (types.v != DType::f32) continue;
+          Bench bench(isa, 2);
+          OptimizerControl control{.lr = 0.05, .scale = 2, .clip = 0.25};
+          SgdArgs args;
+          args.p = random_tensor(bench, types.p, {9001}, 1);
+          args.m = bench.empty(types.m, {9001});
+          for (int64_t i = 0; i < 9001; ++i) set_element(args.m, i, std::nan(""));  // step 1 writes it
+          args.copy = bench.empty(DType::bf16, {9001});
+          args.control = &control;
+          args.lr_scale = 3;
+          args.momentum = momentum;
+          args.weight_decay = 0.01;
+          args.nesterov = nesterov;
+          const std::string what = label(isa, types.p) + " g " + name(types.g) + " m " + name(types.m);
+          for (int64_t step = 1; step <= 3; ++step) {
+            control.step = step;
+            args.g = random_tensor(bench, types.g, {9001}, static_cast<uint32_t>(5 + step));
+            const std::vector<double> g = values(args.g), m0 = values(args.m);
+            std::vector<double> p = values(args.p), m(p.size());
+            for (size_t i = 0; i < p.size(); ++i) {
+              double x = g[i] * 2 * 0.25 + 0.01 * p[i];
+              if (momentum != 0) {
+                m[i] = step == 1 ? x : momentum * m0[i] + x;
+                x = nesterov ? x + momentum * m[i] : m[i];
+              }
+              p[i] -= 0.15 * x;
+            }
+            bench.ops->sgd(args, bench.stream());
+            expect_close(args.p, p, relative(types.p), what + " p");
+            if (momentum != 0)
+              expect_close(args.m, m, std::max(relative(types.p), relative(types.m)), what + " m");
+          }
+          for (int64_t i = 0; i < 9001; ++i)
+            ASSERT_EQ(element(args.copy, i), rounded(DType::bf16, element(args.p, i))) << what;
+        }
+}
+
+TEST(Sgd, NeedsNoMomentWithoutMomentum) {
+  Bench bench;
+  const OptimizerControl control{.lr = 1, .step = 1};
+  SgdArgs args;
+  args.p = tensor(bench, DType::f32, {2}, {1, 2});
+  args.g = tensor(bench, DType::f32, {2}, {0.5, -1});
+  args.control = &control;
+  bench.ops->sgd(args, bench.stream());
+  EXPECT_EQ(values(args.p), (std::vector<double>{0.5, 3}));
+}
+
+TEST(Optimizers, ControlIsReadWhenTheWorkRuns) {
+  Bench bench;
+  OptimizerControl control{.lr = 1, .step = 1};
+  SgdArgs args;
+  args.p = tensor(bench, DType::f64, {1}, {1});
+  args.g = tensor(bench, DType::f64, {1}, {1});
+  args.control = &control;
+  control.lr = 0.25;
+  bench.ops->sgd(args, bench.stream());
+  EXPECT_EQ(element(args.p, 0), 0.75);
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,118 @@
+#include "ops/kernel_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+struct Case {
+  int64_t rows, heads, width, sequence;
+  bool own_positions;
+};
+
+constexpr Case kCases[] = {{0, 1, 2, 1, false}, {1, 1, 2, 1, false}, {6, 3, 10, 3, false},
+                           {7, 2, 64, 5, true}, {5, 1, 34, 5, true}, {9, 4, 128, 4, false},
+                           {3, 5, 6, 9, false}};
+
+struct Rope {
+  Rope(Bench& bench, DType dtype, const Case& c)
+      : x(with_gap(bench, dtype, c.rows, c.heads * c.width, 5)),
+        y(with_gap(bench, dtype, c.rows, c.heads * c.width, 3)),
+        cos(bench.empty(accumulator_of(dtype), {11, c.width / 2})),
+        sin(bench.empty(accumulator_of(dtype), {11, c.width / 2})),
+        heads(c.heads),
+        sequence(c.sequence) {
+    assign(x, random_values(static_cast<size_t>(x.count()), 1));
+    const std::vector<double> angles = random_values(static_cast<size_t>(cos.count()), 2, 3);
+    for (size_t i = 0; i < angles.size(); ++i) {
+      set_element(cos, static_cast<int64_t>(i), std::cos(angles[i]));
+      set_element(sin, static_cast<int64_t>(i), std::sin(angles[i]));
+    }
+    if (!c.own_positions) return;
+    positions = bench.empty(DType::i32, {c.rows});
+    for (int64_t t = 0; t < c.rows; ++t) set_element(positions, t, static_cast<double>(t * 7 % 11));
+  }
+  RopeArgs args(const Tensor& from, const Tensor& to, bool inverse) const {
+    return {from, to, cos, sin, positions, heads, sequence, inverse};
+  }
+
+  Tensor x, y, cos, sin, positions;
+  int64_t heads, sequence;
+};
+
+// Each pair (x1, x2) as a complex number times e^(+-i angle).
+std::vector<double> reference(const Rope& r, const std::vector<double>& x, bool inverse) {
+  std::vector<double> y(x.size());
+  const int64_t half = r.cos.dim(1), rows = r.x.dim(0);
+  for (int64_t t = 0; t < rows; ++t)
+    for (int64_t h = 0; h < r.heads; ++h)
+      for (int64_t i = 0; i < half; ++i) {
+        const int64_t p = r.positions ? static_cast<int64_t>(element(r.positions, t)) : t % r.sequence;
+        const double c = element(r.cos, p * half + i), s = element(r.sin, p * half + i) * (inverse ? -1 : 1);
+        const size_t a = static_cast<size_t>((t * r.heads + h) * 2 * half + i),
+                     b = a + static_cast<size_t>(half);
+        y[a] = x[a] * c - x[b] * s;
+        y[b] = x[b] * c + x[a] * s;
+      }
+  return y;
+}
+
+class RotaryEmbedding : public EachIsa {};
+
+TEST_P(RotaryEmbedding, RotatesPairsOfHalves) {
+  Bench bench(GetParam());
+  for (DType dtype : kFloats)
+    for (const Case& c : kCases)
+      for (bool inverse : {false, true}) {
+        const Rope r(bench, dtype, c);
+        const std::string what = label(GetParam(), dtype) + " " + r.x.shape().text();
+        const std::vector<double> want = reference(r, values(r.x), inverse);
+        bench.ops->rope(r.args(r.x, r.y, inverse), bench.stream());
+        expect_close(r.y, want, tolerance_of(dtype), what);
+        bench.ops->rope(r.args(r.x, r.x, inverse), bench.stream());
+        EXPECT_EQ(values(r.x), values(r.y)) << what << " in place";
+      }
+}
+
+TEST_P(RotaryEmbedding, RowsBesideTheViewStay) {
+  Bench bench(GetParam());
+  const Tensor whole = random_tensor(bench, DType::f32, {4, 3 * 10 + 7}, 5);
+  const std::vector<double> before = values(whole);
+  const Rope r(bench, DType::f32, {4, 3, 10, 4, false});
+  const Tensor part = whole.slice(1, 2, 32);
+  bench.ops->rope(r.args(part, part, false), bench.stream());
+  for (int64_t i = 0; i < whole.count(); ++i)
+    if (i % 37 < 2 || i % 37 >= 32) {
+      EXPECT_EQ(element(whole, i), before[static_cast<size_t>(i)]) << i;
+    }
+}
+
+TEST_P(RotaryEmbedding, InverseIsTheGradientByFiniteDifferences) {
+  Bench bench(GetParam());
+  for (const Case& c : {Case{1, 1, 2, 1, false}, Case{3, 2, 6, 2, false}, Case{2, 1, 14, 1, true}}) {
+    const Rope r(bench, DType::f64, c);
+    const std::vector<double> x = values(r.x), g = random_values(x.size(), 9);
+    const Tensor dy = tensor(bench, DType::f64, r.x.shape(), g), dx = bench.empty(DType::f64, r.x.shape());
+    bench.ops->rope(r.args(dy, dx, true), bench.stream());
+    expect_close(dx, numeric_gradient(x, [&](auto& moved) { return dot(reference(r, moved, false), g); }),
+                 1e-7, r.x.shape().text());
+  }
+}
+
+TEST_P(RotaryEmbedding, ThreadsDoNotChangeBits) {
+  for (DType dtype : kFloats) {
+    std::vector<std::vector<double>> seen;
+    for (int threads : {1, 2, 3, 3}) {
+      Bench bench(GetParam(), threads);
+      const Rope r(bench, dtype, {257, 4, 64, 11, false});
+      bench.ops->rope(r.args(r.x, r.y, false), bench.stream());
+      seen.push_back(values(r.y));
+      EXPECT_EQ(seen.back(), seen.front()) << label(GetParam(), dtype) << " threads " << threads;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, RotaryEmbedding, all_isas(), isa_name);
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,313 @@
+// gangrun from outside: a shell in every rank, what comes out, and how it ends.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Outcome {
+  int status = -1;  // exit status, or 128 + signal
+  std::string out, err;
+  double seconds = 0;
+
+  bool has(const std::string& words) const { return err.find(words) != std::string::npos; }
+};
+
+class Running {
+ public:
+  // `terminal`: stdout is one, stderr too.
+  explicit Running(std::vector<std::string> arguments, bool terminal = false) : begin_(Clock::now()) {
+    int master = -1, slave = -1;
+    if (terminal) {
+      EXPECT_EQ(openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+    } else {
+      EXPECT_EQ(pipe2(out_, O_CLOEXEC), 0);
+      EXPECT_EQ(pipe2(err_, O_CLOEXEC), 0);
+    }
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(terminal ? slave : out_[1], 1);
+      dup2(terminal ? slave : err_[1], 2);
+      std::string program = GANGWAY_GANGRUN;
+      std::vector<char*> words{program.data()};
+      for (std::string& argument : arguments) words.push_back(argument.data());
+      words.push_back(nullptr);
+      execv(words[0], words.data());
+      _exit(127);
+    }
+    close(terminal ? slave : out_[1]);
+    if (terminal)
+      out_[0] = master;
+    else
+      close(err_[1]);
+  }
+
+  pid_t pid() const { return pid_; }
+
+  // Output so far, until it holds `words`.
+  bool says(const std::string& words, int seconds = 20) {
+    const auto end = Clock::now() + std::chrono::seconds(seconds);
+    while (seen_.out.find(words) == std::string::npos && Clock::now() < end)
+      if (!pump(100)) break;
+    return seen_.out.find(words) != std::string::npos;
+  }
+
+  Outcome finish() {
+    while (pump(20'000)) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    seen_.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    seen_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    return seen_;
+  }
+
+ private:
+  // False when both streams have ended.
+  bool pump(int ms) {
+    pollfd fds[2] = {{out_[0], POLLIN, 0}, {err_[0], POLLIN, 0}};
+    if (out_[0] < 0 && err_[0] < 0) return false;
+    if (poll(fds, 2, ms) <= 0) return true;
+    for (int i = 0; i < 2; ++i) {
+      if (fds[i].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t n = read(fds[i].fd, bytes, sizeof bytes);
+      int& fd = i == 0 ? out_[0] : err_[0];
+      if (n > 0) {
+        (i == 0 ? seen_.out : seen_.err).append(bytes, static_cast<size_t>(n));
+      } else {
+        close(fd);
+        fd = -1;
+      }
+    }
+    return out_[0] >= 0 || err_[0] >= 0;
+  }
+
+  const Clock::time_point begin_;
+  int out_[2] = {-1, -1}, err_[2] = {-1, -1};
+  pid_t pid_ = -1;
+  Outcome seen_;
+};
+
+Outcome gangrun(const std::vector<std::string>& arguments) { return Running(arguments).finish(); }
+
+Outcome shell(int ranks, const std::string& script, std::vector<std::string> options = {}) {
+  options.insert(options.begin(), {"-n", std::to_string(ranks)});
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  return gangrun(options);
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+// A zombie that nobody has collected is dead.
+bool alive(int pid) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  return static_cast<bool>(file >> number >> name >> state) && state != "Z" && state != "X";
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Gangrun, GivesEachRankItsPlace) {
+  const Outcome o =
+      shell(3,
+            "echo $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE restart $GANGWAY_RESTART_COUNT"
+            " at $MASTER_ADDR; test $MASTER_PORT -gt 0 && test -n \"$GANGWAY_JOB\"");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(sorted_lines(o.out),
+            (Lines{"[0] 0/3 local 0/3 restart 0 at 127.0.0.1", "[1] 1/3 local 1/3 restart 0 at 127.0.0.1",
+                   "[2] 2/3 local 2/3 restart 0 at 127.0.0.1"}));
+  EXPECT_EQ(o.err, "");
+}
+
+TEST(Gangrun, EightRanksMeetThroughTheirStore) {
+  const Outcome o = gangrun({"-n", "8", GANGWAY_STARTUP_RANK, "meet", "2"});
+  EXPECT_EQ(o.status, 0) << o.err;
+}
+
+TEST(Gangrun, TheSecretIsInNoArgumentOrVariableAndIsClosedElsewhere) {
+  const Outcome o =
+      shell(2, "test $(cat /proc/self/fd/$GANGWAY_SECRET_FD | wc -c) = 32 && ls /proc/self/fd | wc -l");
+  EXPECT_EQ(o.status, 0) << o.err;
+  // What this test hands down itself, and the secret.
+  FILE* const bare = popen("ls /proc/self/fd | wc -l", "r");
+  int descriptors = 0;
+  ASSERT_EQ(fscanf(bare, "%d", &descriptors), 1);
+  pclose(bare);
+  const std::string expected = std::to_string(descriptors + 1);
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] " + expected, "[1] " + expected}));
+}
+
+TEST(Gangrun, KeepsStreamsApartAndEndsPartialLines) {
+  const Outcome o = shell(2, "printf 'one\\ntwo'; printf 'three\\n\\nfour' >&2");
+  EXPECT_EQ(o.status, 0);
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] one", "[0] two", "[1] one", "[1] two"}));
+  EXPECT_EQ(sorted_lines(o.err), (Lines{"[0] ", "[0] four", "[0] three", "[1] ", "[1] four", "[1] three"}));
+}
+
+TEST(Gangrun, LinesOfTwoRanksNeverMix) {
+  const Outcome o =
+      shell(4, "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK with a tail; i=$((i+1)); done");
+  EXPECT_EQ(o.status, 0);
+  const Lines lines = sorted_lines(o.out);
+  ASSERT_EQ(lines.size(), 8000U);
+  Lines expected;
+  for (int rank = 0; rank < 4; ++rank)
+    for (int i = 0; i < 2000; ++i)
+      expected.push_back("[" + std::to_string(rank) + "] line " + std::to_string(i) + " of " +
+                         std::to_string(rank) + " with a tail");
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(lines, expected);
+}
+
+TEST(Gangrun, WithoutPrefixOutputIsAsItCame) {
+  const Outcome o = shell(1, "printf 'a\\rb'", {"--no-prefix"});
+  EXPECT_EQ(o.out, "a\rb");
+  EXPECT_EQ(shell(1, "printf 'a\\rb\\n'").out, "[0] a\rb\n") << "no terminal: nothing is left out";
+}
+
+TEST(Gangrun, OnATerminalRankZeroRedrawsItsLine) {
+  const auto terminal = [](const std::string& script) {
+    return Running({"-n", "2", "--", "sh", "-c", script}, true).finish().out;
+  };
+  const std::string first = terminal("[ $RANK = 1 ] || printf 'step 1\\rstep 2\\r'; sleep 0.1");
+  EXPECT_EQ(first, "[0] step 1\r\033[K[0] step 2\r\n");
+  EXPECT_EQ(terminal("[ $RANK = 0 ] || printf 'step 1\\rstep 2\\n'"), "[1] step 2\r\n")
+      << "others show the last state";
+  const std::string mixed =
+      terminal("if [ $RANK = 0 ]; then printf '\\rstep 1'; sleep 0.4; else sleep 0.2; echo hello; fi");
+  EXPECT_EQ(mixed, "[0] \r\033[K[0] step 1\r\033[K[1] hello\r\n\r\n");
+}
+
+TEST(Gangrun, OneFailureEndsAllAndIsNamed) {
+  const Outcome o = shell(4, "[ $RANK != 2 ] || { sleep 0.2; exit 7; }; sleep 60 & wait");
+  EXPECT_EQ(o.status, 7);
+  EXPECT_LT(o.seconds, 4);
+  EXPECT_TRUE(o.has("gangrun: rank 2 (process ")) << o.err;
+  EXPECT_TRUE(o.has(") exited with code 7; ending the other 3 ranks\n")) << o.err;
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1)
+      << "what our own SIGTERM did is no news: " << o.err;
+}
+
+TEST(Gangrun, ASignalIsNamedAndIsTheStatus) {
+  const Outcome o = shell(3, "[ $RANK != 1 ] || kill -SEGV $$; sleep 60");
+  EXPECT_EQ(o.status, 128 + SIGSEGV);
+  EXPECT_TRUE(o.has("gangrun: rank 1 (process ")) << o.err;
+  EXPECT_TRUE(o.has("was killed by signal 11 (SIGSEGV, Segmentation fault)")) << o.err;
+}
+
+TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
+  const Outcome o =
+      shell(2, "if [ $RANK = 0 ]; then sleep 0.3; exit 3; fi; trap '' TERM; sleep 60; sleep 60");
+  EXPECT_EQ(o.status, 3);
+  EXPECT_GT(o.seconds, 4.5);
+  EXPECT_LT(o.seconds, 12);
+}
+
+TEST(Gangrun, WhatARankStartedEndsWithIt) {
+  const Outcome o = shell(2, "sleep 61 & echo $!; [ $RANK = 0 ] || { sleep 0.2; exit 1; }; wait");
+  EXPECT_EQ(o.status, 1);
+  for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(4)))) << line;
+}
+
+TEST(Gangrun, TheWholeJobIsStartedAgain) {
+  const Outcome o = shell(2,
+                          "echo $GANGWAY_RESTART_COUNT; [ $RANK$GANGWAY_RESTART_COUNT != 12 ] || exit 0;"
+                          "[ $RANK = 0 ] && [ $GANGWAY_RESTART_COUNT = 2 ] || { sleep 0.2; exit 4; }",
+                          {"--max-restarts", "3"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] 0", "[0] 1", "[0] 2", "[1] 0", "[1] 1", "[1] 2"}));
+  EXPECT_TRUE(o.has("gangrun: restart 1 of 3\n")) << o.err;
+  EXPECT_TRUE(o.has("gangrun: restart 2 of 3\n")) << o.err;
+  EXPECT_EQ(shell(1, "exit 9", {"--max-restarts", "2"}).status, 9);
+}
+
+TEST(Gangrun, RestartedRanksMeet) {
+  const Outcome o =
+      shell(4,
+            std::string("[ $GANGWAY_RESTART_COUNT = 0 ] && [ $RANK = 3 ] && kill -KILL $$; exec ") +
+                GANGWAY_STARTUP_RANK + " meet",
+            {"--max-restarts", "1"});
+  EXPECT_EQ(o.status, 0) << o.err;
+}
+
+TEST(Gangrun, ForwardsSignalsToEveryRank) {
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGHUP, SIGINT, SIGTERM}) {
+    Running job(
+        {"-n", "3", "--", "sh", "-c",
+         "trap 'echo got it; exit 0' USR1 USR2 HUP INT TERM; echo ready; while :; do sleep 0.02; done"});
+    for (const char* const words : {"[0] ready", "[1] ready", "[2] ready"}) ASSERT_TRUE(job.says(words));
+    kill(job.pid(), signal);
+    const Outcome o = job.finish();
+    EXPECT_EQ(o.status, 0) << o.err;
+    for (const char* const words : {"[0] got it", "[1] got it", "[2] got it"})
+      EXPECT_NE(o.out.find(words), std::string::npos) << signal << ": " << o.out;
+  }
+}
+
+TEST(Gangrun, ARequestToEndIsNoReasonToStartAgain) {
+  Running job({"-n", "2", "--max-restarts", "5", "--", "sh", "-c", "echo ready; sleep 60"});
+  ASSERT_TRUE(job.says("[0] ready"));
+  ASSERT_TRUE(job.says("[1] ready"));
+  kill(job.pid(), SIGTERM);
+  const Outcome o = job.finish();
+  EXPECT_EQ(o.status, 128 + SIGTERM);
+  EXPECT_FALSE(o.has("restart")) << o.err;
+}
+
+TEST(Gangrun, RanksDieWithTheLauncher) {
+  Running job({"-n", "3", "--", "sh", "-c", "echo pid $$; exec sleep 60"});
+  for (const char* const words : {"[0] pid ", "[1] pid ", "[2] pid "}) ASSERT_TRUE(job.says(words));
+  kill(job.pid(), SIGKILL);
+  const Outcome o = job.finish();
+  EXPECT_EQ(o.status, 128 + SIGKILL);
+  for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(8)))) << line;
+}
+
+TEST(Gangrun, EndsAJobThatRunsTooLong) {
+  const Outcome o = shell(2, "sleep 60", {"--timeout", "0.3"});
+  EXPECT_EQ(o.status, 124);
+  EXPECT_EQ(o.err, "gangrun: the job ran longer than 0.3 s; ending all ranks\n");
+}
+
+TEST(Gangrun, RefusesWhatItCannotRun) {
+  Outcome o = gangrun({"-n", "3", "/does/not/exist"});
+  EXPECT_EQ(o.status, 127);
+  EXPECT_EQ(o.err, "gangrun: cannot run /does/not/exist: No such file or directory\n");
+  EXPECT_EQ(gangrun({"-n", "2", "/etc/passwd"}).status, 126);
+  for (const std::vector<std::string>& bad :
+       {std::vector<std::string>{}, {"-n", "0", "true"}, {"-n", "two", "true"}, {"-n", "2"}, {"true"}}) {
+    o = gangrun(bad);
+    EXPECT_EQ(o.status, 2) << o.err;
+    EXPECT_NE(o.err, "");
+  }
+}
+
+TEST(Gangrun, ArgumentsOfTheProgramAreItsOwn) {
+  EXPECT_EQ(gangrun({"-n", "1", "echo", "-n", "7", "--timeout", "x"}).out, "[0] 7 --timeout x\n");
+  EXPECT_EQ(gangrun({"-n", "1", "--", "echo", "--", "-n"}).out, "[0] -- -n\n");
+}
+
+}  // namespace
