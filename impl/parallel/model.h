@@ -62,6 +62,8 @@ class Model {
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
   bool materialized() const { return materialized_; }
+  // No call has changed the module tree or taken memory yet.
+  bool pristine() const { return pristine_; }
 
   // --- running (materialised; collective) -----------------------------------------------------------------------------
   Context context(Stream& stream);
@@ -113,6 +115,7 @@ class Model {
   Recompute selective_ = Recompute::none;
   void* caller_ = nullptr;
   bool materialized_ = false;
+  bool pristine_ = true;
 };
 
 }  // namespace gangway
