@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "module_handle.h"
+#include "nn/custom.h"
 
 using namespace gangway;
 using namespace gangway::capi;

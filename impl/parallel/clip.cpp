@@ -48,4 +48,6 @@ double gradient_norm(const ShardDomain& domain, Ops& ops, double p, Stream& stre
   return greatest ? std::max(sharded, whole) : std::pow(sharded + whole, 1 / p);
 }
 
+double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+
 }  // namespace gangway

@@ -13,4 +13,7 @@ namespace gangway {
 // 0 on a meta device.
 double gradient_norm(const ShardDomain& domain, Ops& ops, double p, Stream& stream);
 
+// What gradients of this norm are scaled by: min(1, max_norm / (norm + 1e-6)), PyTorch's formula.
+double clip_factor(double norm, double max_norm);
+
 }  // namespace gangway

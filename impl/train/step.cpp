@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "parallel/clip.h"
 #include "train/agreement.h"
 #include "train/batch.h"
 
@@ -315,12 +316,12 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
             StepResult& result) {
   // 5. The norm of the whole gradient (one scalar summed over the mesh) and the factor that brings it down to
   // the most
-  //    that is allowed. 1e-6 keeps the quotient finite, as PyTorch's clip does.
+  //    that is allowed.
   double clip = 1;
   result.grad_norm = -1;
   if (options.max_grad_norm > 0) {
     result.grad_norm = model.gradient_norm(options.norm_type, stream) * std::fabs(options.scale);
-    clip = std::min(1.0, options.max_grad_norm / (result.grad_norm + 1e-6));
+    clip = clip_factor(result.grad_norm, options.max_grad_norm);
     finite = finite && std::isfinite(result.grad_norm);
   }
   if (options.check_finite && !finite) {  // equal on all ranks

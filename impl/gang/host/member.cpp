@@ -84,7 +84,8 @@ Member::~Member() {
     return;
   }
   int32_t alive = static_cast<int32_t>(RankState::alive);
-  own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left), std::memory_order_seq_cst);
+  own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left),
+                                      std::memory_order_seq_cst);
   life_.reset();
   wake_all();
 }
@@ -102,9 +103,11 @@ void Member::nap(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().be
 
 std::optional<Loss> Member::loss(int r) const {
   const RankSlot& slot = arena_->rank(r);
-  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost)) return std::nullopt;
+  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost))
+    return std::nullopt;
   return Loss{static_cast<LossCause>(slot.loss_cause.load(std::memory_order_relaxed)),
-              slot.loss_value.load(std::memory_order_relaxed), slot.lost_at_ns.load(std::memory_order_relaxed)};
+              slot.loss_value.load(std::memory_order_relaxed),
+              slot.lost_at_ns.load(std::memory_order_relaxed)};
 }
 
 void Member::declare_lost(int r, const Loss& loss) noexcept {

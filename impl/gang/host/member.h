@@ -1,5 +1,5 @@
-// A rank's presence on its host: its slot on the arena, its life thread, waking and sleeping, who was lost. One per rank;
-// all its engines on this host share it.
+// A rank's presence on its host: its slot on the arena, its life thread, waking and sleeping, who was lost.
+// One per rank; all its engines on this host share it.
 //
 // Thread rule: any thread of the rank.
 #pragma once
@@ -47,7 +47,8 @@ class Member {
     if (slot.sleeping.load(std::memory_order_seq_cst) != 0) ring(slot);
   }
   void wake_all() const noexcept;
-  // Sleeps until the bell rings again or `ns` have passed; the caller read `seen` and looked once more in between.
+  // Sleeps until the bell rings again or `ns` have passed; the caller read `seen` and looked once more in
+  // between.
   RankSlot& own() const { return arena_->rank(rank_); }
   void nap(uint32_t seen, int64_t ns) const noexcept;
 

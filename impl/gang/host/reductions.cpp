@@ -1,9 +1,9 @@
-// all_reduce, reduce and reduce_scatter. Whatever the path, every element is a left fold in rank order, rounded once to
-// its type, so that all paths and all ranks have the same bits.
+// all_reduce, reduce and reduce_scatter. Whatever the path, every element is a left fold in rank order,
+// rounded once to its type, so that all paths and all ranks have the same bits.
 //
-// Small: each receiver folds everything itself. In place: each rank folds one part and stores it into every receiver's
-// output. Rounds (some tensor is outside the arena): each rank folds one part of each chunk into its staging area, then
-// the receivers fetch the parts.
+// Small: each receiver folds everything itself. In place: each rank folds one part and stores it into every
+// receiver's output. Rounds (some tensor is outside the arena): each rank folds one part of each chunk into
+// its staging area, then the receivers fetch the parts.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -127,8 +127,8 @@ void Core::fold_segment(Op& op) {
   for (int r = 0; r < size_; ++r)
     inputs[static_cast<size_t>(r)] = r == rank_ ? own + first : source_of(op, r, part.first * op.item);
   traffic_.bytes_moved += n * static_cast<size_t>(size_ - 1);
-  fold_to(fold_of(op, inputs, size_), n / op.item, static_cast<unsigned char*>(op.c.out) + first, own == op.c.out,
-          op.c.accumulate);
+  fold_to(fold_of(op, inputs, size_), n / op.item, static_cast<unsigned char*>(op.c.out) + first,
+          own == op.c.out, op.c.accumulate);
 }
 
 bool Core::can_fold_round(Lane& lane, const Op& op) {
@@ -165,8 +165,8 @@ void Core::fold_round(Lane& lane, Op& op) {
   fold_kernels().fold(args);
   traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
   if (receives(op, rank_))
-    deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item, args.out, part.count, op.c.dtype,
-            op.c.accumulate);
+    deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item, args.out, part.count,
+            op.c.dtype, op.c.accumulate);
   ++op.drained;
   announce(mine.drained, progress_of(op.sequence, op.drained));
 }
@@ -174,8 +174,8 @@ void Core::fold_round(Lane& lane, Op& op) {
 bool Core::can_collect(const Op& op) const {
   if (op.collected >= op.drained) return false;
   for (int r = 0; r < size_; ++r)
-    if (r != rank_ &&
-        line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(op.sequence, op.collected + 1))
+    if (r != rank_ && line(op.channel, r).drained.load(std::memory_order_acquire) <
+                          progress_of(op.sequence, op.collected + 1))
       return false;
   return true;
 }
@@ -188,8 +188,8 @@ void Core::collect(Op& op) {
     const Part part = even_part(count, op.item, r, size_);
     const uint64_t staging = line(op.channel, r).staging.load(std::memory_order_acquire);
     const unsigned char* const results = arena_.at(staging) + (2 + op.collected % 2) * kChunk;
-    deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item, results + part.first * op.item,
-            part.count, op.c.dtype, op.c.accumulate);
+    deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item,
+            results + part.first * op.item, part.count, op.c.dtype, op.c.accumulate);
     traffic_.bytes_moved += part.count * op.item;
   }
   ++op.collected;

@@ -1,5 +1,5 @@
-// Waiting: pause a little, then give the core away, then sleep on the rank's bell. Every turn drives all outstanding
-// calls of the rank; a clock is read only after the first phase.
+// Waiting: pause a little, then give the core away, then sleep on the rank's bell. Every turn drives all
+// outstanding calls of the rank; a clock is read only after the first phase.
 #include <sched.h>
 
 #include <algorithm>
@@ -14,16 +14,17 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
-constexpr int kCrowdedSpins = 4;          // with more ranks than cores the one waited for needs this very core
+constexpr int kCrowdedSpins = 4;  // with more ranks than cores the one waited for needs this very core
 constexpr int64_t kYieldNs = kMillisecond;
-constexpr int64_t kNapNs = 20 * kMillisecond;   // the interrupt hook is asked between naps
+constexpr int64_t kNapNs = 20 * kMillisecond;  // the interrupt hook is asked between naps
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 }  // namespace
 
 class Core::WorkWait final : public Core::Waitable {
  public:
-  WorkWait(Core& core, HostWork& work, uint32_t want) : core_(core), work_(work), want_(want | HostWork::kFailed) {}
+  WorkWait(Core& core, HostWork& work, uint32_t want)
+      : core_(core), work_(work), want_(want | HostWork::kFailed) {}
 
   bool ready() override {
     if (is_over()) return true;
@@ -54,7 +55,8 @@ class Core::WorkWait final : public Core::Waitable {
 
 class Core::CounterWait final : public Core::Waitable {
  public:
-  CounterWait(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what)
+  CounterWait(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+              const char* what)
       : core_(core), counter_(counter), at_least_(at_least), owner_(owner), what_(what) {}
 
   bool ready() override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
@@ -102,11 +104,14 @@ bool Core::departed(Waitable& what) {
   for (const int r : what.missing()) {
     const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
     if (mark == Mark::here || what.ready()) continue;
+    // It came to the same shutdown since missing() looked.
+    if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::peer_lost, text(what.what(), ": ", name_of(r), mark == Mark::gone || mark == Mark::fading
-                                                                                     ? " left without shutdown; "
-                                                                                     : " has shut down; ",
-                                                  alive_text())),
+    break_here(shaped(Error(Code::peer_lost,
+                            text(what.what(), ": ", name_of(r),
+                                 mark == Mark::gone || mark == Mark::fading ? " left without shutdown; "
+                                                                            : " has shut down; ",
+                                 alive_text(r))),
                       what.op(), r),
                false);
     return true;
@@ -173,7 +178,8 @@ void Core::block(Waitable& what, Deadline deadline) {
   }
 }
 
-// --- works --------------------------------------------------------------------------------------------------------
+// --- works
+// --------------------------------------------------------------------------------------------------------
 
 bool HostWork::poll() {
   constexpr uint32_t kOver = kOutput | kFailed;
@@ -190,7 +196,8 @@ bool HostWork::poll() {
 void HostWork::wait(Deadline deadline) {
   if ((state_.load(std::memory_order_acquire) & (kOutput | kFailed)) == 0) {
     if (const auto core = core_.lock()) {
-      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      if (core->member_->forked())
+        fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
       core->member_->attend();
       Core::WorkWait what(*core, *this, kOutput);
       core->block(what, deadline);
@@ -204,7 +211,8 @@ void HostWork::wait_input(Deadline deadline) {
   wait(deadline);
   if ((state_.load(std::memory_order_acquire) & (kInput | kFailed)) == 0) {
     if (const auto core = core_.lock()) {
-      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      if (core->member_->forked())
+        fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
       Core::WorkWait what(*core, *this, kInput);
       core->block(what, deadline);
     }
@@ -221,7 +229,8 @@ std::optional<Error> HostWork::error() const {
   return std::nullopt;
 }
 
-// --- fences and the end -------------------------------------------------------------------------------------------
+// --- fences and the end
+// -------------------------------------------------------------------------------------------
 
 void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   enter(Channel::control, nullptr);
@@ -230,7 +239,8 @@ void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   member_->wake(member_->rank());
 }
 
-void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) {
+void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                        const char* what) {
   enter(Channel::control, nullptr);
   if (counter.load(std::memory_order_acquire) >= at_least) return;
   CounterWait wait(*this, counter, at_least, owner, what);
@@ -240,8 +250,7 @@ void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least,
 
 void Core::shutdown(Deadline deadline) {
   enter(Channel::control, nullptr);
-  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::leaving), std::memory_order_seq_cst);
-  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  board_->mark(Mark::leaving);
   for (const int r : others_) member_->wake(r);
   LeaveWait wait(*this);
   try {
@@ -249,12 +258,13 @@ void Core::shutdown(Deadline deadline) {
   } catch (const Error& error) {
     if (error.code() != Code::not_ready) throw;
     const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::timeout, text(options_.label, ".shutdown: ", ranks_text(wait.missing()), " did not come in time")),
+    break_here(shaped(Error(Code::timeout, text(options_.label, ".shutdown: ", ranks_text(wait.missing()),
+                                                " did not come in time")),
                       "shutdown", -1),
                true);
   }
   if (failed()) throw_error();
-  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::left), std::memory_order_seq_cst);
+  board_->mark(Mark::left);
   const std::lock_guard lock(mutex_);
   shut_down_ = true;
 }
@@ -264,11 +274,11 @@ void Core::release() noexcept {
   const std::lock_guard lock(mutex_);
   bool held = false;
   for (const auto& work : works_)
-    held |= work.use_count() > 1 && (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
+    held |= work.use_count() > 1 &&
+            (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
   if (shut_down_) return;
   const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
-  board_->member(rank_).mark.store(static_cast<uint32_t>(mark), std::memory_order_seq_cst);
-  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  board_->mark(mark);
   if (mark == Mark::gone && !error_) {
     error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
     failed_.store(true, std::memory_order_release);

@@ -13,8 +13,8 @@ constexpr size_t kWorks = 64;
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
-           CoreOptions options)
+Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
+           int rank, CoreOptions options)
     : owner_(std::move(owner)),
       member_(std::move(member)),
       board_(std::move(board)),
@@ -237,8 +237,9 @@ Lane& Core::lane_of(Channel channel, const Collective& c) {
   const bool sending = c.op == CollectiveOp::send;
   if (!sending && c.op != CollectiveOp::recv) return channels_[static_cast<size_t>(channel)];
   if (pairs_.empty()) pairs_.resize(static_cast<size_t>(kChannels) * static_cast<size_t>(size_) * 2);
-  auto& lane = pairs_[(static_cast<size_t>(channel) * static_cast<size_t>(size_) + static_cast<size_t>(c.peer)) * 2 +
-                      (sending ? 1 : 0)];
+  auto& lane =
+      pairs_[(static_cast<size_t>(channel) * static_cast<size_t>(size_) + static_cast<size_t>(c.peer)) * 2 +
+             (sending ? 1 : 0)];
   if (lane == nullptr) {
     lane = std::make_unique<Lane>();
     lane->channel = channel;
@@ -251,14 +252,18 @@ Lane& Core::lane_of(Channel channel, const Collective& c) {
 void Core::note_start(Op& op) {
   op.flight = flight_count_++;
   Flight& flight = flights_[op.flight % kFlights];
-  flight = {op.sequence, std::max(op.in_bytes, out_count(op.c, rank_, size_) * op.item), ticks(), 0, op.channel, op.c.op};
+  flight = {op.sequence, std::max(op.in_bytes, out_count(op.c, rank_, size_) * op.item),
+            ticks(),     0,
+            op.channel,  op.c.op};
 }
 
 std::vector<FlightEntry> Core::flight_record() const {
   const std::lock_guard lock(mutex_);
   const double ns_per_tick = static_cast<double>(now_ns() - born_ns_) /
                              static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
-  const auto ns = [&](uint64_t t) { return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick); };
+  const auto ns = [&](uint64_t t) {
+    return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick);
+  };
   std::vector<FlightEntry> entries;
   for (uint64_t i = flight_count_ > kFlights ? flight_count_ - kFlights : 0; i < flight_count_; ++i) {
     const Flight& f = flights_[i % kFlights];
