@@ -299,16 +299,16 @@ TEST(HostFailure, CallsOfTwoGangsThatWaitForEachOtherAreNamed) {
     const std::vector<int> both{0, 1};
     const auto a = root.create(both), b = root.create(both);
     const auto start = Clock::now();
-    float x = 1;
+    float x[4] = {1, 1, 1, 1};
     const Error error =
-        error_of([&] { now(r == 0 ? *a : *b, reduction(&x, static_cast<size_t>(3 + r)), stream); });
+        error_of([&] { now(r == 0 ? *a : *b, reduction(x, static_cast<size_t>(3 + r)), stream); });
     EXPECT_EQ(error.code(), Code::mismatch) << error.message();
     EXPECT_NE(error.message().find("all_reduce #0 of rank 0 (3 f32) for rank 1"), std::string::npos)
         << error.message();
     EXPECT_NE(error.message().find("all_reduce #0 of rank 1 (4 f32) for rank 0"), std::string::npos)
         << error.message();
     EXPECT_LT(since_ms(start), 200);
-    now(root, reduction(&x, 1), stream);  // the parent is whole
+    now(root, reduction(x, 1), stream);  // the parent is whole
   });
 }
 
