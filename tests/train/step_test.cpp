@@ -241,6 +241,8 @@ const Refusal kRefusals[] = {
      "labels are i64 [2, 6] like the tokens"},
     {"too long", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 13, 0); },
      "a sequence of 13 tokens is over max_positions = 12"},
+    {"no length", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 0, 0); },
+     "its sequences are empty"},
     {"token outside", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = 17; },
      "id 17, outside [0, 17)"},
     {"token -100", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = -100; },
