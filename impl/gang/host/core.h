@@ -192,8 +192,12 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
   Error shaped(Error error, const char* op, int peer) const;
   [[noreturn]] void mismatch(const Op& op, int peer, const Slot& slot);
+  // A peer that is done with this call as well may already be writing a later one into the slot: it takes the
+  // flag away before it writes the fingerprint.
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
-    if (slot.fingerprint.load(std::memory_order_relaxed) != op.fingerprint) mismatch(op, peer, slot);
+    if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&
+        slot.arrived.load(std::memory_order_relaxed) == op.sequence + 1)
+      mismatch(op, peer, slot);
   }
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
