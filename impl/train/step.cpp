@@ -134,6 +134,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   if (totals.weight == 0) {
     result.skipped = true;
     result.why_skipped = "no item of the batch counts (N = 0)";
+    measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
   std::optional<Error> wrong_weight;
