@@ -54,7 +54,7 @@ static inline void bench_fill(float *x, size_t count, unsigned seed) {
 /* Whether the driver was reached. */
 static inline int bench_reply(bench_driver *driver, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline int bench_reply(bench_driver *driver, const char *format, ...) {
-  char line[1024];
+  char line[4096];
   va_list list;
   va_start(list, format);
   int length = vsnprintf(line, sizeof line - 1, format, list);

@@ -171,7 +171,7 @@ bool Side::read_line(int fd, std::string* rest, std::string* line, double until)
     const double left = until - bench_seconds();
     pollfd waiting{fd, POLLIN, 0};
     if (left <= 0 || poll(&waiting, 1, static_cast<int>(left * 1000) + 1) != 1) return false;
-    char text[1024];
+    char text[4096];
     const ssize_t n = read(fd, text, sizeof text);
     if (n <= 0) return false;
     rest->append(text, static_cast<size_t>(n));

@@ -12,6 +12,6 @@ case $what in
   train)
     [ -x "$folder/venv/bin/python" ] || python3 -m venv "$folder/venv"
     "$folder/venv/bin/python" -c 'import torch' 2>/dev/null ||
-      "$folder/venv/bin/pip" install --no-cache-dir torch numpy ;;
+      "$folder/venv/bin/python" -m pip install --no-cache-dir torch numpy ;;
   *) echo "usage: install.sh collectives|train FOLDER" >&2; exit 2 ;;
 esac
