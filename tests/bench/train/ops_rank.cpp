@@ -94,6 +94,7 @@ class Step {
   // What a mixed step has beside the model: f32 masters and moments.
   void masters() {
     for (const NamedParameter& p : named_parameters(*model_)) {
+      if (dtype_ == DType::bf16) p.parameter->grad = tensor(DType::f32, p.parameter->shape);
       Master m{tensor(DType::f32, p.parameter->shape), tensor(DType::f32, p.parameter->shape),
                tensor(DType::f32, p.parameter->shape)};
       ops_.cast(p.parameter->value, m.value, device_->stream());
