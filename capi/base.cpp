@@ -1,6 +1,5 @@
 #include <gangway/base.h>
 
-
 #include "base/config.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -73,8 +72,9 @@ void gw_abi_range(int32_t* out_lowest, int32_t* out_highest) {
 }
 
 gw_status gw_interrupt_set(gw_interrupt_fn check, void* user, gw_free_fn release) {
+  CallerObject object(user, release);  // freed here when nothing keeps it
   return guarded([&] {
-    CallerObject object(user, check == nullptr ? release : nullptr);  // nothing keeps it: freed here
+    if (check != nullptr) object.dismiss();
     set_interrupt(check, user, check != nullptr ? release : nullptr);
   });
 }

@@ -14,7 +14,8 @@ struct OwnedView {
   std::array<int64_t, kMaxDims> shape{}, strides{};
 };
 
-// What gw_call::context points at: the call in progress, and the storage of every view that was handed out in it.
+// What gw_call::context points at: the call in progress, and the storage of every view that was handed out in
+// it.
 struct Running {
   explicit Running(CustomBehaviour::Call& c) : call(c) {}
   gw_view view(const Tensor& tensor) {
@@ -28,17 +29,18 @@ struct Running {
     for (const Tensor& tensor : tensors) all.push_back(view(tensor));
     return all;
   }
-  // The tensor behind a view: one of ours as it is; the caller's own memory as a copy that lives as long as the frame.
+  // The tensor behind a view: one of ours as it is; the caller's own memory as a copy that lives as long as
+  // the frame.
   Tensor tensor(const gw_view& given, const std::string& name, bool gradient) {
     Context& ctx = call.ctx;
     Tensor borrowed = tensor_of(given, ctx.ops.device(), name);
     for (const Tensor& mine : known)
-      if (mine.raw() == borrowed.raw() && mine.dtype() == borrowed.dtype() && mine.count() == borrowed.count() &&
-          mine.contiguous() && borrowed.contiguous())
+      if (mine.raw() == borrowed.raw() && mine.dtype() == borrowed.dtype() &&
+          mine.count() == borrowed.count() && mine.contiguous() && borrowed.contiguous())
         return mine.reshape(borrowed.shape());
     const Tensor copy = call.frame == nullptr ? ctx.temporaries.allocate(borrowed.dtype(), borrowed.shape())
-                        : gradient            ? call.frame->allocate_gradient(borrowed.dtype(), borrowed.shape())
-                                              : call.frame->allocate(borrowed.dtype(), borrowed.shape());
+                        : gradient ? call.frame->allocate_gradient(borrowed.dtype(), borrowed.shape())
+                                   : call.frame->allocate(borrowed.dtype(), borrowed.shape());
     ctx.ops.cast(borrowed, copy, ctx.stream);
     return copy;
   }
@@ -50,7 +52,8 @@ struct Running {
 
 Running& running(gw_call* call) {
   gw_call& c = required(call, "call");
-  if (c.context == nullptr) fail(Code::invalid_state, "call has no module that runs; use the call a callback was given");
+  if (c.context == nullptr)
+    fail(Code::invalid_state, "call has no module that runs; use the call a callback was given");
   return *static_cast<Running*>(c.context);
 }
 
@@ -63,7 +66,8 @@ Module& child_of(Running& r, int32_t child) {
 
 class Callbacks final : public CustomBehaviour {
  public:
-  Callbacks(const gw_custom_options& o, CallerObject user) : options_(o), name_(text_or(o.name, "Custom")), user_(std::move(user)) {}
+  Callbacks(const gw_custom_options& o, CallerObject user)
+      : options_(o), name_(text_or(o.name, "Custom")), user_(std::move(user)) {}
 
   std::vector<Spec> shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) override {
     std::deque<OwnedView> places;
@@ -79,7 +83,8 @@ class Callbacks final : public CustomBehaviour {
       return v;
     };
     for (const Spec& spec : inputs) in.push_back(describe(spec));
-    for (int i = 0; i < options_.output_count; ++i) outs.push_back(describe(inputs.empty() ? Spec{DType::f32, {}} : inputs[0]));
+    for (int i = 0; i < options_.output_count; ++i)
+      outs.push_back(describe(inputs.empty() ? Spec{DType::f32, {}} : inputs[0]));
     const std::vector<gw_view> before = outs;
     Call none{module, ctx, nullptr, {}, {}, {}, {}, {}, nullptr};
     gw_call call = start(none, GW_PHASE_SHAPES);
@@ -91,7 +96,8 @@ class Callbacks final : public CustomBehaviour {
     std::vector<Spec> result;
     for (size_t i = 0; i < outs.size(); ++i) {
       if (outs[i].shape != before[i].shape)
-        fail(Code::invalid_argument, name_, ": shapes replaced outputs[", i, "].shape; write the numbers behind it");
+        fail(Code::invalid_argument, name_, ": shapes replaced outputs[", i,
+             "].shape; write the numbers behind it");
       if (outs[i].ndim < 0 || outs[i].ndim > kMaxDims)
         fail(Code::invalid_argument, name_, ": shapes set outputs[", i, "].ndim to ", outs[i].ndim);
       result.push_back({dtype_of(outs[i].dtype),
@@ -112,7 +118,8 @@ class Callbacks final : public CustomBehaviour {
     if (options_.free_state != nullptr) options_.free_state(state);
   }
   bool accepts(DType compute) const override {
-    return options_.accepts_dtype == nullptr || options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+    return options_.accepts_dtype == nullptr ||
+           options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
   }
 
  private:
@@ -127,7 +134,8 @@ class Callbacks final : public CustomBehaviour {
     c.seed = call_seed(call.ctx, call.module.full_name());
     c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
     c.stream = call.ctx.stream.native();
-    if (call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr) c.loss_seed = *call.ctx.loss_seed.data<double>();
+    if (call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr)
+      c.loss_seed = *call.ctx.loss_seed.data<double>();
     return c;
   }
 
@@ -160,46 +168,86 @@ class Callbacks final : public CustomBehaviour {
   CallerObject user_;
 };
 
-// Parameters' initialisers own a caller's object each.
-class CallerFill final : public Init::Filler {
- public:
-  CallerFill(const gw_init_options& o, CallerObject user) : fill_(o.fill), user_(std::move(user)) {}
-  void fill(int64_t first_row, int64_t last_row, void* out) override {
-    check_callback(fill_(user_.object(), first_row, last_row, out), "fill", "the initialiser");
-  }
-
- private:
-  gw_status (*fill_)(void*, int64_t, int64_t, void*);
-  CallerObject user_;
-};
-
 }  // namespace
 
 namespace gangway::capi {
 
-Init init_of(const gw_init_options* options) {
+class Initializers::Fill final : public Init::Filler {
+ public:
+  Fill(gw_status (*fill)(void*, int64_t, int64_t, void*), std::shared_ptr<Held> held)
+      : fill_(fill), held_(std::move(held)) {}
+  void fill(int64_t first_row, int64_t last_row, void* out) override {
+    check_callback(fill_(held_->user, first_row, last_row, out), "fill", "the initialiser");
+  }
+
+ private:
+  gw_status (*fill_)(void*, int64_t, int64_t, void*);
+  std::shared_ptr<Held> held_;
+};
+
+const gw_init_options* Initializers::at(size_t i) const noexcept {
+  const size_t step = first_->struct_size;
+  if (step < offsetof(gw_parameter_options, initializer) + sizeof(void*) || step > kLargestStruct)
+    return nullptr;
+  const char* element = reinterpret_cast<const char*>(first_) + i * step;
+  const gw_init_options* options = nullptr;
+  std::memcpy(&options, element + offsetof(gw_parameter_options, initializer), sizeof options);
+  const bool whole = options != nullptr &&
+                     options->struct_size >= offsetof(gw_init_options, free_user) + sizeof(gw_free_fn) &&
+                     options->struct_size <= kLargestStruct;
+  return whole && options->free_user != nullptr ? options : nullptr;
+}
+
+Initializers::~Initializers() {
+  if (taken_ || first_ == nullptr) return;
+  for (size_t i = 0; i < count_; ++i) {
+    const gw_init_options* options = at(i);
+    bool earlier = false;
+    for (size_t j = 0; j < i && !earlier; ++j) earlier = at(j) == options;
+    if (options != nullptr && !earlier) options->free_user(options->user);
+  }
+}
+
+void Initializers::take() noexcept {
+  taken_ = true;
+  for (auto& [options, held] : held_) held->release = options->free_user;
+}
+
+Init Initializers::read(const gw_init_options* options) {
   const gw_init_options o = read_struct(options, gw_init_options_init, "initializer");
-  CallerObject user(o.user, o.free_user);
+  std::shared_ptr<Held> held;
+  for (const auto& [known, its] : held_)
+    if (known == options) held = its;
+  if (!held && options != nullptr) {
+    held = std::make_shared<Held>();
+    held->user = o.user;
+    held_.emplace_back(options, held);
+  }
   switch (o.kind) {
     case GW_INIT_NORMAL:
       if (!(o.deviation >= 0)) fail(Code::invalid_argument, "initializer.deviation is ", o.deviation);
       return Init::normal(o.deviation);
-    case GW_INIT_ZEROS: return Init::zeros();
-    case GW_INIT_ONES: return Init::ones();
+    case GW_INIT_ZEROS:
+      return Init::zeros();
+    case GW_INIT_ONES:
+      return Init::ones();
     case GW_INIT_FILL: {
-      if (o.fill == nullptr) fail(Code::invalid_argument, "initializer.kind is GW_INIT_FILL, but fill is null");
+      if (o.fill == nullptr)
+        fail(Code::invalid_argument, "initializer.kind is GW_INIT_FILL, but fill is null");
       Init init;
       init.kind = Init::Kind::fill;
-      init.filler = std::make_shared<CallerFill>(o, std::move(user));
+      init.filler = std::make_shared<Fill>(o.fill, std::move(held));
       return init;
     }
-    default: fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);  // open enum
+    default:
+      fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);  // open enum
   }
 }
 
 Shape shape_of(const gw_parameter_options& o) {
   if (o.ndim < 0 || o.ndim > kMaxDims)
-    fail(Code::invalid_argument, "parameter ", text_or(o.name, "?"), " has ndim ", o.ndim, ", not 0 to ", kMaxDims);
+    fail(Code::invalid_argument, "parameter ", text_or(o.name, "?"), " has ndim ", o.ndim, ", not 0 to ",
+         kMaxDims);
   if (o.ndim == 0) return {1};
   return Shape(std::span<const int64_t>(o.dims, static_cast<size_t>(o.ndim)));
 }
@@ -225,6 +273,9 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
   CallerObject user;
   if (options != nullptr && options->struct_size >= offsetof(gw_custom_options, free_state))
     user = CallerObject(options->user, options->free_user);
+  const bool whole = options != nullptr && options->struct_size >= offsetof(gw_custom_options, children) &&
+                     options->struct_size <= kLargestStruct;
+  Initializers initializers(whole ? options->parameters : nullptr, whole ? options->parameter_count : 0);
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
     const gw_custom_options o = read_struct(&required(options, "options"), gw_custom_options_init, "options");
@@ -236,36 +287,43 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
     c.output_count = o.output_count;
     if (o.parameter_count > 0) required(o.parameters, "options.parameters");
     for (size_t i = 0; i < o.parameter_count; ++i) {
-      const gw_parameter_options p = read_element(o.parameters, i, gw_parameter_options_init, "options.parameters");
-      c.parameters.push_back({&required(p.name, "options.parameters[i].name"), shape_of(p), init_of(p.initializer)});
+      const gw_parameter_options p =
+          read_element(o.parameters, i, gw_parameter_options_init, "options.parameters");
+      c.parameters.push_back(
+          {&required(p.name, "options.parameters[i].name"), shape_of(p), initializers.read(p.initializer)});
     }
     if (o.child_count > 0) required(o.children, "options.children");
     for (size_t i = 0; i < o.child_count; ++i) {
       gw_module& child = required(o.children[i], "options.children[i]");
       if (!child.module || child.model)
-        fail(Code::invalid_state, "options.children[", i, "] is bound to gangs already; build the whole model first");
-      c.children.push_back({o.child_names != nullptr ? text_or(o.child_names[i], "") : std::to_string(i), child.module});
+        fail(Code::invalid_state, "options.children[", i,
+             "] is bound to gangs already; build the whole model first");
+      c.children.push_back(
+          {o.child_names != nullptr ? text_or(o.child_names[i], "") : std::to_string(i), child.module});
     }
     ModulePtr module = make_custom(c, std::make_shared<Callbacks>(o, std::move(user)));
     for (size_t i = 0; i < o.parameter_count; ++i)
       if (read_element(o.parameters, i, gw_parameter_options_init, "options.parameters").frozen != 0)
         module->parameters()[i]->trainable = false;
     result = new gw_module(std::move(module));
+    initializers.take();
   });
 }
 
-gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, size_t input_count, gw_view* out_views,
-                          size_t out_capacity) {
+gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, size_t input_count,
+                          gw_view* out_views, size_t out_capacity) {
   return guarded([&] {
     Running& r = running(call);
     Module& module = child_of(r, child);
     if (input_count > 0) required(inputs, "inputs");
     Values values;
-    for (size_t i = 0; i < input_count; ++i) values.push_back(r.tensor(inputs[i], text("inputs[", i, "]"), false));
+    for (size_t i = 0; i < input_count; ++i)
+      values.push_back(r.tensor(inputs[i], text("inputs[", i, "]"), false));
     const Values results = module.forward(r.call.ctx, values, r.call.frame);
     if (results.size() > out_capacity)
-      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " outputs, out_capacity is ", out_capacity);
-    required(out_views, "out_views");
+      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " outputs, out_capacity is ",
+           out_capacity);
+    if (!results.empty()) required(out_views, "out_views");
     for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
   });
 }
@@ -279,10 +337,14 @@ gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_g
     if (grad_count > 0) required(output_grads, "output_grads");
     Values values;
     for (size_t i = 0; i < grad_count; ++i)
-      values.push_back(output_grads[i].data == nullptr ? Tensor() : r.tensor(output_grads[i], text("output_grads[", i, "]"), true));
+      values.push_back(output_grads[i].data == nullptr
+                           ? Tensor()
+                           : r.tensor(output_grads[i], text("output_grads[", i, "]"), true));
     const Values results = module.backward(r.call.ctx, values, *r.call.frame);
     if (results.size() > out_capacity)
-      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " inputs, out_capacity is ", out_capacity);
+      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " inputs, out_capacity is ",
+           out_capacity);
+    if (!results.empty()) required(out_views, "out_views");
     for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
   });
 }

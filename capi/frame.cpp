@@ -7,7 +7,8 @@ using namespace gangway::capi;
 namespace {
 
 // Results for the caller: copies, because a frame's and a stack's memory is used again.
-void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity, size_t* out_count) {
+void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
+              size_t* out_count) {
   if (values.size() > capacity)
     fail(Code::invalid_argument, "there are ", values.size(), " outputs, out_capacity is ", capacity);
   std::vector<std::unique_ptr<gw_tensor>> copies;
@@ -21,6 +22,13 @@ void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_
   }
   for (size_t i = 0; i < copies.size(); ++i) out_tensors[i] = copies[i].release();
   *out_count = values.size();
+}
+
+// Null before anything can fail.
+void clear_out(gw_tensor** out_tensors, size_t capacity, size_t* out_count) {
+  out(out_count, "out_count");
+  if (capacity > 0) required(out_tensors, "out_tensors");
+  for (size_t i = 0; i < capacity; ++i) out_tensors[i] = nullptr;
 }
 
 Context context_of(Model& model, const gw_frame* frame) {
@@ -37,7 +45,9 @@ Context context_of(Model& model, const gw_frame* frame) {
 }  // namespace
 
 gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
-    : model(std::move(m)), frame(model->device().allocator()), options(o),
+    : model(std::move(m)),
+      frame(model->device().allocator()),
+      options(o),
       seed(Tensor::allocate(model->device().allocator(), DType::f64, {1})) {
   model->ops().fill(seed, o.loss_seed, model->device().stream());
   frame.id = {o.step, o.microbatch, 0};
@@ -64,11 +74,10 @@ gw_status gw_frame_reset(gw_frame* frame) {
 
 void gw_frame_release(gw_frame* frame) { release(frame); }
 
-gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t input_count, gw_frame* frame, void* stream,
-                            gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
+gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t input_count, gw_frame* frame,
+                            void* stream, gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
   return guarded([&] {
-    out(out_count, "out_count");
-    if (out_capacity > 0) required(out_tensors, "out_tensors");
+    clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
     check_stream(stream, m.device());
     if (frame != nullptr && frame->model != model->model)
@@ -89,11 +98,11 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
   });
 }
 
-gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size_t grad_count, gw_frame* frame,
-                             void* stream, gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
+gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size_t grad_count,
+                             gw_frame* frame, void* stream, gw_tensor** out_tensors, size_t out_capacity,
+                             size_t* out_count) {
   return guarded([&] {
-    out(out_count, "out_count");
-    if (out_capacity > 0) required(out_tensors, "out_tensors");
+    clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
     check_stream(stream, m.device());
     gw_frame& f = required(frame, "frame");

@@ -11,19 +11,22 @@
 using namespace gangway;
 using namespace gangway::capi;
 
-static_assert(static_cast<int>(CollectiveOp::recv) == GW_RECV && static_cast<int>(CollectiveOp::reduce) == GW_REDUCE);
+static_assert(static_cast<int>(CollectiveOp::recv) == GW_RECV &&
+              static_cast<int>(CollectiveOp::reduce) == GW_REDUCE);
 static_assert(static_cast<int>(Reduce::sum) == GW_SUM && static_cast<int>(Reduce::max) == GW_MAX);
 
 namespace {
 
-// --- options ---------------------------------------------------------------------------------------------------------
+// --- options
+// ---------------------------------------------------------------------------------------------------------
 
 // An id blob: the secret that authenticates ranks and a random name that keeps jobs apart.
 constexpr size_t kIdBytes = 64;
 
 std::shared_ptr<Store> store_from_id(const gw_gang_options& o) {
   if (o.id_size != kIdBytes)
-    fail(Code::invalid_argument, "options.id_size is ", o.id_size, ", a blob of gw_gang_id_create has ", kIdBytes);
+    fail(Code::invalid_argument, "options.id_size is ", o.id_size, ", a blob of gw_gang_id_create has ",
+         kIdBytes);
   TcpStoreOptions t;
   const char* bytes = static_cast<const char*>(o.id);
   std::memcpy(t.secret.data(), bytes, t.secret.size());
@@ -53,7 +56,8 @@ GangOptions gang_options(const gw_gang_options* given) {
   g.threads = o.threads;
   if (o.rank < 0) {
     if (o.store != nullptr || o.id != nullptr)
-      fail(Code::invalid_argument, "options has a ", o.store != nullptr ? "store" : "id", " but no rank and size");
+      fail(Code::invalid_argument, "options has a ", o.store != nullptr ? "store" : "id",
+           " but no rank and size");
     return g;
   }
   if (o.size < 1 || o.rank >= o.size)
@@ -70,7 +74,8 @@ GangOptions gang_options(const gw_gang_options* given) {
   return g;
 }
 
-// --- collectives -----------------------------------------------------------------------------------------------------
+// --- collectives
+// -----------------------------------------------------------------------------------------------------
 
 // Starts the records; waits for them, or hands out the work.
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
@@ -113,19 +118,22 @@ Collective make(CollectiveOp op, const void* input, void* output, size_t count, 
 }
 
 Collective from_record(const gw_collective& r) {
-  if (r.op < GW_BARRIER || r.op > GW_RECV) fail(Code::invalid_argument, "record.op is ", r.op, ", not 0 to ", GW_RECV);
+  if (r.op < GW_BARRIER || r.op > GW_RECV)
+    fail(Code::invalid_argument, "record.op is ", r.op, ", not 0 to ", GW_RECV);
   Collective c = make(static_cast<CollectiveOp>(r.op), r.input, r.output, r.count, r.dtype, r.reduce, r.peer);
   c.counts = r.counts;
   c.accumulate = r.accumulate != 0;
   return c;
 }
 
-// --- memory of gangs -------------------------------------------------------------------------------------------------
+// --- memory of gangs
+// -------------------------------------------------------------------------------------------------
 
-// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
+// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone. Ranks that
+// are threads see a shared region at one address: each has its own entry, and each free drops one.
 struct Allocations {
   std::mutex mutex;
-  std::map<void*, std::shared_ptr<Buffer>> blocks;
+  std::multimap<void*, std::shared_ptr<Buffer>> blocks;
 };
 Allocations& allocations() {
   static Allocations* const a = new Allocations;
@@ -135,13 +143,14 @@ Allocations& allocations() {
 void hand_out(const std::shared_ptr<Buffer>& buffer, void** out_data) {
   Allocations& a = allocations();
   const std::lock_guard lock(a.mutex);
-  a.blocks[buffer->data()] = buffer;
+  a.blocks.emplace(buffer->data(), buffer);
   *out_data = buffer->data();
 }
 
 }  // namespace
 
-// --- stores ----------------------------------------------------------------------------------------------------------
+// --- stores
+// ----------------------------------------------------------------------------------------------------------
 
 gw_status gw_store_create_file(const char* folder, gw_store** out_store) {
   return guarded([&] {
@@ -153,24 +162,28 @@ gw_status gw_store_create_file(const char* folder, gw_store** out_store) {
 void gw_store_callbacks_init(gw_store_callbacks* callbacks, size_t size) { start_struct(callbacks, size); }
 
 gw_status gw_store_create_callbacks(const gw_store_callbacks* callbacks, gw_store** out_store) {
-  std::shared_ptr<CallerObject> user;
+  CallerObject owned;
   if (callbacks != nullptr && callbacks->struct_size >= sizeof *callbacks)
-    user = std::make_shared<CallerObject>(callbacks->user, callbacks->free_user);
+    owned = CallerObject(callbacks->user, callbacks->free_user);
   return guarded([&] {
     gw_store*& result = out(out_store, "out_store");
-    const gw_store_callbacks c = read_struct(&required(callbacks, "callbacks"), gw_store_callbacks_init, "callbacks");
+    const gw_store_callbacks c =
+        read_struct(&required(callbacks, "callbacks"), gw_store_callbacks_init, "callbacks");
     if (c.put == nullptr || c.get == nullptr || c.remove == nullptr)
       fail(Code::invalid_argument, "callbacks needs put, get and remove");
     StoreCallbacks s{c.put, c.get, c.remove, c.user, nullptr};
     auto store = make_callback_store(s);
     // The user object lives as long as the store.
-    result = new gw_store(std::shared_ptr<Store>(store.get(), [store, user](Store*) mutable { store.reset(); }));
+    const auto user = std::make_shared<CallerObject>(std::move(owned));
+    result =
+        new gw_store(std::shared_ptr<Store>(store.get(), [store, user](Store*) mutable { store.reset(); }));
   });
 }
 
 void gw_store_release(gw_store* store) { release(store); }
 
-// --- creation --------------------------------------------------------------------------------------------------------
+// --- creation
+// --------------------------------------------------------------------------------------------------------
 
 void gw_gang_options_init(gw_gang_options* options, size_t size) {
   gw_gang_options d{};
@@ -189,7 +202,8 @@ gw_status gw_gang_id_create(void* id, size_t capacity, size_t* out_size) {
   return guarded([&] {
     size_t& size = out(out_size, "out_size");
     required(static_cast<char*>(id), "id");
-    if (capacity < kIdBytes) fail(Code::invalid_argument, "an id has ", kIdBytes, " bytes, capacity is ", capacity);
+    if (capacity < kIdBytes)
+      fail(Code::invalid_argument, "an id has ", kIdBytes, " bytes, capacity is ", capacity);
     if (RAND_bytes(static_cast<unsigned char*>(id), kIdBytes) != 1)
       fail(Code::internal, "libcrypto gave no random bytes");
     size = kIdBytes;
@@ -207,7 +221,8 @@ gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, 
   });
 }
 
-gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options* options, gw_gang** out_gang) {
+gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options* options,
+                              gw_gang** out_gang) {
   return guarded([&] {
     gw_gang*& result = out(out_gang, "out_gang");
     result = wrap(Gang::create_fake(rank, size, gang_options(options), false));
@@ -217,8 +232,11 @@ gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options*
 gw_status gw_gang_create_gang(gw_gang* gang, const int32_t* ranks, size_t rank_count, gw_gang** out_gang) {
   return guarded([&] {
     gw_gang*& result = out(out_gang, "out_gang");
-    if (rank_count > 0) required(ranks, "ranks");
-    result = wrap(gang_of(gang).create_gang(std::span<const int>(ranks, rank_count)));
+    Gang& parent = gang_of(gang);
+    agreed(parent, [&] {
+      if (rank_count > 0) required(ranks, "ranks");
+    });
+    result = wrap(parent.create_gang(std::span<const int>(ranks, rank_count)));
   });
 }
 
@@ -239,7 +257,8 @@ gw_status gw_gang_duplicate(gw_gang* gang, gw_gang** out_gang) {
 gw_gang* gw_gang_retain(gw_gang* gang) { return retain(gang); }
 void gw_gang_release(gw_gang* gang) { release(gang); }
 
-// --- facts -----------------------------------------------------------------------------------------------------------
+// --- facts
+// -----------------------------------------------------------------------------------------------------------
 
 int32_t gw_gang_rank(const gw_gang* gang) { return gang != nullptr ? gang->gang->rank() : -1; }
 int32_t gw_gang_size(const gw_gang* gang) { return gang != nullptr ? gang->gang->size() : -1; }
@@ -248,9 +267,12 @@ const char* gw_gang_engine(const gw_gang* gang) { return gang != nullptr ? gang-
 const char* gw_gang_device(const gw_gang* gang) {
   if (gang == nullptr) return "";
   switch (gang->gang->device().kind()) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda";
-    case DeviceKind::meta: return "meta";
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::meta:
+      return "meta";
   }
   return "";
 }
@@ -275,7 +297,8 @@ gw_status gw_gang_get_traffic(const gw_gang* gang, gw_gang_traffic* traffic) {
   });
 }
 
-// --- memory ----------------------------------------------------------------------------------------------------------
+// --- memory
+// ----------------------------------------------------------------------------------------------------------
 
 gw_status gw_gang_alloc(gw_gang* gang, size_t bytes, void** out_data) {
   return guarded([&] {
@@ -305,7 +328,8 @@ gw_status gw_gang_alloc_shared(gw_gang* gang, size_t bytes, void** out_data) {
   });
 }
 
-// --- collectives -----------------------------------------------------------------------------------------------------
+// --- collectives
+// -----------------------------------------------------------------------------------------------------
 
 void gw_collective_init(gw_collective* record, size_t size) {
   gw_collective d{};
@@ -341,8 +365,8 @@ gw_status gw_gang_all_reduce(gw_gang* gang, const void* input, void* output, siz
                              gw_reduce reduce, void* stream) {
   return plain(gang, make(CollectiveOp::all_reduce, input, output, count, dtype, reduce), stream);
 }
-gw_status gw_gang_all_reduce_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
-                                   gw_reduce reduce, void* stream, gw_work** out_work) {
+gw_status gw_gang_all_reduce_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, gw_reduce reduce, void* stream, gw_work** out_work) {
   return async(gang, make(CollectiveOp::all_reduce, input, output, count, dtype, reduce), stream, out_work);
 }
 
@@ -350,13 +374,13 @@ gw_status gw_gang_all_gather(gw_gang* gang, const void* input, void* output, siz
                              void* stream) {
   return plain(gang, make(CollectiveOp::all_gather, input, output, count, dtype), stream);
 }
-gw_status gw_gang_all_gather_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
-                                   void* stream, gw_work** out_work) {
+gw_status gw_gang_all_gather_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, void* stream, gw_work** out_work) {
   return async(gang, make(CollectiveOp::all_gather, input, output, count, dtype), stream, out_work);
 }
 
-gw_status gw_gang_all_gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count, gw_dtype dtype,
-                                  void* stream) {
+gw_status gw_gang_all_gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count,
+                                  gw_dtype dtype, void* stream) {
   return guarded([&] {
     required(outputs, "outputs");
     // One launch of a broadcast by each rank: straight into the caller's buffers.
@@ -372,17 +396,19 @@ gw_status gw_gang_reduce_scatter(gw_gang* gang, const void* input, void* output,
                                  gw_reduce reduce, void* stream) {
   return plain(gang, make(CollectiveOp::reduce_scatter, input, output, count, dtype, reduce), stream);
 }
-gw_status gw_gang_reduce_scatter_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
-                                       gw_reduce reduce, void* stream, gw_work** out_work) {
-  return async(gang, make(CollectiveOp::reduce_scatter, input, output, count, dtype, reduce), stream, out_work);
+gw_status gw_gang_reduce_scatter_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                       gw_dtype dtype, gw_reduce reduce, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::reduce_scatter, input, output, count, dtype, reduce), stream,
+               out_work);
 }
 
-gw_status gw_gang_broadcast(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype, int32_t root,
-                            void* stream) {
-  return plain(gang, make(CollectiveOp::broadcast, input, output, count, dtype, GW_REDUCE_NONE, root), stream);
+gw_status gw_gang_broadcast(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                            int32_t root, void* stream) {
+  return plain(gang, make(CollectiveOp::broadcast, input, output, count, dtype, GW_REDUCE_NONE, root),
+               stream);
 }
-gw_status gw_gang_broadcast_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
-                                  int32_t root, void* stream, gw_work** out_work) {
+gw_status gw_gang_broadcast_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                  gw_dtype dtype, int32_t root, void* stream, gw_work** out_work) {
   return async(gang, make(CollectiveOp::broadcast, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
                out_work);
 }
@@ -396,54 +422,62 @@ gw_status gw_gang_reduce_async(gw_gang* gang, const void* input, void* output, s
   return async(gang, make(CollectiveOp::reduce, input, output, count, dtype, reduce, root), stream, out_work);
 }
 
-gw_status gw_gang_gather(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype, int32_t root,
-                         void* stream) {
+gw_status gw_gang_gather(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                         int32_t root, void* stream) {
   return plain(gang, make(CollectiveOp::gather, input, output, count, dtype, GW_REDUCE_NONE, root), stream);
 }
 gw_status gw_gang_gather_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
                                int32_t root, void* stream, gw_work** out_work) {
-  return async(gang, make(CollectiveOp::gather, input, output, count, dtype, GW_REDUCE_NONE, root), stream, out_work);
+  return async(gang, make(CollectiveOp::gather, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
+               out_work);
 }
 
-gw_status gw_gang_scatter(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype, int32_t root,
-                          void* stream) {
+gw_status gw_gang_scatter(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                          int32_t root, void* stream) {
   return plain(gang, make(CollectiveOp::scatter, input, output, count, dtype, GW_REDUCE_NONE, root), stream);
 }
 gw_status gw_gang_scatter_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
                                 int32_t root, void* stream, gw_work** out_work) {
-  return async(gang, make(CollectiveOp::scatter, input, output, count, dtype, GW_REDUCE_NONE, root), stream, out_work);
+  return async(gang, make(CollectiveOp::scatter, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
+               out_work);
 }
 
 gw_status gw_gang_all_to_all(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
                              void* stream) {
   return plain(gang, make(CollectiveOp::all_to_all, input, output, count, dtype), stream);
 }
-gw_status gw_gang_all_to_all_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
-                                   void* stream, gw_work** out_work) {
+gw_status gw_gang_all_to_all_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, void* stream, gw_work** out_work) {
   return async(gang, make(CollectiveOp::all_to_all, input, output, count, dtype), stream, out_work);
 }
 
-gw_status gw_gang_send(gw_gang* gang, const void* input, size_t count, gw_dtype dtype, int32_t peer, void* stream) {
+gw_status gw_gang_send(gw_gang* gang, const void* input, size_t count, gw_dtype dtype, int32_t peer,
+                       void* stream) {
   return plain(gang, make(CollectiveOp::send, input, nullptr, count, dtype, GW_REDUCE_NONE, peer), stream);
 }
 gw_status gw_gang_send_async(gw_gang* gang, const void* input, size_t count, gw_dtype dtype, int32_t peer,
                              void* stream, gw_work** out_work) {
-  return async(gang, make(CollectiveOp::send, input, nullptr, count, dtype, GW_REDUCE_NONE, peer), stream, out_work);
+  return async(gang, make(CollectiveOp::send, input, nullptr, count, dtype, GW_REDUCE_NONE, peer), stream,
+               out_work);
 }
-gw_status gw_gang_recv(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer, void* stream) {
+gw_status gw_gang_recv(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer,
+                       void* stream) {
   return plain(gang, make(CollectiveOp::recv, nullptr, output, count, dtype, GW_REDUCE_NONE, peer), stream);
 }
-gw_status gw_gang_recv_async(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer, void* stream,
-                             gw_work** out_work) {
-  return async(gang, make(CollectiveOp::recv, nullptr, output, count, dtype, GW_REDUCE_NONE, peer), stream, out_work);
+gw_status gw_gang_recv_async(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer,
+                             void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::recv, nullptr, output, count, dtype, GW_REDUCE_NONE, peer), stream,
+               out_work);
 }
 
-gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, int32_t root, gw_bytes** out_bytes) {
+gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, int32_t root,
+                                  gw_bytes** out_bytes) {
   return guarded([&] {
     gw_bytes*& result = out(out_bytes, "out_bytes");
     Gang& g = gang_of(gang);
     std::string value;
-    if (g.rank() == root && size > 0) value.assign(static_cast<const char*>(&required(static_cast<const char*>(data), "data")), size);
+    if (g.rank() == root && size > 0)
+      value.assign(static_cast<const char*>(&required(static_cast<const char*>(data), "data")), size);
     result = new gw_bytes{g.broadcast_bytes(Channel::user, value, root)};
   });
 }
@@ -483,7 +517,8 @@ gw_status gw_gang_all_sum(gw_gang* gang, double value, double* out_sum) {
   });
 }
 
-// --- ends ------------------------------------------------------------------------------------------------------------
+// --- ends
+// ------------------------------------------------------------------------------------------------------------
 
 gw_status gw_gang_shutdown(gw_gang* gang, int64_t timeout_ms) {
   return guarded([&] { gang_of(gang).shutdown(timeout_ms); });

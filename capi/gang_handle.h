@@ -21,7 +21,8 @@ struct gw_work : gangway::capi::Handle {
   gw_work(gangway::WorkPtr w, gangway::GangPtr g) : work(std::move(w)), gang(std::move(g)) {}
   void settle();  // frees attached objects once the work is done or has failed
   gangway::WorkPtr work;
-  gangway::GangPtr gang;  // keeps what the work needs
+  gangway::GangPtr gang;       // keeps what the work needs
+  std::shared_ptr<void> keep;  // likewise: the owner of memory that it writes
   std::mutex mutex;
   std::vector<gangway::capi::CallerObject> attached;
 };
@@ -29,6 +30,19 @@ struct gw_work : gangway::capi::Handle {
 namespace gangway::capi {
 
 inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
+
+// Reads the arguments of a set-up call. What it refuses on this rank alone joins the check phase that peers
+// are in, so that every rank returns the first refusal (lowest rank).
+template <typename Read>
+void agreed(Gang& gang, Read&& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (gang.size() > 1) gang.agree(error);
+    throw;
+  }
+}
+
 // Null gang stays null.
 inline gw_gang* wrap(GangPtr gang) { return gang ? new gw_gang(std::move(gang)) : nullptr; }
 

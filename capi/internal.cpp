@@ -62,21 +62,31 @@ void throw_armed_fault() {
   if (armed_fault == 0) [[likely]]
     return;
   switch (std::exchange(armed_fault, 0)) {
-    case 1: throw std::bad_alloc();
-    case 2: throw std::runtime_error("armed fault");
-    default: throw 3;
+    case 1:
+      throw std::bad_alloc();
+    case 2:
+      throw std::runtime_error("armed fault");
+    default:
+      throw 3;
   }
 }
 
 void check_callback(gw_status status, const char* callback, const std::string& owner) {
   if (status == GW_OK) return;
-  const Code code = status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
-  fail(code, owner, ": its ", callback, " callback returned ", status, " (", gw_status_name(status), ")");
+  const Code code =
+      status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
+  // A callback that passes on the failure of a call it made: that call's text says more.
+  const std::string inner = last.error && last.error->code() == code ? ": " + last.error->message() : "";
+  fail(code, owner, ": its ", callback, " callback returned ", status, " (", gw_status_name(status), ")",
+       inner);
 }
 
 void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* out_len) {
   if (out_len != nullptr) *out_len = text.size();
-  if (buffer == nullptr) return;
+  if (buffer == nullptr) {
+    required(out_len, "text and out_len");
+    return;
+  }
   if (capacity < text.size() + 1)
     fail(Code::invalid_argument, "the text has ", text.size(), " bytes and a zero, the buffer ", capacity);
   std::memcpy(buffer, text.c_str(), text.size() + 1);
@@ -84,7 +94,8 @@ void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* o
 
 void check_stream(const void* stream, const Device& device) {
   if (stream != nullptr && device.kind() != DeviceKind::cuda)
-    fail(Code::invalid_argument, "stream is not null, but device ", device.name(), " has no streams of the caller");
+    fail(Code::invalid_argument, "stream is not null, but device ", device.name(),
+         " has no streams of the caller");
 }
 
 DType dtype_of(gw_dtype dtype) {
@@ -102,7 +113,8 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
     fail(Code::invalid_argument, name, " has ndim ", view.ndim, ", not 0 to ", kMaxDims);
   if (view.ndim > 0 && view.shape == nullptr) fail(Code::invalid_argument, name, ".shape is null");
   if (view.device_type != static_cast<int32_t>(device.kind()) && device.kind() != DeviceKind::meta)
-    fail(Code::invalid_argument, name, " lies on device type ", view.device_type, ", the model on ", device.name());
+    fail(Code::invalid_argument, name, " lies on device type ", view.device_type, ", wanted is ",
+         device.name());
   const DType dtype = dtype_of(view.dtype);
   const size_t ndim = static_cast<size_t>(view.ndim);
   const Shape shape(std::span<const int64_t>(view.shape, ndim));
@@ -114,10 +126,16 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
       if (view.strides[i] < 0) fail(Code::invalid_argument, name, ".strides[", i, "] is ", view.strides[i]);
       if (output && view.strides[i] == 0 && shape[i] > 1)
         fail(Code::invalid_argument, name, " is an output with stride 0 on dim ", i, " of ", shape[i]);
-      last += (shape[i] - 1) * view.strides[i];
+      int64_t step = 0;
+      if (__builtin_mul_overflow(shape[i] - 1, view.strides[i], &step) ||
+          __builtin_add_overflow(last, step, &last) || last >= PTRDIFF_MAX / 16)
+        fail(Code::invalid_argument, name, ".strides[", i, "] = ", view.strides[i],
+             " leads outside of the address space");
     }
+  else if (shape.count() >= PTRDIFF_MAX / 16)
+    fail(Code::invalid_argument, name, " of shape ", shape.text(), " is more than an address space holds");
   const size_t count = view.strides != nullptr && shape.count() > 0 ? static_cast<size_t>(last + 1)
-                                                                     : static_cast<size_t>(shape.count());
+                                                                    : static_cast<size_t>(shape.count());
   char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
   const MemoryKind kind = device.kind() == DeviceKind::meta ? MemoryKind::meta : MemoryKind::host;
   auto buffer = Buffer::borrow(device, kind, data, count * item_bytes(dtype), nullptr);

@@ -1,7 +1,7 @@
 // What the .cpp files of the C ABI share: the guard around every entry, handles, sized structs.
 //
-// Every entry is one call of guarded(): it clears the thread's last error, refuses in a forked child, runs the body and
-// turns any exception into a status and a text. Nothing escapes.
+// Every entry is one call of guarded(): it clears the thread's last error, refuses in a forked child, runs
+// the body and turns any exception into a status and a text. Nothing escapes.
 #pragma once
 
 #include <gangway/api.h>
@@ -23,12 +23,14 @@ namespace gangway::capi {
 constexpr int32_t kAbiMajor = 0;
 constexpr int32_t kAbiMinor = 0;
 
-// --- errors ----------------------------------------------------------------------------------------------------------
+// --- errors
+// ----------------------------------------------------------------------------------------------------------
 
 void clear_error() noexcept;
 gw_status set_error(const Error& error) noexcept;
-gw_status set_error(Code code, const char* message) noexcept;  // a text that needs no memory where it is short
-gw_status current_exception_status() noexcept;                 // inside a catch block
+gw_status set_error(Code code,
+                    const char* message) noexcept;  // a text that needs no memory where it is short
+gw_status current_exception_status() noexcept;      // inside a catch block
 // Test hook: the next guarded call on this thread throws (1 bad_alloc, 2 std::exception, 3 int). 0: off.
 void arm_fault(int kind) noexcept;
 void throw_armed_fault();
@@ -49,7 +51,8 @@ gw_status guarded(Body&& body) noexcept {
 // For a callback's status: anything but OK becomes an Error of that code.
 void check_callback(gw_status status, const char* callback, const std::string& owner);
 
-// --- arguments -------------------------------------------------------------------------------------------------------
+// --- arguments
+// -------------------------------------------------------------------------------------------------------
 
 template <typename T>
 T& required(T* pointer, const char* name) {
@@ -57,7 +60,9 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-inline std::string text_or(const char* text, const char* fallback) { return text != nullptr ? text : fallback; }
+inline std::string text_or(const char* text, const char* fallback) {
+  return text != nullptr ? text : fallback;
+}
 
 // Sets an out-parameter to null or zero and returns a reference to it.
 template <typename T>
@@ -67,6 +72,13 @@ T& out(T* pointer, const char* name) {
   return place;
 }
 
+// A size that no version of any struct has is that of one that was never set up.
+constexpr size_t kLargestStruct = 1 << 16;
+inline void check_struct_size(size_t size, const char* name) {
+  if (size < sizeof(size_t) + sizeof(void*) || size > kLargestStruct)
+    fail(Code::invalid_argument, name, ".struct_size is ", size, ": call its _init function first");
+}
+
 // The library's whole version of a caller's sized struct: what it has, defaults for the rest.
 template <typename T>
 T read_struct(const T* given, void (*init)(T*, size_t), const char* name) {
@@ -74,16 +86,17 @@ T read_struct(const T* given, void (*init)(T*, size_t), const char* name) {
   init(&whole, sizeof whole);
   if (given == nullptr) return whole;
   const size_t size = given->struct_size;
-  if (size < sizeof(size_t) + sizeof(void*))
-    fail(Code::invalid_argument, name, ".struct_size is ", size, ": call its _init function first");
+  check_struct_size(size, name);
   const char* bytes = reinterpret_cast<const char*>(given);
   for (size_t i = sizeof whole; i < size; ++i)
     if (bytes[i] != 0)
-      fail(Code::not_supported, name, " sets a field at byte ", i, ", but this library knows ", sizeof whole, " bytes");
+      fail(Code::not_supported, name, " sets a field at byte ", i, ", but this library knows ", sizeof whole,
+           " bytes");
   std::memcpy(static_cast<void*>(&whole), bytes, size < sizeof whole ? size : sizeof whole);
   whole.struct_size = sizeof whole;
   if (whole.next != nullptr)
-    fail(Code::not_supported, name, ".next holds an extension of kind ", whole.next->kind, ", unknown to this library");
+    fail(Code::not_supported, name, ".next holds an extension of kind ", whole.next->kind,
+         ", unknown to this library");
   return whole;
 }
 
@@ -93,16 +106,15 @@ T read_element(const T* first, size_t i, void (*init)(T*, size_t), const char* n
   const size_t step = first->struct_size;
   const T* element = reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + i * step);
   if (element->struct_size != step)
-    fail(Code::invalid_argument, name, "[", i, "].struct_size is ", element->struct_size, ", that of [0] is ", step);
+    fail(Code::invalid_argument, name, "[", i, "].struct_size is ", element->struct_size, ", that of [0] is ",
+         step);
   return read_struct(element, init, name);
 }
 
 // Checks an out-struct before work begins; write_struct copies what the caller has room for.
 template <typename T>
 void check_out_struct(const T* given, const char* name) {
-  required(given, name);
-  if (given->struct_size < sizeof(size_t) + sizeof(void*))
-    fail(Code::invalid_argument, name, ".struct_size is ", given->struct_size, ": call its _init function first");
+  check_struct_size(required(given, name).struct_size, name);
 }
 template <typename T>
 void write_struct(T* given, T filled) {
@@ -135,14 +147,15 @@ void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* o
 // `stream` of the ABI on a CPU: null, the rank's own.
 void check_stream(const void* stream, const Device& device);
 
-DType dtype_of(gw_dtype dtype);                     // any word
-DType optional_dtype(gw_dtype dtype);               // GW_DTYPE_NONE: DType{}
+DType dtype_of(gw_dtype dtype);        // any word
+DType optional_dtype(gw_dtype dtype);  // GW_DTYPE_NONE: DType{}
 gw_dtype dtype_word(DType dtype) noexcept;
 
 // A view as a tensor that borrows; `name` in refusals. Null data is allowed for zero elements only.
 Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output = false);
 
-// --- handles ---------------------------------------------------------------------------------------------------------
+// --- handles
+// ---------------------------------------------------------------------------------------------------------
 
 template <typename H>
 H* retain(H* handle) noexcept {
@@ -176,6 +189,7 @@ class CallerObject {
     if (release_ != nullptr) release_(object_);
   }
   void* object() const { return object_; }
+  void dismiss() noexcept { release_ = nullptr; }  // somebody else frees it
 
  private:
   void* object_ = nullptr;

@@ -17,7 +17,10 @@ void gw_mesh_options_init(gw_mesh_options* options, size_t size) {
 gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gangs** out_gangs) {
   return guarded([&] {
     gw_gangs*& result = out(out_gangs, "out_gangs");
-    const gw_mesh_options o = read_struct(options, gw_mesh_options_init, "options");
+    gw_mesh_options o;
+    const auto read = [&] { o = read_struct(options, gw_mesh_options_init, "options"); };
+    if (root != nullptr) agreed(*root->gang, read);
+    else read();
     MeshOptions m;
     m.pp = o.pp;
     m.dp_replicate = o.dp_replicate;

@@ -11,7 +11,8 @@ namespace {
 // A described module that may become part of another.
 ModulePtr described(gw_module* model, const std::string& name) {
   gw_module& m = required(model, name.c_str());
-  if (!m.module || m.model) fail(Code::invalid_state, name, " is bound to gangs already; build the whole model first");
+  if (!m.module || m.model)
+    fail(Code::invalid_state, name, " is bound to gangs already; build the whole model first");
   return m.module;
 }
 
@@ -22,7 +23,8 @@ RopeOptions rope_of(double theta) {
 }
 
 AttentionOptions attention_of(const gw_attention_options* options) {
-  const gw_attention_options o = read_struct(&required(options, "options"), gw_attention_options_init, "options");
+  const gw_attention_options o =
+      read_struct(&required(options, "options"), gw_attention_options_init, "options");
   AttentionOptions a;
   a.dim = o.dim;
   a.heads = o.heads;
@@ -44,16 +46,27 @@ Model& gw_module::bind(gw_gangs* given) {
       fail(Code::invalid_state, "the model is bound to other gangs already");
     return *model;
   }
-  auto handle = given != nullptr ? std::make_unique<gw_gangs>(given->gangs) : nullptr;
+  decltype(gangs) handle(given != nullptr ? new gw_gangs(given->gangs) : nullptr);
   model = std::make_shared<Model>(module, given != nullptr ? given->gangs : nullptr);
   gangs = std::move(handle);
   model->set_caller(gangs.get());
   return *model;
 }
 
+void gw_module::unbind() {
+  model.reset();
+  gangs.reset();
+}
+
+Gang* gw_module::root_of(const gw_module* model, const gw_gangs* given) {
+  if (model != nullptr && model->model) return model->model->gangs().root().get();
+  return given != nullptr ? given->gangs->root().get() : nullptr;
+}
+
 Model& gw_module::ready() const {
   if (!model || !model->materialized())
-    fail(Code::invalid_state, "the model has no memory yet: call gw_parallelize or gw_module_materialize first");
+    fail(Code::invalid_state,
+         "the model has no memory yet: call gw_parallelize or gw_module_materialize first");
   return *model;
 }
 
@@ -64,7 +77,8 @@ std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& devic
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < count; ++i) {
     Tensor t = tensor_of(views[i], device, text(name, "[", i, "]"));
-    if (!t.contiguous()) fail(Code::invalid_argument, name, "[", i, "] of shape ", t.shape().text(), " is not contiguous");
+    if (!t.contiguous())
+      fail(Code::invalid_argument, name, "[", i, "] of shape ", t.shape().text(), " is not contiguous");
     tensors.push_back(std::move(t));
   }
   return tensors;
@@ -72,7 +86,8 @@ std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& devic
 
 }  // namespace gangway::capi
 
-// --- layers ----------------------------------------------------------------------------------------------------------
+// --- layers
+// ----------------------------------------------------------------------------------------------------------
 
 void gw_llama_options_init(gw_llama_options* options, size_t size) {
   const LlamaConfig c;
@@ -161,7 +176,8 @@ gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module** out_
   });
 }
 
-gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, double eps, gw_module** out_model) {
+gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, double eps,
+                          gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
     result = new gw_module(make_block(attention_of(attention), ffn, eps));
@@ -179,18 +195,25 @@ gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_
   });
 }
 
-// --- life ------------------------------------------------------------------------------------------------------------
+// --- life
+// ------------------------------------------------------------------------------------------------------------
 
 gw_module* gw_module_retain(gw_module* model) { return retain(model); }
 void gw_module_release(gw_module* model) { release(model); }
 
 gw_status gw_module_materialize(gw_module* model, gw_gangs* gangs, uint64_t seed, gw_dtype master_dtype) {
   return guarded([&] {
-    gw_module& m = required(model, "model");
-    const DType master = master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(master_dtype);
-    Model& bound = m.bind(gangs);
-    if (m.recompute.kind != RecomputeKind::none) bound.recompute(std::exchange(m.recompute, {}));
-    bound.materialize(seed, master);
+    DType master = DType::f32;
+    set_up(
+        model, gangs,
+        [&] {
+          if (master_dtype != GW_DTYPE_NONE) master = dtype_of(master_dtype);
+        },
+        [&](Model& bound) {
+          if (model->recompute.kind != RecomputeKind::none)
+            bound.recompute(std::exchange(model->recompute, {}));
+          bound.materialize(seed, master);
+        });
   });
 }
 
@@ -210,17 +233,21 @@ gw_status gw_module_freeze(gw_module* model, const char* pattern) {
   });
 }
 
-// --- files -----------------------------------------------------------------------------------------------------------
+// --- files
+// -----------------------------------------------------------------------------------------------------------
 
 void gw_save_options_init(gw_save_options* options, size_t size) { start_struct(options, size); }
 
 gw_status gw_module_save(gw_module* model, const char* folder, const gw_save_options* options) {
   return guarded([&] {
-    const gw_save_options o = read_struct(options, gw_save_options_init, "options");
     SaveOptions s;
-    s.dtype = optional_dtype(o.dtype);
-    const std::string path = &required(folder, "folder");
-    save_model(required(model, "model").ready(), path, s);
+    std::string path;
+    Model& m = required(model, "model").ready();
+    agreed(*m.gangs().root(), [&] {
+      s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
+      path = &required(folder, "folder");
+    });
+    save_model(m, path, s);
   });
 }
 
@@ -228,9 +255,14 @@ void gw_load_options_init(gw_load_options* options, size_t size) { start_struct(
 
 gw_status gw_module_load(gw_module* model, const char* path, const gw_load_options* options) {
   return guarded([&] {
-    const gw_load_options o = read_struct(options, gw_load_options_init, "options");
-    const std::string from = &required(path, "path");
-    load_model(required(model, "model").ready(), from, o.ignore_extra == 0);
+    gw_load_options o;
+    std::string from;
+    Model& m = required(model, "model").ready();
+    agreed(*m.gangs().root(), [&] {
+      o = read_struct(options, gw_load_options_init, "options");
+      from = &required(path, "path");
+    });
+    load_model(m, from, o.ignore_extra == 0);
   });
 }
 

@@ -1,10 +1,12 @@
 // gw_module, gw_frame, gw_parameter, gw_optimizer.
 //
-// A gw_module is a description until a wrapping or materialising call binds it to gangs; from then on it has a Model.
+// A gw_module is a description until a wrapping or materialising call binds it to gangs; from then on it has
+// a Model.
 #pragma once
 
 #include <memory>
 
+#include "gang_handle.h"
 #include "mesh_handle.h"
 #include "optim/optimizer.h"
 #include "parallel/model.h"
@@ -14,16 +16,24 @@ struct gw_module : gangway::capi::Handle {
   explicit gw_module(gangway::ModulePtr m) : module(std::move(m)) {}
   explicit gw_module(std::shared_ptr<gangway::Model> m) : model(std::move(m)) {}
 
-  // The Model for `gangs`, made at the first call (null gangs: the bound ones, or a gang of one). INVALID_STATE: bound
-  // to others, or inside another model.
+  // The Model for `gangs`, made at the first call (null gangs: the bound ones, or a gang of one).
+  // INVALID_STATE: bound to others, or inside another model.
   gangway::Model& bind(gw_gangs* gangs);
+  // Undoes a bind by a call that was refused.
+  void unbind();
+  // The gang that set-up calls of this model agree on: that of the bound gangs, of `given`, or null.
+  static gangway::Gang* root_of(const gw_module* model, const gw_gangs* given);
   // INVALID_STATE that names gw_module_materialize.
   gangway::Model& ready() const;
 
   gangway::ModulePtr module;              // null for groups
   std::shared_ptr<gangway::Model> model;  // null until bound
-  std::unique_ptr<gw_gangs> gangs;        // what callbacks see; null: a gang of one
-  gangway::RecomputeOptions recompute;    // asked for before binding
+  // What callbacks see, and may retain; null: a gang of one.
+  struct Release {
+    void operator()(gw_gangs* handle) const { gangway::capi::release(handle); }
+  };
+  std::unique_ptr<gw_gangs, Release> gangs;
+  gangway::RecomputeOptions recompute;  // asked for before binding
 };
 
 struct gw_frame : gangway::capi::Handle {
@@ -38,7 +48,12 @@ struct gw_parameter : gangway::capi::Handle {
   std::shared_ptr<gangway::Model> model;  // null: a description
   std::string name, layout;
   gangway::ParameterPtr parameter;
-  std::array<int64_t, gangway::kMaxDims> shape{}, strides{};
+  // Of borrowed views: one place for each part, so that views of unlike parts may live side by side.
+  struct Dims {
+    std::array<int64_t, gangway::kMaxDims> shape{}, strides{};
+  };
+  std::array<Dims, 4> parts;
+  Dims state;
 };
 
 struct gw_optimizer : gangway::capi::Handle {
@@ -50,8 +65,56 @@ struct gw_optimizer : gangway::capi::Handle {
 
 namespace gangway::capi {
 
+// A set-up call: reads arguments and binds the model, both agreed over its gangs, then wraps. A refusal
+// leaves the model as it was.
+template <typename Read, typename Wrap>
+void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
+  bool binds = false;
+  const auto check = [&] {
+    read();
+    gw_module& m = required(model, "model");
+    binds = !m.model;
+    m.bind(gangs);
+  };
+  Gang* root = gw_module::root_of(model, gangs);
+  try {
+    if (root != nullptr)
+      agreed(*root, check);
+    else
+      check();
+    wrap(*model->model);
+  } catch (...) {
+    if (binds && model->model && model->model->pristine()) model->unbind();
+    throw;
+  }
+}
+
 std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& device, const char* name);
-Init init_of(const gw_init_options* options);
+// Reads the initialisers of parameters. Each distinct record's object is freed once: with the last parameter
+// that was made of it or, while take() was not called, by the destructor.
+class Initializers {
+ public:
+  Initializers(const gw_parameter_options* parameters, size_t count) noexcept
+      : first_(parameters), count_(count) {}
+  ~Initializers();
+  Init read(const gw_init_options* options);
+  void take() noexcept;  // the call succeeded
+
+ private:
+  struct Held {
+    void* user = nullptr;
+    gw_free_fn release = nullptr;  // set by take()
+    ~Held() {
+      if (release != nullptr) release(user);
+    }
+  };
+  class Fill;
+  const gw_init_options* at(size_t i) const noexcept;
+  const gw_parameter_options* first_;
+  size_t count_;
+  bool taken_ = false;
+  std::vector<std::pair<const gw_init_options*, std::shared_ptr<Held>>> held_;
+};
 Shape shape_of(const gw_parameter_options& options);
 
 }  // namespace gangway::capi

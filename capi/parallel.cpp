@@ -51,20 +51,38 @@ namespace {
 RecomputeOptions recompute_of(gw_recompute_kind kind, int32_t every, double ratio) {
   if (kind < GW_RECOMPUTE_NONE || kind > GW_RECOMPUTE_RATIO)
     fail(Code::invalid_argument, "the recompute kind is ", kind, ", not 0 to ", GW_RECOMPUTE_RATIO);
-  if (kind == GW_RECOMPUTE_EVERY && every < 1) fail(Code::invalid_argument, "recompute every ", every, " blocks");
+  if (kind == GW_RECOMPUTE_EVERY && every < 1)
+    fail(Code::invalid_argument, "recompute every ", every, " blocks");
   if (kind == GW_RECOMPUTE_RATIO && !(ratio >= 0 && ratio <= 1))
     fail(Code::invalid_argument, "the recompute ratio is ", ratio, ", not 0 to 1");
   return {static_cast<RecomputeKind>(kind), every, ratio};
 }
 
-// A model that is bound and may still be wrapped.
-Model& wrappable(gw_module* model, gw_gangs* gangs, const char* call) {
-  gw_module& m = required(model, "model");
+void check_wrappable(gw_module* model, const char* call) {
+  const gw_module& m = required(model, "model");
   if (m.model && m.model->materialized())
     fail(Code::invalid_state, call, " comes before gw_parallelize and gw_module_materialize");
-  Model& bound = m.bind(gangs);
-  if (m.recompute.kind != RecomputeKind::none) bound.recompute(std::exchange(m.recompute, {}));
-  return bound;
+}
+
+// What gw_recompute asked for.
+void recompute_first(gw_module& model) {
+  if (model.recompute.kind != RecomputeKind::none) model.model->recompute(std::exchange(model.recompute, {}));
+}
+
+ParallelOptions parallel_options_of(const gw_parallel_options* options) {
+  const gw_parallel_options o = read_struct(options, gw_parallel_options_init, "options");
+  ParallelOptions p;
+  p.shard.strategy = strategy_of(o.strategy);
+  p.shard.reshard_after_forward = o.reshard_after_forward;
+  p.shard.param_dtype = optional_dtype(o.param_dtype);
+  p.shard.reduce_dtype = optional_dtype(o.reduce_dtype);
+  p.shard.accumulate_unsharded = o.accumulate_unsharded;
+  p.shard.bucket_cap_mb = o.bucket_cap_mb;
+  p.shard.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
+  p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
+  p.seed = o.seed;
+  p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
+  return p;
 }
 
 }  // namespace
@@ -90,35 +108,51 @@ void gw_parallel_options_init(gw_parallel_options* options, size_t size) {
 
 gw_status gw_parallelize(gw_module* model, gw_gangs* gangs, const gw_parallel_options* options) {
   return guarded([&] {
-    const gw_parallel_options o = read_struct(options, gw_parallel_options_init, "options");
     ParallelOptions p;
-    p.shard.strategy = strategy_of(o.strategy);
-    p.shard.reshard_after_forward = o.reshard_after_forward;
-    p.shard.param_dtype = optional_dtype(o.param_dtype);
-    p.shard.reduce_dtype = optional_dtype(o.reduce_dtype);
-    p.shard.accumulate_unsharded = o.accumulate_unsharded;
-    p.shard.bucket_cap_mb = o.bucket_cap_mb;
-    p.shard.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
-    p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
-    p.seed = o.seed;
-    p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
-    wrappable(model, gangs, "gw_parallelize").parallelize(p);
+    set_up(
+        model, gangs,
+        [&] {
+          p = parallel_options_of(options);
+          check_wrappable(model, "gw_parallelize");
+          if (p.recompute.kind == RecomputeKind::none) p.recompute = model->recompute;
+        },
+        [&](Model& bound) { bound.parallelize(p); });
   });
 }
 
-gw_status gw_fully_shard(gw_module* model, const char* pattern, gw_gangs* gangs, const gw_shard_options* options) {
+gw_status gw_fully_shard(gw_module* model, const char* pattern, gw_gangs* gangs,
+                         const gw_shard_options* options) {
   return guarded([&] {
-    const ShardOptions s = shard_options_of(options);
-    const std::string p = &required(pattern, "pattern");
-    wrappable(model, gangs, "gw_fully_shard").fully_shard(p, s);
+    ShardOptions s;
+    std::string p;
+    set_up(
+        model, gangs,
+        [&] {
+          s = shard_options_of(options);
+          p = &required(pattern, "pattern");
+          check_wrappable(model, "gw_fully_shard");
+        },
+        [&](Model& bound) {
+          recompute_first(*model);
+          bound.fully_shard(p, s);
+        });
   });
 }
 
 gw_status gw_replicate(gw_module* model, gw_gangs* gangs, const gw_shard_options* options) {
   return guarded([&] {
-    ShardOptions s = shard_options_of(options);
-    s.strategy = Strategy::no_shard;
-    wrappable(model, gangs, "gw_replicate").replicate(s);
+    ShardOptions s;
+    set_up(
+        model, gangs,
+        [&] {
+          s = shard_options_of(options);
+          s.strategy = Strategy::no_shard;
+          check_wrappable(model, "gw_replicate");
+        },
+        [&](Model& bound) {
+          recompute_first(*model);
+          bound.replicate(s);
+        });
   });
 }
 
@@ -126,7 +160,8 @@ gw_status gw_recompute(gw_module* model, gw_recompute_kind kind, int32_t every, 
   return guarded([&] {
     gw_module& m = required(model, "model");
     const RecomputeOptions r = recompute_of(kind, every, ratio);
-    if (m.model) fail(Code::invalid_state, "gw_recompute comes before gw_fully_shard and gw_module_materialize");
+    if (m.model)
+      fail(Code::invalid_state, "gw_recompute comes before gw_fully_shard and gw_module_materialize");
     m.recompute = r;
   });
 }

@@ -28,18 +28,21 @@ Model& model_of(gw_parameter& parameter) {
 
 Tensor part_of(const Parameter& p, gw_part part, const std::string& name) {
   switch (part) {
-    case GW_PART_VALUE: return p.shard;
+    case GW_PART_VALUE:
+      return p.shard;
     case GW_PART_GRADIENT:
       if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
       return p.shard_grad;
     case GW_PART_FULL_VALUE:
-      if (!p.value) fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");
+      if (!p.value)
+        fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");
       return p.value;
     case GW_PART_FULL_GRADIENT:
       if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
       if (!p.grad) fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
       return p.grad;
-    default: fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
+    default:
+      fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
   }
 }
 
@@ -56,7 +59,8 @@ gw_status gw_module_parameter(gw_module* model, size_t index, gw_parameter** out
   return guarded([&] {
     gw_parameter*& result = out(out_parameter, "out_parameter");
     const auto all = parameters_of(required(model, "model"));
-    if (index >= all.size()) fail(Code::invalid_argument, "index is ", index, ", the model has ", all.size(), " parameters");
+    if (index >= all.size())
+      fail(Code::invalid_argument, "index is ", index, ", the model has ", all.size(), " parameters");
     result = handle_of(*model, all[index]);
   });
 }
@@ -89,7 +93,8 @@ gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info
     check_out_struct(info, "info");
     gw_parameter_info i{};
     i.name = p.name.c_str();
-    p.layout = describe(p.parameter->layout);
+    std::string layout = describe(p.parameter->layout);
+    if (layout != p.layout) p.layout = std::move(layout);  // an earlier borrowed text stays good
     i.layout = p.layout.c_str();
     i.ndim = p.parameter->shape.rank();
     for (int d = 0; d < i.ndim; ++d) i.dims[d] = p.parameter->shape[d];
@@ -107,7 +112,9 @@ gw_status gw_parameter_view(gw_parameter* parameter, gw_part part, gw_view* out_
     gw_view& view = out(out_view, "out_view");
     gw_parameter& p = required(parameter, "parameter");
     model_of(p);
-    view = view_of(part_of(*p.parameter, part, p.name), p.shape.data(), p.strides.data());
+    const Tensor tensor = part_of(*p.parameter, part, p.name);  // refuses unknown parts
+    gw_parameter::Dims& place = p.parts[static_cast<size_t>(part)];
+    view = view_of(tensor, place.shape.data(), place.strides.data());
   });
 }
 
@@ -122,7 +129,7 @@ gw_status gw_parameter_state(gw_parameter* parameter, const gw_optimizer* optimi
       if (o.parameters()[i].parameter != p.parameter) continue;
       for (const Optimizer::Slot& slot : o.state(i)) {
         if (slot.name != wanted) continue;
-        view = view_of(slot.tensor, p.shape.data(), p.strides.data());
+        view = view_of(slot.tensor, p.state.shape.data(), p.state.strides.data());
         return;
       }
     }
@@ -155,11 +162,16 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, voi
   return guarded([&] {
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
-    check_stream(stream, m.device());
-    const Tensor value = tensor_of(required(whole, "whole"), m.device(), "whole");
-    if (!(value.shape() == p.parameter->shape))
-      fail(Code::invalid_argument, p.name, " has shape ", p.parameter->shape.text(), ", whole ", value.shape().text());
-    if (!is_floating(value.dtype())) fail(Code::invalid_argument, "whole is ", name(value.dtype()), ", not floating");
+    Tensor value;
+    agreed(*m.gangs().root(), [&] {
+      check_stream(stream, m.device());
+      value = tensor_of(required(whole, "whole"), m.device(), "whole");
+      if (!(value.shape() == p.parameter->shape))
+        fail(Code::invalid_argument, p.name, " has shape ", p.parameter->shape.text(), ", whole ",
+             value.shape().text());
+      if (!is_floating(value.dtype()))
+        fail(Code::invalid_argument, "whole is ", name(value.dtype()), ", not floating");
+    });
     m.assign(*p.parameter, value, m.device().stream());
   });
 }

@@ -11,12 +11,32 @@ static_assert(static_cast<int>(Part::full_gradient) == GW_PART_FULL_GRADIENT);
 struct gw_shard_group : Handle {
   std::shared_ptr<ShardGroup> group;
   GangsPtr gangs;
-  std::vector<std::array<int64_t, kMaxDims>> shapes, strides;  // of borrowed views, by parameter
+  // Of borrowed views, by parameter and part: views of unlike parts may live side by side.
+  struct Dims {
+    std::array<int64_t, kMaxDims> shape{}, strides{};
+  };
+  std::vector<std::array<Dims, 4>> dims;
 };
 
 namespace {
 
 gw_shard_group& group_of(gw_shard_group* group) { return required(group, "group"); }
+
+void check_index(const gw_shard_group& group, size_t index) {
+  if (index >= group.dims.size())
+    fail(Code::invalid_argument, "index is ", index, ", the group has ", group.dims.size(), " parameters");
+}
+
+GroupParameter parameter_of(const gw_parameter_options* all, size_t i, Initializers& initializers) {
+  const gw_parameter_options o = read_element(all, i, gw_parameter_options_init, "parameters");
+  GroupParameter p;
+  p.name = &required(o.name, "parameters[i].name");
+  p.shape = shape_of(o);
+  p.dtype = o.dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.dtype);
+  p.init = initializers.read(o.initializer);
+  p.trainable = o.frozen == 0;
+  return p;
+}
 
 Stream& stream_of(gw_shard_group& group, void* stream) {
   Device& device = group.group->device();
@@ -29,29 +49,29 @@ Stream& stream_of(gw_shard_group& group, void* stream) {
 gw_status gw_shard_group_create(gw_gangs* gangs, const char* name, const gw_parameter_options* parameters,
                                 size_t parameter_count, const gw_shard_options* options, uint64_t seed,
                                 gw_shard_group** out_group) {
+  Initializers initializers(parameters, parameter_count);
   return guarded([&] {
-    gw_shard_group*& result = out(out_group, "out_group");
-    const std::string label = &required(name, "name");
-    const ShardOptions s = shard_options_of(options);
-    if (parameter_count == 0) fail(Code::invalid_argument, "shard group ", label, " has 0 parameters");
-    required(parameters, "parameters");
+    std::string label;
+    ShardOptions s;
     std::vector<GroupParameter> all;
-    for (size_t i = 0; i < parameter_count; ++i) {
-      const gw_parameter_options o = read_element(parameters, i, gw_parameter_options_init, "parameters");
-      GroupParameter p;
-      p.name = &required(o.name, "parameters[i].name");
-      p.shape = shape_of(o);
-      p.dtype = o.dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.dtype);
-      p.init = init_of(o.initializer);
-      p.trainable = o.frozen == 0;
-      all.push_back(std::move(p));
-    }
     auto handle = std::make_unique<gw_shard_group>();
+    const auto read = [&] {
+      out(out_group, "out_group");
+      label = &required(name, "name");
+      s = shard_options_of(options);
+      if (parameter_count == 0) fail(Code::invalid_argument, "shard group ", label, " has 0 parameters");
+      required(parameters, "parameters");
+      for (size_t i = 0; i < parameter_count; ++i) all.push_back(parameter_of(parameters, i, initializers));
+      handle->dims.resize(parameter_count);
+    };
+    if (gangs != nullptr)
+      agreed(*gangs->gangs->root(), read);
+    else
+      read();
     handle->gangs = gangs != nullptr ? gangs->gangs : nullptr;
-    handle->shapes.resize(parameter_count);
-    handle->strides.resize(parameter_count);
     handle->group = make_shard_group(handle->gangs, label, all, s, seed);
-    result = handle.release();
+    *out_group = handle.release();
+    initializers.take();
   });
 }
 
@@ -68,8 +88,8 @@ gw_status gw_shard_group_unshard(gw_shard_group* group, const gw_view* into, voi
       for (size_t i = 0; i < targets.size(); ++i) {
         const NamedParameter& p = g.group->parameters()[i];
         if (!(targets[i].shape() == p.parameter->shape))
-          fail(Code::invalid_argument, "into[", i, "] has shape ", targets[i].shape().text(), ", ", p.name, " has ",
-               p.parameter->shape.text());
+          fail(Code::invalid_argument, "into[", i, "] has shape ", targets[i].shape().text(), ", ", p.name,
+               " has ", p.parameter->shape.text());
       }
     }
     g.group->unshard(targets, s);
@@ -82,6 +102,7 @@ gw_status gw_shard_group_unshard_async(gw_shard_group* group, void* stream, gw_w
     gw_shard_group& g = group_of(group);
     Stream& s = stream_of(g, stream);
     auto work = std::make_unique<gw_work>(nullptr, g.group->gang());
+    work->keep = g.group;
     work->work = g.group->unshard_async(s);
     result = work.release();
   });
@@ -98,26 +119,27 @@ gw_status gw_shard_group_view(gw_shard_group* group, size_t index, gw_part part,
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_shard_group& g = group_of(group);
-    if (index >= g.shapes.size())
-      fail(Code::invalid_argument, "index is ", index, ", the group has ", g.shapes.size(), " parameters");
+    check_index(g, index);
     if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
       fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
-    view = view_of(g.group->view(index, static_cast<Part>(part)), g.shapes[index].data(), g.strides[index].data());
+    gw_shard_group::Dims& place = g.dims[index][static_cast<size_t>(part)];
+    view = view_of(g.group->view(index, static_cast<Part>(part)), place.shape.data(), place.strides.data());
   });
 }
 
-gw_status gw_shard_group_add_gradient(gw_shard_group* group, size_t index, const gw_view* gradient, void* stream) {
+gw_status gw_shard_group_add_gradient(gw_shard_group* group, size_t index, const gw_view* gradient,
+                                      void* stream) {
   return guarded([&] {
     gw_shard_group& g = group_of(group);
     Stream& s = stream_of(g, stream);
-    if (index >= g.shapes.size())
-      fail(Code::invalid_argument, "index is ", index, ", the group has ", g.shapes.size(), " parameters");
+    check_index(g, index);
     const Tensor t = tensors_of(&required(gradient, "gradient"), 1, s.device(), "gradient").front();
     const NamedParameter& p = g.group->parameters()[index];
     if (!(t.shape() == p.parameter->shape))
       fail(Code::invalid_argument, "gradient has shape ", t.shape().text(), ", ", p.name, " has ",
            p.parameter->shape.text());
-    if (!is_floating(t.dtype())) fail(Code::invalid_argument, "gradient is ", name(t.dtype()), ", not floating");
+    if (!is_floating(t.dtype()))
+      fail(Code::invalid_argument, "gradient is ", name(t.dtype()), ", not floating");
     g.group->add_gradient(index, t, s);
   });
 }

@@ -44,8 +44,8 @@ gw_step_result result_of(const StepResult& s) {
   return r;
 }
 
-// A rank's own refusal before the step's collective check phase would leave its peers waiting there; so it is carried
-// into the check phase and comes back on every rank.
+// A rank's own refusal before the step's collective check phase would leave its peers waiting there; so it is
+// carried into the check phase and comes back on every rank.
 template <typename Read>
 std::optional<Error> refusal_of(Read&& read) {
   try {
@@ -79,7 +79,6 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
   return guarded([&] {
     Model& m = required(model, "model").ready();
     Optimizer& o = *required(optimizer, "optimizer").optimizer;
-    if (optimizer->model != model->model) fail(Code::invalid_argument, "optimizer was made for another model");
     Batch b;
     StepOptions s;
     const auto refusal = refusal_of([&] {
@@ -87,6 +86,8 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
       if (result != nullptr) check_out_struct(result, "result");
       b = batch_of(batch, m.device());
       s = step_options_of(options);
+      if (optimizer->model != model->model)
+        fail(Code::invalid_argument, "optimizer was made for another model");
     });
     const StepResult r = train_step(m, o, b, s, m.device().stream(), refusal);
     if (result != nullptr) write_struct(result, result_of(r));
@@ -114,10 +115,13 @@ gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* opti
                             gw_step_result* result) {
   return guarded([&] {
     gw_optimizer& o = required(optimizer, "optimizer");
-    check_stream(stream, o.model->device());
-    if (result != nullptr) check_out_struct(result, "result");
-    const StepOptions s = step_options_of(options);
-    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, o.model->device().stream());
+    StepOptions s;
+    const auto refusal = refusal_of([&] {
+      check_stream(stream, o.model->device());
+      if (result != nullptr) check_out_struct(result, "result");
+      s = step_options_of(options);
+    });
+    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, o.model->device().stream(), refusal);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }
@@ -130,22 +134,22 @@ void gw_generate_options_init(gw_generate_options* options, size_t size) {
   init_struct(options, size, d);
 }
 
-gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_count, const gw_generate_options* options,
-                      void* stream, int64_t* out_tokens) {
+gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_count,
+                      const gw_generate_options* options, void* stream, int64_t* out_tokens) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    check_stream(stream, m.device());
-    const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
-    if (prompt_count > 0) required(prompt, "prompt");
-    if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
-    if (o.token_count > 0) required(out_tokens, "out_tokens");
     GenerateOptions g;
-    g.new_tokens = o.token_count;
-    g.temperature = o.temperature;
-    g.top_k = o.top_k;
-    g.seed = o.seed;
-    const std::vector<int64_t> tokens =
-        generate(m, std::span<const int64_t>(prompt, prompt_count), g, m.device().stream());
+    std::span<const int64_t> given;
+    const auto refusal = refusal_of([&] {
+      check_stream(stream, m.device());
+      const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
+      if (prompt_count > 0) required(prompt, "prompt");
+      if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
+      if (o.token_count > 0) required(out_tokens, "out_tokens");
+      given = {prompt, prompt_count};
+      g = {o.token_count, o.temperature, o.top_k, o.seed};
+    });
+    const std::vector<int64_t> tokens = generate(m, given, g, m.device().stream(), refusal);
     std::copy(tokens.begin(), tokens.end(), out_tokens);
   });
 }

@@ -80,17 +80,17 @@ gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
 
 namespace {
 
-// Releasing a work in flight neither waits nor frees what is attached too early: the leftovers wait for the work in the
-// rank's list of things to drive.
+// Releasing a work in flight neither waits nor frees what is attached too early: the leftovers wait for the
+// work in the rank's list of things to drive.
 class Leftover final : public Progressive {
  public:
-  Leftover(WorkPtr work, GangPtr gang, std::vector<CallerObject> attached)
-      : work_(std::move(work)), gang_(std::move(gang)), attached_(std::move(attached)) {}
+  Leftover(WorkPtr work, std::shared_ptr<void> keep, std::vector<CallerObject> attached)
+      : work_(std::move(work)), keep_(std::move(keep)), attached_(std::move(attached)) {}
   bool progress() override { return work_->poll(); }
 
  private:
   WorkPtr work_;
-  GangPtr gang_;
+  std::shared_ptr<void> keep_;  // not the gang: its rank holds this list
   std::vector<CallerObject> attached_;
 };
 
@@ -102,7 +102,7 @@ void gw_work_release(gw_work* work) {
   try {
     work->settle();
     if (!work->attached.empty())
-      work->gang->owner()->add(std::make_shared<Leftover>(work->work, work->gang, std::move(work->attached)));
+      work->gang->owner()->add(std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
   } catch (...) {
     // A broken gang: its work reads nothing any more.
   }

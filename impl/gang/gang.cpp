@@ -231,7 +231,7 @@ void Gang::shutdown(int64_t timeout_ms) {
 
 void Gang::abort(const std::string& reason) {
   check_fork();
-  Error error(Code::aborted, text("gang \"", name_, "\" was aborted by rank ", rank(), ": ", reason));
+  Error error(Code::aborted, reason);  // the engine says whose it is
   place(error, "abort", -1);
   abort(error);
 }

@@ -39,6 +39,15 @@ void LocalEngine::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   state_->changed.notify_all();
 }
 
+void LocalEngine::abort(const Error& error) noexcept {
+  if (error.code() != Code::aborted) return state_->fail_with(error);
+  Error whose(Code::aborted, text(options_.label, ": aborted by rank ", rank(), ": ", error.message()));
+  whose.gang = error.gang;
+  whose.op = error.op;
+  whose.rank = whose.peer = rank();
+  state_->fail_with(whose);
+}
+
 std::optional<Error> LocalEngine::error() const {
   const std::lock_guard lock(state_->mutex);
   return state_->error;

@@ -30,7 +30,7 @@ class LocalEngine : public Engine {
   std::shared_ptr<Allocator> allocator() override { return rank_->device().allocator(); }
   SharedRegion allocate_shared(size_t bytes) override;
   void publish(std::atomic<uint64_t>& counter, uint64_t value) override;
-  void abort(const Error& error) noexcept override { state_->fail_with(error); }
+  void abort(const Error& error) noexcept override;
   std::optional<Error> error() const override;
   void shutdown(Deadline) override {}
   Traffic traffic() const override;

@@ -11,6 +11,7 @@ Frame::~Frame() {
 }
 
 int Frame::find_producer(const Tensor& tensor) const {
+  if (tensor.count() == 0) return -1;  // shares its address with its neighbour
   const auto found = producer_of_.find({tensor.buffer().get(), tensor.byte_offset()});
   if (found == producer_of_.end()) return -1;
   return producers_[static_cast<size_t>(found->second)].place.lock() == tensor.buffer() ? found->second : -1;

@@ -111,6 +111,7 @@ uint64_t call_seed(const Context& ctx, std::string_view module_name) {
 }
 
 bool path_matches(std::string_view pattern, std::string_view path) {
+  if (pattern == "**") return true;
   while (true) {
     const size_t a = pattern.find('.'), b = path.find('.');
     if (!component_matches(pattern.substr(0, a), path.substr(0, b))) return false;

@@ -132,6 +132,7 @@ const Module& unwrapped(const Module& module);
 uint64_t call_seed(const Context& ctx, std::string_view module_name);
 
 // Does `pattern` match `path`? `*` stays within one dot-separated component; components must be equal in number.
+// The pattern "**" matches everything.
 bool path_matches(std::string_view pattern, std::string_view path);
 
 // --- storage on one device -------------------------------------------------------------------------------------------

@@ -138,6 +138,7 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   check_running("gather_gradient");
+  domain_->finish_gradients(stream);
   if (!parameter.shard_grad)
     fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
   if (parameter.shard_grad_written) return gather_rows(parameter, parameter.shard_grad, stream);

@@ -62,6 +62,8 @@ class Model {
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
   bool materialized() const { return materialized_; }
+  // No call has changed the module tree or taken memory yet.
+  bool pristine() const { return pristine_; }
 
   // --- running (materialised; collective) -----------------------------------------------------------------------------
   Context context(Stream& stream);
@@ -87,7 +89,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Collective.
+  // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
+  // Collective.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
@@ -112,6 +115,7 @@ class Model {
   Recompute selective_ = Recompute::none;
   void* caller_ = nullptr;
   bool materialized_ = false;
+  bool pristine_ = true;
 };
 
 }  // namespace gangway

@@ -55,6 +55,7 @@ void Model::fully_shard(const std::string& pattern, const ShardOptions& options)
     places = match_places(root_, pattern);
     check_units(root_, places, options, DType{});
   });
+  pristine_ = false;
   wrap_all(root_, places, options, domain_);
 }
 
@@ -68,6 +69,7 @@ void Model::replicate(const ShardOptions& options) {
     places = default_places(root_);
     check_units(root_, places, whole, DType{});
   });
+  pristine_ = false;
   wrap_all(root_, places, whole, domain_);
 }
 
@@ -79,6 +81,7 @@ void Model::recompute(const RecomputeOptions& options) {
       fail(Code::invalid_state, "recompute: unit ", domain_->units()[0]->name(),
            " is made already; recompute comes before fully_shard and replicate");
   });
+  pristine_ = false;
   if (options.kind == RecomputeKind::selective) selective_ = Recompute::selective;
   wrap_recomputed(root_, options);
 }
@@ -95,6 +98,7 @@ void Model::parallelize(const ParallelOptions& options) {
            " is made already; parallelize makes all units itself");
     check_units(root_, default_places(root_), options.shard, options.master_dtype);
   });
+  pristine_ = false;
   if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
   wrap_recomputed(root_, options.recompute);
   wrap_all(root_, default_places(root_), options.shard, domain_);
@@ -112,6 +116,7 @@ void Model::materialize(uint64_t seed, DType master) {
       fail(Code::invalid_state, "materialize: ", free.size(), " parameters, the first ", free[0].name,
            ", are in no unit; fully_shard(\"\") or replicate comes first");
   });
+  pristine_ = false;
   if (domain_->units().empty() && gangs_->root()->size() == 1)
     wrap_all(root_, match_places(root_, ""), ShardOptions{}, domain_);
   domain_->set_order(units_of(*root_));

@@ -48,7 +48,7 @@ void ShardUnit::plan(const UnitPlace& place, DType master, ValueRing& values, Gr
   line_ = &line;
   const int ranks = place_.shard_ranks();
   packing_ = pack(named_, options_, master, place_.axis, ranks, place_.shard_rank());
-  if (ranks > 1)
+  if (ranks > 1 && packing_.bytes.region != 0)  // nothing to shard: as good as whole
     storage_ =
         place_.regions && place_.shards->engine().on_one_host() ? Storage::region : Storage::gathered;
   if (storage_ == Storage::gathered && !owns_slots_ && reshards_) values.need(packing_.bytes.full);
@@ -147,7 +147,7 @@ void ShardUnit::gather(Stream& stream) {
 }
 
 void ShardUnit::prefetch(Stream& stream) {
-  if (storage_ != Storage::gathered || unsharded_ || gather_ != nullptr || named_.empty()) return;
+  if (storage_ != Storage::gathered || unsharded_ || gather_ != nullptr) return;
   value_slot_ = own_slot_.buffer != nullptr ? &own_slot_ : value_ring_->find(false);
   if (value_slot_ != nullptr) gather(stream);
 }
@@ -163,7 +163,6 @@ void ShardUnit::unshard(Stream& stream) {
       show(region_.readable, true);
       break;
     case Storage::gathered:
-      if (named_.empty()) break;
       if (gather_ == nullptr) {
         value_slot_ = own_slot_.buffer != nullptr ? &own_slot_ : value_ring_->find(true);
         if (value_slot_ == nullptr)

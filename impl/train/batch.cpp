@@ -80,6 +80,8 @@ void PreparedBatch::check_tokens(Model& model, Stream& stream) const {
   if (!labels_ || !(labels_.shape() == tokens.shape()))
     fail(Code::invalid_argument, "batch.targets[0] is ", values_[1].text(), ", labels are i64 ",
          tokens.shape().text(), " like the tokens");
+  if (tokens.dim(1) == 0)
+    fail(Code::invalid_argument, "batch.inputs[0] is ", tokens.text(), ", its sequences are empty");
   if (tokens.dim(1) > config.max_positions)
     fail(Code::invalid_argument, "batch.inputs[0]: a sequence of ", tokens.dim(1),
          " tokens is over max_positions = ", config.max_positions);

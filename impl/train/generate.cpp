@@ -96,9 +96,13 @@ int64_t from_first_rank(Gang& root, int64_t value) {
 }  // namespace
 
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream) {
+                              Stream& stream, const std::optional<Error>& callers) {
   Gangs& gangs = model.gangs();
-  agree(gangs, refusal_of([&] { check(model, prompt, options); }), said(prompt, options), Totals{});
+  const auto refusal = refusal_of([&] {
+    if (callers) throw *callers;
+    check(model, prompt, options);
+  });
+  agree(gangs, refusal, said(prompt, options), Totals{});
   return or_abort(gangs, "generate", [&] {
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());
     const uint64_t key = philox_key(options.seed, "generate");

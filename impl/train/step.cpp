@@ -134,6 +134,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   if (totals.weight == 0) {
     result.skipped = true;
     result.why_skipped = "no item of the batch counts (N = 0)";
+    measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
   std::optional<Error> wrong_weight;
@@ -147,11 +148,13 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   return result;
 }
 
-StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream) {
+StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream,
+                          const std::optional<Error>& callers) {
   const Clock::time_point start = Clock::now();
   Gangs& gangs = model.gangs();
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
   const std::optional<Error> refusal = refusal_of([&] {
+    if (callers) throw *callers;
     check_ready(model);
     check_options(options);
     check_optimizer(model, optimizer);

@@ -60,7 +60,8 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
 
 // The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step
 // calls.
-StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
+StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream,
+                          const std::optional<Error>& refusal = std::nullopt);
 
 struct GenerateOptions {
   int64_t new_tokens = 64;
@@ -71,6 +72,6 @@ struct GenerateOptions {
 // Continues `prompt` (one sequence of token ids, equal on all ranks) on the sharded model; the new tokens,
 // the same on every rank. The model sees the last max_positions tokens. Collective.
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream);
+                              Stream& stream, const std::optional<Error>& refusal = std::nullopt);
 
 }  // namespace gangway

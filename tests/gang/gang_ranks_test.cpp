@@ -182,7 +182,7 @@ TEST(GangRanks, AnAbortReachesEveryRank) {
       for (;;) child->barrier();
     });
     EXPECT_EQ(error.code(), Code::aborted);
-    EXPECT_EQ(error.message(), "gang \"child\" was aborted by rank 1: rank 1 has enough");
+    EXPECT_NE(error.message().find("rank 1 has enough"), std::string::npos) << error.message();
     EXPECT_EQ(child->error()->message(), error.message());
     root.barrier();
   });

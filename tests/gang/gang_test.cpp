@@ -347,7 +347,7 @@ TEST(GangState, ABrokenGangTellsItsFirstErrorAtEveryCall) {
   const GangPtr twin = gang->duplicate();
   gang->abort(std::string("no more"));
   gang->abort(std::string("and again"));
-  const std::string first = "gang \"gang\" was aborted by rank 1: no more";
+  const std::string first = "gang: aborted by rank 1: no more";
   EXPECT_EQ(gang->error()->message(), first);
   expect_error(Code::aborted, first, [&] { gang->barrier(); });
   expect_error(Code::aborted, first,

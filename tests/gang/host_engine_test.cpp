@@ -7,9 +7,10 @@
 namespace gangway::test {
 namespace {
 
-const std::vector<CollectiveOp> kMoves{CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::gather,
-                                       CollectiveOp::scatter, CollectiveOp::all_to_all};
-const std::vector<CollectiveOp> kFolds{CollectiveOp::all_reduce, CollectiveOp::reduce_scatter, CollectiveOp::reduce};
+const std::vector<CollectiveOp> kMoves{CollectiveOp::all_gather, CollectiveOp::broadcast,
+                                       CollectiveOp::gather, CollectiveOp::scatter, CollectiveOp::all_to_all};
+const std::vector<CollectiveOp> kFolds{CollectiveOp::all_reduce, CollectiveOp::reduce_scatter,
+                                       CollectiveOp::reduce};
 
 bool rooted(CollectiveOp op) {
   return op == CollectiveOp::broadcast || op == CollectiveOp::gather || op == CollectiveOp::scatter ||
@@ -17,7 +18,8 @@ bool rooted(CollectiveOp op) {
 }
 
 // One call on every rank, each with its tensors inside or outside the arena as `inside` says.
-void check_call(ThreadRanks& ranks, const Collective& call, uint32_t inside, const std::vector<size_t>& matrix = {}) {
+void check_call(ThreadRanks& ranks, const Collective& call, uint32_t inside,
+                const std::vector<size_t>& matrix = {}) {
   const int size = static_cast<int>(ranks.engines.size());
   const auto w = static_cast<size_t>(size);
   std::vector<Collective> calls(w, call);
@@ -42,7 +44,8 @@ void check_call(ThreadRanks& ranks, const Collective& call, uint32_t inside, con
       c.in = a->data();
       c.out = b->data();
       now(engine, c, stream);
-      out[i].assign(static_cast<unsigned char*>(b->data()), static_cast<unsigned char*>(b->data()) + out_bytes);
+      out[i].assign(static_cast<unsigned char*>(b->data()),
+                    static_cast<unsigned char*>(b->data()) + out_bytes);
     } else {
       Bytes a = in[i];
       out[i].assign(out_bytes, 0xee);
@@ -53,8 +56,8 @@ void check_call(ThreadRanks& ranks, const Collective& call, uint32_t inside, con
   });
   for (size_t r = 0; r < w; ++r) {
     ASSERT_EQ(out[r], reference(calls[r], in, static_cast<int>(r), matrix))
-        << name(call.op) << " " << name(call.reduce) << " " << call.count << " " << name(call.dtype) << ", rank " << r
-        << " of " << size << ", inside " << inside;
+        << name(call.op) << " " << name(call.reduce) << " " << call.count << " " << name(call.dtype)
+        << ", rank " << r << " of " << size << ", inside " << inside;
   }
 }
 
@@ -85,7 +88,8 @@ TEST_P(HostEngine, ReductionsFoldInRankOrder) {
   ThreadRanks ranks(size);
   for (const CollectiveOp op : kFolds)
     for (const size_t count : kCounts)
-      for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32, DType::f16, DType::i64, DType::u8}) {
+      for (const DType dtype :
+           {DType::f32, DType::bf16, DType::f64, DType::i32, DType::f16, DType::i64, DType::u8}) {
         if (dtype != DType::f32 && count == 100003 && (size > 3 || dtype == DType::f64)) continue;
         Collective c;
         c.op = op;
@@ -100,7 +104,8 @@ TEST_P(HostEngine, ReductionsFoldInRankOrder) {
 TEST_P(HostEngine, EveryReductionOfEveryType) {
   const int size = GetParam();
   ThreadRanks ranks(size);
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean})
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean})
     for (const Reduce reduce : {Reduce::sum, Reduce::mean, Reduce::product, Reduce::min, Reduce::max}) {
       if (dtype == DType::boolean && reduce != Reduce::min && reduce != Reduce::max) continue;
       if (reduce == Reduce::mean && !is_floating(dtype)) continue;
@@ -124,8 +129,8 @@ TEST_P(HostEngine, CountsPerRank) {
     std::vector<size_t> counts(w), matrix(w * w);
     for (size_t i = 0; i < w; ++i) counts[i] = i % 3 * scale + i;
     for (size_t i = 0; i < w * w; ++i) matrix[i] = i % 4 * scale + i % 2;
-    for (const CollectiveOp op :
-         {CollectiveOp::all_gather, CollectiveOp::reduce_scatter, CollectiveOp::gather, CollectiveOp::scatter}) {
+    for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
+                                  CollectiveOp::gather, CollectiveOp::scatter}) {
       Collective c;
       c.op = op;
       c.counts = counts.data();
@@ -162,7 +167,8 @@ TEST_P(HostEngine, InPlaceFormsEqualTheOthers) {
         c.op = CollectiveOp::all_reduce;
         c.reduce = Reduce::sum;
         now(engine, c, stream);
-        for (size_t k = 0; k < count; ++k) ASSERT_EQ(x[k], static_cast<float>(k % 5) * static_cast<float>(size) + ranks_sum);
+        for (size_t k = 0; k < count; ++k)
+          ASSERT_EQ(x[k], static_cast<float>(k % 5) * static_cast<float>(size) + ranks_sum);
         fill();
         c.op = CollectiveOp::broadcast;
         c.reduce = Reduce::none;
@@ -198,10 +204,13 @@ TEST_P(HostEngine, AccumulateAddsToTheOutput) {
       for (const size_t count : {size_t{3}, size_t{50001}}) {
         ranks.run([&](int r, Engine& engine) {
           const size_t bytes = count * item_bytes(dtype);
-          const auto a = Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
-          const auto b = Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
+          const auto a =
+              Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
+          const auto b =
+              Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
           Bytes in(bytes), out(bytes);
-          for (size_t k = 0; k < count; ++k) set(in, k, dtype, static_cast<double>(k % 3)), set(out, k, dtype, r + 1);
+          for (size_t k = 0; k < count; ++k)
+            set(in, k, dtype, static_cast<double>(k % 3)), set(out, k, dtype, r + 1);
           std::memcpy(a->data(), in.data(), bytes);
           std::memcpy(b->data(), out.data(), bytes);
           Collective c;
@@ -245,7 +254,8 @@ TEST_P(HostEngine, SendsAndReceivesInBatchesCannotDeadlock) {
           span.push_back(send);
           span.push_back(recv);
         }
-        engine.run(Channel::user, span, ranks.ranks[static_cast<size_t>(r)]->device().stream())->wait_input(Deadline::never());
+        engine.run(Channel::user, span, ranks.ranks[static_cast<size_t>(r)]->device().stream())
+            ->wait_input(Deadline::never());
         for (int j = 0; j < size; ++j)
           for (size_t k = 0; k < count; ++k) ASSERT_EQ(in[static_cast<size_t>(j) * count + k], j * 1000 + r);
         Collective barrier;

@@ -1,5 +1,5 @@
-// Serial meaning of every collective, for the tests of the engines: inputs of all ranks in, outputs of all ranks out.
-// Values are small integers, so sums are exact in every type and order.
+// Serial meaning of every collective, for the tests of the engines: inputs of all ranks in, outputs of all
+// ranks out. Values are small integers, so sums are exact in every type and order.
 #pragma once
 
 #include <cstring>
@@ -19,13 +19,20 @@ inline double get(const Bytes& bytes, size_t i, DType t) {
     return v;
   };
   switch (t) {
-    case DType::f64: return as(double{});
-    case DType::f32: return as(float{});
-    case DType::bf16: return to_f32(as(bf16_t{}));
-    case DType::f16: return to_f32(as(f16_t{}));
-    case DType::i64: return static_cast<double>(as(int64_t{}));
-    case DType::i32: return as(int32_t{});
-    default: return as(uint8_t{});
+    case DType::f64:
+      return as(double{});
+    case DType::f32:
+      return as(float{});
+    case DType::bf16:
+      return to_f32(as(bf16_t{}));
+    case DType::f16:
+      return to_f32(as(f16_t{}));
+    case DType::i64:
+      return static_cast<double>(as(int64_t{}));
+    case DType::i32:
+      return as(int32_t{});
+    default:
+      return as(uint8_t{});
   }
 }
 
@@ -33,13 +40,20 @@ inline void set(Bytes& bytes, size_t i, DType t, double value) {
   unsigned char* const p = bytes.data() + i * item_bytes(t);
   const auto put = [&](auto v) { std::memcpy(p, &v, sizeof v); };
   switch (t) {
-    case DType::f64: return put(value);
-    case DType::f32: return put(static_cast<float>(value));
-    case DType::bf16: return put(to_bf16(static_cast<float>(value)));
-    case DType::f16: return put(to_f16(static_cast<float>(value)));
-    case DType::i64: return put(static_cast<int64_t>(value));
-    case DType::i32: return put(static_cast<int32_t>(value));
-    default: return put(static_cast<uint8_t>(static_cast<int64_t>(value)));
+    case DType::f64:
+      return put(value);
+    case DType::f32:
+      return put(static_cast<float>(value));
+    case DType::bf16:
+      return put(to_bf16(static_cast<float>(value)));
+    case DType::f16:
+      return put(to_f16(static_cast<float>(value)));
+    case DType::i64:
+      return put(static_cast<int64_t>(value));
+    case DType::i32:
+      return put(static_cast<int32_t>(value));
+    default:
+      return put(static_cast<uint8_t>(static_cast<int64_t>(value)));
   }
 }
 
@@ -75,7 +89,8 @@ inline Bytes sample_input(const Collective& c, int rank, int size) {
   return bytes;
 }
 
-// What rank `rank` gets; `in` has every rank's input, `counts` of all_to_all are row-major [from][to] when not empty.
+// What rank `rank` gets; `in` has every rank's input, `counts` of all_to_all are row-major [from][to] when
+// not empty.
 inline Bytes reference(const Collective& c, const std::vector<Bytes>& in, int rank,
                        const std::vector<size_t>& matrix = {}) {
   const int size = static_cast<int>(in.size());
@@ -88,7 +103,8 @@ inline Bytes reference(const Collective& c, const std::vector<Bytes>& in, int ra
     return sum;
   };
   const auto copy = [&](size_t to, int from, size_t first, size_t count) {
-    if (count != 0) std::memcpy(out.data() + to * item, in[static_cast<size_t>(from)].data() + first * item, count * item);
+    if (count != 0)
+      std::memcpy(out.data() + to * item, in[static_cast<size_t>(from)].data() + first * item, count * item);
   };
   const auto folded = [&](size_t first, size_t count) {
     for (size_t i = 0; i < count; ++i) {
@@ -100,20 +116,29 @@ inline Bytes reference(const Collective& c, const std::vector<Bytes>& in, int ra
   switch (c.op) {
     case CollectiveOp::barrier:
     case CollectiveOp::send:
-    case CollectiveOp::recv: break;
-    case CollectiveOp::all_reduce: folded(0, c.count); break;
+    case CollectiveOp::recv:
+      break;
+    case CollectiveOp::all_reduce:
+      folded(0, c.count);
+      break;
     case CollectiveOp::reduce:
       if (rank == c.peer) folded(0, c.count);
       break;
-    case CollectiveOp::reduce_scatter: folded(before(rank), part(rank)); break;
-    case CollectiveOp::broadcast: copy(0, c.peer, 0, c.count); break;
+    case CollectiveOp::reduce_scatter:
+      folded(before(rank), part(rank));
+      break;
+    case CollectiveOp::broadcast:
+      copy(0, c.peer, 0, c.count);
+      break;
     case CollectiveOp::gather:
       if (rank != c.peer) break;
       [[fallthrough]];
     case CollectiveOp::all_gather:
       for (int j = 0; j < size; ++j) copy(before(j), j, 0, part(j));
       break;
-    case CollectiveOp::scatter: copy(0, c.peer, before(rank), part(rank)); break;
+    case CollectiveOp::scatter:
+      copy(0, c.peer, before(rank), part(rank));
+      break;
     case CollectiveOp::all_to_all: {
       const auto w = static_cast<size_t>(size);
       const auto sent = [&](int from, int to) {

@@ -23,7 +23,8 @@ struct ThreadRanks {
   std::vector<std::shared_ptr<Engine>> engines;
 
   explicit ThreadRanks(int size, EngineOptions options = small_arena()) {
-    for (int r = 0; r < size; ++r) ranks.push_back(std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})));
+    for (int r = 0; r < size; ++r)
+      ranks.push_back(std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})));
     engines = make_thread_engines(ranks, options);
   }
 

@@ -1,11 +1,11 @@
-// Ranks as processes for tests: forks one child per rank before any engine exists in this process, gives them a store
-// in shared memory, and collects how they ended.
+// Ranks as processes for tests: forks one child per rank before any engine exists in this process, gives them
+// a store in shared memory, and collects how they ended.
 //
 //   Processes ranks(4, [](int rank, const std::shared_ptr<gangway::Store>& store, Report& report) { ... });
 //   ranks.expect_all_well();
 //
-// A body that throws or fails an assertion ends its child with code 1 and its text in the report. Children end with
-// _exit, so nothing of the parent's is torn down twice.
+// A body that throws or fails an assertion ends its child with code 1 and its text in the report. Children
+// end with _exit, so nothing of the parent's is torn down twice.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,12 +28,10 @@ namespace gangway::test {
 
 // One page per rank that parent and children see.
 struct Report {
-  std::atomic<int> stage;            // free for the body's use
-  std::atomic<int64_t> number[16];   // likewise
+  std::atomic<int> stage;           // free for the body's use
+  std::atomic<int64_t> number[16];  // likewise
   char text[1024];
-  void say(const std::string& words) {
-    std::snprintf(text, sizeof text, "%s", words.c_str());
-  }
+  void say(const std::string& words) { std::snprintf(text, sizeof text, "%s", words.c_str()); }
 };
 
 // A key-value store in memory that a fork shares.
@@ -150,11 +148,13 @@ class Processes {
   }
   bool ended_well(int r) {
     join();
-    return WIFEXITED(statuses_[static_cast<size_t>(r)]) && WEXITSTATUS(statuses_[static_cast<size_t>(r)]) == 0;
+    return WIFEXITED(statuses_[static_cast<size_t>(r)]) &&
+           WEXITSTATUS(statuses_[static_cast<size_t>(r)]) == 0;
   }
   void expect_all_well() {
     for (size_t r = 0; r < pids_.size(); ++r)
-      EXPECT_TRUE(ended_well(static_cast<int>(r))) << "rank " << r << ", status " << statuses_[r] << ": " << reports_[r]->text;
+      EXPECT_TRUE(ended_well(static_cast<int>(r)))
+          << "rank " << r << ", status " << statuses_[r] << ": " << reports_[r]->text;
   }
 
  private:

@@ -98,6 +98,7 @@ TEST(Names, PatternsMatchWholePathsComponentByComponent) {
   EXPECT_TRUE(path_matches("model.layers.*.self_attn.*_proj", "model.layers.3.self_attn.q_proj"));
   EXPECT_FALSE(path_matches("*_proj", "self_attn.q_proj"));
   EXPECT_TRUE(path_matches("*", ""));
+  EXPECT_TRUE(path_matches("**", "model.layers.0.mlp.down_proj.weight"));
   EXPECT_TRUE(path_matches("", ""));
   EXPECT_FALSE(path_matches("", "a"));
   EXPECT_TRUE(path_matches("a*b*c", "aXbYbc"));

@@ -9,7 +9,6 @@
 
 #include "nn/layers.h"
 #include "nn/plain_ops.h"
-#include "ops/meta/meta_ops.h"
 
 namespace gangway::nn_testing {
 
@@ -17,7 +16,7 @@ struct Rig {
   explicit Rig(const std::string& device_name = "cpu")
       : device(make_device(device_name)),
         ops(device_name == "cpu" ? std::unique_ptr<Ops>(std::make_unique<PlainOps>(device))
-                                 : meta::make_meta_ops(device)),
+                                 : make_ops(device)),
         temporaries(device->allocator()) {}
   explicit Rig(std::unique_ptr<Ops> (*make)(const std::shared_ptr<Device>&))
       : device(make_device("cpu")), ops(make(device)), temporaries(device->allocator()) {}

@@ -98,6 +98,9 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
     p.parameter->value = rig.empty(DType::bf16, p.parameter->shape);
     rig.ops->cast(p.parameter->shard, p.parameter->value, rig.device->stream());
   }
+  // Rounding alone, of weights and activations, with f64 in between, gives the same distances as the kernels
+  // do; over eight layers it is more than over two.
+  const bool deep = file.llama().layers > 2;
   Vector whole[2], expected;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), 1e-2);
@@ -107,13 +110,13 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
       double dot = 0, a = 0, b = 0;
       for (size_t i = 0; i < want.size(); ++i)
         dot += got[i] * want[i], a += got[i] * got[i], b += want[i] * want[i];
-      EXPECT_GE(dot / std::sqrt(a * b), 0.999) << p.name;
+      EXPECT_GE(dot / std::sqrt(a * b), deep ? 0.995 : 0.999) << p.name;
       Vector& all = whole[recompute == Recompute::selective];
       all.insert(all.end(), got.begin(), got.end());
       expected.insert(expected.end(), want.begin(), want.end());
     }
   }
-  EXPECT_LE(normwise(whole[0], expected), 2e-2);
+  EXPECT_LE(normwise(whole[0], expected), deep ? 8e-2 : 2e-2);
   EXPECT_EQ(whole[0], whole[1]) << "recomputation keeps the bits";
 }
 

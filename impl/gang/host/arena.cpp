@@ -42,7 +42,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 uint32_t fork_generation() noexcept { return forks.load(std::memory_order_relaxed); }
 
 std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions& options) {
-  if (size > kMaxRanks) fail(Code::not_supported, "host engine: ", size, " ranks on one host; at most ", kMaxRanks);
+  if (size > kMaxRanks)
+    fail(Code::not_supported, "host engine: ", size, " ranks on one host; at most ", kMaxRanks);
   std::shared_ptr<Arena> arena(new Arena);
   arena->threads_ = threads;
   uint64_t bytes = round_up(options.reserve != 0 ? options.reserve : default_reserve(), 2 << 20);
@@ -53,7 +54,9 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
     if (!threads) {
       rlimit file{};
       if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY && file.rlim_cur < bytes) {
-        if (bytes / 2 < least) fail(Code::out_of_memory, "host engine: the file size limit of ", file.rlim_cur, " bytes is below the least arena of ", least);
+        if (bytes / 2 < least)
+          fail(Code::out_of_memory, "host engine: the file size limit of ", file.rlim_cur,
+               " bytes is below the least arena of ", least);
         continue;
       }
       if (arena->fd_ < 0) arena->fd_ = memfd_create("gangway", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -65,14 +68,17 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
       if (arena->read_only_ == nullptr) munmap(arena->base_, bytes), arena->base_ = nullptr;
     }
     if (arena->base_ != nullptr) break;
-    if (bytes / 2 < least) fail_system(Code::out_of_memory, text("host engine: reserve of ", bytes, " bytes of address space"), errno);
+    if (bytes / 2 < least)
+      fail_system(Code::out_of_memory, text("host engine: reserve of ", bytes, " bytes of address space"),
+                  errno);
   }
   arena->bytes_ = bytes;
   if (threads) {
     arena->read_only_ = arena->base_;
     madvise(arena->base_, bytes, MADV_HUGEPAGE);
   } else {
-    if (ftruncate(arena->fd_, static_cast<off_t>(bytes)) != 0) fail_system(Code::gang, "host engine: ftruncate", errno);
+    if (ftruncate(arena->fd_, static_cast<off_t>(bytes)) != 0)
+      fail_system(Code::gang, "host engine: ftruncate", errno);
     if (fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) fail_system(Code::gang, "host engine: sealing", errno);
     madvise(arena->base_, bytes, MADV_DONTFORK);
     madvise(arena->read_only_, bytes, MADV_DONTFORK);
@@ -93,14 +99,17 @@ std::shared_ptr<Arena> Arena::map(int fd) {
   arena->fd_ = fd;
   struct stat s {};
   if (fstat(fd, &s) != 0) fail_system(Code::gang, "host engine: fstat of the arena", errno);
-  if (fcntl(fd, F_GET_SEALS) != kSeals) fail(Code::gang, "host engine: the memory handed over is not a sealed arena");
+  if (fcntl(fd, F_GET_SEALS) != kSeals)
+    fail(Code::gang, "host engine: the memory handed over is not a sealed arena");
   arena->bytes_ = static_cast<size_t>(s.st_size);
   arena->base_ = map_bytes(arena->bytes_, PROT_READ | PROT_WRITE, fd, false);
   if (arena->base_ != nullptr) arena->read_only_ = map_bytes(arena->bytes_, PROT_READ, fd, false);
-  if (arena->read_only_ == nullptr) fail_system(Code::out_of_memory, text("host engine: mapping ", arena->bytes_, " bytes"), errno);
+  if (arena->read_only_ == nullptr)
+    fail_system(Code::out_of_memory, text("host engine: mapping ", arena->bytes_, " bytes"), errno);
   madvise(arena->base_, arena->bytes_, MADV_DONTFORK);
   madvise(arena->read_only_, arena->bytes_, MADV_DONTFORK);
-  if (arena->header().magic.load(std::memory_order_acquire) != kMagic || arena->header().bytes != arena->bytes_)
+  if (arena->header().magic.load(std::memory_order_acquire) != kMagic ||
+      arena->header().bytes != arena->bytes_)
     fail(Code::gang, "host engine: the memory handed over is of another build");
   return arena;
 }
@@ -131,7 +140,8 @@ void Arena::take(uint64_t offset, size_t bytes, bool lazy) {
   size_t taken = 0;
   const auto refuse = [&](uint64_t have, uint64_t limit, const char* which) {
     give_back(offset, taken);
-    fail(Code::out_of_memory, "host engine: ", bytes, " bytes are wanted, but ", have, " of ", limit, " bytes ", which);
+    fail(Code::out_of_memory, "host engine: ", bytes, " bytes are wanted, but ", have, " of ", limit,
+         " bytes ", which);
   };
   while (taken < bytes) {
     const size_t piece = std::min(kPiece, bytes - taken);

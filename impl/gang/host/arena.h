@@ -1,7 +1,8 @@
 // The arena of one host: one mapping that all its ranks reach, cut into a slice per rank.
 //
-// Processes share a sparse sealed memfd; threads share plain memory of one mapping. Pages are taken when a block is
-// allocated, against a limit that all ranks count together, and given back when a large block is freed.
+// Processes share a sparse sealed memfd; threads share plain memory of one mapping. Pages are taken when a
+// block is allocated, against a limit that all ranks count together, and given back when a large block is
+// freed.
 //
 // Thread rule: any thread.
 #pragma once
@@ -84,16 +85,18 @@ class FreeRanges {
   std::set<std::pair<uint64_t, uint64_t>> by_size_;
 };
 
-// Blocks of one rank's slice. Large ones are whole pages that go back to the system when freed; small ones are cut from
-// pages that stay.
+// Blocks of one rank's slice. Large ones are whole pages that go back to the system when freed; small ones
+// are cut from pages that stay.
 class Slice {
  public:
   Slice(std::shared_ptr<Arena> arena, int rank);
 
-  // 64-byte aligned; large blocks start a page. `zeroed` blocks are always large; `lazy`: pages come with first use.
+  // 64-byte aligned; large blocks start a page. `zeroed` blocks are always large; `lazy`: pages come with
+  // first use.
   uint64_t allocate(size_t bytes, bool zeroed = false, bool lazy = false);
   void free(uint64_t offset) noexcept;
-  // A block of any rank's slice, by any rank: its owner gets it back at its next allocation. Large blocks only.
+  // A block of any rank's slice, by any rank: its owner gets it back at its next allocation. Large blocks
+  // only.
   static void free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) noexcept;
   Arena& arena() const { return *arena_; }
 

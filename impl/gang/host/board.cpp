@@ -83,6 +83,16 @@ void Board::free_all() noexcept {
   Slice::free_remote(*arena_, members_[0].domain_rank, offset_, header_->bytes);
 }
 
+int64_t Board::broken_ns() const {
+  return header_->broken.load(std::memory_order_acquire) == 2 ? header_->broken_ns : INT64_MAX;
+}
+
+void Board::mark(Mark mark) noexcept {
+  members_[rank_].marked_ns.store(now_ns(), std::memory_order_relaxed);
+  members_[rank_].mark.store(static_cast<uint32_t>(mark), std::memory_order_seq_cst);
+  if (mark != Mark::left) header_->gone.fetch_add(1, std::memory_order_seq_cst);
+}
+
 void Board::keep_block(int domain_rank, uint64_t offset, size_t bytes) {
   auto* const block = arena_->at<KeptBlock>(offset);
   block->bytes = bytes;
@@ -90,12 +100,14 @@ void Board::keep_block(int domain_rank, uint64_t offset, size_t bytes) {
   uint64_t next = header_->blocks.load(std::memory_order_relaxed);
   do {
     block->next = next;
-  } while (!header_->blocks.compare_exchange_weak(next, offset, std::memory_order_acq_rel, std::memory_order_relaxed));
+  } while (!header_->blocks.compare_exchange_weak(next, offset, std::memory_order_acq_rel,
+                                                  std::memory_order_relaxed));
 }
 
 bool Board::break_with(const Error& error, int by) noexcept {
   uint32_t whole = 0;
   if (!header_->broken.compare_exchange_strong(whole, 1, std::memory_order_acq_rel)) return false;
+  header_->broken_ns = now_ns();
   header_->code = static_cast<int32_t>(error.code());
   header_->by = by;
   header_->peer = error.peer;
@@ -114,7 +126,8 @@ std::optional<Error> Board::error(int own_rank) const {
   const Code code = static_cast<Code>(header_->code);
   Error error = code == Code::mismatch || code == Code::timeout
                     ? Error(code, header_->message)
-                    : Error(Code::aborted, text(header_->label, ": aborted by rank ", header_->by, ": ", header_->message));
+                    : Error(Code::aborted,
+                            text(header_->label, ": aborted by rank ", header_->by, ": ", header_->message));
   error.gang = header_->label;
   error.op = header_->op;
   error.rank = own_rank;

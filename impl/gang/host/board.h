@@ -1,5 +1,6 @@
-// An engine's shared control memory: who is a member, what each has published on each channel, why the engine broke.
-// It lies in the slice of rank 0 and is freed, with the members' staging blocks, when the last member lets go.
+// An engine's shared control memory: who is a member, what each has published on each channel, why the engine
+// broke. It lies in the slice of rank 0 and is freed, with the members' staging blocks, when the last member
+// lets go.
 //
 // Thread rule: any thread; the fields are atomics.
 #pragma once
@@ -41,6 +42,9 @@ class Board {
   // The first error wins; false when there was one.
   bool break_with(const Error& error, int by) noexcept;
   std::optional<Error> error(int own_rank) const;
+
+  int64_t broken_ns() const;      // when; after error()
+  void mark(Mark mark) noexcept;  // of the member this object speaks for
 
   // A block of `domain_rank`'s slice that peers read: freed with the board.
   void keep_block(int domain_rank, uint64_t offset, size_t bytes);

@@ -36,9 +36,11 @@ void meet(Member& member, Store& store, Deadline deadline) {
       if (state != RankState::absent)
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
       if (store.get("host/refused"))
-        fail(Code::not_supported, "host engine: the ranks are on several hosts (or network namespaces); that needs the "
-                                  "engines gloo or mpi, which this build lacks");
-      if (deadline.passed()) fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
+        fail(Code::not_supported,
+             "host engine: the ranks are on several hosts (or network namespaces); that needs the "
+             "engines gloo or mpi, which this build lacks");
+      if (deadline.passed())
+        fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
       poll_interrupt();
       member.own().sleeping.fetch_add(1, std::memory_order_seq_cst);
       member.nap(bell, 2'000'000);
@@ -60,11 +62,11 @@ std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std
 std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                          const std::shared_ptr<Store>& store) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
-  auto arena = host::share_arena(*store, options.rank, options.size, ArenaOptions{options.arena_bytes, options.memory_limit},
-                                 deadline);
+  auto arena = host::share_arena(*store, options.rank, options.size,
+                                 ArenaOptions{options.arena_bytes, options.memory_limit}, deadline);
   if (static_cast<int>(arena->header().size) != options.size)
-    fail(Code::invalid_argument, "host engine: rank ", options.rank, " says ", options.size, " ranks, rank 0 says ",
-         arena->header().size);
+    fail(Code::invalid_argument, "host engine: rank ", options.rank, " says ", options.size,
+         " ranks, rank 0 says ", arena->header().size);
   const auto member = std::make_shared<Member>(std::move(arena), options.rank, options.liveness_ms);
   if (options.rank == 0)
     member->arena().header().root_board = Board::create(*member, all_ranks(options.size), options.label);
@@ -119,7 +121,9 @@ uint64_t Core::meet_survivors(std::span<const int> survivors) {
         throw lost_error(options_.label + ".shrink", "shrink", r, *loss);
       if (static_cast<Mark>(other.mark.load(std::memory_order_acquire)) == Mark::gone)
         fail(Code::peer_lost, options_.label, ".shrink: rank ", r, " left without shutdown");
-      if (deadline.passed()) fail(Code::timeout, options_.label, ".shrink: rank ", r, " did not come within ", options_.timeout_ms, " ms");
+      if (deadline.passed())
+        fail(Code::timeout, options_.label, ".shrink: rank ", r, " did not come within ", options_.timeout_ms,
+             " ms");
       poll_interrupt();
       member_->own().sleeping.fetch_add(1, std::memory_order_seq_cst);
       member_->nap(bell, 5'000'000);
@@ -128,7 +132,8 @@ uint64_t Core::meet_survivors(std::span<const int> survivors) {
   }
   const MemberLine& first = board_->member(survivors[0]);
   while (first.shrink_key.load(std::memory_order_acquire) != key) {
-    if (deadline.passed()) fail(Code::timeout, options_.label, ".shrink: rank ", survivors[0], " made no board");
+    if (deadline.passed())
+      fail(Code::timeout, options_.label, ".shrink: rank ", survivors[0], " made no board");
     member_->nap(member_->own().bell.load(), 1'000'000);
   }
   return first.shrink_board.load(std::memory_order_relaxed);

@@ -21,13 +21,19 @@ Peers producers(const Op& op, int rank, bool small) {
     case CollectiveOp::all_reduce:
     case CollectiveOp::all_gather:
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return Peers::all;
-    case CollectiveOp::reduce: return small && op.c.peer != rank ? Peers::none : Peers::all;
-    case CollectiveOp::gather: return op.c.peer == rank ? Peers::all : Peers::none;
+    case CollectiveOp::all_to_all:
+      return Peers::all;
+    case CollectiveOp::reduce:
+      return small && op.c.peer != rank ? Peers::none : Peers::all;
+    case CollectiveOp::gather:
+      return op.c.peer == rank ? Peers::all : Peers::none;
     case CollectiveOp::broadcast:
-    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::none : Peers::root;
-    case CollectiveOp::send: return Peers::none;
-    case CollectiveOp::recv: return Peers::root;
+    case CollectiveOp::scatter:
+      return op.c.peer == rank ? Peers::none : Peers::root;
+    case CollectiveOp::send:
+      return Peers::none;
+    case CollectiveOp::recv:
+      return Peers::root;
   }
   return Peers::all;
 }
@@ -35,16 +41,21 @@ Peers producers(const Op& op, int rank, bool small) {
 Peers consumers(const Op& op, int rank) {
   switch (op.c.op) {
     case CollectiveOp::barrier:
-    case CollectiveOp::recv: return Peers::none;
+    case CollectiveOp::recv:
+      return Peers::none;
     case CollectiveOp::all_reduce:
     case CollectiveOp::reduce:
     case CollectiveOp::all_gather:
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return Peers::all;
-    case CollectiveOp::gather: return op.c.peer == rank ? Peers::none : Peers::root;
+    case CollectiveOp::all_to_all:
+      return Peers::all;
+    case CollectiveOp::gather:
+      return op.c.peer == rank ? Peers::none : Peers::root;
     case CollectiveOp::broadcast:
-    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::all : Peers::none;
-    case CollectiveOp::send: return Peers::root;
+    case CollectiveOp::scatter:
+      return op.c.peer == rank ? Peers::all : Peers::none;
+    case CollectiveOp::send:
+      return Peers::root;
   }
   return Peers::all;
 }

@@ -25,8 +25,8 @@ inline bool receives(const Op& op, int rank) { return op.c.op != CollectiveOp::r
 struct Part {
   size_t first = 0, count = 0;
 };
-Part part_of(const Op& op, int j);                      // by counts[0, size)
-Part received_part(const Op& op, int j, int size);      // all_to_all: by counts[size, 2 size)
+Part part_of(const Op& op, int j);                           // by counts[0, size)
+Part received_part(const Op& op, int j, int size);           // all_to_all: by counts[size, 2 size)
 Part even_part(size_t count, size_t item, int j, int size);  // a reduction's own cut, in whole cache lines
 
 void prepare(Op& op, const Collective& c, int rank, int size);  // copies the counts, sizes

@@ -1,15 +1,17 @@
-// One rank's side of an engine: its queues of calls, what it has published, and the steps that move bytes. Works and the
-// rank's list of outstanding work hold it, so it may outlive the engine object that a gang owns.
+// One rank's side of an engine: its queues of calls, what it has published, and the steps that move bytes.
+// Works and the rank's list of outstanding work hold it, so it may outlive the engine object that a gang
+// owns.
 //
-// A call is published (pointers and an arrival flag on the board) when it starts; everything else is pulled by whoever
-// polls or waits. On one channel calls run in order; sends and receives run in order per ordered pair.
+// A call is published (pointers and an arrival flag on the board) when it starts; everything else is pulled
+// by whoever polls or waits. On one channel calls run in order; sends and receives run in order per ordered
+// pair.
 //
-// Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input outside the
-// arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their owner, `drained` those
-// that a reader is through with, `collected` those whose folded results were fetched.
+// Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input
+// outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
+// owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
-// More than ten members: it is the engine's whole state; its parts are cut by file (works, steps, reductions, pairs,
-// failure, waiting, cycle).
+// More than ten members: it is the engine's whole state; its parts are cut by file (works, steps, reductions,
+// pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -56,16 +58,17 @@ struct Op {
   uint64_t out_offset = 0;
   Source source = Source::none;
   bool published = false;
-  int arrived = 0;         // members [0, arrived) are known to have begun the call
-  int finished = 0;        // members [0, finished) are known to be done with it
-  bool planned = false;    // all arrived: the path is known
+  int arrived = 0;                 // members [0, arrived) are known to have begun the call
+  int finished = 0;                // members [0, finished) are known to be done with it
+  bool planned = false;            // all arrived: the path is known
   bool in_place_on_peers = false;  // folds straight into peers' outputs
-  size_t chunk = 0;        // bytes of one staged round
-  size_t drain_chunk = 0;  // the same, or everything at once
+  bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
+  size_t chunk = 0;                // bytes of one staged round
+  size_t drain_chunk = 0;          // the same, or everything at once
   uint64_t fill_rounds = 0, filled = 0;
   uint64_t drain_rounds = 0, drained = 0;
   uint64_t collect_rounds = 0, collected = 0;
-  bool done = false;          // reads and writes no peer's memory any more
+  bool done = false;  // reads and writes no peer's memory any more
   bool output_ready = false, input_free = false;
 };
 
@@ -73,17 +76,17 @@ struct Op {
 struct Lane {
   Op* head = nullptr;
   Op* tail = nullptr;
-  uint64_t sequence = 0;   // of the next call
-  uint64_t history = 0;    // hash of all calls so far
-  uint64_t reusable = 0;   // slots of calls before this one may be written again
-  uint64_t staging = 0;    // offset of two halves for chunks and two for results
-  uint64_t small = 0;      // offset of kSmall bytes per slot
-  uint64_t tables = 0;     // offset of size + 1 words per slot
+  uint64_t sequence = 0;      // of the next call
+  uint64_t history = 0;       // hash of all calls so far
+  uint64_t reusable = 0;      // slots of calls before this one may be written again
+  uint64_t staging = 0;       // offset of two halves for chunks and two for results
+  uint64_t small = 0;         // offset of kSmall bytes per slot
+  uint64_t tables = 0;        // offset of size + 1 words per slot
   uint64_t staged_until = 0;  // staging is in use by peers until they are done with calls before this one
   Channel channel = Channel::user;
-  int peer = -1;           // of a pair
+  int peer = -1;  // of a pair
   bool sending = false;
-  bool active = false;     // on the list of lanes with work
+  bool active = false;  // on the list of lanes with work
 };
 
 struct CoreOptions {
@@ -126,12 +129,14 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   class WorkWait;
   class CounterWait;
   class LeaveWait;
+  class Patience;
 
   // works.cpp
-  bool drive(HostWork& work);  // true: the work is over, one way or the other
+  // Looks `turns` times; true: one of the states in `want` has come.
+  bool drive(HostWork& work, uint32_t want, int turns);
+  void turn();  // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
   void enqueue(Lane& lane, Op* op);
-  bool advance_all();
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come
   void finish_output(Op& op);
@@ -178,7 +183,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // failure.cpp
   [[noreturn]] void throw_error() const;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Looks for a reason to break; `work` is what the caller waits for, `call` what it is about to begin. True: broken.
+  // Looks for a reason to break; `work` is what the caller waits for, `call` what it is about to begin. True:
+  // broken.
   bool check(const HostWork* work, const std::string* call, bool asleep = false);
   bool check_absent(const Op& op);
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
@@ -186,14 +192,18 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
   Error shaped(Error error, const char* op, int peer) const;
   [[noreturn]] void mismatch(const Op& op, int peer, const Slot& slot);
+  // A peer that is done with this call as well may already be writing a later one into the slot: it takes the
+  // flag away before it writes the fingerprint.
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
-    if (slot.fingerprint.load(std::memory_order_relaxed) != op.fingerprint) mismatch(op, peer, slot);
+    if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&
+        slot.arrived.load(std::memory_order_relaxed) == op.sequence + 1)
+      mismatch(op, peer, slot);
   }
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
   std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
   std::string name_of(int r) const;               // "rank 2 (host node-b, pid 4711)"
-  std::string alive_text() const;
+  std::string alive_text(int departed) const;
 
   // waiting.cpp
   void block(Waitable& what, Deadline deadline);
@@ -204,13 +214,19 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool break_cycle();  // true: a cycle was found and broken
 
   // Stores with release order what peers may wait for; wake_peers() follows.
+  // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at the peer's.
   void announce(std::atomic<uint64_t>& flag, uint64_t value) {
-    flag.exchange(value, std::memory_order_seq_cst);
+    if (fenced_) {
+      flag.store(value, std::memory_order_release);
+    } else {
+      flag.exchange(value, std::memory_order_seq_cst);
+    }
     announced_ = true;
   }
   void wake_peers() {
     if (!announced_) return;
     announced_ = false;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     for (const int r : others_) member_->wake(r);
   }
   ChannelLine& line(Channel c, int r) const { return board_->channel(c, r); }
@@ -235,6 +251,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int outstanding_ = 0;  // calls in queues
   bool listed_ = false;  // on the rank's list
   bool announced_ = false;
+  bool fenced_ = true;   // all members take part in membarrier
+  std::atomic<uint64_t> moves_{0};  // steps taken so far
   bool shut_down_ = false;
   std::vector<std::shared_ptr<HostWork>> works_;
   size_t next_work_ = 0;
@@ -262,9 +280,9 @@ class HostWork final : public Work {
   friend class Core;
   enum State : uint32_t { kOutput = 1, kInput = 2, kFailed = 4 };
 
-  std::weak_ptr<Core> core_;           // an outstanding call keeps it on its rank's list
+  std::weak_ptr<Core> core_;  // an outstanding call keeps it on its rank's list
   std::atomic<uint32_t> state_{0};
-  int outputs_ = 0, inputs_ = 0;       // calls that have not ended
+  int outputs_ = 0, inputs_ = 0;  // calls that have not ended
   std::optional<Error> error_;
 };
 

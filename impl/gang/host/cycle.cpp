@@ -1,8 +1,9 @@
-// Ranks that wait for each other in calls of different gangs (or different calls of one). Each long waiter says on the
-// arena which call it is in and who has not begun it; anyone who finds a closed ring breaks all its gangs.
+// Ranks that wait for each other in calls of different gangs (or different calls of one). Each long waiter
+// says on the arena which call it is in and who has not begun it; anyone who finds a closed ring breaks all
+// its gangs.
 //
-// A ring is real when every record in it stood still while all of them were checked: a blocked rank begins no call, and
-// a call that a blocked rank has not begun cannot end.
+// A ring is real when every record in it stood still while all of them were checked: a blocked rank begins no
+// call, and a call that a blocked rank has not begun cannot end.
 #include <algorithm>
 
 #include "gang/host/calls.h"
@@ -43,22 +44,25 @@ Record read(const WaitRecord& from) {
 // Has `missing` still not begun the call that `waiter` is blocked in?
 bool still_absent(const std::shared_ptr<Arena>& arena, const Record& record, int waiter, int missing) {
   if (record.counter != 0)
-    return arena->at<std::atomic<uint64_t>>(record.counter)->load(std::memory_order_acquire) < record.sequence;
+    return arena->at<std::atomic<uint64_t>>(record.counter)->load(std::memory_order_acquire) <
+           record.sequence;
   const Board board(arena, record.board);
   const int from = member_of(board, missing), to = member_of(board, waiter);
   if (from < 0 || to < 0) return false;
   if (record.op == CollectiveOp::send)
     return board.pair(record.channel, to, from).wanted.load(std::memory_order_acquire) <= record.sequence;
   if (record.op == CollectiveOp::recv)
-    return board.pair(record.channel, from, to).slots[record.sequence % kPairSlots].arrived.load(
-               std::memory_order_acquire) <= record.sequence;
-  return board.channel(record.channel, from).slots[record.sequence % kSlots].arrived.load(std::memory_order_acquire) <=
-         record.sequence;
+    return board.pair(record.channel, from, to)
+               .slots[record.sequence % kPairSlots]
+               .arrived.load(std::memory_order_acquire) <= record.sequence;
+  return board.channel(record.channel, from)
+             .slots[record.sequence % kSlots]
+             .arrived.load(std::memory_order_acquire) <= record.sequence;
 }
 
 // Follows the records from `start`; the ring of ranks that leads back to it, or nothing.
-bool follow(const std::shared_ptr<Arena>& arena, int start, int at, std::vector<bool>& seen, std::vector<int>& path,
-            std::vector<uint64_t>& versions) {
+bool follow(const std::shared_ptr<Arena>& arena, int start, int at, std::vector<bool>& seen,
+            std::vector<int>& path, std::vector<uint64_t>& versions) {
   const WaitRecord& record = arena->rank(at).waiting;
   const Record copy = read(record);
   if ((copy.version & 1) == 0) return false;
@@ -81,8 +85,8 @@ bool follow(const std::shared_ptr<Arena>& arena, int start, int at, std::vector<
 std::string describe(const Arena& arena, const Record& record, int rank) {
   const auto* const header = arena.at<BoardHeader>(record.board);
   if (record.counter != 0) return text(header->label, ".fence of rank ", rank);
-  return text(header->label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (", record.count, " ",
-              name(record.dtype), ")");
+  return text(header->label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (",
+              record.count, " ", name(record.dtype), ")");
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace gangway::host {
 namespace {
 
-// A thread rank whose thread ended is lost when no other thread has taken it over for so long. Generous: a program may
-// well use new threads for each phase, and their first call may come late.
+// A thread rank whose thread ended is lost when no other thread has taken it over for so long. Generous: a
+// program may well use new threads for each phase, and their first call may come late.
 constexpr int64_t kUnattendedMs = 10'000;
 
 std::string milliseconds(int64_t ns) {
@@ -57,55 +57,69 @@ bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
   const uint32_t losses = member_->losses();
   const bool gone = work != nullptr && board_->header().gone.load(std::memory_order_acquire) != 0;
   const bool threads = asleep && work != nullptr && arena_.threads();
-  if (!board_->broken() && losses == losses_seen_.load(std::memory_order_relaxed) && !gone && !threads) return false;
+  if (!board_->broken() && losses == losses_seen_.load(std::memory_order_relaxed) && !gone && !threads)
+    return false;
   const std::lock_guard lock(mutex_);
   if (error_) return true;
-  if (board_->broken()) {
-    break_here(*board_->error(rank_), false);
+  const Op* const op = work == nullptr ? nullptr : blocker(*work);
+  // Of several reasons the first in time counts: a rank that was told of a failure may have left because of
+  // it.
+  std::optional<Error> broken = board_->error(rank_);
+  const int64_t broken_ns = board_->broken_ns();
+  int lost = -1;
+  std::optional<Loss> first;
+  for (int r = 0; r < size_; ++r) {
+    const auto loss = member_->loss(domain_rank(r));
+    if (loss && (!first || loss->at_ns < first->at_ns)) first = loss, lost = r;
+  }
+  if (first && (!broken || first->at_ns <= broken_ns)) {
+    break_here(lost_error(op != nullptr     ? call_text(*op)
+                          : call != nullptr ? *call
+                                            : options_.label,
+                          op != nullptr ? gangway::name(op->c.op) : "", lost, *first),
+               false);
     return true;
   }
-  const Op* const op = work == nullptr ? nullptr : blocker(*work);
-  if (losses != losses_seen_.load(std::memory_order_relaxed)) {
-    for (int r = 0; r < size_; ++r) {
-      if (const auto loss = member_->loss(domain_rank(r))) {
-        break_here(lost_error(op != nullptr ? call_text(*op) : call != nullptr ? *call : options_.label,
-                              op != nullptr ? gangway::name(op->c.op) : "", r, *loss),
-                   false);
-        return true;
-      }
-    }
-    losses_seen_.store(losses, std::memory_order_relaxed);
+  if (broken) {
+    break_here(*broken, false);
+    return true;
   }
+  losses_seen_.store(losses, std::memory_order_relaxed);
   return op != nullptr && (gone || threads) && check_absent(*op);
 }
 
 // Is the call waiting for a rank that has left the gang for good?
 bool Core::check_absent(const Op& op) {
   const std::vector<int> absent = waiting_for(op, true);
+  int left = -1, leaving = -1;
+  int64_t left_ns = INT64_MAX;
   for (const int r : waiting_for(op, false)) {
-    const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
+    const MemberLine& member = board_->member(r);
+    const auto mark = static_cast<Mark>(member.mark.load(std::memory_order_acquire));
+    const int64_t marked_ns = member.marked_ns.load(std::memory_order_relaxed);
     const bool never_comes = std::find(absent.begin(), absent.end(), r) != absent.end();
-    if (mark == Mark::gone || (mark == Mark::fading && never_comes)) {
-      break_here(shaped(Error(Code::peer_lost, text(call_text(op), ": ", name_of(r), " left without shutdown; ", alive_text())),
-                        gangway::name(op.c.op), r),
-                 false);
-      return true;
-    }
-    if (never_comes && (mark == Mark::leaving || mark == Mark::left)) {
-      const Described mine{op.c.op, op.c.reduce, static_cast<int32_t>(op.c.dtype), op.c.peer, op.c.count};
-      break_here(shaped(Error(Code::mismatch, text(call_text(op), " of rank ", rank_, " ", arguments(mine, false),
-                                                   " meets shutdown of rank ", r, ": ranks called different collectives")),
-                        gangway::name(op.c.op), r),
-                 true);
-      return true;
-    }
+    if ((mark == Mark::gone || (mark == Mark::fading && never_comes)) && marked_ns < left_ns)
+      left = r, left_ns = marked_ns;
+    if (never_comes && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
     if (arena_.threads()) {
       const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
       if (since != 0 && now_ns() - since > std::min(kUnattendedMs, options_.timeout_ms / 2) * 1'000'000)
         member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
     }
   }
-  return false;
+  const char* const name = gangway::name(op.c.op);
+  if (left >= 0) {
+    const std::string what =
+        text(call_text(op), ": ", name_of(left), " left without shutdown; ", alive_text(left));
+    break_here(shaped(Error(Code::peer_lost, what), name, left), false);
+  } else if (leaving >= 0) {
+    const Described mine{op.c.op, op.c.reduce, static_cast<int32_t>(op.c.dtype), op.c.peer, op.c.count};
+    const std::string what =
+        text(call_text(op), " of rank ", rank_, " ", arguments(mine, false), " meets shutdown of rank ",
+             leaving, ": ranks called different collectives");
+    break_here(shaped(Error(Code::mismatch, what), name, leaving), true);
+  }
+  return left >= 0 || leaving >= 0;
 }
 
 void Core::break_here(const Error& error, bool tell_peers) noexcept {
@@ -153,13 +167,23 @@ Error Core::lost_error(const std::string& call, const char* op, int r, const Los
   std::string how;
   const std::string ago = milliseconds(std::max<int64_t>(0, now_ns() - loss.at_ns)) + " ago";
   switch (loss.cause) {
-    case LossCause::unknown: how = " was lost " + ago; break;
-    case LossCause::signal: how = text(" was lost ", ago, ", killed by signal ", loss.value); break;
-    case LossCause::exit: how = text(" left without shutdown ", ago, ", exit code ", loss.value); break;
-    case LossCause::silent: how = text(" was lost ", ago, ", no heartbeat for ", loss.value, " ms"); break;
-    case LossCause::thread_exit: how = " left without shutdown " + ago + ", its thread ended"; break;
+    case LossCause::unknown:
+      how = " was lost " + ago;
+      break;
+    case LossCause::signal:
+      how = text(" was lost ", ago, ", killed by signal ", loss.value);
+      break;
+    case LossCause::exit:
+      how = text(" left without shutdown ", ago, ", exit code ", loss.value);
+      break;
+    case LossCause::silent:
+      how = text(" was lost ", ago, ", no heartbeat for ", loss.value, " ms");
+      break;
+    case LossCause::thread_exit:
+      how = " left without shutdown " + ago + ", its thread ended";
+      break;
   }
-  return shaped(Error(Code::peer_lost, text(call, ": ", name_of(r), how, "; ", alive_text())), op, r);
+  return shaped(Error(Code::peer_lost, text(call, ": ", name_of(r), how, "; ", alive_text(r))), op, r);
 }
 
 void Core::mismatch(const Op& op, int peer, const Slot& slot) {
@@ -185,9 +209,11 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
   const uint64_t over = progress_of(op.sequence + 1, 0);
   if (op.c.op == CollectiveOp::send || op.c.op == CollectiveOp::recv) {
     const bool sending = op.c.op == CollectiveOp::send;
-    const PairLine& pair = sending ? board_->pair(op.channel, rank_, op.c.peer) : board_->pair(op.channel, op.c.peer, rank_);
-    const bool come = sending ? pair.wanted.load(std::memory_order_acquire) > op.sequence
-                              : pair.slots[op.sequence % kPairSlots].arrived.load(std::memory_order_acquire) > op.sequence;
+    const PairLine& pair =
+        sending ? board_->pair(op.channel, rank_, op.c.peer) : board_->pair(op.channel, op.c.peer, rank_);
+    const bool come =
+        sending ? pair.wanted.load(std::memory_order_acquire) > op.sequence
+                : pair.slots[op.sequence % kPairSlots].arrived.load(std::memory_order_acquire) > op.sequence;
     const bool finished = sending ? pair.drained.load(std::memory_order_acquire) >= over : op.done;
     if (!come || (!only_absent && !finished)) ranks.push_back(op.c.peer);
     return ranks;
@@ -198,15 +224,18 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     const bool needed = from == Peers::all || (from == Peers::root && op.c.peer == r);
-    const bool reads = op.source != Source::inlined && op.source != Source::small && op.source != Source::none &&
+    const bool reads = op.source != Source::inlined && op.source != Source::small &&
+                       op.source != Source::none &&
                        (by == Peers::all || (by == Peers::root && op.c.peer == r));
     const bool come = slot_of(op, r).arrived.load(std::memory_order_acquire) > op.sequence;
     const bool finished = line(op.channel, r).drained.load(std::memory_order_acquire) >= over;
     if (!op.published) {  // its slot is still read by those who are behind
-      if (line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits <= op.sequence - kSlots) ranks.push_back(r);
+      if (line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits <= op.sequence - kSlots)
+        ranks.push_back(r);
       continue;
     }
-    if (only_absent ? (needed || reads) && !come : (needed && !come) || ((reads || (needed && !op.done)) && !finished))
+    if (only_absent ? (needed || reads) && !come
+                    : (needed && !come) || ((reads || (needed && !op.done)) && !finished))
       ranks.push_back(r);
   }
   return ranks;
@@ -232,11 +261,10 @@ std::string Core::name_of(int r) const {
               arena_.rank(domain_rank(r)).pid.load(std::memory_order_relaxed), ")");
 }
 
-std::string Core::alive_text() const {
+std::string Core::alive_text(int departed) const {
   std::vector<int> alive;
   for (int r = 0; r < size_; ++r) {
-    const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
-    if (!member_->loss(domain_rank(r)) && mark != Mark::gone) alive.push_back(r);
+    if (r != departed && !member_->loss(domain_rank(r))) alive.push_back(r);
   }
   return ranks_text(alive) + (alive.size() == 1 ? " is alive" : " are alive");
 }

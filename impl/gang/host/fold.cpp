@@ -2,6 +2,10 @@
 
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/config.h"
 #include "gang/host/fold_table.h"
 
@@ -10,7 +14,9 @@ namespace {
 
 bool has_avx2() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kF16c = 1u << 29;  // no name in clang 14's __builtin_cpu_supports
+  return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
 #else
   return false;
 #endif

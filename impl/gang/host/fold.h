@@ -1,5 +1,5 @@
-// The arithmetic of reductions: a left fold in rank order. One source, compiled per instruction set; the widest that the
-// processor has and Config::cpu_isa allows is chosen once.
+// The arithmetic of reductions: a left fold in rank order. One source, compiled per instruction set; the
+// widest that the processor has and Config::cpu_isa allows is chosen once.
 #pragma once
 
 #include <cstddef>

@@ -18,12 +18,13 @@ namespace gangway::host {
 namespace {
 
 constexpr size_t kName = 16, kToken = 32;
-constexpr size_t kPending = 64;        // connections that have not shown their token yet
-constexpr int64_t kTokenMs = 2000;     // and how long they may take
+constexpr size_t kPending = 64;     // connections that have not shown their token yet
+constexpr int64_t kTokenMs = 2000;  // and how long they may take
 constexpr char kPlace[] = "host/arena";
 constexpr char kRefused[] = "host/refused";
 constexpr char kOtherHosts[] =
-    "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or mpi, which this "
+    "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
+    "mpi, which this "
     "build lacks";
 
 struct Socket {
@@ -134,7 +135,8 @@ void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
   const std::string name = "gangway-" + hex(random_bytes(kName));
   const std::string token = random_bytes(kToken);
   const Address address(name);
-  if (listener.fd < 0 || bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
+  if (listener.fd < 0 ||
+      bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
       listen(listener.fd, 128) != 0)
     fail_system(Code::gang, "host engine: listening for the other ranks", errno);
   store.put(kPlace, name + token);
@@ -144,7 +146,8 @@ void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
     for (const Pending& p : pending) polls.push_back({p.socket.fd, POLLIN, 0});
     poll(polls.data(), polls.size(), static_cast<int>(deadline.left_ms(50)));
     for (size_t i = pending.size(); i-- > 0;)
-      if (serve(pending[i], token, arena.fd(), served)) pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
+      if (serve(pending[i], token, arena.fd(), served))
+        pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
     while (pending.size() < kPending) {
       Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
       if (next.fd < 0) break;
@@ -152,13 +155,15 @@ void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
     }
     if (store.get(kRefused)) fail(Code::not_supported, kOtherHosts);
     if (deadline.passed())
-      fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1, " ranks did not come for the shared memory");
+      fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1,
+           " ranks did not come for the shared memory");
   }
 }
 
 std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
   const std::string place = store.wait(kPlace, deadline);
-  if (place.size() <= kToken || place.size() > kToken + 100) fail(Code::gang, "host engine: a bad entry in the store");
+  if (place.size() <= kToken || place.size() > kToken + 100)
+    fail(Code::gang, "host engine: a bad entry in the store");
   const std::string name = place.substr(0, place.size() - kToken);
   const Address address(name);
   Socket to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -167,9 +172,11 @@ std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
   limit.tv_sec = left / 1000;
   limit.tv_usec = left % 1000 * 1000 + 1;
   setsockopt(to.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  if (to.fd < 0 || connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0) return nullptr;
+  if (to.fd < 0 || connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0)
+    return nullptr;
   if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
-  if (send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL) != static_cast<ssize_t>(kToken)) return nullptr;
+  if (send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL) != static_cast<ssize_t>(kToken))
+    return nullptr;
   const int fd = receive_fd(to.fd);
   if (fd < 0) fail(Code::gang, "host engine: rank 0 did not hand over the shared memory");
   return Arena::map(fd);
@@ -177,7 +184,8 @@ std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
 
 }  // namespace
 
-std::shared_ptr<Arena> share_arena(Store& store, int rank, int size, const ArenaOptions& options, Deadline deadline) {
+std::shared_ptr<Arena> share_arena(Store& store, int rank, int size, const ArenaOptions& options,
+                                   Deadline deadline) {
   std::shared_ptr<Arena> arena;
   if (rank == 0) {
     arena = Arena::create(size, false, options);

@@ -48,7 +48,9 @@ HostEngine::HostEngine(std::shared_ptr<Core> core)
 
 HostEngine::~HostEngine() { core_->release(); }
 
-WorkPtr HostEngine::run(Channel channel, std::span<const Collective> span, Stream&) { return core_->run(channel, span); }
+WorkPtr HostEngine::run(Channel channel, std::span<const Collective> span, Stream&) {
+  return core_->run(channel, span);
+}
 
 std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   std::vector<Note> notes(static_cast<size_t>(size()));
@@ -87,8 +89,11 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   if (place == ranks.end()) return nullptr;
   const Note& first = notes[static_cast<size_t>(ranks[0])];
   if (first.check != mine.check)
-    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", ranks[0], " name other members");
-  if (first.offset == 0) fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0], " had no memory for it");
+    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", ranks[0],
+         " name other members");
+  if (first.offset == 0)
+    fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0],
+         " had no memory for it");
   return child(first.offset, static_cast<int>(place - ranks.begin()));
 }
 
@@ -99,7 +104,8 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
   if (rank() == 0 && bytes != 0) {
     try {
       mine.offset = core_->member().slice()->allocate(RegionHold::block_bytes(bytes), true);
-      RegionHold::holds(arena, mine.offset, bytes).store(static_cast<uint64_t>(size()), std::memory_order_relaxed);
+      RegionHold::holds(arena, mine.offset, bytes)
+          .store(static_cast<uint64_t>(size()), std::memory_order_relaxed);
     } catch (const Error& error) {
       refusal = error;
     }
@@ -116,7 +122,8 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
             Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr, true)};
   }
   const uint64_t offset = notes[0].offset;
-  if (offset == 0) fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
+  if (offset == 0)
+    fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
   const auto hold = std::make_shared<RegionHold>(core_, offset, bytes, core_->board().member(0).domain_rank);
   auto* const read_only = const_cast<unsigned char*>(arena.read_only(offset));
   return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(offset), bytes, hold),
@@ -126,7 +133,8 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
 std::shared_ptr<Engine> HostEngine::shrink(std::span<const int> survivors) {
   const auto place = std::find(survivors.begin(), survivors.end(), rank());
   if (place == survivors.end())
-    fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(), " is not among the survivors");
+    fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(),
+         " is not among the survivors");
   return child(core_->meet_survivors(survivors), static_cast<int>(place - survivors.begin()));
 }
 

@@ -22,7 +22,8 @@ class HostEngine final : public Engine {
   std::shared_ptr<Allocator> allocator() override { return allocator_; }
   SharedRegion allocate_shared(size_t bytes) override;
   void publish(std::atomic<uint64_t>& counter, uint64_t value) override { core_->publish(counter, value); }
-  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) override {
+  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                    const char* what) override {
     core_->wait_counter(counter, at_least, owner, what);
   }
   void abort(const Error& error) noexcept override { core_->abort(error); }

@@ -81,7 +81,8 @@ void Life::forget() noexcept {}
 
 void Life::run() {
   std::atomic<uint32_t>& word = member_.own().life;
-  // The kernel's own robust list, with this thread's single entry; the offset leads from the entry to the word.
+  // The kernel's own robust list, with this thread's single entry; the offset leads from the entry to the
+  // word.
   struct Entry {
     Entry* next;
   };
@@ -119,7 +120,9 @@ void Life::run() {
 int Life::next_alive() const {
   for (int i = 1; i < member_.size(); ++i) {
     const int r = (member_.rank() + i) % member_.size();
-    if (member_.arena().rank(r).state.load(std::memory_order_acquire) == static_cast<int32_t>(RankState::alive)) return r;
+    if (member_.arena().rank(r).state.load(std::memory_order_acquire) ==
+        static_cast<int32_t>(RankState::alive))
+      return r;
   }
   return -1;
 }
@@ -141,7 +144,8 @@ void Life::report(int r, LossCause otherwise) {
   const bool same_space = slot.pid_space.load(std::memory_order_relaxed) ==
                           member_.own().pid_space.load(std::memory_order_relaxed);
   Loss loss = cause_of_death(slot.pid.load(std::memory_order_relaxed), same_space);
-  if (otherwise == LossCause::silent) loss = Loss{LossCause::silent, static_cast<int>(liveness_ms_), loss.at_ns};
+  if (otherwise == LossCause::silent)
+    loss = Loss{LossCause::silent, static_cast<int>(liveness_ms_), loss.at_ns};
   member_.declare_lost(r, loss);
 }
 

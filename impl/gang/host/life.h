@@ -1,7 +1,7 @@
-// The life thread of a process rank. It registers a robust lock word for as long as the rank lives, so that the kernel
-// marks the word when the process dies, before it frees any memory. The threads form a ring: each sleeps on the word of
-// the next live rank, reports its death, wakes everyone and moves on. Beside that it looks at the others' processes
-// (pidfd) and, with a liveness limit, at their heartbeats.
+// The life thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
+// the kernel marks the word when the process dies, before it frees any memory. The threads form a ring: each
+// sleeps on the word of the next live rank, reports its death, wakes everyone and moves on. Beside that it
+// looks at the others' processes (pidfd) and, with a liveness limit, at their heartbeats.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class Life {
  public:
   Life(Member& member, int64_t liveness_ms);  // returns when the word is held
   ~Life();                                    // marks the word as left, joins
-  void forget() noexcept;                     // in a forked child, where the thread does not exist; leaks *this
+  void forget() noexcept;  // in a forked child, where the thread does not exist; leaks *this
 
  private:
   struct Peer {

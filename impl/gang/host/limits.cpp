@@ -64,7 +64,8 @@ uint64_t default_reserve() {
   return uint64_t{16} << 30;
 #endif
 #endif
-  const auto ram = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto ram =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   return std::min(8 * ram, uint64_t{256} << 30);
 }
 

@@ -1,6 +1,7 @@
 #include "gang/host/member.h"
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -71,6 +72,7 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   RankSlot& slot = own();
   slot.pid.store(static_cast<int32_t>(getpid()), std::memory_order_relaxed);
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
+  slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0, std::memory_order_relaxed);
   if (!arena_->threads()) life_ = std::make_unique<Life>(*this, liveness_ms_);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
@@ -84,7 +86,8 @@ Member::~Member() {
     return;
   }
   int32_t alive = static_cast<int32_t>(RankState::alive);
-  own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left), std::memory_order_seq_cst);
+  own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left),
+                                      std::memory_order_seq_cst);
   life_.reset();
   wake_all();
 }
@@ -92,6 +95,12 @@ Member::~Member() {
 void Member::ring(RankSlot& slot) noexcept {
   slot.bell.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(slot.bell, INT_MAX);
+}
+
+uint32_t Member::lie_down() const noexcept {
+  own().sleeping.fetch_add(1, std::memory_order_seq_cst);
+  if (fenced(rank_)) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+  return own().bell.load(std::memory_order_seq_cst);
 }
 
 void Member::wake_all() const noexcept {
@@ -102,9 +111,11 @@ void Member::nap(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().be
 
 std::optional<Loss> Member::loss(int r) const {
   const RankSlot& slot = arena_->rank(r);
-  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost)) return std::nullopt;
+  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost))
+    return std::nullopt;
   return Loss{static_cast<LossCause>(slot.loss_cause.load(std::memory_order_relaxed)),
-              slot.loss_value.load(std::memory_order_relaxed), slot.lost_at_ns.load(std::memory_order_relaxed)};
+              slot.loss_value.load(std::memory_order_relaxed),
+              slot.lost_at_ns.load(std::memory_order_relaxed)};
 }
 
 void Member::declare_lost(int r, const Loss& loss) noexcept {

@@ -12,7 +12,8 @@ bool Core::step_send(Lane& lane, Op& op) {
   if (op.filled == op.fill_rounds) return false;
   PairLine& pair = board_->pair(lane.channel, rank_, lane.peer);
   const uint64_t drained = pair.drained.load(std::memory_order_acquire);
-  // A half is free when the receiver is through with what was in it two rounds ago, in this call or the last one.
+  // A half is free when the receiver is through with what was in it two rounds ago, in this call or the last
+  // one.
   if (lane.staged_until <= op.sequence) {
     if (lane.staged_until != 0 && drained < progress_of(lane.staged_until, 0)) return false;
     lane.staged_until = op.sequence + 1;
@@ -20,7 +21,8 @@ bool Core::step_send(Lane& lane, Op& op) {
   if (op.filled >= 2 && drained < progress_of(op.sequence, op.filled - 1)) return false;
   const size_t first = op.filled * op.chunk;
   const size_t n = std::min(op.chunk, op.in_bytes - first);
-  copy_bytes(arena_.at(lane.staging) + op.filled % 2 * kChunk, static_cast<const unsigned char*>(op.c.in) + first, n);
+  copy_bytes(arena_.at(lane.staging) + op.filled % 2 * kChunk,
+             static_cast<const unsigned char*>(op.c.in) + first, n);
   traffic_.bytes_staged += n;
   ++op.filled;
   announce(pair.filled, progress_of(op.sequence, op.filled));
@@ -33,7 +35,8 @@ bool Core::step_receive(Op& op) {
   const Slot& slot = pair.slots[op.sequence % kPairSlots];
   if (!op.planned) {
     if (slot.arrived.load(std::memory_order_acquire) < op.sequence + 1) return false;
-    if (slot.count != op.c.count || slot.dtype != static_cast<int32_t>(op.c.dtype)) mismatch(op, op.c.peer, slot);
+    if (slot.count != op.c.count || slot.dtype != static_cast<int32_t>(op.c.dtype))
+      mismatch(op, op.c.peer, slot);
     op.planned = true;
     const size_t bytes = op.c.count * op.item;
     op.drain_rounds = slot.source == Source::staged ? (bytes + kChunk - 1) / kChunk : 1;
@@ -57,12 +60,18 @@ void Core::receive_round(Op& op, const Slot& slot) {
   const size_t bytes = op.c.count * op.item;
   auto* const out = static_cast<unsigned char*>(op.c.out);
   switch (slot.source) {
-    case Source::none: return;
-    case Source::inlined: copy_bytes(out, slot.payload, bytes); break;
+    case Source::none:
+      return;
+    case Source::inlined:
+      copy_bytes(out, slot.payload, bytes);
+      break;
     case Source::small:
-    case Source::direct: copy_bytes(out, arena_.at(slot.in), bytes); break;
+    case Source::direct:
+      copy_bytes(out, arena_.at(slot.in), bytes);
+      break;
     case Source::staged: {
-      const uint64_t staging = board_->pair(op.channel, op.c.peer, rank_).staging.load(std::memory_order_relaxed);
+      const uint64_t staging =
+          board_->pair(op.channel, op.c.peer, rank_).staging.load(std::memory_order_relaxed);
       const size_t first = op.drained * kChunk;
       const size_t n = std::min(kChunk, bytes - first);
       copy_bytes(out + first, arena_.at(staging) + op.drained % 2 * kChunk, n);

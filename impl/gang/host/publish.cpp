@@ -59,6 +59,7 @@ bool Core::publish_call(Lane& lane, Op& op) {
   }
   ChannelLine& mine = line(lane.channel, rank_);
   Slot& slot = mine.slots[op.sequence % kSlots];
+  slot.arrived.store(0, std::memory_order_relaxed);  // see check_fingerprint
   choose_source(lane, op, slot, kSlots);
   if (op.source == Source::staged) {
     mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
@@ -86,7 +87,7 @@ bool Core::publish_call(Lane& lane, Op& op) {
     table[0] = 0;
     for (size_t j = 0; j + 1 < words; ++j) table[j + 1] = table[j] + op.counts[j];
   }
-  slot.fingerprint.store(op.fingerprint, std::memory_order_relaxed);
+  slot.fingerprint.store(op.fingerprint, std::memory_order_release);
   op.published = true;
   announce(slot.arrived, op.sequence + 1);
   return true;

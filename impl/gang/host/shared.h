@@ -1,5 +1,5 @@
-// What lies in the arena besides tensors: the domain's header, a slot per rank, and a board per engine. Every field that
-// two ranks touch is an atomic; offsets are bytes from the arena's start, 0 is "none".
+// What lies in the arena besides tensors: the domain's header, a slot per rank, and a board per engine. Every
+// field that two ranks touch is an atomic; offsets are bytes from the arena's start, 0 is "none".
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@ constexpr uint64_t kMagic = 0x31676e6177676e67ull;
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-constexpr int kSlots = 8;            // collectives of one channel that a rank may have published at once
-constexpr int kPairSlots = 4;        // messages of one ordered pair
-constexpr size_t kInline = 48;       // payload that rides in the flag's own cache line
-constexpr size_t kSmall = 4096;      // payload that rides beside the flag: copied once, no second wait
-constexpr size_t kChunk = 256 << 10; // bytes of one staging half
-constexpr int kRoundBits = 24;       // progress counters are sequence << kRoundBits | rounds done
+constexpr int kSlots = 8;             // collectives of one channel that a rank may have published at once
+constexpr int kPairSlots = 4;         // messages of one ordered pair
+constexpr size_t kInline = 40;        // payload that rides in the flag's own cache line
+constexpr size_t kSmall = 4096;       // payload that rides beside the flag: copied once, no second wait
+constexpr size_t kChunk = 64 << 10;  // bytes of one staging half
+constexpr int kRoundBits = 24;        // progress counters are sequence << kRoundBits | rounds done
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
@@ -30,7 +30,8 @@ enum class LossCause : int32_t { unknown = 0, signal = 1, exit = 2, silent = 3, 
 struct WaitRecord {
   std::atomic<uint64_t> version;  // odd: blocked
   std::atomic<uint64_t> board, sequence, count;
-  std::atomic<uint64_t> counter;  // offset of the counter of a fence, or 0; then `sequence` is the value waited for
+  std::atomic<uint64_t>
+      counter;  // offset of the counter of a fence, or 0; then `sequence` is the value waited for
   std::atomic<uint32_t> op, channel;
   std::atomic<int32_t> dtype, peer;
   std::atomic<uint64_t> missing[kMaxRanks / 64];  // ranks of the domain that have not begun the call
@@ -40,17 +41,20 @@ struct alignas(kLine) RankSlot {
   // Written by those who wake this rank.
   alignas(kLine) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> sleeping;  // threads of this rank that sleep on the bell
+  std::atomic<uint32_t> fenced;    // this rank's process takes part in membarrier
   // Written by this rank rarely.
   alignas(kLine) std::atomic<int32_t> state;  // RankState
   std::atomic<int32_t> pid;
   std::atomic<uint64_t> pid_space;
   std::atomic<int32_t> loss_cause, loss_value;
   std::atomic<int64_t> lost_at_ns;
-  std::atomic<int64_t> unattended_since_ns;  // thread ranks: the last thread that used it is gone; 0: attended
+  std::atomic<int64_t>
+      unattended_since_ns;  // thread ranks: the last thread that used it is gone; 0: attended
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   // The robust lock word that the kernel marks when this rank's life thread dies.
   alignas(kLine) std::atomic<uint32_t> life;
-  alignas(kLine) std::atomic<uint64_t> freed;  // head of the list of blocks of this slice freed by other ranks
+  alignas(
+      kLine) std::atomic<uint64_t> freed;  // head of the list of blocks of this slice freed by other ranks
   alignas(kLine) WaitRecord waiting;
 };
 
@@ -59,10 +63,10 @@ struct DomainHeader {
   uint32_t size;
   uint32_t threads;
   uint64_t bytes;
-  uint64_t slices;       // offset of slice 0
+  uint64_t slices;  // offset of slice 0
   uint64_t slice_bytes;
   uint64_t root_board;
-  uint64_t limit;        // bytes that all ranks together may take
+  uint64_t limit;  // bytes that all ranks together may take
   alignas(kLine) std::atomic<uint64_t> used;
   alignas(kLine) std::atomic<uint32_t> losses;  // ranks that were lost so far
   RankSlot ranks[];
@@ -75,19 +79,19 @@ enum class Source : uint8_t { none, inlined, small, direct, staged };
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> arrived;  // sequence + 1
   std::atomic<uint64_t> fingerprint;
-  unsigned char payload[kInline];
-  // Second line.
-  CollectiveOp op;
-  Reduce reduce;
   Source source;
   bool out_direct;
   bool accumulate;
+  unsigned char payload[kInline];
+  // Second line.
+  alignas(kLine) CollectiveOp op;
+  Reduce reduce;
   int32_t dtype;
   int32_t peer;
   uint64_t count;
-  uint64_t in;      // offset of the input (direct) or of its copy (small)
-  uint64_t out;     // offset of the output when out_direct
-  uint64_t table;   // all_to_all with counts: size + 1 offsets in elements
+  uint64_t in;     // offset of the input (direct) or of its copy (small)
+  uint64_t out;    // offset of the output when out_direct
+  uint64_t table;  // all_to_all with counts: size + 1 offsets in elements
 };
 static_assert(sizeof(Slot) == 2 * kLine);
 
@@ -95,12 +99,15 @@ static_assert(sizeof(Slot) == 2 * kLine);
 struct alignas(kLine) ChannelLine {
   Slot slots[kSlots];
   alignas(kLine) std::atomic<uint64_t> filled;
-  alignas(kLine) std::atomic<uint64_t> drained;  // (sequence + 1) << kRoundBits: done, reads no peer's memory any more
+  alignas(kLine)
+      std::atomic<uint64_t> drained;  // (sequence + 1) << kRoundBits: done, reads no peer's memory any more
   alignas(kLine) std::atomic<uint64_t> collected;
-  std::atomic<uint64_t> staging;  // offset of two chunks and two chunks of folded results; set before the first use
+  std::atomic<uint64_t>
+      staging;  // offset of two chunks and two chunks of folded results; set before the first use
 };
 
-// One ordered pair of ranks on one channel. The sender writes slots and filled, the receiver drained and wanted.
+// One ordered pair of ranks on one channel. The sender writes slots and filled, the receiver drained and
+// wanted.
 struct alignas(kLine) PairLine {
   Slot slots[kPairSlots];
   alignas(kLine) std::atomic<uint64_t> filled;
@@ -109,14 +116,16 @@ struct alignas(kLine) PairLine {
   std::atomic<uint64_t> wanted;  // receives begun
 };
 
-// leaving: in shutdown; left: after it; gone: released without it; fading: the same with calls still on their way.
+// leaving: in shutdown; left: after it; gone: released without it; fading: the same with calls still on their
+// way.
 enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, fading = 4 };
 
 struct alignas(kLine) MemberLine {
   std::atomic<uint32_t> mark;
   std::atomic<uint32_t> detached;
-  std::atomic<uint64_t> quiet;        // shrink: hash of the survivors this rank agreed to
-  std::atomic<uint64_t> shrink_key;   // shrink: hash of the survivors whose board this is
+  std::atomic<int64_t> marked_ns;    // when `mark` was set
+  std::atomic<uint64_t> quiet;       // shrink: hash of the survivors this rank agreed to
+  std::atomic<uint64_t> shrink_key;  // shrink: hash of the survivors whose board this is
   std::atomic<uint64_t> shrink_board;
   int32_t domain_rank;
 };
@@ -131,9 +140,10 @@ struct BoardHeader {
   std::atomic<uint64_t> blocks;  // list of the members' blocks that go with the board
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
-  std::atomic<uint32_t> gone;    // members that are not `here` any more
+  std::atomic<uint32_t> gone;  // members that are not `here` any more
+  int64_t broken_ns;
   int32_t code;
-  int32_t by;                    // rank that broke it
+  int32_t by;  // rank that broke it
   int32_t peer;
   char op[24];
   char message[640];

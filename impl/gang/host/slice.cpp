@@ -7,8 +7,8 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kLarge = 64 << 10;       // blocks from here up are whole pages
-constexpr size_t kSmallPiece = 256 << 10; // what the small blocks are cut from
+constexpr size_t kLarge = 64 << 10;        // blocks from here up are whole pages
+constexpr size_t kSmallPiece = 256 << 10;  // what the small blocks are cut from
 constexpr size_t kHuge = 2 << 20;
 constexpr uint64_t kSmallMark = 1;  // in the size of a live block: cut from a piece
 
@@ -113,8 +113,9 @@ uint64_t Slice::allocate(size_t bytes, bool zeroed, bool lazy) {
   const uint64_t want = round_up(std::max<size_t>(bytes, 1), kPage);
   const uint64_t at = pages_.take(want, want >= kHuge ? kHuge : kPage);
   if (at == 0)
-    fail(Code::out_of_memory, "host engine: ", bytes, " bytes do not fit the slice of ", arena_->header().slice_bytes,
-         " bytes that each of ", arena_->header().size, " ranks has of the arena");
+    fail(Code::out_of_memory, "host engine: ", bytes, " bytes do not fit the slice of ",
+         arena_->header().slice_bytes, " bytes that each of ", arena_->header().size,
+         " ranks has of the arena");
   try {
     arena_->take(at, want, lazy);
   } catch (...) {
@@ -141,7 +142,8 @@ void Slice::free(uint64_t offset) noexcept {
 
 void Slice::free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) noexcept {
   // All pages but the first go now; the first carries the list until its owner takes it.
-  if (bytes > kPage) madvise(arena.at(offset) + kPage, bytes - kPage, arena.threads() ? MADV_DONTNEED : MADV_REMOVE);
+  if (bytes > kPage)
+    madvise(arena.at(offset) + kPage, bytes - kPage, arena.threads() ? MADV_DONTNEED : MADV_REMOVE);
   auto* const returned = arena.at<Returned>(offset);
   std::atomic<uint64_t>& head = arena.rank(owner).freed;
   returned->bytes = bytes;
@@ -167,7 +169,8 @@ void Slice::drain_freed() {
   }
 }
 
-std::shared_ptr<Allocator> make_slice_allocator(std::shared_ptr<Slice> slice, std::shared_ptr<Device> device) {
+std::shared_ptr<Allocator> make_slice_allocator(std::shared_ptr<Slice> slice,
+                                                std::shared_ptr<Device> device) {
   return std::make_shared<SliceAllocator>(std::move(slice), std::move(device));
 }
 

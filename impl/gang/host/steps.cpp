@@ -26,14 +26,16 @@ Piece piece_from(const Op& op, int peer, int rank, int size) {
       const Part part = part_of(op, peer);
       return bytes(0, part.first, part.count);
     }
-    case CollectiveOp::broadcast: return bytes(0, 0, op.c.count);
+    case CollectiveOp::broadcast:
+      return bytes(0, 0, op.c.count);
     case CollectiveOp::scatter: {
       const Part part = part_of(op, rank);
       return bytes(part.first, 0, part.count);
     }
     case CollectiveOp::all_to_all: {
       const Part part = received_part(op, peer, size);
-      return bytes(part_of(op, rank).first, part.first, part.count);  // with counts, the peer's table says where
+      return bytes(part_of(op, rank).first, part.first,
+                   part.count);  // with counts, the peer's table says where
     }
     case CollectiveOp::reduce_scatter: {
       const Part part = part_of(op, rank);
@@ -43,7 +45,8 @@ Piece piece_from(const Op& op, int peer, int rank, int size) {
     case CollectiveOp::all_reduce:
     case CollectiveOp::reduce:
     case CollectiveOp::send:
-    case CollectiveOp::recv: return {};
+    case CollectiveOp::recv:
+      return {};
   }
   return {};
 }
@@ -111,7 +114,8 @@ bool Core::peers_done(Op& op) {
     const Slot& slot = slot_of(op, r);
     // A peer that came with another call never ends this one.
     if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1) check_fingerprint(op, r, slot);
-    if (line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(op.sequence + 1, 0)) return false;
+    if (line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(op.sequence + 1, 0))
+      return false;
   }
   return true;
 }
@@ -129,7 +133,8 @@ void Core::plan(Op& op) {
       staged_rounds = std::max(staged_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
     if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty()) {
       const auto* const table = slot.table == 0 ? nullptr : arena_.at<uint64_t>(slot.table);
-      if (table == nullptr || table[rank_ + 1] - table[rank_] != received_part(op, r, size_).count) mismatch(op, r, slot);
+      if (table == nullptr || table[rank_ + 1] - table[rank_] != received_part(op, r, size_).count)
+        mismatch(op, r, slot);
     }
   }
   op.drain_chunk = staged_rounds == 0 ? kEverything : chunk;
@@ -137,14 +142,16 @@ void Core::plan(Op& op) {
   if (staged_rounds != 0)  // the longest piece decides, staged or not
     for (int r = 0; r < size_; ++r)
       if (needs(op, r, rank_, false))
-        op.drain_rounds = std::max<uint64_t>(op.drain_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
+        op.drain_rounds =
+            std::max<uint64_t>(op.drain_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
 }
 
 bool Core::own_staging(Lane& lane, const Op& op) {
   if (lane.staged_until > op.sequence) return true;  // taken by this very call
   if (lane.staged_until != 0)
     for (int r = 0; r < size_; ++r)
-      if (r != rank_ && line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(lane.staged_until, 0))
+      if (r != rank_ &&
+          line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(lane.staged_until, 0))
         return false;
   lane.staged_until = op.sequence + 1;
   return true;
@@ -213,7 +220,8 @@ void Core::drain(Op& op) {
     }
   }
   ++op.drained;
-  if (op.drained < op.drain_rounds) announce(line(op.channel, rank_).drained, progress_of(op.sequence, op.drained));
+  if (op.drained < op.drain_rounds)
+    announce(line(op.channel, rank_).drained, progress_of(op.sequence, op.drained));
 }
 
 void Core::mark_done(Op& op) {
@@ -221,7 +229,8 @@ void Core::mark_done(Op& op) {
   if (producers(op, rank_, is_small(op)) != Peers::all) {
     for (int r = 0; r < size_; ++r) {
       const Slot& slot = slot_of(op, r);
-      if (r != rank_ && slot.arrived.load(std::memory_order_acquire) == op.sequence + 1) check_fingerprint(op, r, slot);
+      if (r != rank_ && slot.arrived.load(std::memory_order_acquire) == op.sequence + 1)
+        check_fingerprint(op, r, slot);
     }
   }
   op.done = true;
@@ -232,10 +241,13 @@ const unsigned char* Core::source_of(const Op& op, int peer, size_t in_first) co
   const Slot& slot = slot_of(op, peer);
   const size_t first = op.drain_chunk == kEverything ? 0 : op.drained * op.drain_chunk;
   switch (slot.source) {
-    case Source::none: return nullptr;
-    case Source::inlined: return slot.payload + in_first + first;
+    case Source::none:
+      return nullptr;
+    case Source::inlined:
+      return slot.payload + in_first + first;
     case Source::small:
-    case Source::direct: return arena_.at(slot.in) + in_first + first;
+    case Source::direct:
+      return arena_.at(slot.in) + in_first + first;
     case Source::staged: {
       const uint64_t staging = line(op.channel, peer).staging.load(std::memory_order_relaxed);
       const size_t own_part = splits(op.c.op) ? static_cast<size_t>(rank_) * op.drain_chunk : 0;
@@ -252,13 +264,16 @@ void Core::move_from(Op& op, int peer) {
   if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty())
     piece.in_first = arena_.at<uint64_t>(slot_of(op, peer).table)[rank_] * op.item;
   const size_t n = std::min(op.drain_chunk, piece.bytes - first);
-  copy_bytes(static_cast<unsigned char*>(op.c.out) + piece.out_first + first, source_of(op, peer, piece.in_first), n);
+  copy_bytes(static_cast<unsigned char*>(op.c.out) + piece.out_first + first,
+             source_of(op, peer, piece.in_first), n);
   traffic_.bytes_moved += n;
 }
 
 void Core::move_own(Op& op) {
   const bool root = op.c.peer == rank_;
-  if ((op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::scatter || op.c.op == CollectiveOp::gather) && !root)
+  if ((op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::scatter ||
+       op.c.op == CollectiveOp::gather) &&
+      !root)
     return;
   Piece piece = piece_from(op, rank_, rank_, size_);
   const unsigned char* const from = static_cast<const unsigned char*>(op.c.in) + piece.in_first;

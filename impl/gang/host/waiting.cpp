@@ -1,8 +1,9 @@
-// Waiting: pause a little, then give the core away, then sleep on the rank's bell. Every turn drives all outstanding
-// calls of the rank; a clock is read only after the first phase.
+// Waiting: pause a little, then give the core away, then sleep on the rank's bell. Every turn drives all
+// outstanding calls of the rank; a clock is read only after the first phase.
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/interrupt.h"
 #include "gang/host/calls.h"
@@ -14,22 +15,20 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
-constexpr int kCrowdedSpins = 4;          // with more ranks than cores the one waited for needs this very core
+constexpr int kTurns = 50;        // looks under one hold of the mutex
+constexpr int kCrowdedSpins = 4;  // with more ranks than cores the one waited for needs this very core
 constexpr int64_t kYieldNs = kMillisecond;
-constexpr int64_t kNapNs = 20 * kMillisecond;   // the interrupt hook is asked between naps
+constexpr int64_t kNapNs = 20 * kMillisecond;  // the interrupt hook is asked between naps
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 }  // namespace
 
 class Core::WorkWait final : public Core::Waitable {
  public:
-  WorkWait(Core& core, HostWork& work, uint32_t want) : core_(core), work_(work), want_(want | HostWork::kFailed) {}
+  WorkWait(Core& core, HostWork& work, uint32_t want)
+      : core_(core), work_(work), want_(want | HostWork::kFailed) {}
 
-  bool ready() override {
-    if (is_over()) return true;
-    core_.drive(work_);
-    return is_over();
-  }
+  bool ready(int turns) override { return is_over() || core_.drive(work_, want_, turns); }
   const HostWork* work() const override { return &work_; }
   std::vector<int> missing() override {
     const std::lock_guard lock(core_.mutex_);
@@ -54,10 +53,11 @@ class Core::WorkWait final : public Core::Waitable {
 
 class Core::CounterWait final : public Core::Waitable {
  public:
-  CounterWait(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what)
+  CounterWait(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+              const char* what)
       : core_(core), counter_(counter), at_least_(at_least), owner_(owner), what_(what) {}
 
-  bool ready() override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
+  bool ready(int) override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
   std::vector<int> missing() override { return {owner_}; }
   std::string what() override { return text(core_.options_.label, ".", what_); }
   const char* op() const override { return what_; }
@@ -76,7 +76,7 @@ class Core::LeaveWait final : public Core::Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
-  bool ready() override {
+  bool ready(int) override {
     if (core_.failed()) return true;
     const std::lock_guard lock(core_.mutex_);
     return core_.outstanding_ == 0 && missing().empty();
@@ -101,12 +101,15 @@ bool Core::departed(Waitable& what) {
   if (what.work() != nullptr || board_->header().gone.load(std::memory_order_acquire) == 0) return false;
   for (const int r : what.missing()) {
     const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
-    if (mark == Mark::here || what.ready()) continue;
+    if (mark == Mark::here || what.ready(1)) continue;
+    // It came to the same shutdown since missing() looked.
+    if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::peer_lost, text(what.what(), ": ", name_of(r), mark == Mark::gone || mark == Mark::fading
-                                                                                     ? " left without shutdown; "
-                                                                                     : " has shut down; ",
-                                                  alive_text())),
+    break_here(shaped(Error(Code::peer_lost,
+                            text(what.what(), ": ", name_of(r),
+                                 mark == Mark::gone || mark == Mark::fading ? " left without shutdown; "
+                                                                            : " has shut down; ",
+                                 alive_text(r))),
                       what.op(), r),
                false);
     return true;
@@ -114,61 +117,85 @@ bool Core::departed(Waitable& what) {
   return false;
 }
 
-void Core::block(Waitable& what, Deadline deadline) {
-  const int spins = member_->crowded() ? kCrowdedSpins : kSpins;
-  for (int i = 0; i < spins; ++i) {
-    if (what.ready() || check(what.work(), nullptr)) return;
-    pause_cpu();
+// The later phases of a wait: how long it has lasted, whether anything moves.
+class Core::Patience {
+ public:
+  Patience(Core& core, Waitable& what, Deadline deadline)
+      : core_(core), what_(what), deadline_(deadline), start_(now_ns()), moves_(core.moves_.load()) {}
+  ~Patience() {
+    if (published_) core_.clear_wait();
+    core_.owner_->add_wait(now_ns() - start_);  // the spins before are too short to count
   }
-  const int64_t start = now_ns();
-  const int64_t limit = options_.timeout_ms < 0 ? INT64_MAX : start + options_.timeout_ms * kMillisecond;
-  const auto give_up = [&](int64_t now) {
-    if (deadline.passed())
-      fail(Code::not_ready, what.what(), ": not ready; waiting for ", ranks_text(what.missing()));
-    if (now < limit) return;
-    const std::string text_ = text(what.what(), ": ", ranks_text(what.missing()), " did not come within ",
-                                   options_.timeout_ms, " ms");
-    const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::timeout, text_), what.op(), -1), true);
-  };
-  while (now_ns() - start < kYieldNs) {
-    if (what.ready() || check(what.work(), nullptr) || departed(what)) return;
-    owner_->progress();
-    give_up(now_ns());
-    sched_yield();
-  }
-  bool published = false;
-  struct Clear {
-    Core& core;
-    const bool& on;
-    ~Clear() {
-      if (on) core.clear_wait();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+  // Gives the core away turn by turn until nothing has moved for a while. True: over.
+  bool yields() {
+    const int turns = core_.member_->crowded() ? 1 : kTurns;
+    for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
+      if (what_.ready(turns) || core_.check(what_.work(), nullptr) || core_.departed(what_)) return true;
+      core_.owner_->progress();
+      give_up(now);
+      if (moved())
+        moved_at = now;
+      else
+        sched_yield();
     }
-  } const clear{*this, published};
-  RankSlot& own = member_->own();
-  for (;;) {
-    own.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    const uint32_t bell = own.bell.load(std::memory_order_seq_cst);
-    bool over = what.ready() || check(what.work(), nullptr, true) || departed(what);
+    return false;
+  }
+
+  // Sleeps until somebody rings. True: over.
+  bool nap() {
+    const uint32_t bell = core_.member_->lie_down();
+    bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
     if (!over) {
-      owner_->progress();
-      over = what.ready();
+      core_.owner_->progress();
+      over = what_.ready(1);
     }
-    if (!over) member_->nap(bell, std::min(kNapNs, deadline.left_ms(20) * kMillisecond + 100'000));
-    own.sleeping.fetch_sub(1, std::memory_order_seq_cst);
-    if (over) return;
+    if (!over) core_.member_->nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+    core_.member_->get_up();
+    if (over) return true;
     poll_interrupt();
     const int64_t now = now_ns();
     give_up(now);
-    if (now - start > kCycleNs && deadline.is_never() && member_->attending() == 1) {
-      publish_wait(what);
-      published = true;
-      if (break_cycle() && check(what.work(), nullptr)) return;
-    }
+    if (now - start_ <= kCycleNs || !deadline_.is_never() || core_.member_->attending() != 1) return false;
+    core_.publish_wait(what_);
+    published_ = true;
+    return core_.break_cycle() && core_.check(what_.work(), nullptr);
+  }
+
+ private:
+  bool moved() { return moves_ != std::exchange(moves_, core_.moves_.load(std::memory_order_relaxed)); }
+
+  void give_up(int64_t now) {
+    if (deadline_.passed())
+      fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
+    if (core_.options_.timeout_ms < 0 || now - start_ < core_.options_.timeout_ms * kMillisecond) return;
+    const std::string message = text(what_.what(), ": ", ranks_text(what_.missing()), " did not come within ",
+                                     core_.options_.timeout_ms, " ms");
+    const std::lock_guard lock(core_.mutex_);
+    core_.break_here(core_.shaped(Error(Code::timeout, message), what_.op(), -1), true);
+  }
+
+  Core& core_;
+  Waitable& what_;
+  const Deadline deadline_;
+  const int64_t start_;
+  uint64_t moves_;
+  bool published_ = false;
+};
+
+void Core::block(Waitable& what, Deadline deadline) {
+  const int rounds = member_->crowded() ? 1 : kSpins / kTurns;
+  const int turns = member_->crowded() ? kCrowdedSpins : kTurns;
+  for (int i = 0; i < rounds; ++i)
+    if (what.ready(turns) || check(what.work(), nullptr)) return;
+  Patience patience(*this, what, deadline);
+  while (!patience.yields() && !patience.nap()) {
   }
 }
 
-// --- works --------------------------------------------------------------------------------------------------------
+// --- works ---------------------------------------------------------------------------------------------
 
 bool HostWork::poll() {
   constexpr uint32_t kOver = kOutput | kFailed;
@@ -176,7 +203,7 @@ bool HostWork::poll() {
   const auto core = core_.lock();
   if (core == nullptr || core->member_->forked()) return true;
   core->member_->attend();
-  core->drive(*this);
+  core->drive(*this, kOver, 1);
   if ((state_.load(std::memory_order_acquire) & kOver) != 0 || core->check(this, nullptr)) return true;
   core->owner_->progress();
   return (state_.load(std::memory_order_acquire) & kOver) != 0;
@@ -185,7 +212,8 @@ bool HostWork::poll() {
 void HostWork::wait(Deadline deadline) {
   if ((state_.load(std::memory_order_acquire) & (kOutput | kFailed)) == 0) {
     if (const auto core = core_.lock()) {
-      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      if (core->member_->forked())
+        fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
       core->member_->attend();
       Core::WorkWait what(*core, *this, kOutput);
       core->block(what, deadline);
@@ -199,7 +227,8 @@ void HostWork::wait_input(Deadline deadline) {
   wait(deadline);
   if ((state_.load(std::memory_order_acquire) & (kInput | kFailed)) == 0) {
     if (const auto core = core_.lock()) {
-      if (core->member_->forked()) fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
+      if (core->member_->forked())
+        fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
       Core::WorkWait what(*core, *this, kInput);
       core->block(what, deadline);
     }
@@ -216,7 +245,8 @@ std::optional<Error> HostWork::error() const {
   return std::nullopt;
 }
 
-// --- fences and the end -------------------------------------------------------------------------------------------
+// --- fences and the end
+// -------------------------------------------------------------------------------------------
 
 void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   enter(Channel::control, nullptr);
@@ -225,7 +255,8 @@ void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   member_->wake(member_->rank());
 }
 
-void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) {
+void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                        const char* what) {
   enter(Channel::control, nullptr);
   if (counter.load(std::memory_order_acquire) >= at_least) return;
   CounterWait wait(*this, counter, at_least, owner, what);
@@ -235,8 +266,7 @@ void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least,
 
 void Core::shutdown(Deadline deadline) {
   enter(Channel::control, nullptr);
-  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::leaving), std::memory_order_seq_cst);
-  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  board_->mark(Mark::leaving);
   for (const int r : others_) member_->wake(r);
   LeaveWait wait(*this);
   try {
@@ -244,12 +274,13 @@ void Core::shutdown(Deadline deadline) {
   } catch (const Error& error) {
     if (error.code() != Code::not_ready) throw;
     const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::timeout, text(options_.label, ".shutdown: ", ranks_text(wait.missing()), " did not come in time")),
+    break_here(shaped(Error(Code::timeout, text(options_.label, ".shutdown: ", ranks_text(wait.missing()),
+                                                " did not come in time")),
                       "shutdown", -1),
                true);
   }
   if (failed()) throw_error();
-  board_->member(rank_).mark.store(static_cast<uint32_t>(Mark::left), std::memory_order_seq_cst);
+  board_->mark(Mark::left);
   const std::lock_guard lock(mutex_);
   shut_down_ = true;
 }
@@ -259,11 +290,11 @@ void Core::release() noexcept {
   const std::lock_guard lock(mutex_);
   bool held = false;
   for (const auto& work : works_)
-    held |= work.use_count() > 1 && (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
+    held |= work.use_count() > 1 &&
+            (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
   if (shut_down_) return;
   const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
-  board_->member(rank_).mark.store(static_cast<uint32_t>(mark), std::memory_order_seq_cst);
-  board_->header().gone.fetch_add(1, std::memory_order_seq_cst);
+  board_->mark(mark);
   if (mark == Mark::gone && !error_) {
     error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
     failed_.store(true, std::memory_order_release);

@@ -3,6 +3,7 @@
 
 #include "gang/host/calls.h"
 #include "gang/host/core.h"
+#include "gang/host/futex.h"
 #include "gang/host/ticks.h"
 
 namespace gangway::host {
@@ -13,8 +14,8 @@ constexpr size_t kWorks = 64;
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
-           CoreOptions options)
+Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
+           int rank, CoreOptions options)
     : owner_(std::move(owner)),
       member_(std::move(member)),
       board_(std::move(board)),
@@ -28,6 +29,7 @@ Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::uni
   for (int c = 0; c < kChannels; ++c) channels_[static_cast<size_t>(c)].channel = static_cast<Channel>(c);
   for (int r = 0; r < size_; ++r)
     if (r != rank_) others_.push_back(domain_rank(r));
+  for (int r = 0; r < size_; ++r) fenced_ = fenced_ && member_->fenced(domain_rank(r));
   board_->attach(rank_);
 }
 
@@ -72,17 +74,7 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
       traffic_.calls += 1;
       enqueue(lane, op);
     }
-    try {
-      if (active_.size() == 1) {
-        advance(*active_.front());
-        if (active_.front()->head == nullptr) active_.front()->active = false, active_.clear();
-      } else {
-        advance_all();
-      }
-    } catch (const Error& error) {
-      break_here(error, true);
-    }
-    wake_peers();
+    turn();
     if (outstanding_ > 0 && !listed_) listed_ = list = true;
   }
   if (list) owner_->add(shared_from_this());
@@ -93,29 +85,37 @@ bool Core::progress() {
   if (member_->forked()) return true;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;  // somebody drives it
-  try {
-    advance_all();
-  } catch (const Error& error) {
-    break_here(error, true);
-  }
-  wake_peers();
+  turn();
   if (outstanding_ == 0) listed_ = false;
   return !listed_;
 }
 
-bool Core::drive(HostWork& work) {
-  const auto over = [&] {
-    return (work.state_.load(std::memory_order_relaxed) & (HostWork::kInput | HostWork::kFailed)) != 0;
-  };
+bool Core::drive(HostWork& work, uint32_t want, int turns) {
   const std::lock_guard lock(mutex_);
-  if (over()) return true;
+  for (int i = 0; i < turns; ++i) {
+    if (i != 0) pause_cpu();
+    if ((work.state_.load(std::memory_order_relaxed) & want) != 0) return true;
+    turn();
+  }
+  return (work.state_.load(std::memory_order_relaxed) & want) != 0;
+}
+
+void Core::turn() {
   try {
-    advance_all();
+    for (size_t i = 0; i < active_.size();) {
+      Lane& lane = *active_[i];
+      advance(lane);
+      if (lane.head == nullptr) {
+        lane.active = false;
+        active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
   } catch (const Error& error) {
     break_here(error, true);
   }
   wake_peers();
-  return over();
 }
 
 void Core::enqueue(Lane& lane, Op* op) {
@@ -133,32 +133,15 @@ void Core::enqueue(Lane& lane, Op* op) {
   }
 }
 
-bool Core::advance_all() {
-  for (size_t i = 0; i < active_.size();) {
-    Lane& lane = *active_[i];
-    advance(lane);
-    if (lane.head == nullptr) {
-      lane.active = false;
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  return outstanding_ == 0;
-}
-
 void Core::advance(Lane& lane) {
   Op* before = nullptr;
   for (Op* op = lane.head; op != nullptr;) {
     const bool pair = lane.peer >= 0;
     if (!op->published && !(pair ? publish_send(lane, *op) : publish_call(lane, *op))) return;
-    if (pair) {
-      while (op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op)) {
-      }
-    } else {
-      while (step(lane, *op)) {
-      }
-    }
+    const auto move = [&] {
+      return !pair ? step(lane, *op) : op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op);
+    };
+    while (move()) moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (settle(*op)) {
       Op* const over = op;
       op = op->next;
@@ -237,8 +220,9 @@ Lane& Core::lane_of(Channel channel, const Collective& c) {
   const bool sending = c.op == CollectiveOp::send;
   if (!sending && c.op != CollectiveOp::recv) return channels_[static_cast<size_t>(channel)];
   if (pairs_.empty()) pairs_.resize(static_cast<size_t>(kChannels) * static_cast<size_t>(size_) * 2);
-  auto& lane = pairs_[(static_cast<size_t>(channel) * static_cast<size_t>(size_) + static_cast<size_t>(c.peer)) * 2 +
-                      (sending ? 1 : 0)];
+  auto& lane =
+      pairs_[(static_cast<size_t>(channel) * static_cast<size_t>(size_) + static_cast<size_t>(c.peer)) * 2 +
+             (sending ? 1 : 0)];
   if (lane == nullptr) {
     lane = std::make_unique<Lane>();
     lane->channel = channel;
@@ -251,14 +235,18 @@ Lane& Core::lane_of(Channel channel, const Collective& c) {
 void Core::note_start(Op& op) {
   op.flight = flight_count_++;
   Flight& flight = flights_[op.flight % kFlights];
-  flight = {op.sequence, std::max(op.in_bytes, out_count(op.c, rank_, size_) * op.item), ticks(), 0, op.channel, op.c.op};
+  flight = {op.sequence, std::max(op.in_bytes, out_count(op.c, rank_, size_) * op.item),
+            ticks(),     0,
+            op.channel,  op.c.op};
 }
 
 std::vector<FlightEntry> Core::flight_record() const {
   const std::lock_guard lock(mutex_);
   const double ns_per_tick = static_cast<double>(now_ns() - born_ns_) /
                              static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
-  const auto ns = [&](uint64_t t) { return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick); };
+  const auto ns = [&](uint64_t t) {
+    return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick);
+  };
   std::vector<FlightEntry> entries;
   for (uint64_t i = flight_count_ > kFlights ? flight_count_ - kFlights : 0; i < flight_count_; ++i) {
     const Flight& f = flights_[i % kFlights];

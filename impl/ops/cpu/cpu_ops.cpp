@@ -111,10 +111,12 @@ std::string describe_cpu_paths(Ops& ops) {
   if (cpu == nullptr) return {};
   const Isa isa = cpu->isa();
   const std::string own = std::string("own kernel, ") + name(isa) + "\n";
-  std::string out = "gemm f32: " + (isa == Isa::portable ? own : "oneDNN, one slice a thread\n");
+  std::string out =
+      "gemm f32: " +
+      (isa == Isa::portable ? own : "oneDNN, one slice a thread; tiny and unpacked shapes own\n");
   out += "gemm bf16: " + (isa == Isa::portable ? own
                           : isa == Isa::avx512 ? "oneDNN, one slice a thread\n"
-                                               : "f32 panels, oneDNN\n");
+                                               : "f32 panels, " + own);
   out += "gemm f64: " + own;
   for (const char* op :
        {"rmsnorm", "rope", "swiglu", "attention", "embedding", "head_loss", "adamw", "sgd", "cast", "fill",

@@ -1,0 +1,38 @@
+// gw-info: what this build can do on this machine: processor, the path that each operation takes, engines and devices,
+// configuration.
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "base/config.h"
+#include "ops/ops.h"
+
+namespace {
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+int main() {
+  using namespace gangway;
+  try {
+    const auto device = make_device("cpu");
+    const auto ops = make_ops(device);
+    std::printf("gangway %s\n\nprocessor: %s, %u hardware threads\n", GANGWAY_VERSION, processor().c_str(),
+                std::thread::hardware_concurrency());
+    std::printf("devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n");
+    std::printf("not in this build: cuda, gloo, mpi, nccl\n\noperations on the cpu:\n%s\n", describe_paths(*ops).c_str());
+    std::printf("configuration:\n%s", describe(config()).c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gw-info: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

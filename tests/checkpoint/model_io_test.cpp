@@ -1,0 +1,445 @@
+// Saving and loading sharded models: the same bytes from every mesh, files that others read, all or nothing.
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+
+#include "train/train_testing.h"
+
+namespace gangway {
+namespace {
+
+using test::error_of;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char path[] = "/tmp/gangway_model_io_XXXXXX";
+    path_ = mkdtemp(path);
+  }
+  ~TemporaryFolder() {
+    for (const std::string& name : names()) unlink((path_ + "/" + name).c_str());
+    rmdir(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    DIR* folder = opendir(path_.c_str());
+    while (const dirent* entry = readdir(folder))
+      if (std::string_view(entry->d_name) != "." && std::string_view(entry->d_name) != "..")
+        out.push_back(entry->d_name);
+    closedir(folder);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+LlamaConfig small_llama(bool tied = false) {
+  LlamaConfig config;
+  config.vocab = 19;
+  config.dim = 24;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.ffn = 40;
+  config.tied = tied;
+  return config;
+}
+
+std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,
+                             const LlamaConfig& config = small_llama(), int replicas = 1) {
+  return test::make_model(make_llama(config), test::make_gangs(root, replicas), options);
+}
+
+ParallelOptions seeded(uint64_t seed, DType master = DType::f32, Strategy strategy = Strategy::full_shard) {
+  ParallelOptions options = test::parallel(strategy, master);
+  options.seed = seed;
+  return options;
+}
+
+std::vector<double> all_values(Model& model) {
+  std::vector<double> out;
+  for (const NamedParameter& named : model.parameters())
+    for (const double x : test::gathered(model, *named.parameter)) out.push_back(x);
+  return out;
+}
+
+// A reader of its own: the header by another road (a document, not events), the bytes by address.
+std::map<std::string, std::vector<float>> read_plainly(const std::string& path) {
+  const std::string bytes = read_all(path);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
+  std::map<std::string, std::vector<float>> out;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    EXPECT_EQ(entry["dtype"], "F32");
+    const size_t first = entry["data_offsets"][0], last = entry["data_offsets"][1];
+    std::vector<float> values((last - first) / 4);
+    std::memcpy(values.data(), bytes.data() + 8 + length + first, last - first);
+    size_t count = 1;
+    for (const size_t dim : entry["shape"]) count *= dim;
+    EXPECT_EQ(count, values.size());
+    out[name] = values;
+  }
+  return out;
+}
+
+TEST(SaveModel, EveryMeshWritesTheSameBytes) {
+  std::string first;
+  struct Mesh {
+    int ranks, replicas;
+    Strategy strategy;
+  };
+  for (const Mesh& mesh : std::vector<Mesh>{{1, 1, Strategy::full_shard},
+                                            {2, 1, Strategy::full_shard},
+                                            {3, 1, Strategy::shard_grad_op},
+                                            {4, 2, Strategy::full_shard},
+                                            {3, 1, Strategy::no_shard},
+                                            {8, 1, Strategy::full_shard}}) {
+    const TemporaryFolder folder;
+    test::run_ranks(mesh.ranks, [&](Gang& root) {
+      const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
+      save_model(*model, folder.path(), {});
+    });
+    EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
+    const std::string bytes = read_all(folder.path() + "/model.safetensors");
+    if (first.empty()) first = bytes;
+    EXPECT_TRUE(bytes == first) << mesh.ranks << " ranks, " << mesh.replicas << " replicas";
+  }
+}
+
+TEST(SaveModel, AnIndependentReaderFindsTheValues) {
+  const TemporaryFolder folder;
+  test::run_ranks(3, [&](Gang& root) {
+    const auto model = llama(root, seeded(6));
+    SaveOptions options;
+    options.metadata = {{"note", "half way"}};
+    save_model(*model, folder.path(), options);
+    const auto stored = read_plainly(folder.path() + "/model.safetensors");
+    EXPECT_EQ(stored.size(), model->parameters().size());
+    for (const NamedParameter& named : model->parameters()) {
+      const std::vector<double> values = test::gathered(*model, *named.parameter);
+      const std::vector<float>& found = stored.at(named.name);
+      ASSERT_EQ(found.size(), values.size());
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), values.begin())) << named.name;
+    }
+  });
+  const SafetensorsFile file(folder.path() + "/model.safetensors");
+  EXPECT_EQ(file.metadata().at("note"), "half way");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+}
+
+TEST(SaveModel, WritesHuggingFacesConfig) {
+  const auto config_of = [](const LlamaConfig& config) {
+    const TemporaryFolder folder;
+    test::run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(1), config), folder.path(), {}); });
+    return nlohmann::json::parse(read_all(folder.path() + "/config.json"));
+  };
+  LlamaConfig config = small_llama();
+  config.rope.factor = 8;
+  const nlohmann::json plain = config_of(config);
+  EXPECT_EQ(plain["architectures"], nlohmann::json::array({"LlamaForCausalLM"}));
+  EXPECT_EQ(plain["model_type"], "llama");
+  EXPECT_EQ(plain["hidden_size"], 24);
+  EXPECT_EQ(plain["intermediate_size"], 40);
+  EXPECT_EQ(plain["num_hidden_layers"], 2);
+  EXPECT_EQ(plain["num_attention_heads"], 4);
+  EXPECT_EQ(plain["num_key_value_heads"], 2);
+  EXPECT_EQ(plain["head_dim"], 6);
+  EXPECT_EQ(plain["vocab_size"], 19);
+  EXPECT_EQ(plain["tie_word_embeddings"], false);
+  EXPECT_EQ(plain["attention_bias"], false);
+  EXPECT_EQ(plain["rope_scaling"]["rope_type"], "llama3");
+  EXPECT_EQ(plain["rope_scaling"]["factor"], 8.0);
+  EXPECT_EQ(plain["torch_dtype"], "float32");
+  config = small_llama(/*tied=*/true);
+  config.qkv_bias = true;
+  const nlohmann::json qwen = config_of(config);
+  EXPECT_EQ(qwen["architectures"], nlohmann::json::array({"Qwen2ForCausalLM"}));
+  EXPECT_EQ(qwen["tie_word_embeddings"], true);
+  EXPECT_FALSE(qwen.contains("rope_scaling"));
+  config.out_bias = true;
+  EXPECT_EQ(config_of(config)["attention_bias"], true);
+}
+
+TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
+  for (const bool tied : {false, true}) {
+    const TemporaryFolder folder;
+    std::vector<double> saved;
+    test::run_ranks(3, [&](Gang& root) {
+      const auto model = llama(root, seeded(7), small_llama(tied));
+      save_model(*model, folder.path(), {});
+      const std::vector<double> values = all_values(*model);
+      if (root.rank() == 0) saved = values;
+    });
+    EXPECT_EQ(read_plainly(folder.path() + "/model.safetensors").count("lm_head.weight"), tied ? 0u : 1u);
+    for (const int ranks : {1, 2, 4})
+      for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
+        test::run_ranks(ranks, [&](Gang& root) {
+          const auto model = llama(root, seeded(8, DType::f32, strategy), small_llama(tied));
+          EXPECT_NE(all_values(*model), saved);
+          load_model(*model, folder.path() + (ranks == 2 ? "/model.safetensors" : ""));
+          EXPECT_EQ(all_values(*model), saved) << ranks;
+        });
+  }
+}
+
+TEST(LoadModel, ConvertsBetweenFloatingDtypes) {
+  for (const DType stored : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
+    const TemporaryFolder folder;
+    test::run_ranks(2, [&](Gang& root) {
+      const auto source = llama(root, seeded(9, DType::f64));
+      SaveOptions options;
+      options.dtype = stored;
+      save_model(*source, folder.path(), options);
+      const auto target = llama(root, seeded(10, DType::f32));
+      load_model(*target, folder.path());
+      const std::vector<double> from = all_values(*source), to = all_values(*target);
+      for (size_t i = 0; i < from.size(); ++i) {
+        const auto narrow = static_cast<float>(from[i]);
+        const float expected = stored == DType::bf16  ? to_f32(to_bf16(narrow))
+                               : stored == DType::f16 ? to_f32(to_f16(narrow))
+                                                      : narrow;
+        ASSERT_EQ(to[i], expected) << name(stored);
+      }
+    });
+  }
+}
+
+// A loaded value must reach the copy that compute reads.
+TEST(LoadModel, BfloatComputeSeesTheLoadedValues) {
+  const TemporaryFolder folder;
+  double losses[2] = {};
+  for (const bool load : {false, true})
+    test::run_ranks(2, [&](Gang& root) {
+      ParallelOptions options = seeded(load ? 12 : 11);
+      options.shard.param_dtype = DType::bf16;
+      const auto model = llama(root, options);
+      if (load)
+        load_model(*model, folder.path());
+      else
+        save_model(*model, folder.path(), {});
+      std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6};
+      Batch batch;
+      batch.inputs = batch.targets = {test::tensor_of(*model, DType::i64, Shape{1, 6}, ids.data())};
+      const double loss = eval_step(*model, batch, {}, model->device().stream()).loss;
+      if (root.rank() == 0) losses[load ? 1 : 0] = loss;
+    });
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+// Splits a saved file in two by hand, with an index.
+void make_sharded(const std::string& folder) {
+  const std::string path = folder + "/model.safetensors";
+  const SafetensorsFile whole(path);
+  nlohmann::json index;
+  std::ofstream files[2] = {std::ofstream(folder + "/model-00001-of-00002.safetensors", std::ios::binary),
+                            std::ofstream(folder + "/model-00002-of-00002.safetensors", std::ios::binary)};
+  for (size_t part = 0; part < 2; ++part) {
+    SafetensorsHeader header;
+    size_t i = 0;
+    for (const auto& [name, tensor] : whole.tensors())
+      if (i++ % 2 == part) {
+        header.tensors[name] = tensor;
+        index["weight_map"][name] = text("model-0000", part + 1, "-of-00002.safetensors");
+      }
+    files[part] << make_safetensors_header(header);
+    for (const auto& [name, tensor] : header.tensors) {
+      const StoredTensor& from = whole.tensors().at(name);
+      std::vector<char> bytes(from.last - from.first);
+      whole.read(from, 0, bytes.size(), bytes.data());
+      files[part].write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+  }
+  index["metadata"]["total_size"] = 1;
+  std::ofstream(path + ".index.json") << index.dump();
+  unlink(path.c_str());
+}
+
+TEST(LoadModel, ReadsAFolderOfShards) {
+  const TemporaryFolder folder;
+  std::vector<double> saved;
+  test::run_ranks(1, [&](Gang& root) {
+    const auto model = llama(root, seeded(13));
+    save_model(*model, folder.path(), {});
+    saved = all_values(*model);
+  });
+  make_sharded(folder.path());
+  test::run_ranks(3, [&](Gang& root) {
+    const auto model = llama(root, seeded(14));
+    load_model(*model, folder.path());
+    EXPECT_EQ(all_values(*model), saved);
+  });
+}
+
+TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
+  struct Row {
+    const char* index;
+    const char* words;
+  };
+  const Row table[] = {
+      {"", "is not JSON"},
+      {"[]", "has no object weight_map"},
+      {R"({"weight_map": 3})", "has no object weight_map"},
+      {R"({"weight_map": {"a": 3}})", "weight_map.\"a\" is not text"},
+      {R"({"weight_map": {"a": "../model.safetensors"}})", "not a file of this folder"},
+      {R"({"weight_map": {"a": "/etc/passwd"}})", "not a file of this folder"},
+      {R"({"weight_map": {"a": ".."}})", "not a file of this folder"},
+      {R"({"weight_map": {"a": ""}})", "not a file of this folder"},
+      {R"({"weight_map": {"a": "x\u0000y"}})", "not a file of this folder"},
+      {R"({"weight_map": {"a": "f", "a": "g"}})", "\"a\" stands there twice"},
+      {R"({"weight_map": {"a": "f"}, "x": [[[[[[[[[[[[1]]]]]]]]]]]]})", "nested over 8 deep"},
+  };
+  for (const Row& row : table) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() + "/model.safetensors.index.json") << row.index;
+    test::run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(15));
+      const Error error = error_of([&] { load_model(*model, folder.path()); });
+      EXPECT_EQ(error.code(), Code::corrupt) << row.index;
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+    });
+  }
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/model.safetensors.index.json")
+      << R"({"weight_map": {"a": "absent.safetensors"}})";
+  test::run_ranks(1, [&](Gang& root) {
+    EXPECT_EQ(error_of([&] { load_model(*llama(root, seeded(15)), folder.path()); }).code(), Code::io);
+  });
+}
+
+// Writes the tensors of `model` as they are, after `change` has had its way with the header.
+template <typename Change>
+void write_changed(Model& model, const std::string& path, Change&& change) {
+  SafetensorsHeader header;
+  for (const NamedParameter& named : model.parameters())
+    header.tensors[named.name] = {DType::f32, named.parameter->shape, 0, 0};
+  change(header);
+  const std::string head = make_safetensors_header(header);
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : header.tensors) bytes = std::max(bytes, tensor.last);
+  std::ofstream(path, std::ios::binary) << head << std::string(bytes, '\0');
+}
+
+TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  struct Row {
+    void (*change)(SafetensorsHeader&);
+    Code code;
+    const char* words;
+  };
+  const Row table[] = {
+      {[](SafetensorsHeader& h) { h.tensors.erase("model.norm.weight"); }, Code::not_found,
+       "has no tensor model.norm.weight"},
+      {[](SafetensorsHeader& h) { h.tensors["model.norm.weight"].shape = Shape{25}; }, Code::invalid_argument,
+       "model.norm.weight has shape [25] in"},
+      {[](SafetensorsHeader& h) { h.tensors["model.norm.weight"].dtype = DType::i32; },
+       Code::invalid_argument, "model.norm.weight is i32 in"},
+      {[](SafetensorsHeader& h) {
+         h.tensors["extra"] = {DType::u8, Shape{3}, 0, 0};
+       },
+       Code::invalid_argument, "\"extra\" that the model lacks"},
+  };
+  for (const Row& row : table)
+    test::run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(16));
+      const std::vector<double> before = all_values(*model);
+      if (root.rank() == 0) write_changed(*model, path, row.change);
+      root.barrier();
+      const Error error = error_of([&] { load_model(*model, path); });
+      EXPECT_EQ(error.code(), row.code) << error.message();
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+      EXPECT_EQ(all_values(*model), before);
+      // One rank's file alone is bad: all refuse, and none has changed.
+      const Error one =
+          error_of([&] { load_model(*model, root.rank() == 1 ? folder.path() + "/absent" : path, false); });
+      EXPECT_NE(one.code(), Code::ok);
+      EXPECT_EQ(all_values(*model), before);
+    });
+}
+
+TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  test::run_ranks(1, [&](Gang& root) {
+    const auto model = llama(root, seeded(17), small_llama(/*tied=*/true));
+    write_changed(*model, path, [](SafetensorsHeader& h) {
+      h.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {DType::f32, Shape{3}, 0, 0};
+      h.tensors["lm_head.weight"] = h.tensors["model.embed_tokens.weight"];  // the tied one under both names
+    });
+    load_model(*model, path);
+    write_changed(*model, path, [](SafetensorsHeader& h) {
+      h.tensors["lm_head.weight"] = h.tensors["model.embed_tokens.weight"];
+      h.tensors.erase("model.embed_tokens.weight");  // only under its alias
+      h.tensors["extra"] = {DType::u8, Shape{3}, 0, 0};
+    });
+    EXPECT_EQ(error_of([&] { load_model(*model, path); }).code(), Code::invalid_argument);
+    load_model(*model, path, /*strict=*/false);
+    for (const double x : all_values(*model)) EXPECT_EQ(x, 0);
+  });
+}
+
+TEST(SaveModel, RefusalsAreAgreed) {
+  test::run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(18));
+    SaveOptions integers;
+    integers.dtype = DType::i32;
+    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", integers); }).code(),
+              Code::invalid_argument);
+    SaveOptions words;
+    words.metadata = {{"note", "\xff"}};
+    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", words); }).code(), Code::invalid_argument);
+    EXPECT_EQ(error_of([&] { save_model(*model, "", {}); }).code(), Code::invalid_argument);
+    EXPECT_EQ(error_of([&] { save_model(*model, "/proc/nowhere/here", {}); }).code(), Code::io);
+    Model bare(make_llama(small_llama()), test::make_gangs(root));
+    EXPECT_EQ(error_of([&] { save_model(bare, "/tmp/never_made", {}); }).code(), Code::invalid_state);
+    EXPECT_NE(access("/tmp/never_made", F_OK), 0);
+    EXPECT_FALSE(root.error().has_value());
+  });
+}
+
+// A limit on file size stands in for a full disk: writes behind it fail.
+TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
+  const TemporaryFolder folder;
+  test::run_ranks(3, [&](Gang& root) { save_model(*llama(root, seeded(19)), folder.path(), {}); });
+  const std::string before = read_all(folder.path() + "/model.safetensors");
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  test::run_ranks(3, [&](Gang& root) {
+    const auto model = llama(root, seeded(20));
+    root.barrier();
+    if (root.rank() == 0) {
+      const rlimit small{before.size() / 2, old.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &small);
+    }
+    root.barrier();
+    const Error error = error_of([&] { save_model(*model, folder.path(), {}); });
+    EXPECT_EQ(error.code(), Code::io) << error.message();
+    EXPECT_NE(error.message().find("save: writing "), std::string::npos) << error.message();
+    root.barrier();
+    if (root.rank() == 0) setrlimit(RLIMIT_FSIZE, &old);
+    root.barrier();
+    EXPECT_FALSE(root.error().has_value());
+  });
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_TRUE(read_all(folder.path() + "/model.safetensors") == before);
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,280 @@
+// Works of the host engine that are in flight together: order, both ends, crossed gangs, sub-gangs, counters.
+#include <atomic>
+#include <chrono>
+
+#include "gang/host_reference.h"
+#include "gang/host_threads.h"
+
+namespace gangway::test {
+namespace {
+
+Collective reduction(const float* in, float* out, size_t count) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = in;
+  c.out = out;
+  c.count = count;
+  return c;
+}
+
+struct Floats {
+  std::shared_ptr<Buffer> buffer;
+  float* data;
+  size_t count;
+  Floats(const std::shared_ptr<Allocator>& from, size_t n, float value)
+      : buffer(Buffer::allocate(from, n * 4)), data(static_cast<float*>(buffer->data())), count(n) {
+    std::fill(data, data + n, value);
+  }
+};
+
+TEST(HostAsync, TwoGangsInCrossedOrderWorkInBothWaitOrders) {
+  for (const int size : {2, 3, 4})
+    for (const size_t count : {size_t{1}, size_t{2000}, size_t{200'000}})
+      for (const bool inside : {false, true}) {
+        ThreadRanks ranks(size);
+        ranks.run([&](int r, Engine& root) {
+          Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+          std::vector<int> all(static_cast<size_t>(size)), turned;
+          for (int i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
+          turned.assign(all.rbegin(), all.rend());
+          const auto a = root.create(all), b = root.create(turned);
+          const auto from =
+              inside ? root.allocator() : ranks.ranks[static_cast<size_t>(r)]->device().allocator();
+          for (const bool swap : {false, true}) {
+            Floats x(from, count, 1), y(from, count, 10);
+            const Collective cx = reduction(x.data, x.data, count), cy = reduction(y.data, y.data, count);
+            // Odd ranks start and wait in the other order.
+            const bool first_a = r % 2 == 0;
+            Engine& one = first_a ? *a : *b;
+            Engine& two = first_a ? *b : *a;
+            const WorkPtr w1 = one.run(Channel::user, {first_a ? &cx : &cy, 1}, stream);
+            const WorkPtr w2 = two.run(Channel::user, {first_a ? &cy : &cx, 1}, stream);
+            (swap ? w2 : w1)->wait_input(Deadline::never());
+            (swap ? w1 : w2)->wait_input(Deadline::never());
+            for (size_t k = 0; k < count; ++k) {
+              ASSERT_EQ(x.data[k], static_cast<float>(size));
+              ASSERT_EQ(y.data[k], static_cast<float>(10 * size));
+            }
+          }
+        });
+      }
+}
+
+TEST(HostAsync, AStartNeverWaitsForPeers) {
+  ThreadRanks ranks(2);
+  std::atomic<bool> started{false};
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    std::vector<std::vector<float>> x(40, std::vector<float>(3000, 1));  // more than the board has slots
+    if (r == 1)
+      while (!started.load()) std::this_thread::yield();
+    std::vector<WorkPtr> works;
+    for (auto& v : x) {
+      const Collective c = reduction(v.data(), v.data(), v.size());
+      works.push_back(engine.run(Channel::user, {&c, 1}, stream));
+    }
+    if (r == 0) {
+      EXPECT_FALSE(works.back()->poll());
+      started.store(true);
+    }
+    for (size_t i = works.size(); i-- > 0;) works[i]->wait_input(Deadline::never());
+    for (const auto& v : x)
+      for (const float value : v) ASSERT_EQ(value, 2);
+  });
+}
+
+TEST(HostAsync, AnInputIsLeftAloneOnlyWhenItIsReusable) {
+  ThreadRanks ranks(2);
+  std::atomic<int> stage{0};
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    constexpr size_t kCount = 50'000;
+    Floats in(engine.allocator(), kCount, static_cast<float>(r + 1)), out(engine.allocator(), 2 * kCount, 0);
+    for (const bool borrow : {false, true}) {
+      Collective c;
+      c.op = CollectiveOp::all_gather;
+      c.in = in.data;
+      c.out = out.data;
+      c.count = kCount;
+      c.borrow = borrow;
+      const int base = borrow ? 10 : 0;
+      if (r == 1) {
+        // Says that it is there, but reads nothing: rank 0 has its output, its input is still wanted.
+        while (stage.load() != base + 1) std::this_thread::yield();
+        const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+        work->wait_input(Deadline::never());
+      } else {
+        const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+        EXPECT_FALSE(work->poll());
+        stage.store(base + 1);
+        work->wait(Deadline::never());
+        EXPECT_EQ(out.data[0], 1);
+        EXPECT_EQ(out.data[kCount], 2);
+        work->wait_input(Deadline::never());
+      }
+      Collective barrier;
+      now(engine, barrier, stream);
+    }
+  });
+}
+
+TEST(HostAsync, BorrowGivesTheOutputBeforeTheInput) {
+  ThreadRanks ranks(2);
+  std::atomic<int> stage{0};
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    Floats x(engine.allocator(), 50'000, static_cast<float>(r));
+    Collective c;
+    c.op = CollectiveOp::broadcast;
+    c.peer = 0;
+    c.in = c.out = x.data;
+    c.count = x.count;
+    c.borrow = true;
+    if (r == 0) {
+      const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+      work->wait(Deadline::never());  // nobody has read it
+      EXPECT_EQ(stage.load(), 0);
+      EXPECT_EQ(
+          [&] {
+            try {
+              work->wait_input(Deadline::after_ms(5));
+            } catch (const Error& error) {
+              return error.code();
+            }
+            return Code::ok;
+          }(),
+          Code::not_ready);
+      stage.store(1);
+      work->wait_input(Deadline::never());
+    } else {
+      while (stage.load() == 0) std::this_thread::yield();
+      now(engine, c, stream);
+      EXPECT_EQ(x.data[49'999], 0);
+    }
+  });
+}
+
+TEST(HostAsync, ChannelsDoNotMeet) {
+  ThreadRanks ranks(3);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    float x = 1, y = 10;
+    const Collective cx = reduction(&x, &x, 1), cy = reduction(&y, &y, 1);
+    WorkPtr a, b;
+    if (r == 1) {
+      b = engine.run(Channel::tp, {&cy, 1}, stream);
+      a = engine.run(Channel::user, {&cx, 1}, stream);
+    } else {
+      a = engine.run(Channel::user, {&cx, 1}, stream);
+      b = engine.run(Channel::tp, {&cy, 1}, stream);
+    }
+    a->wait(Deadline::never());
+    b->wait(Deadline::never());
+    EXPECT_EQ(x, 3);
+    EXPECT_EQ(y, 30);
+  });
+}
+
+TEST(HostAsync, SubGangsHaveTheOrderOfTheirList) {
+  ThreadRanks ranks(4);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    const std::vector<int> even{2, 0}, odd{1, 3};
+    const auto half = engine.create(r % 2 == 0 ? even : odd);  // two lists in one call, as a split needs
+    ASSERT_NE(half, nullptr);
+    EXPECT_EQ(half->rank(), r == 2 || r == 1 ? 0 : 1);
+    EXPECT_EQ(half->size(), 2);
+    const int mine = r;
+    int both[2] = {-1, -1};
+    Collective c;
+    c.op = CollectiveOp::all_gather;
+    c.dtype = DType::i32;
+    c.count = 1;
+    c.in = &mine;
+    c.out = both;
+    now(*half, c, stream);
+    EXPECT_EQ(both[0], r % 2 == 0 ? 2 : 1);
+    EXPECT_EQ(both[1], r % 2 == 0 ? 0 : 3);
+    const std::vector<int> three{3};
+    const auto single = engine.create(three);
+    EXPECT_EQ(single == nullptr, r != 3);
+    half->abort(Error(Code::aborted, "done with it"));
+    float x = 1;
+    now(engine, reduction(&x, &x, 1), stream);  // the parent has its own state
+    EXPECT_EQ(x, 4);
+  });
+}
+
+TEST(HostAsync, ArenaTensorsAreNotStaged) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    constexpr size_t kCount = 100'000;
+    for (const bool inside : {true, false}) {
+      const Traffic before = engine.traffic();
+      Floats x(inside ? engine.allocator() : ranks.ranks[static_cast<size_t>(r)]->device().allocator(),
+               kCount, 1);
+      now(engine, reduction(x.data, x.data, kCount), stream);
+      const Traffic after = engine.traffic();
+      EXPECT_EQ(after.calls - before.calls, 1u);
+      EXPECT_EQ(after.bytes_moved - before.bytes_moved, kCount * 4);
+      EXPECT_EQ(after.bytes_staged - before.bytes_staged, inside ? 0 : kCount * 4);
+      EXPECT_EQ(x.data[kCount - 1], 2);
+    }
+  });
+}
+
+TEST(HostAsync, TheFlightRecordHasTheLastCalls) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    float x = 1;
+    for (int i = 0; i < 100; ++i) now(engine, reduction(&x, &x, 1), stream);
+    const auto flights = engine.flight_record();
+    ASSERT_EQ(flights.size(), 64u);
+    EXPECT_EQ(flights.back().sequence, 99u);
+    EXPECT_EQ(flights.back().op, CollectiveOp::all_reduce);
+    EXPECT_EQ(flights.back().bytes, 4u);
+    EXPECT_EQ(flights.back().state, "done");
+    EXPECT_GE(flights.back().end_ns, flights.back().start_ns);
+    EXPECT_GT(flights.back().start_ns, flights.front().start_ns);
+  });
+}
+
+TEST(HostAsync, AWorkOutlivesItsEngine) {
+  ThreadRanks ranks(2);
+  std::vector<std::shared_ptr<Engine>> engines = std::move(ranks.engines);
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r, engine = std::move(engines[r])]() mutable {
+      std::vector<float> x(100'000, 1);
+      const Collective c = reduction(x.data(), x.data(), x.size());
+      const WorkPtr work = engine->run(Channel::user, {&c, 1}, ranks.ranks[r]->device().stream());
+      engine.reset();
+      work->wait_input(Deadline::never());
+      EXPECT_EQ(x[99'999], 2);
+    });
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(HostAsync, SeveralThreadsOfARankMayWait) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    std::vector<std::thread> threads;
+    for (const Channel channel : {Channel::user, Channel::tp, Channel::cp})
+      threads.emplace_back([&, channel] {
+        std::vector<float> x(5000);
+        for (int i = 0; i < 50; ++i) {
+          std::fill(x.begin(), x.end(), 1);
+          now(engine, reduction(x.data(), x.data(), x.size()), stream, channel);
+          ASSERT_EQ(x[4999], 2);
+        }
+      });
+    for (std::thread& t : threads) t.join();
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,188 @@
+// The arena: blocks, limits, shared regions; and the arithmetic of reductions for each instruction set.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <latch>
+
+#include "gang/host/arena.h"
+#include "gang/host/fold.h"
+#include "gang/host_reference.h"
+#include "gang/host_threads.h"
+
+namespace gangway::test {
+namespace {
+
+TEST(HostMemory, BlocksAreAlignedAndFreedInAnyOrderFromAnyThread) {
+  ThreadRanks ranks(2);
+  const auto allocator = ranks.engines[0]->allocator();
+  EXPECT_EQ(allocator->kind(), MemoryKind::gang_shared);
+  std::vector<std::shared_ptr<Buffer>> blocks;
+  uint64_t seed = 7;
+  for (int i = 0; i < 400; ++i) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    const size_t bytes = seed >> 33 & (i % 10 == 0 ? 0x7ffff : 0x3fff);
+    blocks.push_back(Buffer::allocate(allocator, bytes));
+    if (bytes == 0) continue;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(blocks.back()->data()) % 64, 0u);
+    std::memset(blocks.back()->data(), i & 0xff, bytes);
+  }
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i]->bytes() != 0) {
+      const auto* const p = static_cast<unsigned char*>(blocks[i]->data());
+      ASSERT_EQ(p[0], i & 0xff);
+      ASSERT_EQ(p[blocks[i]->bytes() - 1], i & 0xff);
+    }
+  std::reverse(blocks.begin() + 100, blocks.begin() + 300);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (size_t i = t; i < blocks.size(); i += 4) blocks[i].reset();
+    });
+  for (std::thread& t : threads) t.join();
+  // All of it fits again as one.
+  const auto whole = Buffer::allocate(allocator, uint64_t{400} << 20);
+  EXPECT_NE(whole->data(), nullptr);
+}
+
+TEST(HostMemory, ABlockOutlivesTheEngine) {
+  std::shared_ptr<Buffer> block;
+  {
+    ThreadRanks ranks(2);
+    block = Buffer::allocate(ranks.engines[1]->allocator(), 100'000);
+  }
+  std::memset(block->data(), 1, block->bytes());
+  block.reset();
+}
+
+TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  ThreadRanks ranks(2, options);
+  const auto big = Buffer::allocate(ranks.engines[0]->allocator(), uint64_t{60} << 20);
+  try {
+    Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{60} << 20);
+    FAIL() << "over the limit";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::out_of_memory);
+    EXPECT_NE(error.message().find("62914560 bytes are wanted"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("of 104857600 bytes"), std::string::npos) << error.message();
+  }
+  const auto fits = Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{30} << 20);
+  EXPECT_NE(fits->data(), nullptr);
+  EXPECT_THROW(Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{2} << 30), Error);
+}
+
+TEST(HostMemory, AFreedLargeBlockGivesItsShareBack) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  ThreadRanks ranks(2, options);
+  for (int i = 0; i < 10; ++i) {
+    const auto block = Buffer::allocate(ranks.engines[i % 2]->allocator(), uint64_t{80} << 20);
+    ASSERT_NE(block->data(), nullptr);
+  }
+}
+
+TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  ThreadRanks ranks(3, options);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    Collective barrier;
+    for (int round = 0; round < 5; ++round) {  // each time the last holder frees it
+      constexpr size_t kBytes = 50 << 20;
+      std::optional<SharedRegion> held(engine.allocate_shared(kBytes));
+      const SharedRegion& region = *held;
+      EXPECT_FALSE(region.writable->read_only());
+      EXPECT_TRUE(region.readable->read_only());
+      auto* const mine = static_cast<unsigned char*>(region.writable->data()) + r * 1000;
+      EXPECT_EQ(mine[0], 0);
+      mine[0] = static_cast<unsigned char>(r + 1);
+      now(engine, barrier, stream);
+      for (int p = 0; p < 3; ++p)
+        EXPECT_EQ(static_cast<unsigned char*>(region.readable->data())[p * 1000], p + 1);
+      held.reset();
+      now(engine, barrier, stream);
+    }
+    EXPECT_EQ(engine.allocate_shared(0).writable->bytes(), 0u);
+  });
+}
+
+TEST(HostMemory, SharedRegionsOfOtherSizesAreRefused) {
+  ThreadRanks ranks(2);
+  ranks.run([&](int r, Engine& engine) {
+    try {
+      engine.allocate_shared(r == 0 ? 1000 : 2000);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::mismatch);
+    }
+    Collective barrier;
+    now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
+  });
+}
+
+TEST(HostFold, InstructionSetsAgreeBitForBit) {
+  for (const char* isa : {"portable", "avx2"}) {
+    const host::FoldKernels* const kernels = host::fold_kernels(isa);
+    if (kernels == nullptr) {
+      std::printf("%s: not on this processor\n", isa);
+      continue;
+    }
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (const int w : {1, 2, 3, 5})
+        for (const size_t count : {size_t{0}, size_t{1}, size_t{9}, size_t{2500}}) {
+          std::vector<Bytes> in;
+          std::vector<const void*> pointers;
+          for (int r = 0; r < w; ++r) {
+            in.emplace_back(count * item_bytes(dtype) + 1);
+            for (size_t i = 0; i < count; ++i)
+              set(in.back(), i, dtype,
+                  std::sin(static_cast<double>(i * 31 + static_cast<size_t>(r) * 7)) * 3);
+          }
+          for (const Bytes& b : in) pointers.push_back(b.data());
+          Bytes out(count * item_bytes(dtype) + 1);
+          host::FoldArgs args;
+          args.in = pointers.data();
+          args.ranks = w;
+          args.count = count;
+          args.out = out.data();
+          args.dtype = dtype;
+          args.reduce = Reduce::mean;
+          kernels->fold(args);
+          for (size_t i = 0; i < count; ++i) {
+            double sum = get(in[0], i, dtype);
+            for (int r = 1; r < w; ++r) {
+              const double x = get(in[static_cast<size_t>(r)], i, dtype);
+              sum = dtype == DType::f64 ? sum + x : static_cast<float>(sum) + static_cast<float>(x);
+            }
+            Bytes one(item_bytes(dtype));
+            set(one, 0, dtype,
+                dtype == DType::f64 ? sum / w : static_cast<float>(sum) / static_cast<float>(w));
+            ASSERT_EQ(std::memcmp(one.data(), out.data() + i * item_bytes(dtype), one.size()), 0)
+                << isa << " " << name(dtype) << " " << i;
+          }
+        }
+  }
+}
+
+TEST(HostFold, ANotANumberOfAnyRankStays) {
+  for (const Reduce reduce : {Reduce::min, Reduce::max}) {
+    const float nan = std::nanf("");
+    const float a[4] = {1, nan, 1, 1}, b[4] = {2, 2, nan, 2}, c[4] = {3, 3, 3, nan};
+    const void* in[3] = {a, b, c};
+    float out[4];
+    host::FoldArgs args;
+    args.in = in;
+    args.ranks = 3;
+    args.count = 4;
+    args.out = out;
+    args.reduce = reduce;
+    host::fold_kernels().fold(args);
+    EXPECT_EQ(out[0], reduce == Reduce::min ? 1 : 3);
+    for (const int i : {1, 2, 3}) EXPECT_TRUE(std::isnan(out[i]));
+  }
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,289 @@
+// Sharded units: rows, frozen and unused parameters, microbatches, storage, precision, paths, refusals.
+#include <numeric>
+
+#include "parallel/trial.h"
+
+namespace gangway::test {
+namespace {
+
+// 5, 7, 2 and 1 rows: uneven over 2, 3 and 4 ranks, some ranks without any.
+ModulePtr uneven() {
+  return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 7, false, 0.5), make_linear(7, 2, true, 0.5),
+                          make_linear(2, 1, true, 0.5)});
+}
+const Trial kUneven{uneven, Shape{4, 3}};
+
+ParallelOptions f64_options(Strategy strategy = Strategy::full_shard) {
+  ParallelOptions options;
+  options.shard.strategy = strategy;
+  options.master_dtype = DType::f64;
+  options.seed = 5;
+  return options;
+}
+
+std::unique_ptr<Model> sharded(const Trial& trial, Gang& root, const ParallelOptions& options, int replicas = 1,
+                               bool regions = true) {
+  auto model = std::make_unique<Model>(trial.make(), mesh_of(root, replicas));
+  model->domain().use_regions(regions);
+  model->parallelize(options);
+  return model;
+}
+
+constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
+
+TEST(FullyShard, UnevenRowsAreOwnedInCeilPieces) {
+  run_ranks(4, [](Gang& root) {
+    const auto model = sharded(kUneven, root, f64_options());
+    const Parameter& weight = *model->parameter("0.weight").parameter;
+    EXPECT_EQ(describe(weight.layout), "dp_shard: Shard(0)");
+    EXPECT_EQ(weight.layout[0].bounds, (std::vector<int64_t>{0, 2, 4, 5, 5}));
+    EXPECT_EQ(weight.shard.dim(0), (std::vector<int64_t>{2, 2, 1, 0})[static_cast<size_t>(root.rank())]);
+    EXPECT_FALSE(weight.value) << "sharded outside of forward";
+  });
+}
+
+TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto want = kUneven.alone(ranks);
+    for (const Strategy strategy : kStrategies)
+      run_ranks(ranks, [&](Gang& root) {
+        const auto model = sharded(kUneven, root, f64_options(strategy));
+        kUneven.run(*model);
+        expect_near(kUneven.gradients(*model), want, 1e-12);
+      });
+  }
+}
+
+TEST(FullyShard, FirstValuesAreTheSameBitsOnEveryMesh) {
+  const auto values = [](int ranks, Strategy strategy) {
+    std::map<std::string, Vector> out;
+    run_ranks(ranks, [&](Gang& root) {
+      const auto model = sharded(kUneven, root, f64_options(strategy));
+      for (const NamedParameter& p : model->parameters()) {
+        const Vector whole = get(model->gather(*p.parameter, model->device().stream()));
+        if (root.rank() == ranks - 1) out[p.name] = whole;
+      }
+    });
+    return out;
+  };
+  const auto one = values(1, Strategy::full_shard);
+  EXPECT_EQ(values(4, Strategy::full_shard), one);
+  EXPECT_EQ(values(3, Strategy::no_shard), one);
+}
+
+TEST(FullyShard, MicrobatchesAddUp) {
+  const auto want = kUneven.alone(3, 3);
+  std::map<std::string, std::map<std::string, Vector>> results;
+  for (const Strategy strategy : kStrategies)
+    for (const int unsharded : {0, 1}) {
+      if (strategy == Strategy::no_shard && unsharded == 0) continue;
+      ParallelOptions options = f64_options(strategy);
+      options.shard.accumulate_unsharded = unsharded;
+      run_ranks(3, [&](Gang& root) {
+        const auto model = sharded(kUneven, root, options);
+        for (int m = 0; m < 3; ++m) {
+          model->set_last_microbatch(m == 2);
+          kUneven.run(*model, m);
+        }
+        const auto got = kUneven.gradients(*model);
+        expect_near(got, want, 1e-12);
+        if (root.rank() == 0) results[text(static_cast<int>(strategy), unsharded)] = got;
+      });
+    }
+  EXPECT_EQ(results.at("00"), results.at("10")) << "FULL_SHARD and SHARD_GRAD_OP, reduced every microbatch";
+  EXPECT_EQ(results.at("01"), results.at("11")) << "the same, accumulated unsharded";
+}
+
+// Backward again without emptying adds, also to sums that were reduced.
+TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
+  const auto once = kUneven.alone(2, 1), twice = kUneven.alone(2, 2);
+  for (const Strategy strategy : kStrategies)
+    run_ranks(2, [&](Gang& root) {
+      const auto model = sharded(kUneven, root, f64_options(strategy));
+      kUneven.run(*model, 0);
+      expect_near(kUneven.gradients(*model), once, 1e-12);
+      kUneven.run(*model, 1);
+      expect_near(kUneven.gradients(*model), twice, 1e-12);
+      Stream& stream = model->device().stream();
+      model->zero_gradients(stream);
+      EXPECT_EQ(model->gradient_norm(2, stream), 0);
+      kUneven.run(*model, 0);
+      expect_near(kUneven.gradients(*model), once, 1e-12);
+    });
+}
+
+TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
+    for (const int prefetch : {0, 1, 3}) {
+      std::map<std::string, Vector> results[2];
+      for (const bool regions : {false, true})
+        run_ranks(4, [&](Gang& root) {
+          ParallelOptions options = f64_options(strategy);
+          options.shard.prefetch_forward = options.shard.prefetch_backward = prefetch;
+          const auto model = sharded(kUneven, root, options, 1, regions);
+          for (int m = 0; m < 2; ++m) kUneven.run(*model, m);
+          const auto got = kUneven.gradients(*model);
+          // An update in between: private shards order it by the ends of their gathers.
+          Stream& stream = model->device().stream();
+          model->begin_update(stream);
+          for (const NamedParameter& p : model->parameters())
+            if (p.parameter->shard.count() != 0) model->ops().add(p.parameter->shard_grad, -0.1, p.parameter->shard, stream);
+          model->end_update(stream);
+          kUneven.run(*model, 2);
+          const auto after = kUneven.gradients(*model);
+          EXPECT_NE(after, got);
+          if (root.rank() == 0) results[regions] = after;
+        });
+      EXPECT_EQ(results[0], results[1]) << "prefetch " << prefetch;
+    }
+}
+
+TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
+  for (const Strategy strategy : kStrategies)
+    run_ranks(2, [&](Gang& root) {
+      Model model(uneven(), mesh_of(root));
+      for (const NamedParameter& p : named_parameters(model.root()))
+        if (p.name.starts_with("1.") || p.name == "0.bias") p.parameter->trainable = false;  // a unit, and a part of one
+      model.parallelize(f64_options(strategy));
+      kUneven.run(model);
+      const auto got = kUneven.gradients(model);
+      EXPECT_FALSE(got.contains("1.weight"));
+      EXPECT_FALSE(model.parameter("1.weight").parameter->shard_grad);
+      expect_near(got, kUneven.alone(2), 1e-12);
+      EXPECT_EQ(got.size(), 5u);
+    });
+}
+
+// Runs its first child only.
+class Skips final : public Module {
+ public:
+  explicit Skips(std::vector<ModulePtr> modules) {
+    for (size_t i = 0; i < modules.size(); ++i) add_child(std::to_string(i), modules[i]);
+  }
+  const char* kind() const override { return "Skips"; }
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    return child(0).forward(ctx, inputs, frame);
+  }
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    return child(0).backward(ctx, dy, frame);
+  }
+};
+ModulePtr skips() {
+  return std::make_shared<Skips>(std::vector<ModulePtr>{make_linear(3, 5, true, 0.5), make_linear(3, 5, true, 0.5)});
+}
+
+TEST(FullyShard, UnusedParametersHaveZeroGradients) {
+  const Trial trial{skips, Shape{2, 3}};
+  for (const Strategy strategy : kStrategies)
+    for (const bool regions : {true, false})
+      run_ranks(3, [&](Gang& root) {
+        const auto model = sharded(trial, root, f64_options(strategy), 1, regions);
+        for (int step = 0; step < 2; ++step) {
+          trial.run(*model);
+          const auto got = trial.gradients(*model);
+          expect_near(got, trial.alone(3), 1e-12);
+          EXPECT_EQ(got.at("1.weight"), Vector(15, 0.0));
+          EXPECT_TRUE(model->parameter("1.weight").parameter->shard_grad_written) << "zeros, not undefined";
+          Stream& stream = model->device().stream();
+          model->begin_update(stream);
+          model->end_update(stream);
+        }
+      });
+}
+
+TEST(FullyShard, HybridGradientsAreThoseOfOneDevice) {
+  for (const Strategy strategy : kStrategies)
+    for (const DType reduce : {DType{}, DType::f32})
+      for (const bool regions : {true, false})
+        run_ranks(4, [&](Gang& root) {
+          ParallelOptions options = f64_options(strategy);
+          options.shard.reduce_dtype = reduce;
+          const auto model = sharded(kUneven, root, options, 2, regions);
+          for (int m = 0; m < 2; ++m) kUneven.run(*model, m);
+          expect_near(kUneven.gradients(*model), kUneven.alone(4, 2), reduce == DType{} ? 1e-12 : 1e-6);
+        });
+}
+
+TEST(FullyShard, ReduceDtypeIsTakenOnTheWayOnly) {
+  const Trial trial{uneven, Shape{4, 3}, DType::f32};
+  const auto want = trial.alone(3);
+  for (const Strategy strategy : kStrategies)
+    run_ranks(3, [&](Gang& root) {
+      ParallelOptions options;
+      options.seed = 5;
+      options.shard.strategy = strategy;
+      options.shard.reduce_dtype = DType::bf16;
+      const auto model = sharded(trial, root, options);
+      trial.run(*model);
+      const auto got = trial.gradients(*model);
+      EXPECT_EQ(model->parameter("0.weight").parameter->shard_grad.dtype(), DType::f32);
+      for (const auto& [name, gradient] : want) {
+        EXPECT_LE(normwise(got.at(name), gradient), 2e-2) << name;
+        EXPECT_GT(normwise(got.at(name), gradient), 1e-6) << name << " travelled in bf16";
+      }
+    });
+}
+
+TEST(FullyShard, GradientNormIsTheSameBitsOnEveryRank) {
+  for (const double p : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+    double want = 0;
+    for (const auto& [name, gradient] : kUneven.alone(4))
+      for (const double g : gradient) want = std::isinf(p) ? std::max(want, std::abs(g)) : want + std::pow(std::abs(g), p);
+    if (!std::isinf(p)) want = std::pow(want, 1 / p);
+    for (const int replicas : {1, 2, 4})
+      for (const Strategy strategy : kStrategies) {
+        std::vector<double> norms(4);
+        run_ranks(4, [&](Gang& root) {
+          const auto model = sharded(kUneven, root, f64_options(strategy), replicas);
+          kUneven.run(*model);
+          norms[static_cast<size_t>(root.rank())] = model->gradient_norm(p, model->device().stream());
+        });
+        EXPECT_NEAR(norms[0] / want, 1, 1e-12);
+        for (const double norm : norms) EXPECT_EQ(norm, norms[0]);
+      }
+  }
+}
+
+TEST(FullyShard, AssignAndGatherAreInverse) {
+  for (const Strategy strategy : kStrategies)
+    run_ranks(3, [&](Gang& root) {
+      const auto model = sharded(kUneven, root, f64_options(strategy));
+      Stream& stream = model->device().stream();
+      Parameter& weight = *model->parameter("1.weight").parameter;
+      const Vector want = random_vector(35, 3);
+      model->assign(weight, make(model->device(), DType::f64, Shape{7, 5}, want), stream);
+      EXPECT_EQ(get(model->gather(weight, stream)), want);
+      expect_refusal(Code::invalid_argument,
+                     [&] { model->assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream); },
+                     {"1.weight", "[7, 5]", "[5, 7]"});
+    });
+}
+
+// --- paths ------------------------------------------------------------------------------------------------------------
+
+TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
+  const Reference reference = read_reference("llama_parity.safetensors");
+  run_ranks(2, [&](Gang& root) {
+    const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
+    const GangPtr& shards = model->gangs().shards();
+    const Traffic before = shards->traffic();
+    Context ctx = model->context(model->device().stream());
+    const Shape shape{8, reference.sequence()};
+    const Tensor tokens = make_ids(model->device(), shape, reference.rows("tokens", 0, 8));
+    model->forward(ctx, {&tokens, 1}, nullptr);
+    model->temporaries().reset();
+    const Traffic after = shards->traffic();
+    EXPECT_EQ(after.bytes_moved, before.bytes_moved);
+    EXPECT_EQ(after.calls, before.calls);
+
+    run_microbatches(*model, reference);
+    uint64_t gradients = 0;
+    for (const NamedParameter& p : model->parameters()) gradients += p.parameter->shard_grad.bytes();
+    EXPECT_EQ(shards->traffic().bytes_staged, before.bytes_staged);
+    EXPECT_GE(shards->traffic().bytes_moved, after.bytes_moved + gradients) << "own rows of the one peer";
+    root.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test

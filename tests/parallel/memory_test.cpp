@@ -1,0 +1,119 @@
+// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank.
+#include "parallel/parallel_testing.h"
+
+namespace gangway::test {
+namespace {
+
+LlamaConfig config() {
+  LlamaConfig c;
+  c.vocab = 50;  // over 3 and 4 ranks: padded
+  c.dim = 24;
+  c.layers = 3;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.ffn = 40;
+  c.max_positions = 16;
+  return c;
+}
+
+std::vector<uint64_t> fields(const MemoryUse& m) {
+  return {m.master,         m.copies,    m.region_rows, m.gradient_shards, m.gathered,
+          m.full_gradients, m.optimizer, m.activations, m.gradients,       m.temporaries};
+}
+
+// Two steps of two microbatches and an evaluation.
+MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
+  Model model(make_llama(config()), mesh_of(root, replicas));
+  if (frozen) model.root().child(1).child(0).parameters()[0]->trainable = false;
+  model.domain().use_regions(regions);
+  model.parallelize(options);
+  Stream& stream = model.device().stream();
+  const bool meta = model.device().kind() == DeviceKind::meta;
+  const auto ids = [&](int64_t rows) {
+    const Shape shape{rows, 12};
+    return meta ? Tensor::allocate(model.device().allocator(), DType::i64, shape)
+                : make_ids(model.device(), shape, std::vector<int64_t>(static_cast<size_t>(12 * rows), 7));
+  };
+  Context ctx = model.context(stream);
+  ctx.loss_weight = 24;
+  ctx.loss_seed = Tensor::allocate(model.device().allocator(), DType::f64, Shape{1});
+  if (!meta) put(ctx.loss_seed, {0.1});
+  for (int step = 0; step < 2; ++step) {
+    for (int m = 0; m < 2; ++m) {
+      model.set_last_microbatch(m == 1);
+      const Tensor inputs[] = {ids(2), ids(2)};
+      model.forward(ctx, inputs, &model.frame(0));
+      model.backward(ctx, {}, model.frame(0));
+      model.frame(0).reset();
+    }
+    model.gradient_norm(2, stream);
+    model.begin_update(stream);
+    model.end_update(stream);
+  }
+  const Tensor inputs[] = {ids(3), ids(3)};
+  model.forward(ctx, inputs, nullptr);
+  model.temporaries().reset();
+  return model.memory();
+}
+
+MemoryUse plan(int rank, int ranks, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
+  GangOptions meta;
+  meta.device = "meta";
+  const auto root = Gang::create_fake(rank, ranks, meta, true, false);
+  return use(*root, options, replicas, regions, frozen);
+}
+
+TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
+  struct Case {
+    int ranks, replicas;
+    bool regions, frozen;
+  };
+  for (const Case& c : {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true}, Case{4, 2, true, false}})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+      for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full, RecomputeKind::selective})
+        for (const DType param : {DType{}, DType::bf16}) {
+          ParallelOptions options;
+          options.shard.strategy = strategy;
+          options.shard.param_dtype = param;
+          if (param == DType::bf16) options.shard.reduce_dtype = DType::bf16;
+          options.shard.bucket_cap_mb = 0.01;
+          options.recompute.kind = recompute;
+          std::vector<MemoryUse> planned;
+          for (int r = 0; r < c.ranks; ++r)
+            planned.push_back(plan(r, c.ranks, options, c.replicas, c.regions, c.frozen));
+          run_ranks(c.ranks, [&](Gang& root) {
+            const MemoryUse taken = use(root, options, c.replicas, c.regions, c.frozen);
+            const MemoryUse& expected = planned[static_cast<size_t>(root.rank())];
+            EXPECT_EQ(fields(taken), fields(expected))
+                << "ranks " << c.ranks << " strategy " << static_cast<int>(strategy) << " recompute "
+                << static_cast<int>(recompute) << " param " << name(param);
+            EXPECT_EQ(taken.total(), expected.total());
+          });
+        }
+}
+
+// By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the gradients
+// each, two units of full gradients, nothing gathered.
+TEST(Memory, FullShardTakesWhatTheFormulaSays) {
+  const Reference reference = read_reference("llama_parity.safetensors");
+  uint64_t all = 0, largest = 0, block = 0;
+  for (const NamedParameter& p : named_parameters(*make_llama(reference.config))) {
+    all += static_cast<uint64_t>(p.parameter->shape.count());
+    if (p.name.starts_with("model.layers.0.")) block += static_cast<uint64_t>(p.parameter->shape.count());
+  }
+  const uint64_t head = 64 * 32 + 32;
+  largest = std::max(block, head);
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](Gang& root) {
+      const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
+      const MemoryUse use = model->memory();
+      EXPECT_EQ(ranks == 1 ? use.master : use.region_rows, 4 * all / static_cast<uint64_t>(ranks));
+      EXPECT_EQ(ranks == 1 ? use.region_rows : use.master, 0u);
+      EXPECT_EQ(use.gradient_shards, 4 * all / static_cast<uint64_t>(ranks));
+      EXPECT_EQ(use.gathered, 0u);
+      EXPECT_EQ(use.full_gradients, ranks == 1 ? 0u : 2 * 4 * largest);
+    });
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,176 @@
+// Tools for tests of sharded models: tensors from and to plain vectors, a Llama of the reference files on a mesh of thread
+// ranks, one step of it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <random>
+
+#include "gang/thread_ranks.h"
+#include "parallel/model.h"
+#include "parallel/reference.h"
+#include "parallel/shard_domain.h"
+
+namespace gangway::test {
+
+using Vector = std::vector<double>;
+
+inline Vector get(const Tensor& t) {
+  Vector out(static_cast<size_t>(t.count()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (t.dtype() == DType::f64) out[i] = t.data<double>()[i];
+    if (t.dtype() == DType::f32) out[i] = t.data<float>()[i];
+    if (t.dtype() == DType::bf16) out[i] = to_f32(t.data<bf16_t>()[i]);
+  }
+  return out;
+}
+
+inline void put(const Tensor& t, const Vector& from) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (t.dtype() == DType::f64) t.data<double>()[i] = from[i];
+    if (t.dtype() == DType::f32) t.data<float>()[i] = static_cast<float>(from[i]);
+    if (t.dtype() == DType::bf16) t.data<bf16_t>()[i] = to_bf16(static_cast<float>(from[i]));
+  }
+}
+
+inline Tensor make(Device& device, DType dtype, const Shape& shape, const Vector& from) {
+  Tensor t = Tensor::allocate(device.allocator(), dtype, shape);
+  put(t, from);
+  return t;
+}
+
+inline Tensor make_ids(Device& device, const Shape& shape, const std::vector<int64_t>& from) {
+  Tensor t = Tensor::allocate(device.allocator(), DType::i64, shape);
+  std::memcpy(t.raw(), from.data(), from.size() * sizeof(int64_t));
+  return t;
+}
+
+inline Vector random_vector(size_t count, uint32_t seed, double deviation = 1) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<double> values(0, deviation);
+  Vector x(count);
+  for (double& e : x) e = values(engine);
+  return x;
+}
+
+inline double normwise(const Vector& got, const Vector& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size() && i < got.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
+}
+
+inline double cosine(const Vector& a, const Vector& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += a[i] * b[i];
+    aa += a[i] * a[i];
+    bb += b[i] * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+template <typename F>
+Error expect_refusal(Code code, const F& f, std::initializer_list<const char*> parts = {}) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(name(error.code()), std::string(name(code))) << error.message();
+    for (const char* part : parts)
+      EXPECT_NE(error.message().find(part), std::string::npos) << error.message() << " lacks " << part;
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return Error(code, "");
+}
+
+inline std::shared_ptr<Gangs> mesh_of(Gang& root, int replicas = 1) {
+  MeshOptions mesh;
+  mesh.dp_replicate = replicas;
+  return create_gangs(root.shared_from_this(), mesh);
+}
+
+// What a step left: equal on every rank.
+struct StepValues {
+  double loss = 0;  // global mean
+  std::map<std::string, Vector> gradients;
+  double norm = 0;
+};
+
+inline void set_initial(Model& model, const Reference& reference) {
+  for (const NamedParameter& p : model.parameters()) {
+    const Array& a = reference.at("init." + p.name);
+    const Tensor whole = make(model.device(), DType::f64, p.parameter->shape, a.values);
+    model.assign(*p.parameter, whole, model.device().stream());
+  }
+}
+
+// Rows of this rank's data coordinate.
+inline std::pair<int64_t, int64_t> data_rows(const Gangs& gangs, int64_t batch) {
+  int index = 0, count = 1;
+  gangs.data_shard(&index, &count);
+  const std::vector<int64_t> bounds = balanced_bounds(batch, count);
+  return {bounds[static_cast<size_t>(index)], bounds[static_cast<size_t>(index) + 1]};
+}
+
+// Forward and backward of step 0 in `microbatches`; the loss of this rank's rows.
+inline double run_microbatches(Model& model, const Reference& reference, int microbatches = 1) {
+  Stream& stream = model.device().stream();
+  const auto [first, last] = data_rows(model.gangs(), reference.batch());
+  const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
+  Context ctx = model.context(stream);
+  ctx.loss_seed = make(model.device(), DType::f64, Shape{1}, {1.0 / static_cast<double>(reference.weight())});
+  double sum = 0;
+  for (int m = 0; m < microbatches; ++m) {
+    const int64_t from = first + cuts[static_cast<size_t>(m)], to = first + cuts[static_cast<size_t>(m) + 1];
+    const Shape shape{to - from, reference.sequence()};
+    const Tensor inputs[] = {make_ids(model.device(), shape, reference.rows("tokens", from, to)),
+                             make_ids(model.device(), shape, reference.rows("labels", from, to))};
+    ctx.microbatch = m;
+    Frame& frame = model.frame(0);
+    model.set_last_microbatch(m + 1 == microbatches);
+    sum += get(model.forward(ctx, inputs, &frame)[0])[0];
+    model.backward(ctx, {}, frame);
+    frame.reset();
+  }
+  model.finish_gradients(stream);
+  return sum;
+}
+
+// The same with everything gathered. Leaves gradients in place.
+inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1) {
+  Stream& stream = model.device().stream();
+  const double sum = run_microbatches(model, reference, microbatches);
+  StepValues values;
+  values.loss = model.gangs().losses()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
+  for (const NamedParameter& p : model.parameters())
+    if (p.parameter->trainable)
+      values.gradients[p.name] = get(model.gather_gradient(*p.parameter, stream));
+  values.norm = model.gradient_norm(2, stream);
+  return values;
+}
+
+inline void expect_reference(const StepValues& values, const Reference& reference, double tolerance) {
+  const double loss = reference.at("loss").values[0];
+  EXPECT_NEAR(values.loss / loss, 1, tolerance);
+  EXPECT_NEAR(values.norm / reference.at("adamw.grad_norms").values[0], 1, tolerance);
+  for (const auto& [name, gradient] : values.gradients)
+    EXPECT_LE(normwise(gradient, reference.at("grad." + name).values), tolerance) << name;
+}
+
+inline std::unique_ptr<Model> make_model(const Reference& reference, std::shared_ptr<Gangs> gangs,
+                                         const ParallelOptions& options, bool regions = true) {
+  auto model = std::make_unique<Model>(make_llama(reference.config), std::move(gangs));
+  model->domain().use_regions(regions);
+  model->parallelize(options);
+  set_initial(*model, reference);
+  return model;
+}
+
+}  // namespace gangway::test

@@ -1,0 +1,154 @@
+// Shard groups: a foreign runtime's loop, its views, its refusals.
+#include "parallel/shard_group.h"
+
+#include "parallel/parallel_testing.h"
+
+namespace gangway::test {
+namespace {
+
+std::vector<GroupParameter> parameters(DType dtype = DType::f64) {
+  return {{.name = "w", .shape = Shape{5, 3}, .dtype = dtype, .init = Init::normal(1)},
+          {.name = "b", .shape = Shape{7}, .dtype = dtype, .init = Init::ones()},
+          {.name = "frozen", .shape = Shape{2, 2}, .dtype = dtype, .init = Init::zeros(), .trainable = false}};
+}
+
+Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType::f64) {
+  return make(device, dtype, Shape{5, 3}, random_vector(15, static_cast<uint32_t>(100 * microbatch + rank)));
+}
+
+TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
+  for (const int ranks : {1, 2, 4})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+      for (const int replicas : {1, 2}) {
+        if (ranks % replicas != 0) continue;
+        Vector want(15);
+        for (int r = 0; r < ranks; ++r)
+          for (int m = 0; m < 4; ++m) {
+            const Vector g = random_vector(15, static_cast<uint32_t>(100 * m + r));
+            for (size_t i = 0; i < 15; ++i) want[i] += g[i];
+          }
+        run_ranks(ranks, [&](Gang& root) {
+          ShardOptions options;
+          options.strategy = strategy;
+          const auto group = make_shard_group(mesh_of(root, replicas), "g", parameters(), options, 3);
+          const auto model = model_from_groups({group});
+          Stream& stream = root.device().stream();
+          for (int step = 0; step < 2; ++step) {
+            for (int m = 0; m < 4; ++m) {
+              group->unshard({}, stream);
+              if (m % 2 == 0) {
+                group->add_gradient(0, gradient_of(root.device(), root.rank(), m), stream);
+              } else {  // in place
+                const Tensor full = group->view(0, Part::full_gradient);
+                const Vector g = random_vector(15, static_cast<uint32_t>(100 * m + root.rank()));
+                Vector sum = get(full);
+                for (size_t i = 0; i < 15; ++i) sum[i] += g[i];
+                put(full, sum);
+              }
+              group->reshard(stream);
+              if (m == 1) group->reduce(stream);  // reductions add up
+            }
+            group->reduce(stream);
+            EXPECT_LE(normwise(get(model->gather_gradient(*model->parameter("g.w").parameter, stream)), want), 1e-12);
+            EXPECT_EQ(get(model->gather_gradient(*model->parameter("g.b").parameter, stream)), Vector(7)) << "not added to";
+            model->begin_update(stream);
+            model->end_update(stream);
+            EXPECT_EQ(get(group->view(0, Part::gradient)), Vector(static_cast<size_t>(group->view(0, Part::gradient).count())))
+                << "the update emptied it";
+          }
+        });
+      }
+}
+
+TEST(ShardGroup, FullValuesFollowTheUpdateAndCopiesStay) {
+  for (const bool mixed : {false, true})
+    run_ranks(3, [&](Gang& root) {
+      ShardOptions options;
+      if (mixed) options.param_dtype = DType::bf16;
+      const auto group = make_shard_group(mesh_of(root), "g", parameters(DType::f32), options, 3);
+      Stream& stream = root.device().stream();
+      const Tensor copy = Tensor::allocate(root.device().allocator(), DType::f32, Shape{5, 3});
+      const Tensor into[] = {copy, Tensor::allocate(root.device().allocator(), DType::f32, Shape{7}),
+                             Tensor::allocate(root.device().allocator(), DType::f32, Shape{2, 2})};
+      const WorkPtr ahead = group->unshard_async(stream);
+      ahead->wait(Deadline::never());
+      group->unshard(into, stream);
+      EXPECT_EQ(group->view(0, Part::full_value).dtype(), mixed ? DType::bf16 : DType::f32);
+      const Vector before = get(copy);
+      EXPECT_EQ(get(group->view(0, Part::full_value)), before);
+      group->reshard(stream);
+      group->begin_update(stream);
+      const Tensor own = group->view(0, Part::value);
+      EXPECT_EQ(own.dtype(), DType::f32);
+      for (int64_t i = 0; i < own.count(); ++i) own.data<float>()[i] *= 2;
+      group->end_update(stream);
+      group->unshard({}, stream);
+      Vector twice = before;
+      for (double& x : twice) x *= 2;
+      EXPECT_EQ(get(group->view(0, Part::full_value)), twice);
+      EXPECT_EQ(get(copy), before);
+      group->reshard(stream);
+    });
+}
+
+TEST(ShardGroup, RefusalsNameGroupAndParameter) {
+  run_ranks(2, [](Gang& root) {
+    const auto gangs = mesh_of(root);
+    const auto refuse = [&](std::vector<GroupParameter> p, std::initializer_list<const char*> parts) {
+      expect_refusal(Code::invalid_argument, [&] { make_shard_group(gangs, "g", p, {}, 1); }, parts);
+    };
+    refuse({}, {"group g", "no parameters"});
+    auto twice = parameters();
+    twice[1].name = "w";
+    refuse(twice, {"\"w\"", "twice"});
+    refuse(parameters(DType::bf16), {"w", "bf16"});
+    const auto group = make_shard_group(gangs, "g", parameters(), {}, 1);
+    Stream& stream = root.device().stream();
+    expect_refusal(Code::invalid_state, [&] { group->view(0, Part::full_value); }, {"g.w", "unshard comes first"});
+    expect_refusal(Code::invalid_state, [&] { group->view(0, Part::full_gradient); }, {"g.w"});
+    expect_refusal(Code::invalid_state, [&] { group->view(2, Part::gradient); }, {"g.frozen", "frozen"});
+    expect_refusal(Code::invalid_argument, [&] { group->view(3, Part::value); }, {"parameter 3", "[0, 3)"});
+    expect_refusal(Code::invalid_argument,
+                   [&] { group->add_gradient(1, gradient_of(root.device(), 0, 0), stream); }, {"g.b", "[7]", "[5, 3]"});
+    expect_refusal(Code::invalid_argument, [&] { group->unshard(std::vector<Tensor>(2), stream); }, {"2 tensors", "3"});
+    expect_refusal(Code::invalid_argument, [&] { model_from_groups({group, group}); }, {"g", "twice"});
+    expect_refusal(Code::invalid_argument, [&] { model_from_groups({}); }, {"no groups"});
+    const auto other = make_shard_group(nullptr, "other", parameters(), {}, 1);
+    expect_refusal(Code::invalid_argument, [&] { model_from_groups({group, other}); }, {"g", "other", "gangs"});
+    expect_refusal(Code::invalid_state,
+                   [&] {
+                     group->unshard({}, stream);
+                     group->begin_update(stream);
+                   },
+                   {"unit g", "unsharded"});
+    group->reshard(stream);
+  });
+}
+
+// An export keeps its buffer: what comes later does not show in it.
+TEST(ShardGroup, HeldViewsOfGatheredValuesAreNotReused) {
+  run_ranks(1, [](Gang& root) {
+    const auto group = make_shard_group(mesh_of(root), "g", parameters(), {}, 1);
+    Stream& stream = root.device().stream();
+    group->unshard({}, stream);
+    const Tensor held = group->view(0, Part::full_gradient);
+    group->reshard(stream);
+    EXPECT_EQ(get(held), Vector(15));
+  });
+  run_ranks(2, [](Gang& root) {
+    const auto group = make_shard_group(mesh_of(root), "g", parameters(), {}, 1);
+    Stream& stream = root.device().stream();
+    group->unshard({}, stream);
+    const Tensor held = group->view(0, Part::full_gradient);
+    group->reshard(stream);
+    put(held, Vector(15, 4));
+    group->reduce(stream);
+    group->unshard({}, stream);
+    EXPECT_EQ(get(group->view(0, Part::full_gradient)), Vector(15)) << "a new, empty one";
+    EXPECT_EQ(get(held), Vector(15, 4));
+    group->reshard(stream);
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test

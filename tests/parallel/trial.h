@@ -1,0 +1,87 @@
+// A small model run twice: on one device by nn alone, and over a mesh, from the same first values (both by the published
+// initialisation). Data coordinate i of step m has its own inputs and output gradients; gradients are sums over all.
+#pragma once
+
+#include "parallel/parallel_testing.h"
+
+namespace gangway::test {
+
+struct Trial {
+  ModulePtr (*make)();
+  Shape input;  // of one data coordinate
+  DType dtype = DType::f64;
+  uint64_t seed = 5;
+
+  std::map<std::string, Vector> alone(int coordinates, int microbatches = 1) const {
+    const std::shared_ptr<Device> device = make_device("cpu");
+    const std::unique_ptr<Ops> ops = make_ops(device);
+    const ModulePtr model = make();
+    for (const NamedParameter& p : named_parameters(*model)) p.parameter->dtype = dtype;
+    materialize(*model, *ops, seed);
+    Stack temporaries(device->allocator());
+    Frame frame(device->allocator());
+    Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .training = true,
+                .loss_seed = {}};
+    for (int m = 0; m < microbatches; ++m)
+      for (int i = 0; i < coordinates; ++i) {
+        const Tensor x = input_of(*device, i, m);
+        const Tensor y = model->forward1(ctx, x, &frame);
+        model->backward1(ctx, gradient_of(frame, y, i, m), frame);
+        frame.drain(ctx);
+        frame.reset();
+      }
+    std::map<std::string, Vector> out;
+    for (const NamedParameter& p : named_parameters(*model))
+      if (p.parameter->grad) out[p.name] = p.parameter->grad_written
+                                               ? get(p.parameter->grad)
+                                               : Vector(static_cast<size_t>(p.parameter->shape.count()));
+    return out;
+  }
+
+  // Forward and backward of one microbatch on this rank's coordinate.
+  void run(Model& model, int microbatch = 0) const {
+    int index = 0, count = 0;
+    model.gangs().data_shard(&index, &count);
+    Context ctx = model.context(model.device().stream());
+    ctx.microbatch = microbatch;
+    Frame& frame = model.frame(0);
+    const Tensor x = input_of(model.device(), index, microbatch);
+    const Tensor y = model.forward(ctx, {&x, 1}, &frame)[0];
+    const Tensor dy = gradient_of(frame, y, index, microbatch);
+    model.backward(ctx, {&dy, 1}, frame);
+    frame.reset();
+  }
+
+  std::map<std::string, Vector> gradients(Model& model) const {
+    Stream& stream = model.device().stream();
+    model.finish_gradients(stream);
+    std::map<std::string, Vector> out;
+    for (const NamedParameter& p : model.parameters())
+      if (p.parameter->trainable) out[p.name] = get(model.gather_gradient(*p.parameter, stream));
+    return out;
+  }
+
+  Tensor input_of(Device& device, int coordinate, int microbatch) const {
+    return make_tensor(device, input, 1000 + 10 * microbatch + coordinate);
+  }
+  Tensor gradient_of(Frame& frame, const Tensor& y, int coordinate, int microbatch) const {
+    const Tensor dy = frame.allocate_gradient(y.dtype(), y.shape());
+    put(dy, random_vector(static_cast<size_t>(y.count()),
+                          static_cast<uint32_t>(2000 + 10 * microbatch + coordinate)));
+    return dy;
+  }
+  Tensor make_tensor(Device& device, const Shape& shape, int at) const {
+    return gangway::test::make(device, dtype, shape,
+                               random_vector(static_cast<size_t>(shape.count()), static_cast<uint32_t>(at)));
+  }
+};
+
+inline void expect_near(const std::map<std::string, Vector>& got, const std::map<std::string, Vector>& want,
+                        double tolerance) {
+  for (const auto& [name, gradient] : want) {
+    if (!got.contains(name)) continue;  // frozen
+    EXPECT_LE(normwise(got.at(name), gradient), tolerance) << name;
+  }
+}
+
+}  // namespace gangway::test

@@ -1,0 +1,133 @@
+// Text from a sharded model: the same tokens on every rank, whatever the mesh.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "train/train_testing.h"
+
+namespace gangway {
+namespace {
+
+using test::error_of;
+using test::Reference;
+
+std::vector<int64_t> generated(Model& model, const std::vector<int64_t>& prompt,
+                               const GenerateOptions& options) {
+  return generate(model, prompt, options, model.device().stream());
+}
+
+std::unique_ptr<Model> reference_model(Gang& root, const Reference& reference,
+                                       Strategy strategy = Strategy::full_shard) {
+  auto model =
+      test::make_model(make_llama(reference.config), test::make_gangs(root), test::parallel(strategy));
+  test::assign_initial(*model, reference);
+  return model;
+}
+
+// The file's own logits say which token is the most likely one after each prefix of its first sequences.
+TEST(Generate, GreedyTakesTheMostLikelyTokenOfTheReference) {
+  const Reference reference("llama_small");
+  const std::vector<double> logits = reference.read<double>("logits");
+  const std::vector<int64_t> tokens = reference.read<int64_t>("tokens");
+  const int64_t length = reference.shape("logits")[1], vocab = reference.shape("logits")[2];
+  test::run_ranks(2, [&](Gang& root) {
+    const auto model = reference_model(root, reference);
+    GenerateOptions options;
+    options.new_tokens = 1;
+    options.temperature = 0;
+    for (const int64_t prefix : {int64_t{1}, int64_t{5}, length}) {
+      const double* row = logits.data() + (prefix - 1) * vocab;
+      const auto expected = std::max_element(row, row + vocab) - row;
+      const std::vector<int64_t> prompt(tokens.begin(), tokens.begin() + prefix);
+      EXPECT_EQ(generated(*model, prompt, options), std::vector<int64_t>{expected}) << prefix;
+    }
+  });
+}
+
+TEST(Generate, EveryRankAndEveryMeshGetsTheSameTokens) {
+  const Reference reference("llama_small");
+  std::set<std::vector<int64_t>> seen;
+  std::mutex mutex;
+  for (const int ranks : {1, 2, 3})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
+      test::run_ranks(ranks, [&](Gang& root) {
+        const auto model = reference_model(root, reference, strategy);
+        GenerateOptions options;
+        options.new_tokens = 20;  // longer than the window of 12
+        options.seed = 9;
+        options.top_k = 7;
+        const std::vector<int64_t> tokens = generated(*model, {3, 1, 4}, options);
+        EXPECT_EQ(tokens.size(), 20u);
+        const std::lock_guard lock(mutex);
+        seen.insert(tokens);
+      });
+  EXPECT_EQ(seen.size(), 1u);
+}
+
+TEST(Generate, SamplesFollowTheSoftmax) {
+  const Reference reference("llama_small");
+  const std::vector<double> logits = reference.read<double>("logits");
+  const int64_t first = reference.read<int64_t>("tokens")[0], vocab = reference.shape("logits")[2];
+  test::run_ranks(1, [&](Gang& root) {
+    const auto model = reference_model(root, reference);
+    const int draws = 3000;
+    for (const int64_t top_k : {int64_t{0}, int64_t{4}}) {
+      std::vector<double> p(logits.begin(), logits.begin() + vocab);
+      std::vector<double> order = p;
+      std::sort(order.rbegin(), order.rend());
+      double sum = 0;
+      for (double& x : p)
+        sum += x = top_k != 0 && x < order[static_cast<size_t>(top_k) - 1] ? 0 : std::exp(x / 0.5);
+      std::map<int64_t, int> counts;
+      for (int i = 0; i < draws; ++i) {
+        GenerateOptions options;
+        options.new_tokens = 1;
+        options.temperature = 0.5;
+        options.top_k = top_k;
+        options.seed = static_cast<uint64_t>(i);
+        ++counts[generated(*model, {first}, options).at(0)];
+      }
+      for (int64_t id = 0; id < vocab; ++id) {
+        const double expected = draws * p[static_cast<size_t>(id)] / sum;
+        EXPECT_NEAR(counts[id], expected, 5 * std::sqrt(expected) + 1) << id << " of " << top_k;
+        if (expected == 0) {
+          EXPECT_EQ(counts[id], 0);
+        }
+      }
+    }
+  });
+}
+
+TEST(Generate, RefusalsAreAgreed) {
+  const Reference reference("llama_small");
+  test::run_ranks(2, [&](Gang& root) {
+    const auto model = reference_model(root, reference);
+    struct Row {
+      void (*change)(std::vector<int64_t>&, GenerateOptions&);
+      const char* words;
+    };
+    const Row table[] = {
+        {[](std::vector<int64_t>& p, GenerateOptions&) { p.clear(); }, "the prompt is empty"},
+        {[](std::vector<int64_t>& p, GenerateOptions&) { p[1] = 64; }, "id 64, outside [0, 64)"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.new_tokens = -1; }, "new_tokens = -1"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.temperature = -1; }, "temperature = -1"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_k = -3; }, "top_k = -3"},
+    };
+    for (const Row& row : table) {
+      std::vector<int64_t> prompt = {1, 2};
+      GenerateOptions options;
+      if (root.rank() == 1) row.change(prompt, options);
+      const Error error = error_of([&] { generated(*model, prompt, options); });
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+    }
+    EXPECT_EQ(error_of([&] { generated(*model, {1, root.rank()}, {}); }).code(), Code::mismatch);
+    GenerateOptions none;
+    none.new_tokens = 0;
+    EXPECT_TRUE(generated(*model, {1}, none).empty());
+  });
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,129 @@
+// A model of the test's own: one weight vector w and the loss sum 1/2 (x . w - y)^2 over rows, with slips on
+// demand.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/philox.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+constexpr int64_t kWidth = 5;
+
+struct SquareRow {
+  double x[kWidth], y;
+};
+
+class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_this<SquareLoss> {
+ public:
+  bool wrong_weight = false, poison = false, fail_forward = false, fail_backward = false;
+
+  ModulePtr module() {
+    CustomOptions options;
+    options.name = "Square";
+    options.input_count = 2;
+    options.output_count = 2;
+    options.parameters = {{"weight", Shape{kWidth}, Init::normal(1)}};
+    return make_custom(options, shared_from_this());
+  }
+
+  // Rank r has 2 + r rows.
+  static std::vector<SquareRow> rows(int rank, int step) {
+    std::vector<SquareRow> out(static_cast<size_t>(2 + rank));
+    uint64_t i = 0;
+    for (SquareRow& row : out) {
+      for (double& x : row.x) x = philox_normal(philox_key(11, text("row ", rank, " ", step)), i++);
+      row.y = philox_normal(philox_key(11, text("row ", rank, " ", step)), i++);
+    }
+    return out;
+  }
+  Batch batch(Model& model, int rank, int step) const {
+    std::vector<double> x, y;
+    for (const SquareRow& row : rows(rank, step)) {
+      x.insert(x.end(), row.x, row.x + kWidth);
+      y.push_back(row.y);
+    }
+    const auto count = static_cast<int64_t>(y.size());
+    Batch batch;
+    batch.inputs = {tensor_of(model, DType::f64, Shape{count, kWidth}, x.data())};
+    batch.targets = {tensor_of(model, DType::f64, Shape{count}, y.data())};
+    batch.weight = count;
+    return batch;
+  }
+
+  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
+    return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  }
+  void forward(Call& call) override {
+    if (fail_forward) fail(Code::caller, "the square broke");
+    double sum = 0;
+    for (int64_t i = 0; i < call.inputs[0].dim(0); ++i) sum += 0.5 * error(call, i) * error(call, i);
+    *call.outputs[0].data<double>() = sum;
+    *call.outputs[1].data<double>() = wrong_weight ? 100 : static_cast<double>(call.inputs[0].dim(0));
+  }
+  void backward_input(Call& call) override {
+    if (fail_backward) fail(Code::caller, "the square broke");
+    const double seed = *call.ctx.loss_seed.data<double>();
+    auto* gradient = call.parameters[0]->grad.data<double>();
+    for (int64_t i = 0; i < call.inputs[0].dim(0); ++i)
+      for (int64_t j = 0; j < kWidth; ++j)
+        gradient[j] += seed * error(call, i) * call.inputs[0].data<double>()[i * kWidth + j];
+    if (poison) gradient[3] = std::numeric_limits<double>::quiet_NaN();
+  }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType) const override { return true; }
+
+ private:
+  static double error(const Call& call, int64_t i) {
+    double sum = -call.inputs[1].data<double>()[i];
+    for (int64_t j = 0; j < kWidth; ++j)
+      sum += call.inputs[0].data<double>()[i * kWidth + j] * call.parameters[0]->value.data<double>()[j];
+    return sum;
+  }
+};
+
+// The same by plain loops; no tensors, no ranks.
+class SquareReference {
+ public:
+  explicit SquareReference(std::vector<double> values)
+      : values_(std::move(values)), gradient_(values_.size()) {}
+
+  double add(const std::vector<SquareRow>& rows) {
+    double loss = 0;
+    for (const SquareRow& row : rows) {
+      double error = -row.y;
+      for (size_t j = 0; j < values_.size(); ++j) error += row.x[j] * values_[j];
+      for (size_t j = 0; j < values_.size(); ++j) gradient_[j] += error * row.x[j];
+      loss += 0.5 * error * error;
+      ++weight_;
+    }
+    return loss;
+  }
+  int64_t weight() const { return weight_; }
+  double norm(double p) const {  // of the gradient of the mean
+    double sum = 0, most = 0;
+    for (const double g : gradient_) {
+      most = std::max(most, std::fabs(g) / static_cast<double>(weight_));
+      sum += std::pow(std::fabs(g) / static_cast<double>(weight_), p);
+    }
+    return std::isinf(p) ? most : std::pow(sum, 1 / p);
+  }
+  void step(double lr, double clip = 1) {
+    for (size_t j = 0; j < values_.size(); ++j)
+      values_[j] -= lr * clip * gradient_[j] / static_cast<double>(weight_);
+    std::fill(gradient_.begin(), gradient_.end(), 0.0);
+    weight_ = 0;
+  }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  std::vector<double> values_, gradient_;
+  int64_t weight_ = 0;
+};
+
+}  // namespace gangway::test
