@@ -129,10 +129,11 @@ Collective from_record(const gw_collective& r) {
 // --- memory of gangs
 // -------------------------------------------------------------------------------------------------
 
-// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
+// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone. Ranks that
+// are threads see a shared region at one address: each has its own entry, and each free drops one.
 struct Allocations {
   std::mutex mutex;
-  std::map<void*, std::shared_ptr<Buffer>> blocks;
+  std::multimap<void*, std::shared_ptr<Buffer>> blocks;
 };
 Allocations& allocations() {
   static Allocations* const a = new Allocations;
@@ -142,7 +143,7 @@ Allocations& allocations() {
 void hand_out(const std::shared_ptr<Buffer>& buffer, void** out_data) {
   Allocations& a = allocations();
   const std::lock_guard lock(a.mutex);
-  a.blocks[buffer->data()] = buffer;
+  a.blocks.emplace(buffer->data(), buffer);
   *out_data = buffer->data();
 }
 

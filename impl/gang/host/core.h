@@ -62,6 +62,7 @@ struct Op {
   int finished = 0;                // members [0, finished) are known to be done with it
   bool planned = false;            // all arrived: the path is known
   bool in_place_on_peers = false;  // folds straight into peers' outputs
+  bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
   size_t chunk = 0;                // bytes of one staged round
   size_t drain_chunk = 0;          // the same, or everything at once
   uint64_t fill_rounds = 0, filled = 0;
@@ -128,12 +129,14 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   class WorkWait;
   class CounterWait;
   class LeaveWait;
+  class Patience;
 
   // works.cpp
-  bool drive(HostWork& work);                        // true: the work is over, one way or the other
+  // Looks `turns` times; true: one of the states in `want` has come.
+  bool drive(HostWork& work, uint32_t want, int turns);
+  void turn();  // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
   void enqueue(Lane& lane, Op* op);
-  bool advance_all();
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come
   void finish_output(Op& op);
@@ -211,13 +214,19 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool break_cycle();  // true: a cycle was found and broken
 
   // Stores with release order what peers may wait for; wake_peers() follows.
+  // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at the peer's.
   void announce(std::atomic<uint64_t>& flag, uint64_t value) {
-    flag.exchange(value, std::memory_order_seq_cst);
+    if (fenced_) {
+      flag.store(value, std::memory_order_release);
+    } else {
+      flag.exchange(value, std::memory_order_seq_cst);
+    }
     announced_ = true;
   }
   void wake_peers() {
     if (!announced_) return;
     announced_ = false;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     for (const int r : others_) member_->wake(r);
   }
   ChannelLine& line(Channel c, int r) const { return board_->channel(c, r); }
@@ -242,6 +251,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int outstanding_ = 0;  // calls in queues
   bool listed_ = false;  // on the rank's list
   bool announced_ = false;
+  bool fenced_ = true;   // all members take part in membarrier
+  std::atomic<uint64_t> moves_{0};  // steps taken so far
   bool shut_down_ = false;
   std::vector<std::shared_ptr<HostWork>> works_;
   size_t next_work_ = 0;

@@ -1,6 +1,7 @@
 #include "gang/host/member.h"
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -71,6 +72,7 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   RankSlot& slot = own();
   slot.pid.store(static_cast<int32_t>(getpid()), std::memory_order_relaxed);
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
+  slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0, std::memory_order_relaxed);
   if (!arena_->threads()) life_ = std::make_unique<Life>(*this, liveness_ms_);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
@@ -93,6 +95,12 @@ Member::~Member() {
 void Member::ring(RankSlot& slot) noexcept {
   slot.bell.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(slot.bell, INT_MAX);
+}
+
+uint32_t Member::lie_down() const noexcept {
+  own().sleeping.fetch_add(1, std::memory_order_seq_cst);
+  if (fenced(rank_)) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+  return own().bell.load(std::memory_order_seq_cst);
 }
 
 void Member::wake_all() const noexcept {

@@ -3,7 +3,8 @@
 //
 // Small: each receiver folds everything itself. In place: each rank folds one part and stores it into every
 // receiver's output. Rounds (some tensor is outside the arena): each rank folds one part of each chunk into
-// its staging area, then the receivers fetch the parts.
+// its staging area, then the receivers fetch the parts; of two ranks each folds the
+// whole chunk, which moves as much and needs no second meeting.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -78,7 +79,12 @@ void Core::plan_reduction(Op& op) {
   }
   op.drain_chunk = kChunk;
   op.drain_rounds = (op.in_bytes + kChunk - 1) / kChunk;
-  op.collect_rounds = receiver ? op.drain_rounds : 0;
+  op.cut = size_ > 2;
+  if (op.cut) {
+    op.collect_rounds = receiver ? op.drain_rounds : 0;
+  } else if (!receiver) {
+    op.drain_rounds = 0;
+  }
 }
 
 void Core::fold_small(Op& op) {
@@ -132,7 +138,7 @@ void Core::fold_segment(Op& op) {
 }
 
 bool Core::can_fold_round(Lane& lane, const Op& op) {
-  if (!own_staging(lane, op)) return false;
+  if (op.cut && !own_staging(lane, op)) return false;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     const ChannelLine& peer = line(op.channel, r);
@@ -140,7 +146,7 @@ bool Core::can_fold_round(Lane& lane, const Op& op) {
         peer.filled.load(std::memory_order_acquire) < progress_of(op.sequence, op.drained + 1))
       return false;
     // Its result half of two rounds ago is fetched.
-    if (op.drained >= 2 && receives(op, r) &&
+    if (op.cut && op.drained >= 2 && receives(op, r) &&
         peer.collected.load(std::memory_order_acquire) < progress_of(op.sequence, op.drained - 1))
       return false;
   }
@@ -149,7 +155,7 @@ bool Core::can_fold_round(Lane& lane, const Op& op) {
 
 void Core::fold_round(Lane& lane, Op& op) {
   ChannelLine& mine = line(op.channel, rank_);
-  if (lane.staging == 0) mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
+  if (op.cut && lane.staging == 0) mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
   const size_t first = op.drained * kChunk;
   const size_t count = std::min(kChunk, op.in_bytes - first) / op.item;
   const Part part = even_part(count, op.item, rank_, size_);
@@ -158,6 +164,12 @@ void Core::fold_round(Lane& lane, Op& op) {
     inputs[static_cast<size_t>(r)] =
         r == rank_ ? static_cast<const unsigned char*>(op.c.in) + first : source_of(op, r, 0);
   FoldArgs args = fold_of(op, inputs, size_);
+  if (!op.cut) {
+    traffic_.bytes_moved += count * op.item;
+    fold_to(args, count, static_cast<unsigned char*>(op.c.out) + first, op.c.in == op.c.out, op.c.accumulate);
+    announce(mine.drained, progress_of(op.sequence, ++op.drained));
+    return;
+  }
   unsigned char* const results = arena_.at(lane.staging) + (2 + op.drained % 2) * kChunk;
   args.first = part.first;
   args.count = part.count;

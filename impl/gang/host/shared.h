@@ -16,9 +16,9 @@ constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
 constexpr int kSlots = 8;             // collectives of one channel that a rank may have published at once
 constexpr int kPairSlots = 4;         // messages of one ordered pair
-constexpr size_t kInline = 48;        // payload that rides in the flag's own cache line
+constexpr size_t kInline = 40;        // payload that rides in the flag's own cache line
 constexpr size_t kSmall = 4096;       // payload that rides beside the flag: copied once, no second wait
-constexpr size_t kChunk = 256 << 10;  // bytes of one staging half
+constexpr size_t kChunk = 64 << 10;  // bytes of one staging half
 constexpr int kRoundBits = 24;        // progress counters are sequence << kRoundBits | rounds done
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
@@ -41,6 +41,7 @@ struct alignas(kLine) RankSlot {
   // Written by those who wake this rank.
   alignas(kLine) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> sleeping;  // threads of this rank that sleep on the bell
+  std::atomic<uint32_t> fenced;    // this rank's process takes part in membarrier
   // Written by this rank rarely.
   alignas(kLine) std::atomic<int32_t> state;  // RankState
   std::atomic<int32_t> pid;
@@ -78,13 +79,13 @@ enum class Source : uint8_t { none, inlined, small, direct, staged };
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> arrived;  // sequence + 1
   std::atomic<uint64_t> fingerprint;
-  unsigned char payload[kInline];
-  // Second line.
-  CollectiveOp op;
-  Reduce reduce;
   Source source;
   bool out_direct;
   bool accumulate;
+  unsigned char payload[kInline];
+  // Second line.
+  alignas(kLine) CollectiveOp op;
+  Reduce reduce;
   int32_t dtype;
   int32_t peer;
   uint64_t count;

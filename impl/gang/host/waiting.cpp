@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/interrupt.h"
 #include "gang/host/calls.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
+constexpr int kTurns = 50;        // looks under one hold of the mutex
 constexpr int kCrowdedSpins = 4;  // with more ranks than cores the one waited for needs this very core
 constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;  // the interrupt hook is asked between naps
@@ -26,11 +28,7 @@ class Core::WorkWait final : public Core::Waitable {
   WorkWait(Core& core, HostWork& work, uint32_t want)
       : core_(core), work_(work), want_(want | HostWork::kFailed) {}
 
-  bool ready() override {
-    if (is_over()) return true;
-    core_.drive(work_);
-    return is_over();
-  }
+  bool ready(int turns) override { return is_over() || core_.drive(work_, want_, turns); }
   const HostWork* work() const override { return &work_; }
   std::vector<int> missing() override {
     const std::lock_guard lock(core_.mutex_);
@@ -59,7 +57,7 @@ class Core::CounterWait final : public Core::Waitable {
               const char* what)
       : core_(core), counter_(counter), at_least_(at_least), owner_(owner), what_(what) {}
 
-  bool ready() override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
+  bool ready(int) override { return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failed(); }
   std::vector<int> missing() override { return {owner_}; }
   std::string what() override { return text(core_.options_.label, ".", what_); }
   const char* op() const override { return what_; }
@@ -78,7 +76,7 @@ class Core::LeaveWait final : public Core::Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
-  bool ready() override {
+  bool ready(int) override {
     if (core_.failed()) return true;
     const std::lock_guard lock(core_.mutex_);
     return core_.outstanding_ == 0 && missing().empty();
@@ -103,7 +101,7 @@ bool Core::departed(Waitable& what) {
   if (what.work() != nullptr || board_->header().gone.load(std::memory_order_acquire) == 0) return false;
   for (const int r : what.missing()) {
     const auto mark = static_cast<Mark>(board_->member(r).mark.load(std::memory_order_acquire));
-    if (mark == Mark::here || what.ready()) continue;
+    if (mark == Mark::here || what.ready(1)) continue;
     // It came to the same shutdown since missing() looked.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const std::lock_guard lock(mutex_);
@@ -119,67 +117,85 @@ bool Core::departed(Waitable& what) {
   return false;
 }
 
-void Core::block(Waitable& what, Deadline deadline) {
-  const int spins = member_->crowded() ? kCrowdedSpins : kSpins;
-  for (int i = 0; i < spins; ++i) {
-    if (what.ready() || check(what.work(), nullptr)) return;
-    pause_cpu();
+// The later phases of a wait: how long it has lasted, whether anything moves.
+class Core::Patience {
+ public:
+  Patience(Core& core, Waitable& what, Deadline deadline)
+      : core_(core), what_(what), deadline_(deadline), start_(now_ns()), moves_(core.moves_.load()) {}
+  ~Patience() {
+    if (published_) core_.clear_wait();
+    core_.owner_->add_wait(now_ns() - start_);  // the spins before are too short to count
   }
-  const int64_t start = now_ns();
-  struct Counted {  // the spins before are too short to count
-    Rank& rank;
-    int64_t start;
-    ~Counted() { rank.add_wait(now_ns() - start); }
-  } const counted{*owner_, start};
-  const int64_t limit = options_.timeout_ms < 0 ? INT64_MAX : start + options_.timeout_ms * kMillisecond;
-  const auto give_up = [&](int64_t now) {
-    if (deadline.passed())
-      fail(Code::not_ready, what.what(), ": not ready; waiting for ", ranks_text(what.missing()));
-    if (now < limit) return;
-    const std::string text_ = text(what.what(), ": ", ranks_text(what.missing()), " did not come within ",
-                                   options_.timeout_ms, " ms");
-    const std::lock_guard lock(mutex_);
-    break_here(shaped(Error(Code::timeout, text_), what.op(), -1), true);
-  };
-  while (now_ns() - start < kYieldNs) {
-    if (what.ready() || check(what.work(), nullptr) || departed(what)) return;
-    owner_->progress();
-    give_up(now_ns());
-    sched_yield();
-  }
-  bool published = false;
-  struct Clear {
-    Core& core;
-    const bool& on;
-    ~Clear() {
-      if (on) core.clear_wait();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+  // Gives the core away turn by turn until nothing has moved for a while. True: over.
+  bool yields() {
+    const int turns = core_.member_->crowded() ? 1 : kTurns;
+    for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
+      if (what_.ready(turns) || core_.check(what_.work(), nullptr) || core_.departed(what_)) return true;
+      core_.owner_->progress();
+      give_up(now);
+      if (moved())
+        moved_at = now;
+      else
+        sched_yield();
     }
-  } const clear{*this, published};
-  RankSlot& own = member_->own();
-  for (;;) {
-    own.sleeping.fetch_add(1, std::memory_order_seq_cst);
-    const uint32_t bell = own.bell.load(std::memory_order_seq_cst);
-    bool over = what.ready() || check(what.work(), nullptr, true) || departed(what);
+    return false;
+  }
+
+  // Sleeps until somebody rings. True: over.
+  bool nap() {
+    const uint32_t bell = core_.member_->lie_down();
+    bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
     if (!over) {
-      owner_->progress();
-      over = what.ready();
+      core_.owner_->progress();
+      over = what_.ready(1);
     }
-    if (!over) member_->nap(bell, std::min(kNapNs, deadline.left_ms(20) * kMillisecond + 100'000));
-    own.sleeping.fetch_sub(1, std::memory_order_seq_cst);
-    if (over) return;
+    if (!over) core_.member_->nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+    core_.member_->get_up();
+    if (over) return true;
     poll_interrupt();
     const int64_t now = now_ns();
     give_up(now);
-    if (now - start > kCycleNs && deadline.is_never() && member_->attending() == 1) {
-      publish_wait(what);
-      published = true;
-      if (break_cycle() && check(what.work(), nullptr)) return;
-    }
+    if (now - start_ <= kCycleNs || !deadline_.is_never() || core_.member_->attending() != 1) return false;
+    core_.publish_wait(what_);
+    published_ = true;
+    return core_.break_cycle() && core_.check(what_.work(), nullptr);
+  }
+
+ private:
+  bool moved() { return moves_ != std::exchange(moves_, core_.moves_.load(std::memory_order_relaxed)); }
+
+  void give_up(int64_t now) {
+    if (deadline_.passed())
+      fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
+    if (core_.options_.timeout_ms < 0 || now - start_ < core_.options_.timeout_ms * kMillisecond) return;
+    const std::string message = text(what_.what(), ": ", ranks_text(what_.missing()), " did not come within ",
+                                     core_.options_.timeout_ms, " ms");
+    const std::lock_guard lock(core_.mutex_);
+    core_.break_here(core_.shaped(Error(Code::timeout, message), what_.op(), -1), true);
+  }
+
+  Core& core_;
+  Waitable& what_;
+  const Deadline deadline_;
+  const int64_t start_;
+  uint64_t moves_;
+  bool published_ = false;
+};
+
+void Core::block(Waitable& what, Deadline deadline) {
+  const int rounds = member_->crowded() ? 1 : kSpins / kTurns;
+  const int turns = member_->crowded() ? kCrowdedSpins : kTurns;
+  for (int i = 0; i < rounds; ++i)
+    if (what.ready(turns) || check(what.work(), nullptr)) return;
+  Patience patience(*this, what, deadline);
+  while (!patience.yields() && !patience.nap()) {
   }
 }
 
-// --- works
-// --------------------------------------------------------------------------------------------------------
+// --- works ---------------------------------------------------------------------------------------------
 
 bool HostWork::poll() {
   constexpr uint32_t kOver = kOutput | kFailed;
@@ -187,7 +203,7 @@ bool HostWork::poll() {
   const auto core = core_.lock();
   if (core == nullptr || core->member_->forked()) return true;
   core->member_->attend();
-  core->drive(*this);
+  core->drive(*this, kOver, 1);
   if ((state_.load(std::memory_order_acquire) & kOver) != 0 || core->check(this, nullptr)) return true;
   core->owner_->progress();
   return (state_.load(std::memory_order_acquire) & kOver) != 0;

@@ -3,6 +3,7 @@
 
 #include "gang/host/calls.h"
 #include "gang/host/core.h"
+#include "gang/host/futex.h"
 #include "gang/host/ticks.h"
 
 namespace gangway::host {
@@ -28,6 +29,7 @@ Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::uni
   for (int c = 0; c < kChannels; ++c) channels_[static_cast<size_t>(c)].channel = static_cast<Channel>(c);
   for (int r = 0; r < size_; ++r)
     if (r != rank_) others_.push_back(domain_rank(r));
+  for (int r = 0; r < size_; ++r) fenced_ = fenced_ && member_->fenced(domain_rank(r));
   board_->attach(rank_);
 }
 
@@ -72,17 +74,7 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
       traffic_.calls += 1;
       enqueue(lane, op);
     }
-    try {
-      if (active_.size() == 1) {
-        advance(*active_.front());
-        if (active_.front()->head == nullptr) active_.front()->active = false, active_.clear();
-      } else {
-        advance_all();
-      }
-    } catch (const Error& error) {
-      break_here(error, true);
-    }
-    wake_peers();
+    turn();
     if (outstanding_ > 0 && !listed_) listed_ = list = true;
   }
   if (list) owner_->add(shared_from_this());
@@ -93,29 +85,37 @@ bool Core::progress() {
   if (member_->forked()) return true;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;  // somebody drives it
-  try {
-    advance_all();
-  } catch (const Error& error) {
-    break_here(error, true);
-  }
-  wake_peers();
+  turn();
   if (outstanding_ == 0) listed_ = false;
   return !listed_;
 }
 
-bool Core::drive(HostWork& work) {
-  const auto over = [&] {
-    return (work.state_.load(std::memory_order_relaxed) & (HostWork::kInput | HostWork::kFailed)) != 0;
-  };
+bool Core::drive(HostWork& work, uint32_t want, int turns) {
   const std::lock_guard lock(mutex_);
-  if (over()) return true;
+  for (int i = 0; i < turns; ++i) {
+    if (i != 0) pause_cpu();
+    if ((work.state_.load(std::memory_order_relaxed) & want) != 0) return true;
+    turn();
+  }
+  return (work.state_.load(std::memory_order_relaxed) & want) != 0;
+}
+
+void Core::turn() {
   try {
-    advance_all();
+    for (size_t i = 0; i < active_.size();) {
+      Lane& lane = *active_[i];
+      advance(lane);
+      if (lane.head == nullptr) {
+        lane.active = false;
+        active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
   } catch (const Error& error) {
     break_here(error, true);
   }
   wake_peers();
-  return over();
 }
 
 void Core::enqueue(Lane& lane, Op* op) {
@@ -133,32 +133,15 @@ void Core::enqueue(Lane& lane, Op* op) {
   }
 }
 
-bool Core::advance_all() {
-  for (size_t i = 0; i < active_.size();) {
-    Lane& lane = *active_[i];
-    advance(lane);
-    if (lane.head == nullptr) {
-      lane.active = false;
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  return outstanding_ == 0;
-}
-
 void Core::advance(Lane& lane) {
   Op* before = nullptr;
   for (Op* op = lane.head; op != nullptr;) {
     const bool pair = lane.peer >= 0;
     if (!op->published && !(pair ? publish_send(lane, *op) : publish_call(lane, *op))) return;
-    if (pair) {
-      while (op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op)) {
-      }
-    } else {
-      while (step(lane, *op)) {
-      }
-    }
+    const auto move = [&] {
+      return !pair ? step(lane, *op) : op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op);
+    };
+    while (move()) moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (settle(*op)) {
       Op* const over = op;
       op = op->next;

@@ -1,0 +1,120 @@
+/* Small models for the C tests. */
+#ifndef GANGWAY_TESTS_CAPI_MODELS_H
+#define GANGWAY_TESTS_CAPI_MODELS_H
+
+#include "testing.h"
+
+/* vocab 11, dim 8, one layer. */
+static MAYBE_UNUSED gw_llama_options small_llama(void) {
+  gw_llama_options o;
+  gw_llama_options_init(&o, sizeof o);
+  o.vocab = 11;
+  o.dim = 8;
+  o.layers = 1;
+  o.heads = 2;
+  o.kv_heads = 1;
+  o.ffn = 16;
+  o.max_positions = 16;
+  return o;
+}
+
+/* Tokens [rows, 4] of a fixed pattern; labels are the tokens themselves (the library shifts). */
+typedef struct small_batch {
+  int64_t tokens[4 * 4];
+  int64_t shape[2];
+  gw_view input, target;
+  gw_batch batch;
+} small_batch;
+static MAYBE_UNUSED void fill_batch(small_batch *b, int64_t rows, int64_t first_row) {
+  for (int64_t i = 0; i < rows * 4; ++i) b->tokens[i] = (first_row * 4 + i) * 3 % 11;
+  b->shape[0] = rows;
+  b->shape[1] = 4;
+  gw_view_set(&b->input, b->tokens, b->shape, 2, GW_I64);
+  b->target = b->input;
+  gw_batch_init(&b->batch, sizeof b->batch);
+  b->batch.inputs = &b->input;
+  b->batch.input_count = 1;
+  b->batch.targets = &b->target;
+  b->batch.target_count = 1;
+}
+
+/* A custom module: y = w x (elementwise, w [1]); its loss is {sum of y, count of x}. */
+typedef struct line {
+  int shapes, forwards, inputs, weights, frees, states, fail_forward, fail_backward;
+  double seed_seen;
+  uint64_t seed;
+} line;
+static MAYBE_UNUSED gw_status line_shapes(void *user, gw_call *call) {
+  ++((line *)user)->shapes;
+  for (int32_t i = 0; i < 2; ++i) {
+    call->outputs[i].ndim = 1;
+    call->outputs[i].dtype = GW_F64;
+    ((int64_t *)call->outputs[i].shape)[0] = 1;
+  }
+  return call->phase == GW_PHASE_SHAPES ? GW_OK : GW_E_INTERNAL;
+}
+static MAYBE_UNUSED gw_status line_forward(void *user, gw_call *call) {
+  line *l = user;
+  ++l->forwards;
+  l->seed = call->seed;
+  if (l->fail_forward) return (gw_status)l->fail_forward;
+  const float w = *(const float *)call->parameters[0].data, *x = call->inputs[0].data;
+  double sum = 0;
+  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) sum += (double)(w * x[i]);
+  *(double *)call->outputs[0].data = sum;
+  *(double *)call->outputs[1].data = (double)call->inputs[0].shape[0];
+  *call->state = malloc(1);
+  return GW_OK;
+}
+static MAYBE_UNUSED gw_status line_backward_input(void *user, gw_call *call) {
+  line *l = user;
+  ++l->inputs;
+  if (l->fail_backward) return (gw_status)l->fail_backward;
+  l->seed_seen = call->loss_seed;
+  if (call->input_grads[0].data != NULL)
+    for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
+      ((float *)call->input_grads[0].data)[i] = *(const float *)call->parameters[0].data * (float)call->loss_seed;
+  return *call->state != NULL ? GW_OK : GW_E_INTERNAL;
+}
+static MAYBE_UNUSED gw_status line_backward_weight(void *user, gw_call *call) {
+  ++((line *)user)->weights;
+  const float *x = call->inputs[0].data;
+  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
+    *(float *)call->parameter_grads[0].data += x[i] * (float)call->loss_seed;
+  return GW_OK;
+}
+static MAYBE_UNUSED void line_free(void *user) { ++((line *)user)->frees; }
+static MAYBE_UNUSED gw_status line_fill(void *user, int64_t first, int64_t last, void *out) {
+  (void)user;
+  for (int64_t i = first; i < last; ++i) ((float *)out)[i - first] = 2.0f;
+  return GW_OK;
+}
+
+static MAYBE_UNUSED void line_parameter(gw_parameter_options *p, gw_init_options *init, int *freed) {
+  gw_init_options_init(init, sizeof *init);
+  init->kind = GW_INIT_FILL;
+  init->fill = line_fill;
+  init->user = freed;
+  init->free_user = count_free;
+  gw_parameter_options_init(p, sizeof *p);
+  p->name = "w";
+  p->ndim = 1;
+  p->dims[0] = 1;
+  p->initializer = init;
+}
+static MAYBE_UNUSED void line_options(gw_custom_options *c, line *l, const gw_parameter_options *p) {
+  gw_custom_options_init(c, sizeof *c);
+  c->name = "line";
+  c->shapes = line_shapes;
+  c->forward = line_forward;
+  c->backward_input = line_backward_input;
+  c->backward_weight = line_backward_weight;
+  c->user = l;
+  c->free_user = line_free;
+  c->free_state = free;
+  c->output_count = 2;
+  c->parameters = p;
+  c->parameter_count = 1;
+}
+
+#endif
