@@ -258,6 +258,69 @@ TEST(HostAsync, AWorkOutlivesItsEngine) {
   for (std::thread& t : threads) t.join();
 }
 
+// Of the calls behind one that still reads a staging area, none may take it before those in front of it.
+TEST(HostAsync, StagedCallsInFlightKeepTheirOrder) {
+  constexpr size_t kCount = 40'000;  // three chunks
+  constexpr int kFlight = 6;
+  for (const CollectiveOp op : {CollectiveOp::broadcast, CollectiveOp::gather, CollectiveOp::send}) {
+    ThreadRanks ranks(2);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      const bool giver = r == 0;
+      std::vector<std::vector<float>> in(kFlight), out(kFlight);
+      for (int round = 0; round < 150; ++round) {
+        std::vector<WorkPtr> works;
+        for (size_t i = 0; i < kFlight; ++i) {
+          const float value = static_cast<float>(round * kFlight) + static_cast<float>(i);
+          in[i].assign(kCount, giver ? value : -1);
+          out[i].assign(2 * kCount, -2);
+          Collective c;
+          c.op = op == CollectiveOp::send && !giver ? CollectiveOp::recv : op;
+          c.in = c.op == CollectiveOp::recv ? nullptr : in[i].data();
+          c.out = c.op == CollectiveOp::send ? nullptr : out[i].data();
+          c.count = kCount;
+          c.peer = op == CollectiveOp::broadcast ? 0 : op == CollectiveOp::gather ? 1 : 1 - r;
+          works.push_back(engine.run(Channel::user, {&c, 1}, stream));
+        }
+        for (size_t i = 0; i < kFlight; ++i) {
+          works[i]->wait_input(Deadline::never());
+          if (giver) continue;
+          const float value = static_cast<float>(round * kFlight) + static_cast<float>(i);
+          for (size_t k = 0; k < kCount; ++k)
+            ASSERT_EQ(out[i][k], value) << name(op) << " round " << round << " call " << i << " at " << k;
+        }
+      }
+    });
+  }
+}
+
+TEST(HostAsync, WorksThatNobodyHoldsEndAllTheSame) {
+  constexpr size_t kDropped = 200, kHeld = 50;
+  ThreadRanks ranks(2);
+  std::atomic<bool> started{false};
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    std::vector<float> x(kDropped + kHeld, 1), y(kDropped + kHeld, 0);
+    std::vector<WorkPtr> held;
+    if (r == 1)
+      while (!started) std::this_thread::yield();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const Collective c = reduction(&x[i], &y[i], 1);
+      WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+      if (i >= kDropped) held.push_back(std::move(work));
+    }
+    if (r == 0) {
+      for (const WorkPtr& work : held) EXPECT_FALSE(work->poll());
+      started = true;
+    }
+    for (size_t i = 0; i < kHeld; ++i) {
+      held[i]->wait_input(Deadline::after_ms(20'000));
+      ASSERT_EQ(y[kDropped + i], 2);
+    }
+    for (const float sum : y) ASSERT_EQ(sum, 2);
+  });
+}
+
 TEST(HostAsync, SeveralThreadsOfARankMayWait) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {

@@ -144,6 +144,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void finish_input(Op& op);
   Op* new_op();
   void recycle(Op* op);
+  static bool ended(const HostWork& work);  // no call in a queue points to it
   std::shared_ptr<HostWork> new_work();
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
@@ -158,6 +159,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool all_arrived(Op& op);
   bool peers_done(Op& op);
   void plan(Op& op);
+  static bool filled_before(const Lane& lane, const Op& op);
   bool own_staging(Lane& lane, const Op& op);
   bool can_fill(Lane& lane, Op& op);
   void fill(Lane& lane, Op& op);

@@ -103,7 +103,9 @@ bool Core::check_absent(const Op& op) {
     if (never_comes && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
     if (arena_.threads()) {
       const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
-      if (since != 0 && now_ns() - since > std::min(kUnattendedMs, options_.timeout_ms / 2) * 1'000'000)
+      const int64_t patience =
+          options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
+      if (since != 0 && now_ns() - since > patience * 1'000'000)
         member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
     }
   }

@@ -15,6 +15,7 @@ bool Core::step_send(Lane& lane, Op& op) {
   // A half is free when the receiver is through with what was in it two rounds ago, in this call or the last
   // one.
   if (lane.staged_until <= op.sequence) {
+    if (!filled_before(lane, op)) return false;
     if (lane.staged_until != 0 && drained < progress_of(lane.staged_until, 0)) return false;
     lane.staged_until = op.sequence + 1;
   }

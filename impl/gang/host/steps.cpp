@@ -149,8 +149,17 @@ void Core::plan(Op& op) {
             std::max<uint64_t>(op.drain_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
 }
 
+// Are the calls before this one through with filling? One that needs no peer's input (a broadcast's root, a
+// send) is passed by later ones while it still waits for the staging area.
+bool Core::filled_before(const Lane& lane, const Op& op) {
+  for (const Op* before = lane.head; before != &op; before = before->next)
+    if (before->filled < before->fill_rounds) return false;
+  return true;
+}
+
 bool Core::own_staging(Lane& lane, const Op& op) {
   if (lane.staged_until > op.sequence) return true;  // taken by this very call
+  if (!filled_before(lane, op)) return false;
   if (lane.staged_until != 0)
     for (int r = 0; r < size_; ++r)
       if (r != rank_ &&

@@ -289,9 +289,7 @@ void Core::release() noexcept {
   if (member_->forked()) return;
   const std::lock_guard lock(mutex_);
   bool held = false;
-  for (const auto& work : works_)
-    held |= work.use_count() > 1 &&
-            (work->state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) == 0;
+  for (const auto& work : works_) held |= work.use_count() > 1 && !ended(*work);
   if (shut_down_) return;
   const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
   board_->mark(mark);

@@ -199,21 +199,27 @@ void Core::recycle(Op* op) {
   free_ops_ = op;
 }
 
+bool Core::ended(const HostWork& work) {
+  return (work.state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) != 0;
+}
+
 std::shared_ptr<HostWork> Core::new_work() {
   for (size_t i = 0; i < works_.size() && i < 4; ++i) {
     std::shared_ptr<HostWork>& work = works_[next_work_++ % works_.size()];
-    const uint32_t state = work->state_.load(std::memory_order_acquire);
-    if (work.use_count() != 1 || (state & (HostWork::kInput | HostWork::kFailed)) == 0) continue;
+    if (work.use_count() != 1 || !ended(*work)) continue;
     work->error_.reset();
     work->state_.store(0, std::memory_order_relaxed);
     return work;
   }
   auto work = std::make_shared<HostWork>();
   work->core_ = weak_from_this();
-  if (works_.size() < kWorks) {
-    works_.push_back(work);
+  // Calls in flight point to their work, which nobody but this list may hold: only an ended one leaves it.
+  std::shared_ptr<HostWork>* place = nullptr;
+  if (works_.size() >= kWorks) place = &works_[next_work_++ % works_.size()];
+  if (place != nullptr && ended(**place)) {
+    *place = work;
   } else {
-    works_[next_work_++ % kWorks] = work;
+    works_.push_back(work);
   }
   return work;
 }
