@@ -85,7 +85,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
   if (out_work != nullptr) work = std::make_unique<gw_work>(nullptr, handle->gang);
   WorkPtr started = gang.run(Channel::user, records);
   if (!work) {
-    started->wait_input(Deadline::never());
+    gang.finish(*started);
     return;
   }
   work->work = std::move(started);
@@ -163,7 +163,8 @@ void gw_store_callbacks_init(gw_store_callbacks* callbacks, size_t size) { start
 
 gw_status gw_store_create_callbacks(const gw_store_callbacks* callbacks, gw_store** out_store) {
   CallerObject owned;
-  if (callbacks != nullptr && callbacks->struct_size >= sizeof *callbacks)
+  if (callbacks != nullptr && callbacks->struct_size >= sizeof *callbacks &&
+      callbacks->struct_size <= kLargestStruct)  // one that was never set up holds no object
     owned = CallerObject(callbacks->user, callbacks->free_user);
   return guarded([&] {
     gw_store*& result = out(out_store, "out_store");

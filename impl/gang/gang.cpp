@@ -119,9 +119,21 @@ void Gang::run_now(Channel channel, const Collective& record, Stream* stream) {
   const WorkPtr work = run(channel, record, stream);
   const std::span<const Collective> records(&record, 1);
   named(call_name(records), call_peer(records), [&] {
-    work->wait(Deadline::never());
-    work->wait_input(Deadline::never());
+    finish(*work);
   });
+}
+
+void Gang::finish(Work& work) {
+  try {
+    work.wait(Deadline::never());
+    work.wait_input(Deadline::never());
+  } catch (Error& error) {
+    if (error.code() == Code::caller) {
+      place(error, "", -1);
+      abort(error);
+    }
+    throw;
+  }
 }
 
 void Gang::barrier(Channel channel) { run_now(channel, Collective{}); }

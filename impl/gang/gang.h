@@ -81,6 +81,9 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
   // run, then wait for both ends.
   void run_now(Channel channel, const Collective& record, Stream* stream = nullptr);
+  // The end of a blocking call: waits for both ends. An interrupt breaks the gang: the caller's memory is its
+  // own again when the call returns, so nothing may go on with it.
+  void finish(Work& work);
 
   void barrier(Channel channel = Channel::control);
   // Every rank's bytes, in rank order; sizes may differ.

@@ -143,6 +143,8 @@ static void interrupted_recv(rank *me) {
   EXPECT(counts[1] == 3 && counts[0] == 0);
   EXPECT_OK(gw_interrupt_set(NULL, NULL, NULL));
   EXPECT(counts[0] == 1);
+  /* the call's memory is ours again: the gang is broken, with the same error for every later call */
+  EXPECT_STATUS(gw_gang_barrier(me->gang, NULL), GW_E_CALLER, "interrupt hook");
 }
 
 static void interrupt_hook_ends_a_wait(void **state) {

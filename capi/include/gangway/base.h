@@ -120,7 +120,8 @@ GW_API void gw_abi_version(int32_t *out_major, int32_t *out_minor);
 GW_API void gw_abi_range(int32_t *out_lowest, int32_t *out_highest);
 
 /* The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; non-zero ends the
- * call with CALLER. Replaces an earlier hook, whose `release` then runs. Null check: none. */
+ * call with CALLER. A collective that waits for itself breaks its gang then; gw_work_wait leaves everything as it is.
+ * Replaces an earlier hook, whose `release` then runs. Null check: none. */
 typedef int32_t (*gw_interrupt_fn)(void *user);
 GW_API gw_status gw_interrupt_set(gw_interrupt_fn check, void *user, gw_free_fn release);
 
