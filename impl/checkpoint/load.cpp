@@ -41,6 +41,9 @@ bool exists(const std::string& path) {
 }
 
 std::string read_text(const std::string& path) {
+  struct stat status {};  // opening a fifo would block
+  if (stat(path.c_str(), &status) != 0) fail_system(Code::io, text("load: reading ", path), errno);
+  if (!S_ISREG(status.st_mode)) fail(Code::io, "load: ", path, " is not a regular file");
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto size = static_cast<int64_t>(file.tellg());
   if (!file || size < 0) fail_system(Code::io, text("load: reading ", path), errno);
@@ -188,6 +191,7 @@ void load_model(Model& model, const std::string& path, bool strict) {
                "load: the model has no storage yet; call parallelize or materialize first");
         if (model.device().kind() == DeviceKind::meta)
           fail(Code::invalid_argument, "load: a meta device has no values");
+        model.check_update();
         source = open_source(path);
         entries = match(model, source, path, strict);
       },
@@ -200,6 +204,8 @@ void load_model(Model& model, const std::string& path, bool strict) {
       read_rows(model, *model.parameters()[i].parameter, entries[i], stream);
   } catch (const Error& error) {
     failure = error;
+  } catch (const std::bad_alloc&) {
+    failure = Error(Code::out_of_memory, text("load: ", path, ": no memory left"));
   }
   // The fence closes on every rank, whatever happened, so that the gangs work on.
   model.end_update(stream);

@@ -112,6 +112,11 @@ void Model::scale_gradients(double factor, Stream& stream) {
       ops_->scale(p.parameter->shard_grad, factor, stream);
 }
 
+void Model::check_update() const {
+  check_running("begin_update");
+  domain_->check_update();
+}
+
 void Model::begin_update(Stream& stream) {
   check_running("begin_update");
   domain_->begin_update(stream);
@@ -173,6 +178,7 @@ void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
     if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
       fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype), " ",
            parameter.shape.text(), ", but the values are ", whole.text());
+    check_update();
   });
   domain_->begin_update(stream);
   if (parameter.shard.count() != 0)

@@ -79,6 +79,8 @@ class Model {
 
   void scale_gradients(double factor, Stream& stream);  // local shards
 
+  // Local: throws what begin_update would refuse, for the check phase of calls that go through the fence.
+  void check_update() const;
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
   void begin_update(Stream& stream);
   // ... then casts masters into the compute dtype (unless whoever wrote them did), publishes `ready`, empties gradients.

@@ -108,12 +108,16 @@ void ShardDomain::zero_gradients(Stream& stream) {
   for (const auto& unit : units_) unit->zero_gradients(stream);
 }
 
-void ShardDomain::begin_update(Stream& stream) {
+void ShardDomain::check_update() const {
   if (updating_) fail(Code::invalid_state, "begin_update: an update has begun already; end_update comes first");
   for (const auto& unit : units_)
     if (unit->unsharded())
       fail(Code::invalid_state, "begin_update: unit ", unit->name(),
            " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes first");
+}
+
+void ShardDomain::begin_update(Stream& stream) {
+  check_update();
   finish_gradients(stream);
   for (const auto& unit : units_) unit->release();
   for (const auto& unit : units_) unit->wait_released();

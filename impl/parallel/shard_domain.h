@@ -41,6 +41,7 @@ class ShardDomain {
   void unshard(ShardUnit& unit, bool forward, Stream& stream);  // and gathers its neighbours ahead
   void finish_gradients(Stream& stream);
   void zero_gradients(Stream& stream);
+  void check_update() const;  // what begin_update would refuse on this rank
   void begin_update(Stream& stream);
   // `cast`: masters into copies; `empty`: gradients.
   void end_update(bool cast, bool empty, Stream& stream);

@@ -158,6 +158,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     check_ready(model);
     check_options(options);
     check_optimizer(model, optimizer);
+    model.check_update();
   });
   agree(gangs, refusal, said("optimizer_step", options), Totals{});
   StepResult result;

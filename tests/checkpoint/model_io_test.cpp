@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "parallel/shard_domain.h"
 #include "train/train_testing.h"
 
 namespace gangway {
@@ -370,6 +371,31 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
       EXPECT_NE(one.code(), Code::ok);
       EXPECT_EQ(all_values(*model), before);
     });
+}
+
+TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
+  const TemporaryFolder folder;
+  test::run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(20));
+    save_model(*model, folder.path(), {});
+    Stream& stream = model->device().stream();
+    ShardUnit& unit = *model->domain().units().front();
+    if (root.rank() == 1) unit.unshard(stream);
+    const Error error = error_of([&] { load_model(*model, folder.path()); });
+    EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
+    EXPECT_NE(error.message().find("is still unsharded"), std::string::npos) << error.message();
+    unit.reshard();
+    load_model(*model, folder.path());
+  });
+}
+
+TEST(LoadModel, AnIndexThatIsAFifoIsRefused) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder.path() + "/model.safetensors.index.json").c_str(), 0600), 0);
+  test::run_ranks(1, [&](Gang& root) {
+    const Error error = error_of([&] { load_model(*llama(root, seeded(21)), folder.path()); });
+    EXPECT_EQ(error.code(), Code::io) << error.message();
+  });
 }
 
 TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
