@@ -58,7 +58,6 @@ Board::Board(std::shared_ptr<Arena> arena, uint64_t offset) : arena_(std::move(a
 
 void Board::attach(int rank) {
   rank_ = rank;
-  header_->attached.fetch_add(1, std::memory_order_acq_rel);
 }
 
 Board::~Board() {

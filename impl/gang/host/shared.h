@@ -136,7 +136,6 @@ struct BoardHeader {
   uint64_t bytes;
   uint32_t size;
   char label[64];
-  std::atomic<uint32_t> attached;
   std::atomic<uint32_t> freed;
   std::atomic<uint64_t> blocks;  // list of the members' blocks that go with the board
   // 0: whole; 1: an error is being written; 2: broken.
