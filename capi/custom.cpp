@@ -272,7 +272,8 @@ void gw_custom_options_init(gw_custom_options* options, size_t size) {
 gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_model) {
   // The user object is freed on every road out but success.
   CallerObject user;
-  if (options != nullptr && options->struct_size >= offsetof(gw_custom_options, free_state))
+  if (options != nullptr && options->struct_size >= offsetof(gw_custom_options, free_state) &&
+      options->struct_size <= kLargestStruct)  // one that was never set up holds no object
     user = CallerObject(options->user, options->free_user);
   const bool whole = options != nullptr && options->struct_size >= offsetof(gw_custom_options, children) &&
                      options->struct_size <= kLargestStruct;

@@ -308,6 +308,27 @@ static void arrays_step_by_the_first_size(void **state) {
   assert_refused(gw_sgd_create(m.model, &s, &opt), "options.rules[1].struct_size");
 }
 
+/* A struct that no _init has seen may hold anything: its free function is left alone. */
+static void objects_of_structs_never_set_up_are_left_alone(void **state) {
+  (void)state;
+  int freed = 0;
+  gw_store *store = NULL;
+  gw_store_callbacks callbacks;
+  gw_store_callbacks_init(&callbacks, sizeof callbacks);
+  callbacks.user = &freed;
+  callbacks.free_user = count_free;
+  callbacks.struct_size = (size_t)1 << 40;
+  assert_int_equal(gw_store_create_callbacks(&callbacks, &store), GW_E_INVALID_ARGUMENT);
+  gw_module *model = NULL;
+  gw_custom_options options;
+  gw_custom_options_init(&options, sizeof options);
+  options.user = &freed;
+  options.free_user = count_free;
+  options.struct_size = (size_t)1 << 40;
+  assert_int_equal(gw_custom_create(&options, &model), GW_E_INVALID_ARGUMENT);
+  assert_int_equal(freed, 0);
+}
+
 static int begin(void **state) {
   (void)state;
   const gw_llama_options o = small_llama();
@@ -333,6 +354,7 @@ static int end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size), cmocka_unit_test(results_of_every_size),
-                                     cmocka_unit_test(arrays_step_by_the_first_size)};
+                                     cmocka_unit_test(arrays_step_by_the_first_size),
+                                     cmocka_unit_test(objects_of_structs_never_set_up_are_left_alone)};
   return cmocka_run_group_tests_name("capi_struct", tests, begin, end);
 }
