@@ -40,6 +40,9 @@ void agreed(Gang& gang, Read&& read) {
   } catch (const Error& error) {
     if (gang.size() > 1) gang.agree(error);
     throw;
+  } catch (const std::bad_alloc&) {
+    if (gang.size() > 1) gang.agree(Error(Code::out_of_memory, "no memory left for a check"));
+    throw;
   }
 }
 

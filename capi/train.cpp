@@ -53,6 +53,8 @@ std::optional<Error> refusal_of(Read&& read) {
     return std::nullopt;
   } catch (const Error& error) {
     return error;
+  } catch (const std::bad_alloc&) {
+    return Error(Code::out_of_memory, "no memory left for a check");
   }
 }
 

@@ -50,6 +50,8 @@ std::optional<Error> refusal_of(Check&& check) {
     return error;
   } catch (const std::bad_alloc&) {
     return Error(Code::out_of_memory, "no memory left for a check");
+  } catch (const std::exception& error) {
+    return Error(Code::internal, text("a check ended with: ", error.what()));
   }
   return std::nullopt;
 }
