@@ -148,7 +148,8 @@ void ShardUnit::zero_gradients(Stream& stream) {
   for (const PackedParameter& packed : packing_.parameters) {
     Parameter& p = *packed.parameter;
     p.shard_grad_written = false;
-    if (!manual_) p.grad_written = false;  // full gradients that nobody reduced are dropped
+    // Full gradients that nobody reduced are dropped; on a rank alone they are the local ones.
+    if (!manual_ || !reduces()) p.grad_written = false;
   }
 }
 

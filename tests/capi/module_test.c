@@ -223,7 +223,7 @@ static void looking_into_a_model(void **state) {
   gw_memory_use_init(&use, sizeof use);
   assert_ok(gw_module_memory(model, &use));
   assert_true(use.master > 0);
-  assert_refused(gw_module_memory(model, NULL), "use is null");
+  assert_refused(gw_module_memory(model, NULL), "memory is null");
   gw_parameter_release(described);
   gw_module_release(model);
 }

@@ -230,7 +230,7 @@ static void bad_options_are_refused(void **state) {
   REFUSED_WITH(eps, -1, "-1");
   REFUSED_WITH(weight_decay, -2, "-2");
   REFUSED_WITH(schedule, 3, "schedule is 3");
-  REFUSED_WITH(schedule, GW_COSINE, "total_steps");
+  REFUSED_WITH(schedule, GW_COSINE, "total = 0");
   REFUSED_WITH(warmup_steps, -1, "-1");
   REFUSED_WITH(moment_dtype, GW_I8, "i8");
   REFUSED_WITH(rule_count, 1, "rules is null");

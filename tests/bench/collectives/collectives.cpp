@@ -1,4 +1,5 @@
-// Collectives of ours beside the machine's own limits and beside other libraries. README.md says what each column is.
+// Collectives of ours beside the machine's own limits and beside other libraries. README.md says what each
+// column is.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ struct Column {
 };
 
 struct Measured {
-  Samples seconds;  // a call, slowest rank
+  Samples seconds;               // a call, slowest rank
   double moved = 0, staged = 0;  // bytes a call, most of any rank
 };
 
@@ -68,8 +69,8 @@ constexpr double kPatience = 60;  // seconds for one burst
 
 std::string line_of(const Row& row, size_t bytes, int arena, long warmup, long calls) {
   std::ostringstream line;
-  line << "run " << job_op_names[row.op] << ' ' << bytes << ' ' << row.in_place << ' ' << arena << ' ' << warmup << ' '
-       << calls;
+  line << "run " << job_op_names[row.op] << ' ' << bytes << ' ' << row.in_place << ' ' << arena << ' '
+       << warmup << ' ' << calls;
   return line.str();
 }
 
@@ -79,16 +80,26 @@ size_t copied_by_a_rank(const Row& row, int ranks) {
   size_t bytes = 0;
   switch (row.op) {
     case JOB_BARRIER:
-    case JOB_NONE: break;
-    case JOB_ALL_REDUCE: bytes = s; break;
-    case JOB_ALL_GATHER: bytes = row.in_place ? s / n * (n - 1) : s; break;
-    case JOB_REDUCE_SCATTER: bytes = (s + s / n) / 2; break;
-    case JOB_BROADCAST: bytes = s / n * (n - 1); break;
+    case JOB_NONE:
+      break;
+    case JOB_ALL_REDUCE:
+      bytes = s;
+      break;
+    case JOB_ALL_GATHER:
+      bytes = row.in_place ? s / n * (n - 1) : s;
+      break;
+    case JOB_REDUCE_SCATTER:
+      bytes = (s + s / n) / 2;
+      break;
+    case JOB_BROADCAST:
+      bytes = s / n * (n - 1);
+      break;
   }
   return (bytes + 63) / 64 * 64;
 }
 
-bool burst(Column& column, const Row& row, size_t bytes, long warmup, long calls, double* seconds, Measured* to) {
+bool burst(Column& column, const Row& row, size_t bytes, long warmup, long calls, double* seconds,
+           Measured* to) {
   const auto replies = column.side->ask(line_of(row, bytes, column.arena, warmup, calls), kPatience);
   if (replies.empty()) return false;
   *seconds = 0;
@@ -153,7 +164,8 @@ std::vector<Row> rows_of(const Settings& settings, bool crowded) {
   return rows;
 }
 
-// --- sides -----------------------------------------------------------------------------------------------------------
+// --- sides
+// -----------------------------------------------------------------------------------------------------------
 
 std::string beside_this_program(const std::string& name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
@@ -192,12 +204,14 @@ class Sides {
     return all;
   }
   void print() const {
-    for (const auto& side : sides_) std::printf("  %-9s %s\n", side->name().c_str(), side->greeting().c_str());
+    for (const auto& side : sides_)
+      std::printf("  %-9s %s\n", side->name().c_str(), side->greeting().c_str());
     for (const auto& [name, why] : absent_) std::printf("  %-9s ABSENT: %s\n", name.c_str(), why.c_str());
   }
   void print_lost() const {
     for (const auto& side : sides_)
-      if (!side->alive()) std::printf("  %s was lost on the way: %s\n", side->name().c_str(), side->why().c_str());
+      if (!side->alive())
+        std::printf("  %s was lost on the way: %s\n", side->name().c_str(), side->why().c_str());
   }
   nlohmann::json json() const {
     nlohmann::json all;
@@ -216,22 +230,31 @@ class Sides {
   void start(const std::string& name, const Launch& launch) {
     std::string why;
     auto side = Side::start(name, ranks_, launch, 40, &why);
-    if (side) sides_.push_back(std::move(side));
-    else absent_[name] = why;
+    if (side)
+      sides_.push_back(std::move(side));
+    else
+      absent_[name] = why;
   }
   void start_limit() {
     const std::string memory = "/gangway-bench-" + std::to_string(getpid());
     std::string why;
     Launch launch;
-    launch.command = {beside_this_program("limit_rank"), "{socket}", "{copy}", std::to_string(ranks_), memory, pin_};
+    launch.command = {
+        beside_this_program("limit_rank"), "{socket}", "{copy}", std::to_string(ranks_), memory, pin_};
     launch.copies = ranks_;
     start("limit", launch);
     shm_unlink(memory.c_str());
   }
   void start_ours(const std::string& name, const std::string& program) {
     Launch launch;
-    launch.command = {GANGWAY_BENCH_GANGRUN, "-n", std::to_string(ranks_), "--no-prefix", "--",
-                      beside_this_program(program), "{socket}", pin_};
+    launch.command = {GANGWAY_BENCH_GANGRUN,
+                      "-n",
+                      std::to_string(ranks_),
+                      "--no-prefix",
+                      "--",
+                      beside_this_program(program),
+                      "{socket}",
+                      pin_};
     start(name, launch);
   }
   void start_mpi(const std::string& name, const std::string& compiler, const std::string& program,
@@ -243,7 +266,8 @@ class Sides {
       return;
     }
     Launch launch;
-    for (const std::string& word : {std::to_string(ranks_), path, std::string("{socket}"), pin_}) command.push_back(word);
+    for (const std::string& word : {std::to_string(ranks_), path, std::string("{socket}"), pin_})
+      command.push_back(word);
     launch.command = command;
     // Else its temporaries are page-faulted in each call.
     launch.environment = {{"MALLOC_MMAP_THRESHOLD_", "1073741824"}, {"MALLOC_TRIM_THRESHOLD_", "2147483648"}};
@@ -251,7 +275,8 @@ class Sides {
   }
   void start_gloo() {
     std::string why;
-    const std::string path = compile_peer("gloo_peer.cpp", "gloo_peer", "g++ -std=c++17 -O2 -w", "-lgloo -pthread", &why);
+    const std::string path =
+        compile_peer("gloo_peer.cpp", "gloo_peer", "g++ -std=c++17 -O2 -w", "-lgloo -pthread", &why);
     if (path.empty()) {
       absent_["Gloo"] = why;
       return;
@@ -272,7 +297,8 @@ class Sides {
   std::map<std::string, std::string> absent_;
 };
 
-// --- what is printed -------------------------------------------------------------------------------------------------
+// --- what is printed
+// -------------------------------------------------------------------------------------------------
 
 const Samples& seconds_of(const Result& result, const std::string& column) {
   static const Samples none;
@@ -282,7 +308,7 @@ const Samples& seconds_of(const Result& result, const std::string& column) {
 
 std::string text_of(const Samples& s) {
   if (s.empty()) return "-";
-  return duration(s.median()) + " (" + duration(s.p10()) + ".." + duration(s.p90()) + ")";
+  return range(s.median(), s.p10(), s.p90());
 }
 
 std::string best_peer(const Result& result) {
@@ -310,7 +336,8 @@ std::string misses(const Result& result) {
   if (arena.empty()) return "not measured";
   if (const std::string peer = best_peer(result); !peer.empty()) {
     if (paired_ratio(seconds_of(result, peer), arena) <= 1) miss("LOSES to " + peer);
-    if (result.row.bytes >= 16384 && paired_ratio(seconds_of(result, peer), plain) < 1.5) miss("plain < 1.5x " + peer);
+    if (result.row.bytes >= 16384 && paired_ratio(seconds_of(result, peer), plain) < 1.5)
+      miss("plain < 1.5x " + peer);
   }
   const double limit = seconds_of(result, "limit").median();
   if (!std::isnan(limit)) {
@@ -325,41 +352,49 @@ bool flag_moved(const Result& r) {
 }
 
 void print(const std::vector<Result>& results) {
-  Table table({"op", "size", "in place", "arena", "plain", "limit", "limit/arena", "Open MPI", "MPICH", "Gloo",
-               "best peer/arena", "best peer/plain", "moved/staged arena", "plain", "flag before/after", ""});
+  Table table({"op", "size", "in place", "arena", "plain", "limit", "limit/arena", "Open MPI", "MPICH",
+               "Gloo", "peer/arena", "peer/plain", "moved/staged: arena", "plain", "flag", ""});
   for (const Result& r : results) {
     const std::string peer = best_peer(r);
-    const Samples &arena = seconds_of(r, "arena"), &plain = seconds_of(r, "plain"), &limit = seconds_of(r, "limit");
-    table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), r.row.in_place ? "yes" : "no",
-               text_of(arena), text_of(plain), text_of(limit), percent(limit.median() / arena.median()),
-               text_of(seconds_of(r, "Open MPI")), text_of(seconds_of(r, "MPICH")), text_of(seconds_of(r, "Gloo")),
-               times(paired_ratio(seconds_of(r, peer), arena)), times(paired_ratio(seconds_of(r, peer), plain)),
-               bytes_text(r, "arena"), bytes_text(r, "plain"),
-               fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" + (flag_moved(r) ? " MOVED" : ""),
-               misses(r)});
+    const Samples &arena = seconds_of(r, "arena"), &plain = seconds_of(r, "plain"),
+                  &limit = seconds_of(r, "limit");
+    table.row(
+        {job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), r.row.in_place ? "yes" : "no",
+         text_of(arena), text_of(plain), text_of(limit), percent(limit.median() / arena.median()),
+         text_of(seconds_of(r, "Open MPI")), text_of(seconds_of(r, "MPICH")), text_of(seconds_of(r, "Gloo")),
+         times(paired_ratio(seconds_of(r, peer), arena)), times(paired_ratio(seconds_of(r, peer), plain)),
+         bytes_text(r, "arena"), bytes_text(r, "plain"),
+         fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" +
+             (flag_moved(r) ? "!" : ""),
+         misses(r)});
   }
   table.print();
 }
 
 void print_inside(const std::vector<Result>& results) {
-  Table table({"arena tensors, in place", "size", "C call", "gang", "engine", "checks of the gang", "of the C ABI"});
+  Table table(
+      {"arena tensors, in place", "size", "C call", "gang", "engine", "checks of the gang", "of the C ABI"});
   for (const Result& r : results) {
-    const Samples &call = seconds_of(r, "arena"), &gang = seconds_of(r, "gang"), &engine = seconds_of(r, "engine");
+    const Samples &call = seconds_of(r, "arena"), &gang = seconds_of(r, "gang"),
+                  &engine = seconds_of(r, "engine");
     if (gang.empty() || engine.empty()) continue;
     const auto difference = [](double s) { return fixed(s * 1e9, 0) + " ns"; };
-    table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), text_of(call), text_of(gang),
-               text_of(engine), difference(gang.median() - engine.median()), difference(call.median() - gang.median())});
+    table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), text_of(call),
+               text_of(gang), text_of(engine), difference(gang.median() - engine.median()),
+               difference(call.median() - gang.median())});
   }
   table.print();
 }
 
 nlohmann::json json_of(const Result& r) {
-  nlohmann::json j = {{"op", job_op_names[r.row.op]}, {"bytes", r.row.bytes},         {"in_place", r.row.in_place},
-                      {"ranks", r.ranks},             {"flag_before", r.flag_before}, {"flag_after", r.flag_after},
+  nlohmann::json j = {{"op", job_op_names[r.row.op]}, {"bytes", r.row.bytes},
+                      {"in_place", r.row.in_place},   {"ranks", r.ranks},
+                      {"flag_before", r.flag_before}, {"flag_after", r.flag_after},
                       {"misses", misses(r)}};
   for (const auto& [name, m] : r.columns)
-    j["columns"][name] = {{"median", m.seconds.median()}, {"p10", m.seconds.p10()},     {"p90", m.seconds.p90()},
-                          {"rounds", m.seconds.values},   {"bytes_moved", m.moved},     {"bytes_staged", m.staged}};
+    j["columns"][name] = {{"median", m.seconds.median()}, {"p10", m.seconds.p10()},
+                          {"p90", m.seconds.p90()},       {"rounds", m.seconds.values},
+                          {"bytes_moved", m.moved},       {"bytes_staged", m.staged}};
   return j;
 }
 
@@ -371,8 +406,8 @@ int run(const Settings& settings) {
   for (const int ranks : settings.ranks) {
     const bool crowded = ranks > machine.cores;
     Sides sides(settings, ranks, machine.cores);
-    std::printf("\n%d ranks on %d cores, f32, %d rounds, median (p10..p90) of seconds a call; %s\n", ranks, machine.cores,
-                settings.rounds, crowded ? "ranks not pinned" : "ranks pinned, but Gloo's");
+    std::printf("\n%d ranks on %d cores, f32, %d rounds, median (p10..p90) of seconds a call; %s\n", ranks,
+                machine.cores, settings.rounds, crowded ? "ranks not pinned" : "ranks pinned, but Gloo's");
     sides.print();
     if (!sides.has_ours()) return 1;
     std::vector<Result> results;

@@ -1,5 +1,6 @@
-// A rank of ours below the C ABI, to tell what a call costs above the engine. Arguments: socket path, 1 to pin.
-// Job as gangway_rank's on arena memory, in place; ARENA 0: Engine::run and its work, 1: the gang's checks too.
+// A rank of ours below the C ABI, to tell what a call costs above the engine. Arguments: socket path, 1 to
+// pin. Job as gangway_rank's on arena memory, in place; ARENA 0: Engine::run and its work, 1: the gang's
+// checks too.
 #include "common/rank.h"
 
 #include <memory>

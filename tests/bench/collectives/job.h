@@ -1,14 +1,23 @@
-/* One measurement as every side understands it: "run OP BYTES IN_PLACE ARENA WARMUP CALLS" -> "SECONDS", seconds a
- * call on this rank. BYTES: of the whole tensor (all_gather: of the output, reduce_scatter: of the input). */
+/* One measurement as every side understands it: "run OP BYTES IN_PLACE ARENA WARMUP CALLS" -> "SECONDS",
+ * seconds a call on this rank. BYTES: of the whole tensor (all_gather: of the output, reduce_scatter: of the
+ * input). */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
 
 #include <stdio.h>
 #include <string.h>
 
-typedef enum job_op { JOB_BARRIER, JOB_ALL_REDUCE, JOB_ALL_GATHER, JOB_REDUCE_SCATTER, JOB_BROADCAST, JOB_NONE } job_op;
+typedef enum job_op {
+  JOB_BARRIER,
+  JOB_ALL_REDUCE,
+  JOB_ALL_GATHER,
+  JOB_REDUCE_SCATTER,
+  JOB_BROADCAST,
+  JOB_NONE
+} job_op;
 
-static const char *const job_op_names[] = {"barrier", "all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+static const char* const job_op_names[] = {"barrier", "all_reduce", "all_gather", "reduce_scatter",
+                                           "broadcast"};
 
 typedef struct job {
   job_op op;
@@ -20,7 +29,7 @@ typedef struct job {
 
 #define JOB_MOST_BYTES ((size_t)64 << 20)
 
-static inline int job_read(const char *line, job *out) {
+static inline int job_read(const char* line, job* out) {
   char op[32];
   if (sscanf(line, "run %31s %zu %d %d %ld %ld", op, &out->bytes, &out->in_place, &out->arena, &out->warmup,
              &out->calls) != 6)

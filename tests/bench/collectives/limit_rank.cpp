@@ -1,7 +1,7 @@
-// What the machine allows without any library: a barrier of flags in shared memory (spinning; yielding where ranks
-// outnumber cores) and plain copies from the next rank's memory, all ranks at once, a barrier after each.
-// Arguments: socket path, rank, size, name of the shared memory, 1 to pin. Job: op barrier, or any other with BYTES a
-// rank and the way of copying in ARENA.
+// What the machine allows without any library: a barrier of flags in shared memory (spinning; yielding where
+// ranks outnumber cores) and plain copies from the next rank's memory, all ranks at once, a barrier after
+// each. Arguments: socket path, rank, size, name of the shared memory, 1 to pin. Job: op barrier, or any
+// other with BYTES a rank and the way of copying in ARENA.
 #include "common/rank.h"
 
 #include <fcntl.h>
@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   if (!shared.ok()) return 1;
   if (std::atoi(argv[5])) bench_pin(rank, size);
   for (int which = 0; which < 2; ++which)
-    bench_fill(reinterpret_cast<float*>(shared.block(rank, which)), JOB_MOST_BYTES / 4, static_cast<unsigned>(rank) + 1);
+    bench_fill(reinterpret_cast<float*>(shared.block(rank, which)), JOB_MOST_BYTES / 4,
+               static_cast<unsigned>(rank) + 1);
   bench_driver driver = bench_connect(argv[1], rank, "flags and copies");
   char line[256];
   job j;

@@ -9,9 +9,12 @@ namespace gangway::bench {
 
 const char* name(Copy copy) {
   switch (copy) {
-    case Copy::memcpy: return "memcpy";
-    case Copy::non_temporal: return "non-temporal";
-    case Copy::rep_movsb: return "rep movsb";
+    case Copy::memcpy:
+      return "memcpy";
+    case Copy::non_temporal:
+      return "non-temporal";
+    case Copy::rep_movsb:
+      return "rep movsb";
   }
   return "";
 }
@@ -19,7 +22,9 @@ const char* name(Copy copy) {
 #if defined(__x86_64__)
 void copy_bytes(Copy copy, void* to, const void* from, size_t bytes) {
   switch (copy) {
-    case Copy::memcpy: std::memcpy(to, from, bytes); return;
+    case Copy::memcpy:
+      std::memcpy(to, from, bytes);
+      return;
     case Copy::non_temporal: {
       auto* out = static_cast<__m128i*>(to);
       const auto* in = static_cast<const __m128i*>(from);
@@ -34,7 +39,9 @@ void copy_bytes(Copy copy, void* to, const void* from, size_t bytes) {
       _mm_sfence();
       return;
     }
-    case Copy::rep_movsb: __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory"); return;
+    case Copy::rep_movsb:
+      __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+      return;
   }
 }
 #else

@@ -29,7 +29,8 @@ std::string field_of_cpuinfo(const std::string& wanted) {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
   while (std::getline(file, line))
-    if (line.rfind(wanted, 0) == 0 && line.find(':') != std::string::npos) return line.substr(line.find(':') + 2);
+    if (line.rfind(wanted, 0) == 0 && line.find(':') != std::string::npos)
+      return line.substr(line.find(':') + 2);
   return "unknown";
 }
 
@@ -37,8 +38,8 @@ std::string sets_of(const std::string& flags) {
   std::istringstream words(flags);
   std::string word, out;
   while (words >> word)
-    for (const char* wanted : {"avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16",
-                               "amx_tile", "erms", "fsrm"})
+    for (const char* wanted : {"avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16",
+                               "amx_bf16", "amx_tile", "erms", "fsrm"})
       if (word == wanted) out += (out.empty() ? "" : " ") + word;
   return out.empty() ? "none of note" : out;
 }
@@ -166,9 +167,10 @@ Machine probe_machine() {
 void print(const Machine& m) {
   std::printf("%s, %d cores, %s bytes, %s\n", m.processor.c_str(), m.cores, size_text(m.memory_bytes).c_str(),
               m.instruction_sets.c_str());
-  std::printf("one core: gemm f32 %.0f GFLOP/s, bf16 %s; copy %.1f GB/s (%s), all cores %.1f; flag %s one way\n",
-              m.gemm_f32 * 1e-9, m.gemm_bf16 > 0 ? (fixed(m.gemm_bf16 * 1e-9, 0) + " GFLOP/s").c_str() : "none",
-              m.copy_one * 1e-9, m.copy_method.c_str(), m.copy_all * 1e-9, duration(m.flag_latency).c_str());
+  std::printf(
+      "one core: gemm f32 %.0f GFLOP/s, bf16 %s; copy %.1f GB/s (%s), all cores %.1f; flag %s one way\n",
+      m.gemm_f32 * 1e-9, m.gemm_bf16 > 0 ? (fixed(m.gemm_bf16 * 1e-9, 0) + " GFLOP/s").c_str() : "none",
+      m.copy_one * 1e-9, m.copy_method.c_str(), m.copy_all * 1e-9, duration(m.flag_latency).c_str());
   double loads[1] = {0};
   if (getloadavg(loads, 1) == 1)
     std::printf("load before this run: %.2f%s\n", loads[0], loads[0] > 0.5 ? " (NOT A QUIET MACHINE)" : "");
@@ -176,11 +178,16 @@ void print(const Machine& m) {
 }
 
 nlohmann::json json_of(const Machine& m) {
-  return {{"processor", m.processor},      {"instruction_sets", m.instruction_sets},
-          {"cores", m.cores},              {"memory_bytes", m.memory_bytes},
-          {"gemm_f32_flops", m.gemm_f32},  {"gemm_bf16_flops", m.gemm_bf16},
-          {"copy_one_core", m.copy_one},   {"copy_all_cores", m.copy_all},
-          {"copy_method", m.copy_method},  {"flag_latency_s", m.flag_latency}};
+  return {{"processor", m.processor},
+          {"instruction_sets", m.instruction_sets},
+          {"cores", m.cores},
+          {"memory_bytes", m.memory_bytes},
+          {"gemm_f32_flops", m.gemm_f32},
+          {"gemm_bf16_flops", m.gemm_bf16},
+          {"copy_one_core", m.copy_one},
+          {"copy_all_cores", m.copy_all},
+          {"copy_method", m.copy_method},
+          {"flag_latency_s", m.flag_latency}};
 }
 
 }  // namespace gangway::bench

@@ -45,8 +45,12 @@ std::string compile_peer(const std::string& source, const std::string& name, con
 
 std::string torch_python() {
   const char* chosen = std::getenv("GANGWAY_BENCH_PYTHON");
-  for (const std::string& python : {std::string(chosen ? chosen : ""), kFolder + "/venv/bin/python", std::string("python3")})
-    if (!python.empty() && !output_of("'" + python + "' -c 'import importlib.util as u; assert u.find_spec(\"torch\"); print(1)'").empty())
+  for (const std::string& python :
+       {std::string(chosen ? chosen : ""), kFolder + "/venv/bin/python", std::string("python3")})
+    if (!python.empty() &&
+        !output_of("'" + python +
+                   "' -c 'import importlib.util as u; assert u.find_spec(\"torch\"); print(1)'")
+             .empty())
       return python;
   return "";
 }

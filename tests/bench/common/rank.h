@@ -1,6 +1,6 @@
-/* A rank's end of the driver's socket: one command a line, one reply a line. C11 and C++, no library: peers use it too.
- * A rank that is not asked sleeps in read(), so that all sides of a comparison can live at the same time. The first
- * include of a C source: it needs _GNU_SOURCE. */
+/* A rank's end of the driver's socket: one command a line, one reply a line. C11 and C++, no library: peers
+ * use it too. A rank that is not asked sleeps in read(), so that all sides of a comparison can live at the
+ * same time. The first include of a C source: it needs _GNU_SOURCE. */
 #ifndef BENCH_RANK_H
 #define BENCH_RANK_H
 
@@ -21,7 +21,7 @@
 
 typedef struct bench_driver {
   int fd;
-  FILE *in;
+  FILE* in;
 } bench_driver;
 
 static inline double bench_seconds(void) {
@@ -43,7 +43,7 @@ static inline void bench_pin(int rank, int ranks) {
   }
 }
 
-static inline void bench_fill(float *x, size_t count, unsigned seed) {
+static inline void bench_fill(float* x, size_t count, unsigned seed) {
   uint32_t h = seed * 2654435761u + 12345u;
   for (size_t i = 0; i < count; ++i) {
     h = h * 1664525u + 1013904223u;
@@ -52,8 +52,9 @@ static inline void bench_fill(float *x, size_t count, unsigned seed) {
 }
 
 /* Whether the driver was reached. */
-static inline int bench_reply(bench_driver *driver, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static inline int bench_reply(bench_driver *driver, const char *format, ...) {
+static inline int bench_reply(bench_driver* driver, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
+static inline int bench_reply(bench_driver* driver, const char* format, ...) {
   char line[4096];
   va_list list;
   va_start(list, format);
@@ -68,13 +69,13 @@ static inline int bench_reply(bench_driver *driver, const char *format, ...) {
 }
 
 /* Says who this is: "hello RANK PID TEXT". Ends the process where there is no driver. */
-static inline bench_driver bench_connect(const char *path, int rank, const char *text) {
+static inline bench_driver bench_connect(const char* path, int rank, const char* text) {
   bench_driver driver = {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), NULL};
   struct sockaddr_un address;
   memset(&address, 0, sizeof address);
   address.sun_family = AF_UNIX;
   strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-  if (driver.fd < 0 || connect(driver.fd, (struct sockaddr *)&address, sizeof address) != 0) {
+  if (driver.fd < 0 || connect(driver.fd, (struct sockaddr*)&address, sizeof address) != 0) {
     perror(path);
     exit(1);
   }
@@ -84,7 +85,7 @@ static inline bench_driver bench_connect(const char *path, int rank, const char 
 }
 
 /* Next command without its end of line; 0: the driver is done. */
-static inline int bench_command(bench_driver *driver, char *line, int capacity) {
+static inline int bench_command(bench_driver* driver, char* line, int capacity) {
   if (fgets(line, capacity, driver->in) == NULL) return 0;
   line[strcspn(line, "\n")] = 0;
   return strcmp(line, "quit") != 0;

@@ -43,7 +43,8 @@ int listen_at(const std::string& path, int ranks) {
   return fd;
 }
 
-// A process group of its own, so that a launcher's ranks can be ended with it. Output goes to a log, shown on failure.
+// A process group of its own, so that a launcher's ranks can be ended with it. Output goes to a log, shown on
+// failure.
 pid_t spawn(const Launch& launch, const std::string& socket, int copy, int log) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -79,7 +80,8 @@ std::string tail_of(int log) {
 bool all_ended(const std::vector<pid_t>& children) {
   for (const pid_t pid : children) {
     siginfo_t info{};
-    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return false;
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return false;
   }
   return true;
 }
@@ -107,7 +109,8 @@ std::unique_ptr<Side> Side::start(const std::string& name, int ranks, const Laun
       int rank = -1, used = 0;
       long pid = 0;
       if (side->read_line(connection.fd, &connection.rest, &line, until) &&
-          std::sscanf(line.c_str(), "hello %d %ld %n", &rank, &pid, &used) == 2 && rank >= 0 && rank < ranks) {
+          std::sscanf(line.c_str(), "hello %d %ld %n", &rank, &pid, &used) == 2 && rank >= 0 &&
+          rank < ranks) {
         side->ranks_[static_cast<size_t>(rank)] = connection;
         side->pids_[static_cast<size_t>(rank)] = static_cast<pid_t>(pid);
         if (rank == 0) side->greeting_ = line.substr(static_cast<size_t>(used));

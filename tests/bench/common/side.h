@@ -1,5 +1,5 @@
-// One side of a comparison: the processes of its ranks, started once and then told what to run, line by line, over a
-// Unix socket. Ranks speak common/rank.h's protocol; between commands they sleep.
+// One side of a comparison: the processes of its ranks, started once and then told what to run, line by line,
+// over a Unix socket. Ranks speak common/rank.h's protocol; between commands they sleep.
 //
 // Thread rule: one thread.
 #pragma once
@@ -17,14 +17,15 @@ struct Launch {
   std::vector<std::string> command;                              // "{socket}" stands for the socket's path
   std::vector<std::pair<std::string, std::string>> environment;  // added
   std::vector<std::string> unset;
-  int copies = 1;  // of the command; each is a process of its own, with RANKS copies the launcher is not needed
+  int copies =
+      1;  // of the command; each is a process of its own, with RANKS copies the launcher is not needed
 };
 
 class Side {
  public:
   // Starts the ranks and waits for their greetings; false with `why` when they do not come.
-  static std::unique_ptr<Side> start(const std::string& name, int ranks, const Launch& launch, double timeout_s,
-                                     std::string* why);
+  static std::unique_ptr<Side> start(const std::string& name, int ranks, const Launch& launch,
+                                     double timeout_s, std::string* why);
   ~Side();  // tells the ranks to quit, waits for them, kills what is left
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;

@@ -35,11 +35,30 @@ std::string fixed(double value, int decimals) {
   return text;
 }
 
+namespace {
+
+struct Unit {
+  double factor;
+  const char* name;
+};
+Unit unit_of(double seconds) {
+  return seconds < 1e-3 ? Unit{1e6, " us"} : seconds < 1 ? Unit{1e3, " ms"} : Unit{1, " s"};
+}
+std::string short_number(double value) { return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0); }
+
+}  // namespace
+
 std::string duration(double seconds) {
   if (std::isnan(seconds)) return "-";
-  const bool micro = seconds < 1e-3, milli = seconds < 1;
-  const double value = micro ? seconds * 1e6 : milli ? seconds * 1e3 : seconds;
-  return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0) + (micro ? " us" : milli ? " ms" : " s");
+  const Unit unit = unit_of(seconds);
+  return short_number(seconds * unit.factor) + unit.name;
+}
+
+std::string range(double middle, double low, double high) {
+  if (std::isnan(middle)) return "-";
+  const Unit unit = unit_of(middle);
+  return short_number(middle * unit.factor) + " (" + short_number(low * unit.factor) + ".." +
+         short_number(high * unit.factor) + ")" + unit.name;
 }
 
 std::string size_text(double bytes) {

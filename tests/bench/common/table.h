@@ -16,9 +16,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string fixed(double value, int decimals);     // "-" for NaN
-std::string duration(double seconds);              // "0.13 us", "4.2 ms"
-std::string size_text(double bytes);               // "16 Ki", "4 Mi"
-std::string percent(double ratio);                 // "83.1 %"
+std::string fixed(double value, int decimals);              // "-" for NaN
+std::string duration(double seconds);                       // "0.13 us", "4.2 ms"
+std::string range(double middle, double low, double high);  // "4.2 (4.0..5.1) ms"
+std::string size_text(double bytes);                        // "16 Ki", "4 Mi"
+std::string percent(double ratio);                          // "83.1 %"
 
 }  // namespace gangway::bench

@@ -1,6 +1,7 @@
-// One rank's step below the C ABI, each operation timed, and its products alone. Arguments: socket path, f32 or bf16.
-// "setup"; "step N" -> "TOTAL name=seconds ..." a step, of the operations; "isolated N" -> "LINEAR HEAD OPS": best
-// seconds a step of the linear layers' and of the head's products, each shape alone, over N turns.
+// One rank's step below the C ABI, each operation timed, and its products alone. Arguments: socket path, f32
+// or bf16. "setup"; "step N" -> "TOTAL name=seconds ..." a step, of the operations; "isolated N" -> "LINEAR
+// HEAD OPS": best seconds a step of the linear layers' and of the head's products, each shape alone, over N
+// turns.
 #include "common/rank.h"
 
 #include <algorithm>
@@ -25,7 +26,10 @@ namespace {
 class Step {
  public:
   explicit Step(DType dtype)
-      : dtype_(dtype), device_(make_device("cpu", {.threads = 1})), ops_(make_ops(device_)), temporaries_(device_->allocator()),
+      : dtype_(dtype),
+        device_(make_device("cpu", {.threads = 1})),
+        ops_(make_ops(device_)),
+        temporaries_(device_->allocator()),
         frame_(device_->allocator()) {
     LlamaConfig config;
     config.vocab = S32_VOCAB;
@@ -78,14 +82,19 @@ class Step {
       return std::min(best(whole, turns, false),
                       best(part, turns, false) * static_cast<double>(tokens) / static_cast<double>(chunk));
     };
-    head += less({tokens, vocabulary, width, false, true, false, sum}, {chunk, vocabulary, width, false, true, false, sum});
-    head += less({tokens, width, vocabulary, false, false, false, dtype_}, {chunk, width, vocabulary, false, false, false, dtype_});
-    head += less({vocabulary, width, tokens, true, false, false, sum}, {vocabulary, width, chunk, true, false, true, sum});
+    head += less({tokens, vocabulary, width, false, true, false, sum},
+                 {chunk, vocabulary, width, false, true, false, sum});
+    head += less({tokens, width, vocabulary, false, false, false, dtype_},
+                 {chunk, width, vocabulary, false, false, false, dtype_});
+    head += less({vocabulary, width, tokens, true, false, false, sum},
+                 {vocabulary, width, chunk, true, false, true, sum});
     return {linear, head};
   }
 
  private:
-  Tensor tensor(DType dtype, const Shape& shape) { return Tensor::allocate(device_->allocator(), dtype, shape); }
+  Tensor tensor(DType dtype, const Shape& shape) {
+    return Tensor::allocate(device_->allocator(), dtype, shape);
+  }
   Tensor random(DType dtype, const Shape& shape) {
     const Tensor t = tensor(dtype, shape);
     ops_.fill_normal(t, 5, 0, 1, device_->stream());
@@ -110,8 +119,13 @@ class Step {
     const auto flat = [](const Tensor& t) { return t.reshape(Shape{t.count()}); };
     for (const NamedParameter& p : named_parameters(*model_)) {
       const Master& m = masters_[i++];
-      AdamWArgs args{.p = flat(m.value), .g = flat(p.parameter->grad), .m = flat(m.first), .v = flat(m.second),
-                     .copy = flat(p.parameter->value), .control = &control_, .weight_decay = 0.1};
+      AdamWArgs args{.p = flat(m.value),
+                     .g = flat(p.parameter->grad),
+                     .m = flat(m.first),
+                     .v = flat(m.second),
+                     .copy = flat(p.parameter->value),
+                     .control = &control_,
+                     .weight_decay = 0.1};
       if (dtype_ == DType::f32) {
         args.p = args.copy;
         args.copy = Tensor();
@@ -128,14 +142,19 @@ class Step {
     double least = INFINITY;
     for (int i = 0; i <= turns; ++i) {  // the first one makes the primitive
       double start = bench_seconds();
-      ops_.inner().gemm({.a = a, .b = b, .c = c, .bias = {}, .transpose_a = s.transpose_a, .transpose_b = s.transpose_b,
+      ops_.inner().gemm({.a = a,
+                         .b = b,
+                         .c = c,
+                         .bias = {},
+                         .transpose_a = s.transpose_a,
+                         .transpose_b = s.transpose_b,
                          .accumulate = s.accumulate},
                         device_->stream());
       if (i > 0) least = std::min(least, bench_seconds() - start);
       if (!vendor || i == 0 || dtype_ != DType::f32) continue;
       start = bench_seconds();
-      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1, a.data<float>(), a.dim(1),
-                 b.data<float>(), b.dim(1), s.accumulate ? 1 : 0, c.data<float>(), s.n);
+      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1, a.data<float>(),
+                 a.dim(1), b.data<float>(), b.dim(1), s.accumulate ? 1 : 0, c.data<float>(), s.n);
       least = std::min(least, bench_seconds() - start);
     }
     return least;

@@ -1,5 +1,5 @@
-// Training of the reference model: ours on one and two ranks, its products alone, PyTorch beside it. README.md says what
-// each column is.
+// Training of the reference model: ours on one and two ranks, its products alone, PyTorch beside it.
+// README.md says what each column is.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -115,16 +115,25 @@ class Benchmark {
  private:
   void start(const std::string& name, int ranks, bool connected, const Launch& launch) {
     Trainer t(name, ranks, connected);
-    if (name.find(settings_.only) == std::string::npos) t.absent = "not asked for";
-    else t.side = Side::start(name, ranks, launch, 120, &t.absent);
+    if (name.find(settings_.only) == std::string::npos)
+      t.absent = "not asked for";
+    else
+      t.side = Side::start(name, ranks, launch, 120, &t.absent);
     trainers_.push_back(std::move(t));
   }
   void start_ours(const std::string& name, const std::string& dtype, int ranks, bool connected) {
     const std::string program = beside_this_program("train_rank");
     Launch launch;
     if (connected && ranks > 1) {
-      launch.command = {GANGWAY_BENCH_GANGRUN, "-n", std::to_string(ranks), "--no-prefix", "--", program, "{socket}",
-                        dtype, "-1"};
+      launch.command = {GANGWAY_BENCH_GANGRUN,
+                        "-n",
+                        std::to_string(ranks),
+                        "--no-prefix",
+                        "--",
+                        program,
+                        "{socket}",
+                        dtype,
+                        "-1"};
     } else {
       launch.command = {program, "{socket}", dtype, "{copy}"};
       launch.copies = ranks;
@@ -149,7 +158,8 @@ class Benchmark {
       return;
     }
     Launch launch;
-    launch.command = {python, peer_source("torch_train.py"), "{socket}", "{copy}", std::to_string(ranks), folder_};
+    launch.command = {python,   peer_source("torch_train.py"), "{socket}",
+                      "{copy}", std::to_string(ranks),         folder_};
     launch.copies = ranks;
     launch.environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}};
     launch.unset = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "RANK", "WORLD_SIZE"};
@@ -209,8 +219,10 @@ class Benchmark {
     std::istringstream words(spent[0]);
     std::string word;
     for (bool first = true; words >> word; first = false) {
-      if (first) o.total.add(std::stod(word));
-      else o.spent[word.substr(0, word.find('='))].add(std::stod(word.substr(word.find('=') + 1)));
+      if (first)
+        o.total.add(std::stod(word));
+      else
+        o.spent[word.substr(0, word.find('='))].add(std::stod(word.substr(word.find('=') + 1)));
     }
   }
 
@@ -243,8 +255,8 @@ double Benchmark::products_alone(const std::string& dtype) const {
   return o.linear.median() + o.head.median();
 }
 
-// Seconds of a step that are not matrix products: the timed step less its own products; of the head's fused operation
-// its products alone count.
+// Seconds of a step that are not matrix products: the timed step less its own products; of the head's fused
+// operation its products alone count.
 double Benchmark::outside_in_step(const std::string& dtype) const {
   const Operations& o = operations_.at(dtype);
   const auto found = o.spent.find("gemm");
@@ -254,12 +266,15 @@ double Benchmark::outside_in_step(const std::string& dtype) const {
 std::vector<Benchmark::Goal> Benchmark::goals() const {
   std::vector<Goal> all;
   const auto at_least = [&](const std::string& what, double value, double goal, bool share) {
-    all.push_back({what, value, ">= " + (share ? percent(goal) : fixed(goal, 2) + "x"), value >= goal, share});
+    all.push_back(
+        {what, value, ">= " + (share ? percent(goal) : fixed(goal, 2) + "x"), value >= goal, share});
   };
   const auto at_most = [&](const std::string& what, double value, double goal, bool share) {
-    all.push_back({what, value, "<= " + (share ? percent(goal) : fixed(goal, 2) + "x"), value <= goal, share});
+    all.push_back(
+        {what, value, "<= " + (share ? percent(goal) : fixed(goal, 2) + "x"), value <= goal, share});
   };
-  const Trainer &f32 = of("gangway f32"), &bf16 = of("gangway bf16"), &fsdp = of("FSDP f32"), &alone = of("two alone f32");
+  const Trainer &f32 = of("gangway f32"), &bf16 = of("gangway bf16"), &fsdp = of("FSDP f32"),
+                &alone = of("two alone f32");
   const Trainer &torch = of("PyTorch"), &fsdp2 = of("PyTorch FSDP2");
   at_least("f32: own products alone / step", products_alone("f32") / f32.seconds.median(), 0.80, true);
   at_least("bf16: own products alone / step", products_alone("bf16") / bf16.seconds.median(), 0.80, true);
@@ -270,8 +285,10 @@ std::vector<Benchmark::Goal> Benchmark::goals() const {
   at_least("one rank / PyTorch", paired_ratio(f32.rate, torch.rate), 1, false);
   at_most("time outside products / PyTorch's", outside_in_step("f32") / torch_outside_.median(), 0.5, true);
   at_least("FSDP / FSDP2", paired_ratio(fsdp.rate, fsdp2.rate), 1.5, false);
-  at_most("memory, one rank / PyTorch", (f32.peak_bytes - f32.start_bytes) / (torch.peak_bytes - torch.start_bytes), 0.7, true);
-  at_most("memory, FSDP / FSDP2", (fsdp.peak_bytes - fsdp.start_bytes) / (fsdp2.peak_bytes - fsdp2.start_bytes), 0.7, true);
+  at_most("memory, one rank / PyTorch",
+          (f32.peak_bytes - f32.start_bytes) / (torch.peak_bytes - torch.start_bytes), 0.7, true);
+  at_most("memory, FSDP / FSDP2",
+          (fsdp.peak_bytes - fsdp.start_bytes) / (fsdp2.peak_bytes - fsdp2.start_bytes), 0.7, true);
   return all;
 }
 
@@ -281,7 +298,8 @@ void Benchmark::print_operations(const std::string& dtype) const {
   const Operations& o = operations_.at(dtype);
   if (o.total.empty()) return;
   const double total = o.total.median(), head = o.head.median();
-  std::printf("\nwhere the time of one rank's step goes, %s (each operation timed inside the step)\n", dtype.c_str());
+  std::printf("\nwhere the time of one rank's step goes, %s (each operation timed inside the step)\n",
+              dtype.c_str());
   Table table({"operation", "ms", "share of the step", "share of what is no product"});
   std::vector<std::pair<double, std::string>> rows;
   double rest = total;
@@ -292,7 +310,8 @@ void Benchmark::print_operations(const std::string& dtype) const {
       rows.push_back({s - head, "head_loss but products"});
       rows.push_back({head, "head_loss products (alone)"});
     } else {
-      rows.push_back({s, name == "gemm" ? "gemm (alone: " + fixed(o.linear.median() * 1e3, 0) + " ms)" : name});
+      rows.push_back(
+          {s, name == "gemm" ? "gemm (alone: " + fixed(o.linear.median() * 1e3, 0) + " ms)" : name});
     }
   }
   rows.push_back({rest, "between operations"});
@@ -300,35 +319,44 @@ void Benchmark::print_operations(const std::string& dtype) const {
   const double outside = outside_in_step(dtype);
   for (const auto& [seconds, name] : rows) {
     const bool product = name.rfind("gemm", 0) == 0 || name.find("products (") != std::string::npos;
-    table.row({name, fixed(seconds * 1e3, 1), percent(seconds / total), product ? "" : percent(seconds / outside)});
+    table.row(
+        {name, fixed(seconds * 1e3, 1), percent(seconds / total), product ? "" : percent(seconds / outside)});
   }
   table.row({"all", fixed(total * 1e3, 1), "", fixed(outside * 1e3, 1) + " ms"});
   table.print();
 }
 
 void Benchmark::print() const {
-  std::printf("\nS32: %d wide, %d layers, vocabulary %d, sequence %d, %d rows a rank, AdamW; one thread a rank; %d rounds\n",
-              S32_DIM, S32_LAYERS, S32_VOCAB, S32_SEQUENCE, S32_BATCH, settings_.rounds);
-  Table table({"", "ranks", "tokens/s", "p10..p90", "s a step", "exposed wait", "PSS peak MiB", "at start", "difference",
-               "counted", "loss"});
+  std::printf(
+      "\nS32: %d wide, %d layers, vocabulary %d, sequence %d, %d rows a rank, AdamW; one thread a rank; %d "
+      "rounds\n",
+      S32_DIM, S32_LAYERS, S32_VOCAB, S32_SEQUENCE, S32_BATCH, settings_.rounds);
+  Table table({"", "ranks", "tokens/s", "p10..p90", "s a step", "exposed wait", "PSS peak MiB", "at start",
+               "difference", "counted", "loss"});
   for (const Trainer& t : trainers_) {
     if (t.rate.empty()) continue;
-    table.row({t.name, std::to_string(t.ranks), fixed(t.rate.median(), 0), fixed(t.rate.p10(), 0) + ".." + fixed(t.rate.p90(), 0),
-               fixed(t.seconds.median(), 3), t.name.rfind("FSDP", 0) == 0 ? percent(t.wait.median()) : "-", mib(t.peak_bytes),
-               mib(t.start_bytes), mib(t.peak_bytes - t.start_bytes), std::isnan(t.counted_bytes) ? "-" : mib(t.counted_bytes),
-               fixed(t.loss, 4)});
+    table.row({t.name, std::to_string(t.ranks), fixed(t.rate.median(), 0),
+               fixed(t.rate.p10(), 0) + ".." + fixed(t.rate.p90(), 0), fixed(t.seconds.median(), 3),
+               t.name.rfind("FSDP", 0) == 0 ? percent(t.wait.median()) : "-", mib(t.peak_bytes),
+               mib(t.start_bytes), mib(t.peak_bytes - t.start_bytes),
+               std::isnan(t.counted_bytes) ? "-" : mib(t.counted_bytes), fixed(t.loss, 4)});
   }
   table.print();
   for (const Trainer& t : trainers_) {
-    if (!t.side) std::printf("%s ABSENT: %s\n", t.name.c_str(), t.absent.c_str());
-    else if (!t.side->alive()) std::printf("%s was lost: %s\n", t.name.c_str(), t.side->why().c_str());
-    else if (t.name == "PyTorch" || t.name == "gangway f32") std::printf("%s: %s\n", t.name.c_str(), t.side->greeting().c_str());
+    if (!t.side)
+      std::printf("%s ABSENT: %s\n", t.name.c_str(), t.absent.c_str());
+    else if (!t.side->alive())
+      std::printf("%s was lost: %s\n", t.name.c_str(), t.side->why().c_str());
+    else if (t.name == "PyTorch" || t.name == "gangway f32")
+      std::printf("%s: %s\n", t.name.c_str(), t.side->greeting().c_str());
   }
   std::printf("\n");
   Table ratios({"", "", "goal", ""});
   for (const Goal& g : goals())
     ratios.row({g.what, g.is_share ? percent(g.value) : fixed(g.value, 2) + "x", g.goal,
-                std::isnan(g.value) ? "not measured" : g.met ? "met" : "MISSED"});
+                std::isnan(g.value) ? "not measured"
+                : g.met             ? "met"
+                                    : "MISSED"});
   ratios.print();
   std::printf("outside products, s a step: ours %s, PyTorch %s\n", fixed(outside_in_step("f32"), 3).c_str(),
               fixed(torch_outside_.median(), 3).c_str());
@@ -339,8 +367,10 @@ nlohmann::json Benchmark::json() const {
   nlohmann::json j;
   for (const Trainer& t : trainers_) {
     nlohmann::json& at = j["sides"][t.name];
-    at = {{"ranks", t.ranks},     {"tokens_per_s", t.rate.values}, {"median", t.rate.median()},  {"p10", t.rate.p10()},
-          {"p90", t.rate.p90()},  {"wait", t.wait.median()},       {"pss_peak", t.peak_bytes},   {"pss_start", t.start_bytes},
+    at = {{"ranks", t.ranks},           {"tokens_per_s", t.rate.values},
+          {"median", t.rate.median()},  {"p10", t.rate.p10()},
+          {"p90", t.rate.p90()},        {"wait", t.wait.median()},
+          {"pss_peak", t.peak_bytes},   {"pss_start", t.start_bytes},
           {"counted", t.counted_bytes}, {"loss", t.loss}};
     at["version"] = t.side ? t.side->greeting() : "absent: " + t.absent;
   }
