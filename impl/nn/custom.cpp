@@ -10,13 +10,13 @@ namespace {
 
 // The state outlives neither its behaviour nor its frame.
 Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
-  auto* keep = new std::shared_ptr<CustomBehaviour>(behaviour);
+  auto keep = std::make_unique<std::shared_ptr<CustomBehaviour>>(behaviour);
   const auto release = [](void* state, void* context) {
     const std::unique_ptr<std::shared_ptr<CustomBehaviour>> keep(
         static_cast<std::shared_ptr<CustomBehaviour>*>(context));
     (*keep)->free_state(state);
   };
-  return {state, release, keep};
+  return {state, release, keep.release()};
 }
 
 // Frees what a forward left behind when nobody will come back for it.

@@ -6,7 +6,7 @@
 namespace gangway {
 namespace {
 
-// Sum of powers (or the greatest) over one kind of unit.
+// Sum of powers (or the greatest) over units of one kind.
 double local_power(const ShardDomain& domain, bool sharded, Ops& ops, double p, Stream& stream) {
   const Tensor sum = Tensor::allocate(ops.device().allocator(), DType::f64, Shape{1});
   ops.fill(sum, 0, stream);
@@ -21,7 +21,7 @@ double local_power(const ShardDomain& domain, bool sharded, Ops& ops, double p, 
   double value = 0;
   ops.device().copy(&value, sum.raw(), sizeof value, stream);
   stream.synchronize();
-  return value;
+  return std::isnan(value) && std::isinf(p) ? p : value;  // a maximum over ranks may lose a NaN, but no infinity
 }
 
 }  // namespace
@@ -45,7 +45,8 @@ double gradient_norm(const ShardDomain& domain, Ops& ops, double p, Stream& stre
   }
   if (ops.device().kind() == DeviceKind::meta) return 0;
   const double whole = local_power(domain, false, ops, p, stream);
-  return greatest ? std::max(sharded, whole) : std::pow(sharded + whole, 1 / p);
+  if (greatest) return std::max(sharded, whole);
+  return p == 2 ? std::sqrt(sharded + whole) : std::pow(sharded + whole, 1 / p);
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

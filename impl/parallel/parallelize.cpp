@@ -53,6 +53,7 @@ void Model::fully_shard(const std::string& pattern, const ShardOptions& options)
     check_describing("fully_shard");
     check(options, DType::f64);
     places = match_places(root_, pattern);
+    check_apart(places);
     check_units(root_, places, options, DType{});
   });
   pristine_ = false;

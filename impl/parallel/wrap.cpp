@@ -64,6 +64,12 @@ bool holds_unit(const Module& module) {
                      [](const Module::Child& child) { return holds_unit(*child.module); });
 }
 
+bool holds(const Module& outer, const Module& wanted) {
+  return std::any_of(outer.children().begin(), outer.children().end(), [&](const Module::Child& child) {
+    return child.module.get() == &wanted || holds(*child.module, wanted);
+  });
+}
+
 const UnitModule* unit_around(const Module& from, const Module& wanted, const UnitModule* inside) {
   if (const UnitModule* unit = as_unit(from)) inside = unit;
   if (&from == &wanted) return inside;
@@ -141,6 +147,14 @@ void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& o
   if (compute == DType{}) return;
   if (const std::string path = refusal(*place.module, compute); !path.empty())
     fail(Code::not_supported, "module ", path, " does not compute in ", name(compute));
+}
+
+void check_apart(const std::vector<Place>& places) {
+  for (const Place& outer : places)
+    for (const Place& inner : places)
+      if (&outer != &inner && holds(*outer.module, *inner.module))
+        fail(Code::invalid_argument, "fully_shard: the pattern matches ", outer.label, " and ", inner.label,
+             " inside of it; a call for each, from the inside out, says which parameters belong together");
 }
 
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,

@@ -38,6 +38,9 @@ std::vector<Place> block_places(const ModulePtr& root);
 // custom module that does not take the compute dtype (`master` where there is no param_dtype; none: not checked).
 void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
 
+// INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters are.
+void check_apart(const std::vector<Place>& places);
+
 // Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD.
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
                const std::shared_ptr<ShardDomain>& domain, const std::shared_ptr<Buckets>& buckets);

@@ -244,6 +244,19 @@ TEST(FullyShard, GradientNormIsTheSameBitsOnEveryRank) {
   }
 }
 
+TEST(FullyShard, NormOfAGradientThatIsNoNumberIsNotFiniteAnywhere) {
+  for (const double p : {2.0, std::numeric_limits<double>::infinity()})
+    for (const Strategy strategy : kStrategies)
+      run_ranks(3, [&](Gang& root) {
+        const auto model = sharded(kUneven, root, f64_options(strategy));
+        kUneven.run(*model);
+        model->finish_gradients(model->device().stream());
+        const Tensor gradient = model->parameter("1.weight").parameter->shard_grad;
+        if (root.rank() == 1 || strategy == Strategy::no_shard) gradient.data<double>()[0] = std::nan("");
+        EXPECT_FALSE(std::isfinite(model->gradient_norm(p, model->device().stream())));
+      });
+}
+
 TEST(FullyShard, AssignAndGatherAreInverse) {
   for (const Strategy strategy : kStrategies)
     run_ranks(3, [&](Gang& root) {

@@ -354,6 +354,7 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
     expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); }, {"fully_shard"});
     expect_refusal(Code::invalid_state, [&] { model.begin_update(stream); }, {"materialize comes first"});
     expect_refusal(Code::invalid_argument, [&] { model.fully_shard("lm_head", options); }, {"lm_head"});
+    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("**", options); }, {"(root)", "inside"});
     model.fully_shard("model.layers.*", options);
     expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.0", options); },
                    {"model.layers.0", "already"});
