@@ -89,6 +89,8 @@ void abort_and_throw(Gangs& gangs, const char* call) {
     told = Error(Code::out_of_memory, text(call, ": rank ", root.rank(), ": no memory left"));
   } catch (const std::exception& error) {
     told = Error(Code::internal, text(call, ": rank ", root.rank(), ": ", error.what()));
+  } catch (...) {
+    told = Error(Code::internal, text(call, ": rank ", root.rank(), ": an unknown exception was thrown"));
   }
   if (told.gang.empty()) {
     told.gang = root.name();
