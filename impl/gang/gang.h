@@ -1,3 +1,6 @@
+// The gang layer. Belongs here: records of collectives, gangs, works, engines, and how ranks find each other (stores,
+// secrets, launchers). Does not: named axes (mesh), what is moved and why (parallel).
+//
 // A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before
 // anything moves; engines trust it.
 //

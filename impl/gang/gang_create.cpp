@@ -41,11 +41,17 @@ EngineOptions engine_options(const GangOptions& options, int rank, int size) {
   return e;
 }
 
+constexpr int64_t kLongestMs = INT64_MAX / 1'000'000;  // engines count nanoseconds
+
+void check_time(const char* field, int64_t ms) {
+  if (ms < 0) fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", below 0");
+  if (ms > kLongestMs)
+    fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
+}
+
 void check_options(const GangOptions& o) {
-  if (o.timeout_ms < 0)
-    fail(Code::invalid_argument, "gang.create: timeout_ms is ", o.timeout_ms, ", below 0");
-  if (o.liveness_ms < 0)
-    fail(Code::invalid_argument, "gang.create: liveness_ms is ", o.liveness_ms, ", below 0");
+  check_time("timeout_ms", o.timeout_ms);
+  check_time("liveness_ms", o.liveness_ms);
   if (o.threads < 0) fail(Code::invalid_argument, "gang.create: threads is ", o.threads, ", below 0");
   if (o.expected_size < 0)
     fail(Code::invalid_argument, "gang.create: expected_size is ", o.expected_size, ", below 0");
