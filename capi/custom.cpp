@@ -210,7 +210,7 @@ Initializers::~Initializers() {
 
 void Initializers::take() noexcept {
   taken_ = true;
-  for (auto& [options, held] : held_) held->release = options->free_user;
+  for (auto& [options, held] : held_) held->taken = true;
 }
 
 Init Initializers::read(const gw_init_options* options) {
@@ -221,6 +221,7 @@ Init Initializers::read(const gw_init_options* options) {
   if (!held && options != nullptr) {
     held = std::make_shared<Held>();
     held->user = o.user;
+    held->release = o.free_user;
     held_.emplace_back(options, held);
   }
   switch (o.kind) {

@@ -266,13 +266,13 @@ gw_status gw_module_load(gw_module* model, const char* path, const gw_load_optio
   });
 }
 
-void gw_memory_use_init(gw_memory_use* use, size_t size) { start_struct(use, size); }
+void gw_memory_use_init(gw_memory_use* memory, size_t size) { start_struct(memory, size); }
 
-gw_status gw_module_memory(gw_module* model, gw_memory_use* use) {
+gw_status gw_module_memory(gw_module* model, gw_memory_use* memory) {
   return guarded([&] {
-    check_out_struct(use, "use");
+    check_out_struct(memory, "memory");
     const MemoryUse m = required(model, "model").ready().memory();
-    write_struct(use, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
+    write_struct(memory, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
                                     m.full_gradients, m.activations, m.gradients, m.temporaries});
   });
 }

@@ -103,9 +103,10 @@ class Initializers {
  private:
   struct Held {
     void* user = nullptr;
-    gw_free_fn release = nullptr;  // set by take()
+    gw_free_fn release = nullptr;
+    bool taken = false;
     ~Held() {
-      if (release != nullptr) release(user);
+      if (taken && release != nullptr) release(user);
     }
   };
   class Fill;

@@ -42,7 +42,7 @@ const std::map<std::string, Names>& leaves() {
   static const std::map<std::string, Names> table = {
       {"device/cpu", {"device/device.cpp"}},  {"device/meta", {"device/device.cpp"}},
       {"device/cuda", {"device/device.cpp"}}, {"ops/cpu", {"ops/registry.cpp"}},
-      {"ops/meta", {"ops/registry.cpp"}},     {"ops/cuda", {"ops/ops.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},     {"ops/cuda", {"ops/registry.cpp"}},
       {"gang/host", {"gang/registry.cpp"}},   {"gang/gloo", {"gang/registry.cpp"}},
       {"gang/nccl", {"gang/registry.cpp"}},   {"gang/mpi", {"gang/registry.cpp"}},
   };

@@ -49,7 +49,7 @@ Config read_config() {
   c.secret_file = words("GANGWAY_SECRET_FILE", "");
   c.secret_fd = static_cast<int>(integer("GANGWAY_SECRET_FD", d.secret_fd, -1, kInt));
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
-  c.interface = words("GANGWAY_INTERFACE", d.interface.c_str());
+  c.interface = words("GANGWAY_INTERFACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   c.check_batch = integer("GANGWAY_CHECK_BATCH", 0, 0, 1) != 0;
   return c;

@@ -1,5 +1,6 @@
 // Every environment variable that the library reads, in one struct. Read once, on first use; a bad value is an
-// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/startup.
+// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/startup. Thread rule:
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +30,8 @@ struct Config {
   int secret_fd = -1;
   // GANGWAY_PORT: port of the store between hosts; 0: MASTER_PORT + 1.
   int port = 0;
-  // GANGWAY_INTERFACE: address the tcp store listens on.
-  std::string interface = "127.0.0.1";
+  // GANGWAY_INTERFACE: address that rank 0's store listens on between hosts; empty: MASTER_ADDR.
+  std::string interface;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;
   // GANGWAY_CHECK_BATCH: 1 compares hashes of the batch over ranks of one data coordinate.

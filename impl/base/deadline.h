@@ -1,4 +1,4 @@
-// A point in time by which a wait must end. Value type.
+// A point in time by which a wait must end. Thread rule: values.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,9 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   static Deadline never() { return Deadline(Clock::time_point::max()); }
-  static Deadline after_ms(int64_t ms) {  // negative: never
-    return ms < 0 ? never() : Deadline(Clock::now() + std::chrono::milliseconds(ms));
+  // Negative: never; so is a time over a century, which a clock in nanoseconds could not count.
+  static Deadline after_ms(int64_t ms) {
+    return ms < 0 || ms > kCenturyMs ? never() : Deadline(Clock::now() + std::chrono::milliseconds(ms));
   }
 
   bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
@@ -25,6 +26,7 @@ class Deadline {
   }
 
  private:
+  static constexpr int64_t kCenturyMs = int64_t{100} * 366 * 24 * 3600 * 1000;
   explicit Deadline(Clock::time_point at) : at_(at) {}
   Clock::time_point at_;
 };

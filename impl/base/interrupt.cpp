@@ -27,8 +27,6 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
   if (old_release != nullptr) old_release(old_user);
 }
 
-bool has_interrupt() noexcept { return hook.check != nullptr; }
-
 void poll_interrupt() {
   if (hook.check != nullptr && hook.check(hook.user) != 0)
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");

@@ -9,8 +9,6 @@ using InterruptCheck = int (*)(void* user);  // non-zero: stop waiting
 // Replaces this thread's hook; the former one's `release` is run once. Null check: none.
 void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user));
 
-bool has_interrupt() noexcept;
-
 // Throws Error{caller} when the hook says stop. Call it between naps of at most 100 ms.
 void poll_interrupt();
 

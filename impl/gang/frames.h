@@ -1,8 +1,11 @@
 // Frames between a store's server and its clients, after the handshake. Fixed binary, little endian:
 //
-//   head  32 bytes: kind u8, zero u8[3], key bytes u32, value bytes u32, wait_ms u32, sequence u64, request
-//   u64 tag   32 bytes: HMAC-SHA256(key of this direction, head) body  key, value; then, if there is any
-//   body, a tag over head and body
+//   head  32 bytes: kind u8, zero u8[3], key bytes u32, value bytes u32, wait_ms u32, sequence u64,
+//                   request u64
+//
+//   tag   32 bytes: HMAC-SHA256(key of this direction, head)
+//
+//   body  key, value; then, if there is any body, a tag over head and body
 //
 // The head's own tag is checked before a byte of the body is taken, so a length that nobody vouched for
 // allocates nothing. Each direction has its own key and counts its frames from 0: a frame that is replayed,

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -41,8 +42,7 @@ struct GangOptions {
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
-  // --- making gangs
-  // -------------------------------------------------------------------------------------------------
+  // --- making gangs ---
   // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);
   // Local: `count` root gangs, one for each thread. Engine "threads".
@@ -61,8 +61,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Local: a gang of this rank alone (self engine; a fake gang stays fake).
   std::shared_ptr<Gang> alone(const std::string& name = "");
 
-  // --- facts
-  // --------------------------------------------------------------------------------------------------------
+  // --- facts ---
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }
   const std::string& name() const { return name_; }
@@ -74,9 +73,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   Engine& engine() const { return *engine_; }
   bool is_shut_down() const { return shut_down_; }
 
-  // --- collectives
-  // -------------------------------------------------------------------------------------------------- The
-  // one entry: checks every record, then one launch. `stream` null: the rank's own.
+  // --- collectives ---
+  // The one entry: checks every record, then one launch. `stream` null: the rank's own.
   WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
@@ -105,17 +103,17 @@ class Gang : public std::enable_shared_from_this<Gang> {
       refusal = error;
     } catch (const std::bad_alloc&) {
       refusal = Error(Code::out_of_memory, "no memory left for a check");
+    } catch (const std::exception& error) {  // whatever it is, the peers wait for this rank's word
+      refusal = Error(Code::internal, text("a check ended with: ", error.what()));
     }
     agree(refusal, said);
   }
 
-  // --- memory
-  // -------------------------------------------------------------------------------------------------------
+  // --- memory ---
   std::shared_ptr<Allocator> allocator() const { return engine_->allocator(); }
   SharedRegion allocate_shared(size_t bytes);  // collective
 
-  // --- end
-  // ----------------------------------------------------------------------------------------------------------
+  // --- end ---
   void shutdown(int64_t timeout_ms);      // collective, orderly; later calls are INVALID_STATE
   void abort(const std::string& reason);  // local, any thread
   void abort(const Error& error) noexcept;

@@ -208,9 +208,9 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
   options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongest));
   if (!on_one_host(environment)) {
     const Config& c = config();
-    const bool named =
-        c.interface != Config().interface;  // rank 0 is reached at MASTER_ADDR, so it listens there
-    options.host = environment.rank == 0 && named ? c.interface : environment.host;
+    // Rank 0 is reached at MASTER_ADDR, so it listens there unless another address is named.
+    options.any_interface = !c.interface.empty();
+    options.host = environment.rank == 0 && !c.interface.empty() ? c.interface : environment.host;
     options.port = c.port != 0 ? c.port : environment.port + 1;
     if (c.port == 0 && environment.port == 0)
       fail(Code::invalid_argument,

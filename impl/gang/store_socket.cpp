@@ -70,6 +70,13 @@ Descriptor make_socket(const Address& address) {
   return fd;
 }
 
+bool is_any_interface(const Address& address) {
+  const auto* const four = reinterpret_cast<const sockaddr_in*>(&address.bytes);
+  const auto* const six = reinterpret_cast<const sockaddr_in6*>(&address.bytes);
+  return (address.bytes.ss_family == AF_INET && four->sin_addr.s_addr == htonl(INADDR_ANY)) ||
+         (address.bytes.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr));
+}
+
 }  // namespace
 
 std::string abstract_name(const TcpStoreOptions& options) {
@@ -82,6 +89,9 @@ std::string store_place(const TcpStoreOptions& options) {
 
 Descriptor store_listen(const TcpStoreOptions& options) {
   const std::vector<Address> all = addresses(options, true);
+  if (!options.any_interface && std::any_of(all.begin(), all.end(), is_any_interface))
+    fail(Code::invalid_argument, "store: rank 0 would listen on every interface of its host (", options.host,
+         ", port ", options.port, "); name one address in GANGWAY_INTERFACE");
   Backoff backoff(Deadline::after_ms(std::min(kBindMs, options.timeout_ms)));
   while (true) {
     int reason = EADDRNOTAVAIL;

@@ -17,7 +17,8 @@ std::string abstract_name(const TcpStoreOptions& options);
 // For messages: "10.0.0.1:29501", or "this host".
 std::string store_place(const TcpStoreOptions& options);
 
-// Waits a little for an address that a former server has not given back yet; then IO.
+// Waits a little for an address that a former server has not given back yet; then IO. INVALID_ARGUMENT for every
+// interface at once, unless that was asked for.
 Descriptor store_listen(const TcpStoreOptions& options);
 
 // One attempt. Empty when nobody listens there (yet); IO for an address that cannot be right.

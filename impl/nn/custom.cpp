@@ -1,6 +1,7 @@
 #include "nn/custom.h"
 
 #include <algorithm>
+#include <set>
 
 #include "nn/gradient.h"
 
@@ -9,13 +10,13 @@ namespace {
 
 // The state outlives neither its behaviour nor its frame.
 Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
-  auto* keep = new std::shared_ptr<CustomBehaviour>(behaviour);
+  auto keep = std::make_unique<std::shared_ptr<CustomBehaviour>>(behaviour);
   const auto release = [](void* state, void* context) {
     const std::unique_ptr<std::shared_ptr<CustomBehaviour>> keep(
         static_cast<std::shared_ptr<CustomBehaviour>*>(context));
     (*keep)->free_state(state);
   };
-  return {state, release, keep};
+  return {state, release, keep.release()};
 }
 
 // Frees what a forward left behind when nobody will come back for it.
@@ -37,8 +38,20 @@ Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> be
   if (input_count_ < 1 || output_count_ < 1)
     fail(Code::invalid_argument, "module ", name_, ": input_count is ", input_count_, ", output_count is ",
          output_count_, "; both are 1 or more");
-  for (const CustomOptions::Parameter& p : options.parameters) add_parameter(p.name, p.shape, p.init);
-  for (const Module::Child& child : options.children) add_child(child.name, child.module);
+  std::set<std::string> names;
+  const auto check_name = [&](const char* what, const std::string& given) {
+    if (given.empty()) fail(Code::invalid_argument, "module ", name_, ": the name of a ", what, " is empty");
+    if (!names.insert(given).second)
+      fail(Code::invalid_argument, "module ", name_, ": the name \"", given, "\" stands twice");
+  };
+  for (const CustomOptions::Parameter& p : options.parameters) {
+    check_name("parameter", p.name);
+    add_parameter(p.name, p.shape, p.init);
+  }
+  for (const Module::Child& child : options.children) {
+    check_name("child", child.name);
+    add_child(child.name, child.module);
+  }
 }
 
 std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }

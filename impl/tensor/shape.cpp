@@ -3,6 +3,11 @@
 #include "base/error.h"
 
 namespace gangway {
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 58;
+
+}  // namespace
 
 Shape::Shape(std::span<const int64_t> dims) {
   if (dims.size() > kMaxDims)
@@ -11,8 +16,8 @@ Shape::Shape(std::span<const int64_t> dims) {
   for (const int64_t d : dims) {
     if (d < 0) fail(Code::invalid_argument, "dim ", rank_, " of a tensor is ", d);
     dims_[static_cast<size_t>(rank_++)] = d;
-    if (d != 0 && __builtin_mul_overflow(count, d, &count))
-      fail(Code::invalid_argument, "a tensor of ", text(), " has more than 2^63 elements");
+    if (d != 0 && (__builtin_mul_overflow(count, d, &count) || count > kMostElements))
+      fail(Code::invalid_argument, "a tensor of ", text(), " has more than 2^58 elements");
   }
 }
 

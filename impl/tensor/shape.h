@@ -1,4 +1,4 @@
-// Dimensions of a tensor: up to 8, stored inline.
+// Dimensions of a tensor: up to 8, stored inline. Thread rule: values.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
-  explicit Shape(std::span<const int64_t> dims);  // INVALID_ARGUMENT: over 8 dims, a negative dim, 2^63 elements
+  // INVALID_ARGUMENT: over 8 dims, a negative dim, over 2^58 elements (their bytes fit 63 bits for every dtype).
+  explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
   int64_t operator[](int i) const { return dims_[static_cast<size_t>(i)]; }

@@ -11,11 +11,13 @@ constexpr size_t kSmallestChunk = 1 << 20;
 }  // namespace
 
 Tensor Stack::allocate(DType dtype, const Shape& shape) {
-  const size_t bytes = (static_cast<size_t>(shape.count()) * item_bytes(dtype) + kAlign - 1) / kAlign * kAlign;
-  while (current_ < chunks_.size() && chunks_[current_].used + bytes > chunks_[current_].buffer->bytes()) ++current_;
+  const size_t bytes =
+      (static_cast<size_t>(shape.count()) * item_bytes(dtype) + kAlign - 1) / kAlign * kAlign;
+  while (current_ < chunks_.size() && chunks_[current_].used + bytes > chunks_[current_].buffer->bytes())
+    ++current_;
   if (current_ == chunks_.size()) {
-    const size_t last = chunks_.empty() ? 0 : chunks_.back().buffer->bytes();
-    chunks_.push_back({Buffer::allocate(from_, std::max({bytes, 2 * last, kSmallestChunk})), 0});
+    const size_t least = chunks_.empty() ? high_ : 2 * chunks_.back().buffer->bytes();
+    chunks_.push_back({Buffer::allocate(from_, std::max({bytes, least, kSmallestChunk})), 0});
   }
   Chunk& chunk = chunks_[current_];
   const size_t offset = chunk.used;
@@ -29,14 +31,13 @@ Stack::Mark Stack::mark() const {
   return {current_, current_ < chunks_.size() ? chunks_[current_].used : 0, total_};
 }
 
-void Stack::release(const Mark& mark) {
+void Stack::release(const Mark& mark) noexcept {
   for (size_t i = mark.chunk; i < chunks_.size(); ++i) chunks_[i].used = i == mark.chunk ? mark.used : 0;
   current_ = mark.chunk;
   total_ = mark.total;
-  if (total_ == 0 && chunks_.size() > 1) {  // empty: one chunk from now on
+  if (total_ == 0 && chunks_.size() > 1) {  // empty: the next allocation takes one chunk for all
     chunks_.clear();
     current_ = 0;
-    chunks_.push_back({Buffer::allocate(from_, high_), 0});
   }
 }
 

@@ -2,8 +2,9 @@
 // activations. Addresses repeat from step to step as long as the sequence of sizes does; the high-water mark is exact,
 // so a plan made on the meta device equals the run.
 //
-// Memory comes in chunks; when the stack is empty and has more than one chunk, they are replaced by a single one of the
-// high-water size, so that a steady state has one block.
+// Memory comes in chunks; when the stack is empty and has more than one chunk, they are given back, and the next
+// allocation takes a single one of the high-water size, so that a steady state has one block. Only allocate() takes
+// memory (or fails); giving back never throws, so that a scope may end while an exception passes.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -28,8 +29,8 @@ class Stack {
     size_t chunk = 0, used = 0, total = 0;
   };
   Mark mark() const;
-  void release(const Mark& mark);
-  void reset() { release(Mark{}); }
+  void release(const Mark& mark) noexcept;
+  void reset() noexcept { release(Mark{}); }
 
   size_t used_bytes() const { return total_; }       // now, after 64-byte padding
   size_t high_water_bytes() const { return high_; }  // most that was used at once

@@ -29,6 +29,14 @@ TEST(Config, AnUnknownInstructionSetIsRefused) {
   unsetenv("GANGWAY_CPU_ISA");
 }
 
+TEST(Config, ANamedInterfaceIsToldFromNone) {
+  unsetenv("GANGWAY_INTERFACE");
+  EXPECT_EQ(read_config().interface, "");
+  setenv("GANGWAY_INTERFACE", "127.0.0.1", 1);
+  EXPECT_EQ(read_config().interface, "127.0.0.1");
+  unsetenv("GANGWAY_INTERFACE");
+}
+
 TEST(Config, EmptyCountsAsNotSet) {
   setenv("GANGWAY_PORT", "", 1);
   EXPECT_EQ(read_config().port, 0);

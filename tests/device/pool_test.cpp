@@ -1,10 +1,17 @@
 #include "device/cpu/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstdio>
+#include <fstream>
 #include <stdexcept>
 #include <vector>
+
+#include "base/error.h"
 
 namespace gangway::cpu {
 namespace {
@@ -47,11 +54,43 @@ TEST(Pool, ASmallCountStaysOnTheCallersThread) {
   EXPECT_EQ(calls, 1);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GANGWAY_TEST_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define GANGWAY_TEST_SANITIZED
+#endif
+#endif
+
+// In a child with room for a few stacks: the threads that did start are ended, and the caller gets a status.
+TEST(Pool, ThreadsThatCannotBeStartedAreAStatus) {
+#ifdef GANGWAY_TEST_SANITIZED
+  GTEST_SKIP() << "a sanitizer needs the address space that this test takes away";
+#else
+  const auto start_too_many = [] {
+    long pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t room = static_cast<rlim_t>(pages) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (64u << 20);
+    const rlimit limit{room, room};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      Pool pool(1000);
+    } catch (const Error& error) {
+      std::fputs(error.message().c_str(), stderr);
+      _exit(error.code() == Code::out_of_memory ? 0 : 1);
+    }
+    _exit(2);
+  };
+  EXPECT_EXIT(start_too_many(), ::testing::ExitedWithCode(0), "the pool started [1-9][0-9]* of 999 threads");
+#endif
+}
+
 TEST(Pool, AnExceptionOfATaskComesToTheCallerAndThePoolWorksOn) {
   Pool pool(2);
-  EXPECT_THROW(pool.run(2, 1, [](int thread, size_t, size_t) {
-                 if (thread == 1) throw std::runtime_error("task");
-               }),
+  EXPECT_THROW(pool.run(2, 1,
+                        [](int thread, size_t, size_t) {
+                          if (thread == 1) throw std::runtime_error("task");
+                        }),
                std::runtime_error);
   std::atomic<int> calls{0};
   pool.run(2, 1, [&](int, size_t, size_t) { ++calls; });

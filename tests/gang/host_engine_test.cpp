@@ -148,10 +148,11 @@ TEST_P(HostEngine, InPlaceFormsEqualTheOthers) {
   const int size = GetParam();
   const auto w = static_cast<size_t>(size);
   ThreadRanks ranks(size);
-  for (const bool inside : {false, true})
-    for (const size_t count : {size_t{3}, size_t{2000}, size_t{100003}}) {
+  for (const uint32_t places : {0u, ~0u, 0x55u, 0xaau})
+    for (const size_t count : {size_t{3}, size_t{300}, size_t{2000}, size_t{100003}}) {
       ranks.run([&](int r, Engine& engine) {
         const auto i = static_cast<size_t>(r);
+        const bool inside = (places >> r & 1) != 0;
         Stream& stream = ranks.ranks[i]->device().stream();
         const auto arena = Buffer::allocate(engine.allocator(), w * count * 4);
         std::vector<float> heap(w * count);

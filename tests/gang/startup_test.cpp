@@ -382,6 +382,39 @@ TEST_F(Processes, RanksOfSeveralHostsMeetOverTcp) {
   expect_all_met();
 }
 
+TEST_F(Processes, RankZeroListensOnTheNamedInterfaceAlsoWhenItIsLoopback) {
+  Variables v = {{"RANK", "0"},
+                 {"WORLD_SIZE", "2"},
+                 {"LOCAL_RANK", "0"},
+                 {"LOCAL_WORLD_SIZE", "1"},
+                 {"MASTER_ADDR", "192.0.2.1"},  // of no host
+                 {"MASTER_PORT", std::to_string(20002 + getpid() % 20000)},
+                 {"GANGWAY_INTERFACE", "127.0.0.1"},
+                 {"GANGWAY_SECRET_FILE", write_secret("secret", 32, 0600)}};
+  start(v, {"meet", "2"});
+  v.erase("GANGWAY_INTERFACE");
+  v["RANK"] = "1";
+  v["MASTER_ADDR"] = "2130706433";
+  start(v, {"meet", "2"});
+  expect_all_met();
+}
+
+TEST_F(Processes, ListeningOnEveryInterfaceMustBeAskedFor) {
+  start({{"RANK", "0"},
+         {"WORLD_SIZE", "2"},
+         {"LOCAL_RANK", "0"},
+         {"LOCAL_WORLD_SIZE", "1"},
+         {"MASTER_ADDR", "0"},
+         {"MASTER_PORT", std::to_string(20004 + getpid() % 20000)},
+         {"GANGWAY_SECRET_FILE", write_secret("secret", 32, 0600)}},
+        {"meet"});
+  const Outcome outcome = finish()[0];
+  EXPECT_EQ(outcome.status, 10 + static_cast<int>(Code::invalid_argument));
+  EXPECT_NE(outcome.output.find("every interface of its host (0, port "), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("GANGWAY_INTERFACE"), std::string::npos) << outcome.output;
+}
+
 TEST_F(Processes, AnotherSecretIsRefusedAtTheDoor) {
   const std::string right = write_secret("right", 32, 0600);
   const std::string wrong = write_secret("wrong", 32, 0600);

@@ -12,7 +12,8 @@ std::vector<size_t> sizes() { return {100, 3, 0, 500000, 1, 700000}; }
 
 std::vector<void*> round(Stack& stack) {
   std::vector<void*> addresses;
-  for (const size_t n : sizes()) addresses.push_back(stack.allocate(DType::f32, {static_cast<int64_t>(n)}).raw());
+  for (const size_t n : sizes())
+    addresses.push_back(stack.allocate(DType::f32, {static_cast<int64_t>(n)}).raw());
   stack.reset();
   return addresses;
 }
@@ -34,6 +35,39 @@ TEST(Stack, TheHighWaterMarkIsTheSumOfPaddedSizesAndTheSameOnMeta) {
   EXPECT_EQ(real.high_water_bytes(), expected);
   EXPECT_EQ(planned.high_water_bytes(), expected);
   EXPECT_EQ(real.used_bytes(), 0u);
+}
+
+// Host memory that runs out on demand.
+class Scarce final : public Allocator {
+ public:
+  explicit Scarce(std::shared_ptr<Allocator> from) : from_(std::move(from)) {}
+  Device& device() override { return from_->device(); }
+  MemoryKind kind() const override { return from_->kind(); }
+  Block allocate(size_t bytes) override {
+    if (empty) fail(Code::out_of_memory, "no ", bytes, " bytes left");
+    return from_->allocate(bytes);
+  }
+  void free(const Block& block) noexcept override { from_->free(block); }
+  bool empty = false;
+
+ private:
+  std::shared_ptr<Allocator> from_;
+};
+
+TEST(Stack, AScopeEndsWithoutTakingMemory) {
+  const auto memory = std::make_shared<Scarce>(make_device("cpu")->allocator());
+  Stack stack(memory);
+  {
+    const StackScope scope(stack);
+    stack.allocate(DType::f32, {300000});
+    stack.allocate(DType::f32, {3000000});  // a second chunk
+    memory->empty = true;
+    EXPECT_THROW(stack.allocate(DType::f32, {30000000}), Error);
+  }
+  EXPECT_THROW(stack.allocate(DType::f32, {1}), Error);
+  EXPECT_EQ(stack.used_bytes(), 0u);
+  memory->empty = false;
+  EXPECT_EQ(stack.allocate(DType::f32, {1}).buffer()->bytes(), stack.high_water_bytes());
 }
 
 TEST(Stack, AScopeGivesBackWhatWasTakenInsideIt) {

@@ -25,6 +25,16 @@ TEST(Shape, RefusesNegativeDimsTooManyDimsAndOverflow) {
   EXPECT_EQ(code_of({int64_t{1} << 40, int64_t{1} << 40}), Code::invalid_argument);
 }
 
+// 2^61 doubles would be 2^64 bytes, which a size counts as 0.
+TEST(Shape, BytesOfEveryDTypeFitASize) {
+  EXPECT_EQ(code_of({int64_t{1} << 58}), Code::ok);
+  EXPECT_EQ(code_of({(int64_t{1} << 58) + 1}), Code::invalid_argument);
+  EXPECT_EQ(code_of({int64_t{1} << 30, int64_t{1} << 31}), Code::invalid_argument);
+  EXPECT_EQ(code_of({0, int64_t{1} << 61}), Code::invalid_argument);
+  const Tensor largest = Tensor::allocate(make_device("meta")->allocator(), DType::c128, {int64_t{1} << 58});
+  EXPECT_EQ(largest.bytes(), size_t{1} << 62);
+}
+
 TEST(Shape, CountsAndPrints) {
   const Shape shape{2, 3, 4};
   EXPECT_EQ(shape.count(), 24);

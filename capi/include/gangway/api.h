@@ -187,8 +187,8 @@ typedef struct gw_api {
   gw_status (*parameter_gather)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
   gw_status (*parameter_gather_gradient)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
   gw_status (*parameter_assign)(gw_parameter *parameter, const gw_view *whole, void *stream);
-  void (*memory_use_init)(gw_memory_use *use, size_t size);
-  gw_status (*module_memory)(gw_module *model, gw_memory_use *use);
+  void (*memory_use_init)(gw_memory_use *memory, size_t size);
+  gw_status (*module_memory)(gw_module *model, gw_memory_use *memory);
   void (*save_options_init)(gw_save_options *options, size_t size);
   gw_status (*module_save)(gw_module *model, const char *folder, const gw_save_options *options);
   void (*load_options_init)(gw_load_options *options, size_t size);

@@ -280,8 +280,8 @@ GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_t
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
-GW_API void gw_memory_use_init(gw_memory_use *use, size_t size);
-GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *use);
+GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
+GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *memory);
 
 /* --- files --------------------------------------------------------------------------------------------------------- */
 

@@ -8,8 +8,10 @@
 #include <thread>
 #include <vector>
 
-// OpenMP's per-thread setting, by hand: we neither compile with OpenMP nor want its header. Present because oneDNN
-// brings the runtime; weak, so that a build of oneDNN without it links too.
+#include "base/error.h"
+
+// OpenMP's per-thread setting, by hand: we neither compile with OpenMP nor want its header. Present because
+// oneDNN brings the runtime; weak, so that a build of oneDNN without it links too.
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int);
 __attribute__((weak)) int omp_get_max_threads(void);
@@ -97,10 +99,19 @@ struct Pool::State {
 Pool::Pool(int threads) : threads_(std::max(1, threads)) {
   if (threads_ == 1) return;
   state_ = std::make_unique<State>();
-  for (int t = 1; t < threads_; ++t) state_->workers.emplace_back([s = state_.get(), t] { s->work(t); });
+  try {
+    state_->workers.reserve(static_cast<size_t>(threads_ - 1));
+    for (int t = 1; t < threads_; ++t) state_->workers.emplace_back([s = state_.get(), t] { s->work(t); });
+  } catch (const std::exception& error) {
+    const size_t started = state_->workers.size();
+    end();  // a thread object may not go while its thread runs
+    fail(Code::out_of_memory, "the pool started ", started, " of ", threads_ - 1, " threads: ", error.what());
+  }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { end(); }
+
+void Pool::end() noexcept {
   if (!state_) return;
   {
     const std::lock_guard lock(state_->mutex);

@@ -15,7 +15,7 @@ namespace gangway::cpu {
 
 class Pool {
  public:
-  explicit Pool(int threads);
+  explicit Pool(int threads);  // below 1 is 1; OUT_OF_MEMORY with both numbers when not all can be started
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -23,7 +23,8 @@ class Pool {
   int threads() const { return threads_; }
 
   // task(thread, first, last) for each thread's contiguous part of [0, count); parts differ by at most one and empty
-  // parts are not called. The partition depends on count and threads() alone. `grain`: fewest items worth a thread.
+  // parts are not called. The partition depends on count, grain and threads() alone. `grain`: fewest items worth a
+  // thread.
   // An exception of a task is rethrown here after all have ended.
   template <typename Task>
   void run(size_t count, size_t grain, Task&& task) {
@@ -34,6 +35,7 @@ class Pool {
 
  private:
   using Erased = void (*)(void* task, int thread, size_t first, size_t last);
+  void end() noexcept;
   void run_erased(size_t count, size_t grain, void* task, Erased call);
 
   struct State;

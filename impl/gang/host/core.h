@@ -62,6 +62,7 @@ struct Op {
   int finished = 0;                // members [0, finished) are known to be done with it
   bool planned = false;            // all arrived: the path is known
   bool in_place_on_peers = false;  // folds straight into peers' outputs
+  bool fold_rounds = false;        // a reduction chunk by chunk
   bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
   size_t chunk = 0;                // bytes of one staged round
   size_t drain_chunk = 0;          // the same, or everything at once
@@ -134,7 +135,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // works.cpp
   // Looks `turns` times; true: one of the states in `want` has come.
   bool drive(HostWork& work, uint32_t want, int turns);
-  void turn();  // every lane once; breaks the engine on an error
+  void turn();                                       // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
@@ -192,12 +193,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
   Error shaped(Error error, const char* op, int peer) const;
   [[noreturn]] void mismatch(const Op& op, int peer, const Slot& slot);
-  // A peer that is done with this call as well may already be writing a later one into the slot: it takes the
-  // flag away before it writes the fingerprint.
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
-    if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&
-        slot.arrived.load(std::memory_order_relaxed) == op.sequence + 1)
-      mismatch(op, peer, slot);
+    if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(op, peer, slot);
   }
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
@@ -214,7 +211,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool break_cycle();  // true: a cycle was found and broken
 
   // Stores with release order what peers may wait for; wake_peers() follows.
-  // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at the peer's.
+  // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at
+  // the peer's.
   void announce(std::atomic<uint64_t>& flag, uint64_t value) {
     if (fenced_) {
       flag.store(value, std::memory_order_release);
@@ -251,7 +249,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int outstanding_ = 0;  // calls in queues
   bool listed_ = false;  // on the rank's list
   bool announced_ = false;
-  bool fenced_ = true;   // all members take part in membarrier
+  bool fenced_ = true;              // all members take part in membarrier
   std::atomic<uint64_t> moves_{0};  // steps taken so far
   bool shut_down_ = false;
   std::vector<std::shared_ptr<HostWork>> works_;

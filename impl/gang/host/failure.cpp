@@ -218,7 +218,7 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
     if (!come || (!only_absent && !finished)) ranks.push_back(op.c.peer);
     return ranks;
   }
-  const bool small = op.in_bytes <= kSmall;
+  const bool small = op.in_bytes <= kInline;
   const Peers from = producers(op, rank_, small);
   const Peers by = op.in_place_on_peers ? Peers::all : consumers(op, rank_);
   for (int r = 0; r < size_; ++r) {

@@ -29,7 +29,9 @@ const FoldKernels& fold_kernels();
 // Of one instruction set, for tests; null where the processor lacks it.
 const FoldKernels* fold_kernels(const char* isa);
 
-// Copies; large ones pass the caches where that is faster.
 void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
+// The same; long pieces past the caches, for memory that another core reads next: that does not fetch the
+// lines from the reader's cache first, which between far cores costs three times the copy.
+void copy_past_caches(void* to, const void* from, size_t bytes) noexcept;
 
 }  // namespace gangway::host

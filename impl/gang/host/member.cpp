@@ -72,7 +72,8 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   RankSlot& slot = own();
   slot.pid.store(static_cast<int32_t>(getpid()), std::memory_order_relaxed);
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
-  slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0, std::memory_order_relaxed);
+  slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
+                    std::memory_order_relaxed);
   if (!arena_->threads()) life_ = std::make_unique<Life>(*this, liveness_ms_);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();

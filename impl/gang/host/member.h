@@ -46,8 +46,9 @@ class Member {
     RankSlot& slot = arena_->rank(r);
     if (slot.sleeping.load(std::memory_order_seq_cst) != 0) ring(slot);
   }
-  // Says that this thread is about to sleep; what it looks at after this cannot have been missed by those that wake.
-  // membarrier here lets wakers do without a fence between their store and their look at `sleeping`.
+  // Says that this thread is about to sleep; what it looks at after this cannot have been missed by those
+  // that wake. membarrier here lets wakers do without a fence between their store and their look at
+  // `sleeping`.
   uint32_t lie_down() const noexcept;
   void get_up() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
   bool fenced(int r) const { return arena_->rank(r).fenced.load(std::memory_order_acquire) != 0; }

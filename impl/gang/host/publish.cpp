@@ -25,11 +25,11 @@ void Core::choose_source(Lane& lane, Op& op, Slot& slot, int slots) {
     std::memcpy(slot.payload, op.c.in, op.in_bytes);
   } else {
     op.in_offset = arena_.offset_of(op.c.in, op.in_bytes);
-    if (op.in_bytes <= kSmall) {
+    if (op.in_bytes <= (op.in_offset != 0 ? kDirect : kSmall)) {
       op.source = Source::small;
       slot.in = block_of(lane.small, static_cast<size_t>(slots) * kSmall) +
                 op.sequence % static_cast<uint64_t>(slots) * kSmall;
-      copy_bytes(arena_.at(slot.in), op.c.in, op.in_bytes);
+      copy_past_caches(arena_.at(slot.in), op.c.in, op.in_bytes);
     } else if (op.in_offset != 0) {
       op.source = Source::direct;
       slot.in = op.in_offset;
@@ -51,15 +51,13 @@ void Core::choose_source(Lane& lane, Op& op, Slot& slot, int slots) {
 bool Core::publish_call(Lane& lane, Op& op) {
   if (op.sequence >= lane.reusable + kSlots) {
     uint64_t least = op.sequence;
-    for (int r = 0; r < size_; ++r)
-      if (r != rank_)
-        least = std::min(least, line(lane.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits);
+    for (int r = 0; r < size_; ++r)  // this rank too, see check_fingerprint
+      least = std::min(least, line(lane.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits);
     lane.reusable = least;
     if (op.sequence >= lane.reusable + kSlots) return false;
   }
   ChannelLine& mine = line(lane.channel, rank_);
   Slot& slot = mine.slots[op.sequence % kSlots];
-  slot.arrived.store(0, std::memory_order_relaxed);  // see check_fingerprint
   choose_source(lane, op, slot, kSlots);
   if (op.source == Source::staged) {
     mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
@@ -73,7 +71,7 @@ bool Core::publish_call(Lane& lane, Op& op) {
     }
     op.fill_rounds = (longest + op.chunk - 1) / op.chunk;
   }
-  if (reduces(op.c.op) && op.in_bytes > kSmall) {
+  if (reduces(op.c.op) && op.in_bytes > kInline) {
     op.out_offset = receives(op, rank_) ? arena_.offset_of(op.c.out, op.in_bytes) : 0;
     slot.out = op.out_offset;
     slot.out_direct = op.out_offset != 0;
@@ -90,6 +88,8 @@ bool Core::publish_call(Lane& lane, Op& op) {
   slot.fingerprint.store(op.fingerprint, std::memory_order_release);
   op.published = true;
   announce(slot.arrived, op.sequence + 1);
+  __builtin_prefetch(&mine.slots[(op.sequence + 1) % kSlots],
+                     1);  // off the peers' caches before the next call needs it
   return true;
 }
 

@@ -60,30 +60,33 @@ void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, boo
 
 void Core::plan_reduction(Op& op) {
   const bool receiver = receives(op, rank_);
-  if (op.in_bytes <= kSmall) {
-    op.drain_rounds = receiver ? 1 : 0;
-    op.drain_chunk = std::numeric_limits<size_t>::max();
-    return;
-  }
   bool direct = op.source == Source::direct && (!receiver || op.out_offset != 0);
-  for (int r = 0; r < size_; ++r) {
+  bool small = op.source != Source::direct && op.source != Source::staged;
+  bool staged = op.source == Source::staged;
+  for (int r = 0; r < size_ && op.in_bytes > kInline; ++r) {
     if (r == rank_) continue;
     const Slot& slot = slot_of(op, r);
     direct = direct && slot.source == Source::direct && (!receives(op, r) || slot.out_direct);
+    small = small && slot.source == Source::small;
+    staged = staged && slot.source == Source::staged;
   }
+  op.drain_chunk = std::numeric_limits<size_t>::max();
+  op.drain_rounds = 1;
   if (direct) {
     op.in_place_on_peers = true;
-    op.drain_rounds = 1;
-    op.drain_chunk = std::numeric_limits<size_t>::max();
-    return;
-  }
-  op.drain_chunk = kChunk;
-  op.drain_rounds = (op.in_bytes + kChunk - 1) / kChunk;
-  op.cut = size_ > 2;
-  if (op.cut) {
-    op.collect_rounds = receiver ? op.drain_rounds : 0;
-  } else if (!receiver) {
-    op.drain_rounds = 0;
+  } else if (small) {
+    op.drain_rounds = receiver ? 1 : 0;
+  } else {
+    op.fold_rounds = true;
+    op.drain_chunk = kChunk;
+    op.drain_rounds = (op.in_bytes + kChunk - 1) / kChunk;
+    // Uncut, a rank may write its output before a peer has read its input: only where all inputs are copies.
+    op.cut = size_ > 2 || !staged;
+    if (op.cut) {
+      op.collect_rounds = receiver ? op.drain_rounds : 0;
+    } else if (!receiver) {
+      op.drain_rounds = 0;
+    }
   }
 }
 
@@ -113,8 +116,8 @@ void Core::fold_in_place(Op& op) {
       if (!receives(op, r)) continue;
       const Slot& slot = slot_of(op, r);
       unsigned char* const out = r == rank_ ? static_cast<unsigned char*>(op.c.out) : arena_.at(slot.out);
-      deliver(out + args.first * op.item, result, args.count, op.c.dtype,
-              r == rank_ ? op.c.accumulate : slot.accumulate);
+      const bool accumulate = r == rank_ ? op.c.accumulate : slot.accumulate;
+      deliver(out + args.first * op.item, result, args.count, op.c.dtype, accumulate);
     }
   }
   const size_t own = part.count * op.item;
@@ -139,6 +142,7 @@ void Core::fold_segment(Op& op) {
 
 bool Core::can_fold_round(Lane& lane, const Op& op) {
   if (op.cut && !own_staging(lane, op)) return false;
+  if (!op.cut && op.filled <= op.drained) return false;  // the output may lie over the chunk that peers want
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     const ChannelLine& peer = line(op.channel, r);
@@ -155,7 +159,8 @@ bool Core::can_fold_round(Lane& lane, const Op& op) {
 
 void Core::fold_round(Lane& lane, Op& op) {
   ChannelLine& mine = line(op.channel, rank_);
-  if (op.cut && lane.staging == 0) mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
+  if (op.cut && lane.staging == 0)
+    mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
   const size_t first = op.drained * kChunk;
   const size_t count = std::min(kChunk, op.in_bytes - first) / op.item;
   const Part part = even_part(count, op.item, rank_, size_);
@@ -171,14 +176,19 @@ void Core::fold_round(Lane& lane, Op& op) {
     return;
   }
   unsigned char* const results = arena_.at(lane.staging) + (2 + op.drained % 2) * kChunk;
-  args.first = part.first;
-  args.count = part.count;
-  args.out = results + part.first * op.item;
-  fold_kernels().fold(args);
+  alignas(kLine) unsigned char result[kFoldBlock];
+  const size_t block = kFoldBlock / op.item;
+  for (size_t at = 0; at < part.count; at += block) {
+    args.first = part.first + at;
+    args.count = std::min(block, part.count - at);
+    args.out = result;
+    fold_kernels().fold(args);
+    copy_past_caches(results + args.first * op.item, result, args.count * op.item);
+    if (receives(op, rank_))
+      deliver(static_cast<unsigned char*>(op.c.out) + first + args.first * op.item, result, args.count,
+              op.c.dtype, op.c.accumulate);
+  }
   traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
-  if (receives(op, rank_))
-    deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item, args.out, part.count,
-            op.c.dtype, op.c.accumulate);
   ++op.drained;
   announce(mine.drained, progress_of(op.sequence, op.drained));
 }

@@ -14,12 +14,13 @@ constexpr uint64_t kMagic = 0x31676e6177676e67ull;
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-constexpr int kSlots = 8;             // collectives of one channel that a rank may have published at once
-constexpr int kPairSlots = 4;         // messages of one ordered pair
-constexpr size_t kInline = 40;        // payload that rides in the flag's own cache line
-constexpr size_t kSmall = 4096;       // payload that rides beside the flag: copied once, no second wait
+constexpr int kSlots = 8;            // collectives of one channel that a rank may have published at once
+constexpr int kPairSlots = 4;        // messages of one ordered pair
+constexpr size_t kInline = 40;       // payload that rides in the flag's own cache line
+constexpr size_t kDirect = 512;      // from here an input in the arena is read where it lies
+constexpr size_t kSmall = 4096;      // payload that rides beside the flag: copied once, no second wait
 constexpr size_t kChunk = 64 << 10;  // bytes of one staging half
-constexpr int kRoundBits = 24;        // progress counters are sequence << kRoundBits | rounds done
+constexpr int kRoundBits = 24;       // progress counters are sequence << kRoundBits | rounds done
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 

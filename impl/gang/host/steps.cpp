@@ -58,9 +58,8 @@ bool needs(const Op& op, int peer, int rank, bool small) {
   return peer != rank && (from == Peers::all || (from == Peers::root && op.c.peer == peer));
 }
 
-bool is_small(const Op& op) {
-  return op.source == Source::none || op.source == Source::inlined || op.source == Source::small;
-}
+// A call that needs no look at the others' slots to know its path.
+bool is_small(const Op& op) { return op.in_bytes <= kInline; }
 
 }  // namespace
 
@@ -75,10 +74,9 @@ bool Core::step(Lane& lane, Op& op) {
     if (!all_arrived(op)) return moved;
     plan(op);
   }
-  const bool rounds = reduces(op.c.op) && !is_small(op) && !op.in_place_on_peers;
   if (op.drained < op.drain_rounds) {
-    if (rounds ? can_fold_round(lane, op) : can_drain(op)) {
-      rounds ? fold_round(lane, op) : drain(op);
+    if (op.fold_rounds ? can_fold_round(lane, op) : can_drain(op)) {
+      op.fold_rounds ? fold_round(lane, op) : drain(op);
       moved = true;
     }
   }
@@ -111,11 +109,16 @@ bool Core::peers_done(Op& op) {
   for (; op.finished < size_; ++op.finished) {
     const int r = op.finished;
     if (r == rank_ || by == Peers::none || (by == Peers::root && r != op.c.peer)) continue;
+    const std::atomic<uint64_t>& drained = line(op.channel, r).drained;
+    if (drained.load(std::memory_order_acquire) >= progress_of(op.sequence + 1, 0)) continue;
+    // A peer that came with another call never ends this one. Once it has ended its call it may write a later
+    // one into the slot, so a difference counts only while it has not.
     const Slot& slot = slot_of(op, r);
-    // A peer that came with another call never ends this one.
-    if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1) check_fingerprint(op, r, slot);
-    if (line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(op.sequence + 1, 0))
-      return false;
+    if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1 &&
+        slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&
+        drained.load(std::memory_order_acquire) < progress_of(op.sequence + 1, 0))
+      mismatch(op, r, slot);
+    return false;
   }
   return true;
 }
@@ -178,7 +181,7 @@ void Core::fill(Lane& lane, Op& op) {
   const auto put = [&](unsigned char* to, const unsigned char* from, size_t bytes) {
     if (first >= bytes) return;
     const size_t n = std::min(op.chunk, bytes - first);
-    copy_bytes(to, from + first, n);
+    copy_past_caches(to, from + first, n);
     traffic_.bytes_staged += n;
   };
   if (splits(op.c.op)) {

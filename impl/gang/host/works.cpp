@@ -93,7 +93,7 @@ bool Core::progress() {
 bool Core::drive(HostWork& work, uint32_t want, int turns) {
   const std::lock_guard lock(mutex_);
   for (int i = 0; i < turns; ++i) {
-    if (i != 0) pause_cpu();
+    if (i >= 8) pause_cpu();  // a peer that is about to come is met without
     if ((work.state_.load(std::memory_order_relaxed) & want) != 0) return true;
     turn();
   }
@@ -139,7 +139,9 @@ void Core::advance(Lane& lane) {
     const bool pair = lane.peer >= 0;
     if (!op->published && !(pair ? publish_send(lane, *op) : publish_call(lane, *op))) return;
     const auto move = [&] {
-      return !pair ? step(lane, *op) : op->c.op == CollectiveOp::send ? step_send(lane, *op) : step_receive(*op);
+      return !pair                            ? step(lane, *op)
+             : op->c.op == CollectiveOp::send ? step_send(lane, *op)
+                                              : step_receive(*op);
     };
     while (move()) moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (settle(*op)) {

@@ -1,0 +1,58 @@
+#include "common/peers.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/side.h"
+
+namespace gangway::bench {
+namespace {
+
+const std::string kFolder = GANGWAY_BENCH_BUILD;  // of this build
+const std::string kPeers = GANGWAY_BENCH_SOURCE "/peers";
+
+bool newer(const std::string& a, const std::string& b) {
+  struct stat first, second;
+  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_mtime > second.st_mtime;
+}
+
+}  // namespace
+
+std::string peer_source(const std::string& name) { return kPeers + "/" + name; }
+
+bool install_peers(const std::string& what) {
+  const std::string command = "bash '" + kPeers + "/install.sh' " + what + " '" + kFolder + "' 1>&2";
+  return std::system(command.c_str()) == 0;
+}
+
+std::string compile_peer(const std::string& source, const std::string& name, const std::string& compiler,
+                         const std::string& libraries, std::string* why) {
+  const std::string program = kFolder + "/" + name, text = peer_source(source);
+  const std::string tool = compiler.substr(0, compiler.find(' '));
+  if (newer(program, text)) return program;
+  if (output_of("command -v " + tool).empty()) {
+    *why = tool + " is not installed";
+    return "";
+  }
+  const std::string command = compiler + " '" + text + "' -o '" + program + "' " + libraries;
+  if (std::system((command + " >'" + program + ".log' 2>&1").c_str()) == 0) return program;
+  *why = "does not compile, see " + program + ".log";
+  return "";
+}
+
+std::string torch_python() {
+  const char* chosen = std::getenv("GANGWAY_BENCH_PYTHON");
+  for (const std::string& python :
+       {std::string(chosen ? chosen : ""), kFolder + "/venv/bin/python", std::string("python3")})
+    if (!python.empty() &&
+        !output_of("'" + python +
+                   "' -c 'import importlib.util as u; assert u.find_spec(\"torch\"); print(1)'")
+             .empty())
+      return python;
+  return "";
+}
+
+}  // namespace gangway::bench

@@ -1,0 +1,137 @@
+"""The reference model in plain PyTorch, eager f32: torch_train.py SOCKET RANK SIZE FOLDER.
+
+Speaks the protocol of common/rank.h: "setup", "step N" -> seconds a step, 0, loss; "profile" -> seconds of one step and
+of its matrix products. With SIZE over 1: FSDP2 (fully_shard) over Gloo.
+"""
+import os
+import socket
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, SEQUENCE, BATCH = 512, 8, 8, 4, 1408, 8192, 256, 4
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul")
+
+
+def rotate(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        width = DIM // HEADS
+        self.norm1, self.norm2 = nn.RMSNorm(DIM, eps=1e-5), nn.RMSNorm(DIM, eps=1e-5)
+        self.q, self.o = nn.Linear(DIM, DIM, bias=False), nn.Linear(DIM, DIM, bias=False)
+        self.k = nn.Linear(DIM, KV_HEADS * width, bias=False)
+        self.v = nn.Linear(DIM, KV_HEADS * width, bias=False)
+        self.gate, self.up = nn.Linear(DIM, FFN, bias=False), nn.Linear(DIM, FFN, bias=False)
+        self.down = nn.Linear(FFN, DIM, bias=False)
+
+    def forward(self, x, cos, sin):
+        batch, length, _ = x.shape
+        h = self.norm1(x)
+        q = rotate(self.q(h).view(batch, length, HEADS, -1).transpose(1, 2), cos, sin)
+        k = rotate(self.k(h).view(batch, length, KV_HEADS, -1).transpose(1, 2), cos, sin)
+        v = self.v(h).view(batch, length, KV_HEADS, -1).transpose(1, 2)
+        k, v = (t.repeat_interleave(HEADS // KV_HEADS, dim=1) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(batch, length, DIM))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Llama(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB, DIM)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm = nn.RMSNorm(DIM, eps=1e-5)
+        self.head = nn.Linear(DIM, VOCAB, bias=False)
+        width = DIM // HEADS
+        angles = torch.outer(torch.arange(SEQUENCE), 10000.0 ** (-torch.arange(0, width, 2) / width))
+        self.cos, self.sin = angles.cos(), angles.sin()
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, labels):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x, self.cos, self.sin)
+        return F.cross_entropy(self.head(self.norm(x)).view(-1, VOCAB), labels.view(-1))
+
+
+class Training:
+    def __init__(self, rank, size, folder):
+        torch.manual_seed(1)
+        self.model = Llama()
+        if size > 1:
+            import torch.distributed as dist
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            dist.init_process_group("gloo", init_method=f"file://{folder}/torch", rank=rank, world_size=size)
+            mesh = init_device_mesh("cpu", (size,))
+            for block in self.model.blocks:
+                fully_shard(block, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
+        generator = torch.Generator().manual_seed(rank)
+        self.tokens = torch.randint(VOCAB, (BATCH, SEQUENCE), generator=generator)
+        self.labels = torch.roll(self.tokens, -1, dims=1)
+
+    def step(self):
+        loss = self.model(self.tokens, self.labels)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+
+def main():
+    path, rank, size, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    torch.set_num_threads(1)
+    driver = socket.socket(socket.AF_UNIX)
+    driver.connect(path)
+    lines = driver.makefile("r")
+
+    def say(text):
+        driver.sendall((str(text).replace("\n", " ")[:3000] + "\n").encode())
+
+    blas = "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or none"
+    say(f"hello {rank} {os.getpid()} PyTorch {torch.__version__}, {blas}, eager f32, fused AdamW")
+    training = None
+    for line in lines:
+        words = line.split()
+        try:
+            if words[0] == "quit":
+                break
+            if words[0] == "setup":
+                training = Training(rank, size, folder)
+                say("ready")
+            elif words[0] == "step":
+                start = time.monotonic()
+                for _ in range(int(words[1])):
+                    loss = training.step()
+                say(f"{(time.monotonic() - start) / int(words[1])} 0 {loss}")
+            elif words[0] == "profile":
+                with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+                    start = time.monotonic()
+                    training.step()
+                    seconds = time.monotonic() - start
+                products = sum(e.self_cpu_time_total for e in profile.key_averages() if e.key in PRODUCTS)
+                say(f"{seconds} {products * 1e-6}")
+            else:
+                say("error: " + line)
+        except Exception as error:  # the driver prints it
+            say(f"error: {type(error).__name__}: {error}")
+    if size > 1 and training is not None:
+        torch.distributed.destroy_process_group()
+
+
+main()

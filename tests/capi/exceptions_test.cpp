@@ -1,0 +1,240 @@
+// Nothing escapes: a fault in any entry, or a C++ exception of a callback, becomes a status and a text.
+#include <gangway/gangway.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <type_traits>
+
+#include "internal.h"
+
+namespace {
+
+gw_error_info last_error() {
+  gw_error_info info;
+  gw_error_info_init(&info, sizeof info);
+  gw_last_error(&info);
+  return info;
+}
+
+// Calls with null and zero for every argument: the fault comes before they are looked at.
+template <typename... Arguments>
+gw_status call_with_nothing(gw_status (*entry)(Arguments...)) {
+  return std::apply(entry, std::tuple<Arguments...>{});
+}
+
+struct Fault {
+  int kind;
+  gw_status code;
+  const char* text;
+};
+constexpr std::array<Fault, 3> kFaults = {{{1, GW_E_OUT_OF_MEMORY, "no memory"},
+                                           {2, GW_E_INTERNAL, "armed fault"},
+                                           {3, GW_E_INTERNAL, "unknown exception"}}};
+
+template <typename... Arguments>
+int check(const char* name, gw_status (*entry)(Arguments...)) {
+  if (std::string(name) == "gw_last_error") return 0;  // reports, never throws
+  for (const Fault& fault : kFaults) {
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(call_with_nothing(entry), fault.code) << name << ", fault " << fault.kind;
+    EXPECT_EQ(last_error().code, fault.code) << name;
+    EXPECT_NE(std::string(last_error().message).find(fault.text), std::string::npos) << name << ": " << last_error().message;
+    gangway::capi::arm_fault(0);
+  }
+  return 1;
+}
+
+// Facts are int32_t too.
+template <typename... Arguments>
+int check_if_status(const char* name, gw_status (*entry)(Arguments...)) {
+  const std::string n = name;
+  return n == "gw_gang_rank" || n == "gw_gang_size" ? 0 : check(name, entry);
+}
+// Entries that return something else cannot fail.
+template <typename Other, typename... Arguments>
+  requires(!std::is_same_v<Other, gw_status>)
+int check_if_status(const char*, Other (*)(Arguments...)) {
+  return 0;
+}
+
+TEST(Exceptions, EveryEntryTurnsAFaultIntoAStatus) {
+  int checked = 0;
+#define ENTRY(name) checked += check_if_status(#name, name);
+#include "entries.inc"
+#undef ENTRY
+  EXPECT_GT(checked, 120);
+}
+
+void count(void* user) { ++*static_cast<int*>(user); }
+gw_status ok_call(void*, gw_call*) { return GW_OK; }
+
+TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
+  for (const Fault& fault : kFaults) {
+    int freed = 0;
+    gw_store_callbacks s;
+    gw_store_callbacks_init(&s, sizeof s);
+    s.put = [](void*, const char*, const void*, size_t) -> gw_status { return GW_OK; };
+    s.get = [](void*, const char*, void*, size_t, int64_t*) -> gw_status { return GW_OK; };
+    s.remove = [](void*, const char*) -> gw_status { return GW_OK; };
+    s.user = &freed;
+    s.free_user = count;
+    gw_store* store = nullptr;
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_store_create_callbacks(&s, &store), fault.code);
+    EXPECT_EQ(freed, 1);
+
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_interrupt_set([](void*) -> int32_t { return 0; }, &freed, count), fault.code);
+    EXPECT_EQ(freed, 2);
+
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_work_attach(nullptr, &freed, count), fault.code);
+    EXPECT_EQ(freed, 3);
+
+    gw_init_options init;
+    gw_init_options_init(&init, sizeof init);
+    init.kind = GW_INIT_FILL;
+    init.fill = [](void*, int64_t, int64_t, void*) -> gw_status { return GW_OK; };
+    init.user = &freed;
+    init.free_user = count;
+    gw_parameter_options p;
+    gw_parameter_options_init(&p, sizeof p);
+    p.name = "w";
+    p.ndim = 1;
+    p.dims[0] = 3;
+    p.initializer = &init;
+    gw_custom_options c;
+    gw_custom_options_init(&c, sizeof c);
+    c.shapes = c.forward = c.backward_input = ok_call;
+    c.user = &freed;
+    c.free_user = count;
+    c.parameters = &p;
+    c.parameter_count = 1;
+    gw_module* model = nullptr;
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_custom_create(&c, &model), fault.code);
+    EXPECT_EQ(freed, 5);  // the module's and the initialiser's
+
+    gw_shard_group* group = nullptr;
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_shard_group_create(nullptr, "g", &p, 1, nullptr, 0, &group), fault.code);
+    EXPECT_EQ(freed, 6);
+  }
+}
+
+// --- callbacks that throw --------------------------------------------------------------------------------------------
+
+// What the forward callback throws: 0 nothing, then as kFaults.
+gw_status throwing_forward(void* user, gw_call* call) {
+  switch (*static_cast<int*>(user)) {
+    case 1: throw std::bad_alloc();
+    case 2: throw std::runtime_error("armed fault");
+    case 3: throw 3;
+    default: break;
+  }
+  *static_cast<double*>(call->outputs[0].data) = *static_cast<const float*>(call->parameters[0].data);
+  *static_cast<double*>(call->outputs[1].data) = 1;
+  return GW_OK;
+}
+gw_status loss_shapes(void*, gw_call* call) {
+  for (int i = 0; i < 2; ++i) {
+    call->outputs[i].ndim = 1;
+    call->outputs[i].dtype = GW_F64;
+    const_cast<int64_t*>(call->outputs[i].shape)[0] = 1;
+  }
+  return GW_OK;
+}
+gw_status add_seed(void*, gw_call* call) {
+  *static_cast<float*>(call->parameter_grads[0].data) += static_cast<float>(call->loss_seed);
+  return GW_OK;
+}
+
+gw_module* throwing_module(int* what) {
+  gw_parameter_options p;
+  gw_parameter_options_init(&p, sizeof p);
+  p.name = "w";
+  p.ndim = 1;
+  p.dims[0] = 1;
+  gw_custom_options c;
+  gw_custom_options_init(&c, sizeof c);
+  c.name = "thrower";
+  c.shapes = loss_shapes;
+  c.forward = throwing_forward;
+  c.backward_input = add_seed;
+  c.user = what;
+  c.output_count = 2;
+  c.parameters = &p;
+  c.parameter_count = 1;
+  gw_module* model = nullptr;
+  EXPECT_EQ(gw_custom_create(&c, &model), GW_OK) << last_error().message;
+  return model;
+}
+
+struct Outcome {
+  gw_status set_up = GW_E_INTERNAL, first = GW_E_INTERNAL, second = GW_E_INTERNAL;
+  std::string text;
+};
+
+// One good step, then one in which rank 0's callback throws.
+void run_rank(gw_gang* gang, int kind, Outcome* outcome) {
+  int what = 0;
+  gw_gangs* gangs = nullptr;
+  gw_optimizer* opt = nullptr;
+  gw_module* model = throwing_module(&what);
+  outcome->set_up = gw_gangs_create(gang, nullptr, &gangs);
+  if (outcome->set_up == GW_OK) outcome->set_up = gw_parallelize(model, gangs, nullptr);
+  if (outcome->set_up == GW_OK) outcome->set_up = gw_sgd_create(model, nullptr, &opt);
+  outcome->text = last_error().message;
+  if (outcome->set_up == GW_OK) {
+    float x = 1;
+    const int64_t shape[1] = {1};
+    gw_view view;
+    gw_view_set(&view, &x, shape, 1, GW_F32);
+    gw_batch batch;
+    gw_batch_init(&batch, sizeof batch);
+    batch.inputs = &view;
+    batch.input_count = 1;
+    batch.weight = 1;
+    outcome->first = gw_train_step(model, opt, &batch, nullptr, nullptr, nullptr);
+    outcome->text = last_error().message;
+    if (gw_gang_rank(gang) == 0) what = kind;
+    if (outcome->first == GW_OK) {
+      outcome->second = gw_train_step(model, opt, &batch, nullptr, nullptr, nullptr);
+      outcome->text = last_error().message;
+    }
+  }
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  gw_gangs_release(gangs);
+}
+
+TEST(Exceptions, AThrowingCustomModuleReachesEveryRank) {
+  for (const int ranks : {1, 2, 3})
+    for (const Fault& fault : kFaults) {
+      gw_gang_options options;
+      gw_gang_options_init(&options, sizeof options);
+      options.timeout_ms = 10000;
+      options.threads = 1;
+      options.arena_bytes = uint64_t{1} << 32;
+      gw_gang* gangs[3] = {};
+      ASSERT_EQ(gw_gang_create_threads(ranks, &options, gangs), GW_OK) << last_error().message;
+      Outcome outcomes[3];
+      std::thread threads[3];
+      for (int r = 0; r < ranks; ++r) threads[r] = std::thread(run_rank, gangs[r], fault.kind, &outcomes[r]);
+      for (int r = 0; r < ranks; ++r) threads[r].join();
+      for (int r = 0; r < ranks; ++r) {
+        const Outcome& o = outcomes[r];
+        EXPECT_EQ(o.set_up, GW_OK) << o.text;
+        EXPECT_EQ(o.first, GW_OK) << o.text;
+        EXPECT_EQ(o.second, r == 0 ? fault.code : GW_E_ABORTED) << "rank " << r << " of " << ranks << ": " << o.text;
+        EXPECT_NE(o.text, "");
+        gw_gang_release(gangs[r]);
+      }
+    }
+}
+
+}  // namespace

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""The exports of the built library are the listed ones, and every one is called by a C test.
+
+usage: exports_test.py SOURCE-ROOT LIBRARY
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+root, library = pathlib.Path(sys.argv[1]), sys.argv[2]
+bad = []
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+if subprocess.run([sys.executable, root / "capi/generate.py", "--check"]).returncode != 0:
+    bad.append("capi/generate.py --check fails")
+
+listed = set((root / "capi/exports.txt").read_text().split()) | {"gw_get_api"}
+exported, nodes = set(), set()
+for line in run("nm", "-D", "--defined-only", library).splitlines():
+    kind, symbol = line.split()[-2:]
+    name, _, node = symbol.partition("@@")
+    if kind == "A":
+        nodes.add(name)
+    else:
+        exported.add(name)
+        if node not in ("", "GW_1.0"):
+            bad.append(f"{name} is of symbol node {node}")
+for name in sorted(exported - listed):
+    bad.append(f"{name} is exported, but not listed")
+for name in sorted(listed - exported):
+    bad.append(f"{name} is listed, but not exported")
+if nodes - {"GW_1.0"}:
+    bad.append(f"symbol nodes {sorted(nodes)}")
+
+tests = "\n".join(p.read_text() for p in sorted((root / "tests/capi").glob("*.[ch]")))
+words = set(re.findall(r"\bgw_\w+", tests))
+words |= {f"gw_{name}_init" for name in re.findall(r"\bINPUT\((\w+),", tests)}
+for name in sorted(listed - words):
+    bad.append(f"{name} is called by no C test")
+
+dynamic = run("readelf", "-d", library)
+soname = re.search(r"SONAME.*\[(.*)\]", dynamic)
+if soname is None or soname.group(1) != "libgangway.so.1":
+    bad.append(f"SONAME is {soname and soname.group(1)}")
+if "NODELETE" not in dynamic:
+    bad.append("the library can be unloaded (no NODELETE)")
+for needed in re.findall(r"NEEDED.*\[(.*)\]", dynamic):
+    if re.search(r"cuda|nccl|mpi", needed, re.I):
+        bad.append(f"the library needs {needed}")
+undefined = run("nm", "-D", "--undefined-only", library)
+for name in ("abort", "exit", "_exit", "setenv", "putenv", "setlocale", "signal", "sigaction"):
+    if re.search(rf"\bU {name}(@|$)", undefined, re.M):
+        print(f"note: the library (or what is linked into it) refers to {name}")
+
+print("\n".join(bad) or f"{len(listed)} exports")
+sys.exit(1 if bad else 0)

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Each public header alone, in every language that a binding's compiler may speak, and names that bindings can keep.
+
+usage: header_test.py INCLUDE-FOLDER
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+include = pathlib.Path(sys.argv[1])
+headers = sorted((include / "gangway").glob("*.h"))
+bad = []
+
+LANGUAGES = {"gcc": ["c99", "c11", "c17"], "g++": ["c++11", "c++14", "c++17", "c++20"],
+             "clang-14": ["c99", "c11", "c17"], "clang++-14": ["c++11", "c++14", "c++17", "c++20"]}
+FLAGS = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-Wstrict-prototypes", "-fsyntax-only"]
+
+checked = 0
+with tempfile.TemporaryDirectory() as folder:
+    for compiler, standards in LANGUAGES.items():
+        if shutil.which(compiler) is None:
+            print(f"skipped: {compiler} is not installed")
+            continue
+        suffix = "cpp" if "+" in compiler else "c"
+        flags = [f for f in FLAGS if suffix == "c" or f != "-Wstrict-prototypes"]
+        files = []
+        for header in headers:
+            source = pathlib.Path(folder) / f"{header.stem}.{suffix}"
+            # Twice: the guard works. Something after it: nothing is left open.
+            source.write_text(f"#include <gangway/{header.name}>\n#include <gangway/{header.name}>\nextern int after;\n")
+            files.append(str(source))
+        for standard in standards:
+            done = subprocess.run([compiler, f"-std={standard}", *flags, f"-I{include}", *files], capture_output=True,
+                                  text=True)
+            checked += len(files)
+            if done.returncode != 0:
+                bad.append(f"{compiler} -std={standard}: {done.stderr[:2000]}")
+
+# Words that a binding cannot use as a field's or a parameter's name.
+CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
+concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do
+double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short
+signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+typename union unsigned using virtual void volatile wchar_t while xor xor_eq import module final override"""
+PYTHON = """False None True and as assert async await break class continue def del elif else except finally for from
+global if import in is lambda nonlocal not or pass raise return try while with yield match self"""
+RUST = """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move
+mut pub ref return self Self static struct super trait true type unsafe use where while abstract become box do final macro
+override priv try typeof unsized virtual yield union"""
+JULIA = """baremodule begin break catch const continue do else elseif end export false finally for function global if
+import let local macro module quote return struct true try using while abstract mutable primitive type where in isa"""
+C_MACROS = "errno stdin stdout stderr EOF NULL assert offsetof INFINITY NAN major minor makedev unix linux"
+reserved = set((CPP + " " + PYTHON + " " + RUST + " " + JULIA + " " + C_MACROS).split())
+
+TYPE = {"void", "char", "double", "float", "int", "struct", "const"}  # words of types, never names here
+fields = 0
+for header in headers:
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+    text = re.sub(r"^\s*#.*(\\\n.*)*$", "", text, flags=re.M)
+    names = []
+    # A declarator is the last word before one of ; , ) [ and, for function pointers, the word after "(*".
+    for match in re.finditer(r"(\w+)\s*(?:\[\w*\]\s*)*[;,)]|\(\*(\w+)\)", text):
+        names.append(match.group(1) or match.group(2))
+    for name in names:
+        if name.isdigit() or name in TYPE or re.match(r"(gw_|GW_)", name) or name.endswith("_t"):
+            continue
+        fields += 1
+        # The function table's entries are functions' names without the prefix.
+        if name in reserved:
+            bad.append(f"{header.name}: \"{name}\" is a keyword of C++, Python, Rust or Julia, or a macro of C")
+    for forbidden in ("long ", "FILE", "size_t gw_static", "static inline", "__int128"):
+        if re.search(rf"\b{forbidden}", text):
+            bad.append(f"{header.name}: has \"{forbidden.strip()}\"")
+    for line in re.findall(r"^\s*#\s*include\s*(\S+)", header.read_text(), re.M):
+        if line not in ("<stddef.h>", "<stdint.h>") and not line.startswith("<gangway/"):
+            bad.append(f"{header.name}: includes {line}")
+    for enum, body in re.findall(r"enum (\w+) \{(.*?)\}", text, re.S):
+        if not re.search(r"=\s*-\d", body):
+            bad.append(f"{header.name}: enum {enum} has no negative member, so its size may differ")
+
+print("\n".join(bad) or f"{len(headers)} headers, {checked} compilations, {fields} names")
+sys.exit(1 if bad else 0)

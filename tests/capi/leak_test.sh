@@ -1,0 +1,26 @@
+#!/bin/sh
+# leak_test.sh FOLDER-OF-EXAMPLES [sanitizer]: the C examples, short and with one rank, lose no memory. Valgrind looks, or
+# the address sanitizer that they were built with.
+set -eu
+examples=$1 by=${2:-valgrind}
+if [ "$by" = valgrind ] && ! command -v valgrind >/dev/null; then
+  echo "valgrind is not installed (bash tests/run.sh installs it)"
+  exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+check() {
+  echo "== $*"
+  if [ "$by" = sanitizer ]; then
+    ASAN_OPTIONS=detect_leaks=1 "$@" >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
+    return
+  fi
+  valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite --error-exitcode=99 \
+    --undef-value-errors=no "$@" >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
+}
+check "$examples/01_all_reduce"
+check "$examples/03_custom_module"
+check "$examples/04_shard_group"
+head -c 3000 "$0" >"$work/text"
+check "$examples/02_train_llama" --text "$work/text" --out "$work/trained" --steps 2 --batch 2 --sequence 16 --dim 32 \
+  --layers 1 --heads 2 --kv-heads 1 --ffn 32 --sample 4

@@ -1,0 +1,291 @@
+#include "models.h"
+
+#include <math.h>
+
+typedef struct setup {
+  gw_gangs *gangs;
+  gw_module *model;
+  gw_optimizer *opt;
+} setup;
+
+static gw_status set_up(rank *me, setup *s, gw_module *model) {
+  gw_parallel_options p;
+  gw_parallel_options_init(&p, sizeof p);
+  p.master_dtype = GW_F64;
+  p.seed = 3;
+  const gw_llama_options o = small_llama();
+  memset(s, 0, sizeof *s);
+  s->model = model;
+  gw_status status = gw_gangs_create(me->gang, NULL, &s->gangs);
+  if (status == GW_OK && model == NULL) status = gw_llama_create(&o, &s->model);
+  if (status == GW_OK) status = gw_parallelize(s->model, s->gangs, &p);
+  gw_adamw_options a;
+  gw_adamw_options_init(&a, sizeof a);
+  a.lr = 0.01;
+  if (status == GW_OK) status = gw_adamw_create(s->model, &a, &s->opt);
+  return status;
+}
+
+static void tear_down(setup *s) {
+  gw_optimizer_release(s->opt);
+  gw_module_release(s->model);
+  gw_gangs_release(s->gangs);
+}
+
+enum { kSteps = 4 };
+
+/* The losses of some steps over the same six rows, whatever the number of ranks; user: losses [kSteps + 1]. */
+static void trains(rank *me) {
+  setup s;
+  small_batch b;
+  EXPECT_OK(set_up(me, &s, NULL));
+  const int64_t rows = 6 / me->size;
+  /* Six rows do not fit small_batch with one rank: two microbatches of three steps the same way. */
+  int64_t tokens[6 * 4];
+  fill_batch(&b, 1, 0);
+  for (int64_t i = 0; i < rows * 4; ++i) tokens[i] = (me->index * rows * 4 + i) * 3 % 11;
+  b.shape[0] = rows;
+  b.input.data = b.target.data = tokens;
+  gw_step_options o;
+  gw_step_options_init(&o, sizeof o);
+  o.max_grad_norm = 1;
+  o.microbatches = 2;
+  gw_step_result r;
+  gw_step_result_init(&r, sizeof r);
+  double losses[kSteps + 1];
+  for (int step = 0; step < kSteps; ++step) {
+    EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r));
+    losses[step] = r.loss;
+    EXPECT(r.weight == 18 && r.skipped == 0 && r.skip_reason == GW_SKIP_NONE); /* three labels a row */
+    EXPECT(r.grad_norm > 0 && r.seconds > 0 && r.tokens_per_second > 0 && r.lr == 0.01);
+  }
+  EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &r));
+  losses[kSteps] = r.loss;
+  EXPECT(losses[kSteps] < losses[0] && fabs(losses[0] - log(11)) < 0.1);
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, NULL)); /* no result wanted */
+  /* Text, the same on every rank. */
+  gw_generate_options g;
+  gw_generate_options_init(&g, sizeof g);
+  g.token_count = 5;
+  g.temperature = 0;
+  const int64_t prompt[2] = {1, 4};
+  int64_t out[5];
+  double sum = 0;
+  EXPECT_OK(gw_generate(s.model, prompt, 2, &g, NULL, out));
+  for (int i = 0; i < 5; ++i) EXPECT(out[i] >= 0 && out[i] < 11);
+  EXPECT_OK(gw_gang_all_sum(me->gang, (double)out[4], &sum));
+  EXPECT(sum == (double)out[4] * me->size);
+  if (me->index == 0) memcpy(me->user, losses, sizeof losses);
+  EXPECT_OK(gw_gangs_shutdown(s.gangs, -1));
+  tear_down(&s);
+}
+
+static void training_gives_the_same_losses_on_any_mesh(void **state) {
+  (void)state;
+  double alone[kSteps + 1], sharded[kSteps + 1];
+  run_ranks(1, trains, alone);
+  for (int32_t n = 2; n <= 3; ++n) {
+    run_ranks(n, trains, sharded);
+    for (int i = 0; i <= kSteps; ++i) assert_true(fabs(alone[i] - sharded[i]) < 1e-9);
+  }
+}
+
+/* Bad arguments of one rank: code and text on every rank, and training goes on. */
+static void refused_steps(rank *me) {
+  setup s;
+  small_batch b;
+  EXPECT_OK(set_up(me, &s, NULL));
+  const int last = me->index == me->size - 1;
+  gw_step_options o;
+  gw_step_result r;
+  gw_step_result_init(&r, sizeof r);
+  gw_gang *root = NULL;
+  EXPECT_OK(gw_gangs_get(s.gangs, "root", &root));
+#define REFUSED_WITH(change, code, part)                                                    \
+  fill_batch(&b, 2, me->index);                                                             \
+  gw_step_options_init(&o, sizeof o);                                                       \
+  if (last) change;                                                                         \
+  EXPECT_STATUS(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r), code, part);         \
+  EXPECT_OK(gw_gang_async_error(root))
+  REFUSED_WITH(b.tokens[5] = 11, GW_E_INVALID_ARGUMENT, "11");
+  REFUSED_WITH(b.input.dtype = GW_F32, GW_E_INVALID_ARGUMENT, "f32");
+  REFUSED_WITH(b.input.ndim = 9, GW_E_INVALID_ARGUMENT, "ndim 9");
+  REFUSED_WITH(b.input.data = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs[0]");
+  REFUSED_WITH(b.shape[0] = -1, GW_E_INVALID_ARGUMENT, "-1");
+  REFUSED_WITH(b.batch.input_count = 0, GW_E_INVALID_ARGUMENT, NULL);
+  REFUSED_WITH(b.batch.inputs = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs is null");
+  REFUSED_WITH(b.batch.struct_size = 4, GW_E_INVALID_ARGUMENT, "struct_size is 4");
+  REFUSED_WITH(b.batch.weight = -2, GW_E_INVALID_ARGUMENT, "-2");
+  REFUSED_WITH(o.microbatches = 0, GW_E_INVALID_ARGUMENT, "microbatches = 0");
+  REFUSED_WITH(o.max_grad_norm = -1, GW_E_INVALID_ARGUMENT, "max_grad_norm = -1");
+  REFUSED_WITH(o.norm_type = 0, GW_E_INVALID_ARGUMENT, "norm_type = 0");
+  REFUSED_WITH(o.scale = 2, GW_E_INVALID_ARGUMENT, "scale = 2");
+  REFUSED_WITH(o.struct_size = 1, GW_E_INVALID_ARGUMENT, "struct_size is 1");
+  REFUSED_WITH(r.struct_size = 2, GW_E_INVALID_ARGUMENT, "struct_size is 2");
+  gw_step_result_init(&r, sizeof r);
+#undef REFUSED_WITH
+  fill_batch(&b, 2, me->index);
+  EXPECT_REFUSED(gw_train_step(s.model, s.opt, last ? NULL : &b.batch, NULL, NULL, &r), "batch is null");
+  EXPECT_REFUSED(gw_train_step(s.model, s.opt, &b.batch, NULL, last ? &b : NULL, &r), "stream is not null");
+  EXPECT_REFUSED(gw_eval_step(s.model, &b.batch, NULL, NULL, last ? NULL : &r), "result is null");
+  EXPECT_REFUSED(gw_eval_step(s.model, last ? NULL : &b.batch, NULL, NULL, &r), "batch is null");
+  int64_t out[64];
+  const int64_t prompt[1] = {last ? 11 : 1}, good[1] = {1};
+  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out), GW_E_INVALID_ARGUMENT, "11");
+  EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out), NULL);
+  EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out), "prompt is null");
+  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out), "out_tokens is null");
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, &r));
+  /* No label counts anywhere: nothing is changed. */
+  for (int i = 0; i < 8; ++i) b.tokens[i] = 1;
+  int64_t labels[8];
+  for (int i = 0; i < 8; ++i) labels[i] = -100;
+  b.target.data = labels;
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, &r));
+  EXPECT(r.skipped == 1 && r.skip_reason == GW_SKIP_NO_WEIGHT && r.weight == 0);
+  gw_gang_release(root);
+  tear_down(&s);
+}
+
+static void one_ranks_bad_argument_comes_back_on_every_rank(void **state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_steps, NULL);
+}
+
+/* --- custom modules ------------------------------------------------------------------------------------------------- */
+
+typedef struct line_setup {
+  setup s;
+  gw_gang *root;
+  line l;
+  int freed;
+} line_setup;
+
+static gw_status set_up_line(rank *me, line_setup *t) {
+  memset(t, 0, sizeof *t);
+  gw_init_options init;
+  gw_parameter_options p;
+  gw_custom_options c;
+  line_parameter(&p, &init, &t->freed);
+  line_options(&c, &t->l, &p);
+  gw_module *model = NULL;
+  gw_parallel_options po;
+  gw_parallel_options_init(&po, sizeof po);
+  gw_status status = gw_custom_create(&c, &model);
+  t->s.model = model;
+  if (status == GW_OK) status = gw_gangs_create(me->gang, NULL, &t->s.gangs);
+  if (status == GW_OK) status = gw_gangs_get(t->s.gangs, "root", &t->root);
+  if (status == GW_OK) status = gw_parallelize(model, t->s.gangs, &po);
+  if (status == GW_OK) status = gw_sgd_create(model, NULL, &t->s.opt);
+  return status;
+}
+
+static gw_batch line_batch(float *x, const int64_t *shape, gw_view *view) {
+  gw_view_set(view, x, shape, 1, GW_F32);
+  gw_batch b;
+  gw_batch_init(&b, sizeof b);
+  b.inputs = view;
+  b.input_count = 1;
+  b.weight = shape[0];
+  return b;
+}
+
+/* user: which callback fails on rank 0: 1 forward, 2 backward_input. */
+static void failing_callback(rank *me) {
+  const int which = *(const int *)me->user;
+  line_setup t;
+  EXPECT_OK(set_up_line(me, &t));
+  float x[3] = {1, 2, 3};
+  const int64_t shape[1] = {3};
+  gw_view view;
+  const gw_batch b = line_batch(x, shape, &view);
+  gw_step_result r;
+  gw_step_result_init(&r, sizeof r);
+  EXPECT_OK(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, &r));
+  EXPECT(fabs(r.loss - 4) < 1e-6); /* the mean of 2 x */
+  EXPECT(t.l.seed_seen == 1.0 / (3 * me->size));
+  if (me->index == 0 && which == 1) t.l.fail_forward = GW_E_CALLER;
+  if (me->index == 0 && which == 2) t.l.fail_backward = GW_E_IO;
+  EXPECT_STATUS(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, &r), me->index != 0 ? GW_E_ABORTED : which == 1 ? GW_E_CALLER : GW_E_IO, "line");
+  EXPECT(strstr(last_error().message, "line") != NULL);
+  EXPECT(strstr(last_error().message, which == 1 ? "forward" : "backward_input") != NULL);
+  /* The step's gangs are broken, with the same text. */
+  EXPECT(gw_gang_async_error(t.root) != GW_OK && strstr(last_error().message, "line") != NULL);
+  gw_gang_release(t.root);
+  tear_down(&t.s);
+  EXPECT(t.l.frees == 1 && t.freed == 1);
+}
+
+static void failing_callback_reaches_every_rank(void **state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n)
+    for (int which = 1; which <= 2; ++which) run_ranks(n, failing_callback, &which);
+}
+
+static void wrong_weight(rank *me) {
+  line_setup t;
+  EXPECT_OK(set_up_line(me, &t));
+  float x[3] = {1, 2, 3};
+  const int64_t shape[1] = {3};
+  gw_view view;
+  gw_batch b = line_batch(x, shape, &view);
+  b.weight = me->index == me->size - 1 ? 2 : 3; /* its loss says 3 */
+  EXPECT_REFUSED(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, NULL), "the batch has 2");
+  b.weight = 3;
+  EXPECT_OK(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, NULL));
+  /* Seeds differ by data coordinate and repeat over steps only by intent. */
+  double sum = 0;
+  EXPECT_OK(gw_gang_all_sum(me->gang, (double)(t.l.seed >> 12), &sum));
+  EXPECT(me->size == 1 || sum != (double)(t.l.seed >> 12) * me->size);
+  gw_gang_release(t.root);
+  tear_down(&t.s);
+}
+
+static void loss_of_another_weight_is_refused_on_every_rank(void **state) {
+  (void)state;
+  for (int32_t n = 1; n <= 2; ++n) run_ranks(n, wrong_weight, NULL);
+}
+
+static void nulls_are_refused(void **state) {
+  (void)state;
+  gw_module *model = NULL, *other = NULL, *described = NULL;
+  gw_optimizer *opt = NULL;
+  small_batch b;
+  gw_step_result r;
+  int64_t out[64];
+  const int64_t prompt[1] = {1};
+  const gw_llama_options o = small_llama();
+  gw_step_result_init(&r, sizeof r);
+  fill_batch(&b, 1, 0);
+  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_llama_create(&o, &other));
+  assert_ok(gw_llama_create(&o, &described));
+  assert_ok(gw_parallelize(model, NULL, NULL));
+  assert_ok(gw_parallelize(other, NULL, NULL));
+  assert_ok(gw_sgd_create(other, NULL, &opt));
+  assert_refused(gw_train_step(NULL, opt, &b.batch, NULL, NULL, &r), "model is null");
+  assert_refused(gw_train_step(model, NULL, &b.batch, NULL, NULL, &r), "optimizer is null");
+  assert_refused(gw_train_step(model, opt, &b.batch, NULL, NULL, &r), "another model");
+  assert_refused_as(gw_train_step(described, opt, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE, "gw_parallelize");
+  assert_refused(gw_eval_step(NULL, &b.batch, NULL, NULL, &r), "model is null");
+  assert_refused_as(gw_eval_step(described, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE, "gw_parallelize");
+  assert_refused(gw_generate(NULL, prompt, 1, NULL, NULL, out), "model is null");
+  assert_refused_as(gw_generate(described, prompt, 1, NULL, NULL, out), GW_E_INVALID_STATE, "gw_parallelize");
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  gw_module_release(other);
+  gw_module_release(described);
+  gw_batch_init(NULL, 0);
+  gw_step_options_init(NULL, 0);
+  gw_step_result_init(NULL, 0);
+  gw_generate_options_init(NULL, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(training_gives_the_same_losses_on_any_mesh),
+      cmocka_unit_test(one_ranks_bad_argument_comes_back_on_every_rank),
+      cmocka_unit_test(failing_callback_reaches_every_rank),
+      cmocka_unit_test(loss_of_another_weight_is_refused_on_every_rank), cmocka_unit_test(nulls_are_refused)};
+  return cmocka_run_group_tests_name("capi_train", tests, NULL, NULL);
+}
