@@ -139,6 +139,11 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
   return gather_rows(parameter, parameter.shard, stream);
 }
 
+Tensor Model::gradient(Parameter& parameter, Stream& stream) {
+  check_running("gradient");
+  return local_gradient(parameter, *ops_, stream);
+}
+
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   check_running("gather_gradient");
   domain_->finish_gradients(stream);

@@ -97,6 +97,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
+  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then). Local.
+  Tensor gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);

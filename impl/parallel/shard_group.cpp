@@ -95,11 +95,7 @@ class Group final : public ShardGroup {
       case Part::value:
         return p.shard;
       case Part::gradient:
-        check_trainable(p);
-        if (!p.shard_grad_written && p.shard_grad.count() != 0) ops_->fill(p.shard_grad, 0, stream);
-        p.shard_grad_written = true;
-        if (p.grad && p.grad.raw() == p.shard_grad.raw()) p.grad_written = true;
-        return p.shard_grad;
+        return local_gradient(p, *ops_, stream);
       case Part::full_value:
         return p.value;
       case Part::full_gradient:

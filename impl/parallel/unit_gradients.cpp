@@ -4,6 +4,15 @@
 
 namespace gangway {
 
+Tensor local_gradient(Parameter& p, Ops& ops, Stream& stream) {
+  if (!p.trainable || !p.shard_grad)
+    fail(Code::invalid_state, "parameter ", p.full_name, " is frozen and has no gradient");
+  if (!p.shard_grad_written && p.shard_grad.count() != 0) ops.fill(p.shard_grad, 0, stream);
+  p.shard_grad_written = true;
+  if (p.grad.buffer() == p.shard_grad.buffer()) p.grad_written = true;  // one tensor
+  return p.shard_grad;
+}
+
 ShardGradients::ShardGradients(const UnitPlace& place, const Packing& packing, Ways ways)
     : place_(place), packing_(packing), ways_(ways) {
   if (!reduces()) return;

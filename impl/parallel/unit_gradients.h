@@ -33,6 +33,9 @@ class UnitGradients {
   virtual void count(MemoryUse& use) const = 0;
 };
 
+// The local gradient to look at: emptied ones are undefined until they are written, here they are made zero.
+Tensor local_gradient(Parameter& parameter, Ops& ops, Stream& stream);
+
 // reduce_scatter over shards with each rank's own counts, one span on Channel::fsdp_reduce, then all_reduce
 // over replicas on Channel::replicate. Reductions are only started; they end before their slot is used again
 // and in finish.

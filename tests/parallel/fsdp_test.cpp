@@ -106,6 +106,10 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
       expect_near(kUneven.gradients(*model), twice, 1e-12);
       Stream& stream = model->device().stream();
       model->zero_gradients(stream);
+      for (const NamedParameter& p : model->parameters()) {
+        const Vector local = get(model->gradient(*p.parameter, stream));
+        EXPECT_EQ(local, Vector(local.size(), 0.0)) << p.name;
+      }
       EXPECT_EQ(model->gradient_norm(2, stream), 0);
       kUneven.run(*model, 0);
       expect_near(kUneven.gradients(*model), once, 1e-12);
