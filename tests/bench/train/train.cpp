@@ -148,7 +148,7 @@ class Benchmark {
     launch.command = {beside_this_program("ops_rank"), "{socket}", dtype};
     std::string why;
     Operations& o = operations_[dtype];
-    if (std::string("operations").find(settings_.only) == std::string::npos) return;
+    if (("operations " + dtype).find(settings_.only) == std::string::npos) return;
     o.side = Side::start("operations " + dtype, 1, launch, 60, &why);
     if (!o.side) std::printf("operations %s: %s\n", dtype.c_str(), why.c_str());
   }
