@@ -92,7 +92,7 @@ class Callbacks final : public CustomBehaviour {
     call.inputs = in.data();
     call.output_count = options_.output_count;
     call.outputs = outs.data();
-    check_callback(options_.shapes(user_.object(), &call), "shapes", name_);
+    run_callback("shapes", name_, [&] { return options_.shapes(user_.object(), &call); });
     std::vector<Spec> result;
     for (size_t i = 0; i < outs.size(); ++i) {
       if (outs[i].shape != before[i].shape)
@@ -160,7 +160,7 @@ class Callbacks final : public CustomBehaviour {
     c.parameter_grads = value_grads.data();
     c.state = &call.state;
     c.context = &running;
-    check_callback(function(user_.object(), &c), callback, name_);
+    run_callback(callback, name_, [&] { return function(user_.object(), &c); });
   }
 
   gw_custom_options options_;
@@ -177,7 +177,7 @@ class Initializers::Fill final : public Init::Filler {
   Fill(gw_status (*fill)(void*, int64_t, int64_t, void*), std::shared_ptr<Held> held)
       : fill_(fill), held_(std::move(held)) {}
   void fill(int64_t first_row, int64_t last_row, void* out) override {
-    check_callback(fill_(held_->user, first_row, last_row, out), "fill", "the initialiser");
+    run_callback("fill", "the initialiser", [&] { return fill_(held_->user, first_row, last_row, out); });
   }
 
  private:

@@ -81,6 +81,20 @@ void check_callback(gw_status status, const char* callback, const std::string& o
        inner);
 }
 
+void callback_threw(const char* callback, const std::string& owner) {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    fail(Code::out_of_memory, owner, ": its ", callback, " callback had no memory left");
+  } catch (const std::exception& error) {
+    fail(Code::internal, owner, ": its ", callback, " callback threw: ", error.what());
+  } catch (...) {
+    fail(Code::internal, owner, ": its ", callback, " callback threw an unknown exception");
+  }
+}
+
 void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* out_len) {
   if (out_len != nullptr) *out_len = text.size();
   if (buffer == nullptr) {

@@ -50,6 +50,19 @@ gw_status guarded(Body&& body) noexcept {
 
 // For a callback's status: anything but OK becomes an Error of that code.
 void check_callback(gw_status status, const char* callback, const std::string& owner);
+[[noreturn]] void callback_threw(const char* callback, const std::string& owner);  // inside a catch block
+
+// Runs a caller's callback. A C++ one may throw: that is an Error too, because peers have to be told.
+template <typename Call>
+void run_callback(const char* callback, const std::string& owner, Call&& call) {
+  gw_status status = GW_OK;
+  try {
+    status = call();
+  } catch (...) {
+    callback_threw(callback, owner);
+  }
+  check_callback(status, callback, owner);
+}
 
 // --- arguments
 // -------------------------------------------------------------------------------------------------------

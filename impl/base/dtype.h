@@ -1,5 +1,6 @@
 // Element types. The value is DLPack's 32-bit DLDataType {code, bits, lanes} as a little-endian word, so that any
 // type that a caller can name can be moved; arithmetic exists for the named ones only.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,6 @@
+// The base layer. Belongs here: errors, the log, configuration, element types, random numbers, deadlines, the interrupt
+// hook, the fork guard. Does not: anything that knows a tensor, a device or a gang.
+//
 // Errors inside the library: one exception type that carries a status code, a one-line text and where it happened.
 // Thrown anywhere below the C ABI, turned into a gw_status by capi. Thread rule: values, no shared state.
 #pragma once

@@ -1,5 +1,6 @@
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 // Pure functions of (key, counter), so any rank can make any element of a tensor without making the others.
+// Thread rule: pure functions.
 #pragma once
 
 #include <array>

@@ -1,3 +1,6 @@
+// The device layer. Belongs here: memory, copies, streams, events, a rank's threads, one folder a kind of device. Does
+// not: what lies in the memory (tensor), what computes on it (ops).
+//
 // What a piece of hardware must give: memory, copies, streams and events. One Device object per rank (ranks may be
 // threads of one process), found by name in the registry below.
 //

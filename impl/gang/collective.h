@@ -1,4 +1,5 @@
 // The record of one collective: the only form in which a communication reaches an engine.
+// Thread rule: values and pure functions.
 #pragma once
 
 #include <cstddef>

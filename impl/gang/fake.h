@@ -1,4 +1,5 @@
 // The fake engine's recording: each collective with its bytes.
+// Thread rule: an Engine's (gang/engine.h); recorded() from any thread.
 #pragma once
 
 #include <vector>

@@ -93,11 +93,7 @@ class FileStore final : public Store {
   }
 
   std::string wait(const std::string& key, Deadline deadline) override {
-    Backoff backoff(deadline);
-    while (true) {
-      if (auto value = get(key)) return *std::move(value);
-      if (!backoff.nap()) fail_store_wait(key);
-    }
+    return poll_store(*this, key, deadline);
   }
 
  private:

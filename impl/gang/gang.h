@@ -1,3 +1,6 @@
+// The gang layer. Belongs here: records of collectives, gangs, works, engines, and how ranks find each other (stores,
+// secrets, launchers). Does not: named axes (mesh), what is moved and why (parallel).
+//
 // A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before
 // anything moves; engines trust it.
 //
@@ -42,6 +45,8 @@ struct GangOptions {
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
+  ~Gang();
+
   // --- making gangs ---
   // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);

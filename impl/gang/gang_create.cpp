@@ -41,11 +41,17 @@ EngineOptions engine_options(const GangOptions& options, int rank, int size) {
   return e;
 }
 
+constexpr int64_t kLongestMs = INT64_MAX / 1'000'000;  // engines count nanoseconds
+
+void check_time(const char* field, int64_t ms) {
+  if (ms < 0) fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", below 0");
+  if (ms > kLongestMs)
+    fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
+}
+
 void check_options(const GangOptions& o) {
-  if (o.timeout_ms < 0)
-    fail(Code::invalid_argument, "gang.create: timeout_ms is ", o.timeout_ms, ", below 0");
-  if (o.liveness_ms < 0)
-    fail(Code::invalid_argument, "gang.create: liveness_ms is ", o.liveness_ms, ", below 0");
+  check_time("timeout_ms", o.timeout_ms);
+  check_time("liveness_ms", o.liveness_ms);
   if (o.threads < 0) fail(Code::invalid_argument, "gang.create: threads is ", o.threads, ", below 0");
   if (o.expected_size < 0)
     fail(Code::invalid_argument, "gang.create: expected_size is ", o.expected_size, ", below 0");
@@ -125,6 +131,10 @@ Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const Eng
       options_(options),
       members_(std::move(members)),
       name_(options.label) {}
+
+// The rank's list keeps engines with calls in flight, and those keep the rank: one whose calls have ended meanwhile
+// leaves the list here, or neither would ever go.
+Gang::~Gang() { rank_->progress(); }
 
 std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
                                  const EngineOptions& options, std::vector<int> members) {

@@ -1,5 +1,5 @@
 // What a collective leaves in `out` when every rank of the gang holds the caller's data: the self engine (one
-// rank) and the fake engine (any size) are this function.
+// rank) and the fake engine (any size) are this function. Thread rule: pure; memory is the caller's.
 #pragma once
 
 #include "gang/collective.h"

@@ -1,5 +1,5 @@
 // What the self and the fake engine share: a place in a gang, the first error, counters, memory of the rank's
-// device.
+// device. Thread rule: an Engine's (gang/engine.h); LocalState under its mutex.
 #pragma once
 
 #include <array>

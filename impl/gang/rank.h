@@ -1,5 +1,6 @@
 // Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of works that a
 // blocking wait drives. One per root gang; children hold it. Ranks may be threads, so nothing of this is a global.
+// Thread rule: any thread.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
 // Engines by name. The only file that includes an engine's own header.
+// Thread rule: any thread; what is made has its own rule.
 #pragma once
 
 #include <memory>

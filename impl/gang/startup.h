@@ -1,5 +1,5 @@
 // Who am I? Reads, in this order: explicit options; torchrun's variables (which gangrun sets too); Slurm's; Open MPI's;
-// PMI's. With none set: one rank.
+// PMI's. With none set: one rank. Thread rule: any thread that may read the environment.
 #pragma once
 
 #include <cstdint>

@@ -117,11 +117,7 @@ class CallbackStore final : public Store {
   }
 
   std::string wait(const std::string& key, Deadline deadline) override {
-    Backoff backoff(deadline);
-    while (true) {
-      if (auto value = get(key)) return *std::move(value);
-      if (!backoff.nap()) fail_store_wait(key);
-    }
+    return poll_store(*this, key, deadline);
   }
 
  private:
@@ -162,6 +158,14 @@ void check_store_value(const std::string& key, const std::string& value) {
 
 void fail_store_wait(const std::string& key) {
   fail(Code::timeout, "store: \"", key, "\" was not there when the time was up");
+}
+
+std::string poll_store(Store& store, const std::string& key, Deadline deadline) {
+  Backoff backoff(deadline);
+  while (true) {
+    if (auto value = store.get(key)) return *std::move(value);
+    if (!backoff.nap()) fail_store_wait(key);
+  }
 }
 
 bool Backoff::nap() {

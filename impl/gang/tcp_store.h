@@ -3,7 +3,7 @@
 //
 // Every connection starts with a challenge-response both ways (HMAC-SHA256 over both nonces and the rank); every frame
 // after that carries a sequence number and a MAC. Frames are fixed binary and length-limited; unauthenticated bytes
-// never crash a rank, never make it take over 1 MiB and never join.
+// never crash a rank, never make it take over 1 MiB and never join. Thread rule: any thread.
 #pragma once
 
 #include <array>

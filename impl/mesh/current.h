@@ -1,5 +1,6 @@
 // The gangs that a thread works with at present: a stack per thread, and one default per device and thread.
-// Nothing below capi and mesh reads it. Everything here is local and works from any thread.
+// Nothing below capi and mesh reads it. Everything here is local. Thread
+// rule: any thread, each with its own stack and defaults.
 #pragma once
 
 #include <string>

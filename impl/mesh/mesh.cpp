@@ -1,5 +1,7 @@
 #include "mesh/mesh.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace gangway {

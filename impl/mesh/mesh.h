@@ -3,7 +3,8 @@
 // Belongs here: degrees, coordinates, which ranks form which gang, the gangs themselves, the stack of current
 // gangs. Does not: what is sharded over an axis (parallel), how a gang moves bytes (gang).
 //
-// Mesh is a value: plain arithmetic on degrees, no gang. Everything in this header is local.
+// Mesh is a value: plain arithmetic on degrees, no gang. Everything in this header is local. Thread rule:
+// values.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 // Construction describes (shapes, names, first values); it takes no memory. Refusals are INVALID_ARGUMENT.
 //
 // Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, llama, loss.
+// Thread rule: that of a module (nn/module.h).
 #pragma once
 
 #include <memory>

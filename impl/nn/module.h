@@ -1,3 +1,6 @@
+// The nn layer. Belongs here: parameters, frames, and layers with their meaning on a single device. Does not: gangs,
+// shards, optimizers; they wrap or read what is here.
+//
 // A module: parameters, children, and its meaning on a single device. It never learns that gangs exist; parallelism
 // wraps it.
 //

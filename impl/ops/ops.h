@@ -1,3 +1,6 @@
+// The ops layer. Belongs here: operations on tensors of one device and their kernels. Does not: modules (nn), anything
+// that talks to another rank.
+//
 // The operations that compute: an abstract interface over tensors, implemented once per kind of device. Each takes an
 // argument struct; an absent Tensor means "not wanted". Every `_backward` stands next to its forward.
 //

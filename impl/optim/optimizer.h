@@ -1,3 +1,6 @@
+// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient reduction,
+// clipping over a mesh (parallel), the training step (train).
+//
 // Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
 // never a gang. lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
 //
@@ -53,7 +56,6 @@ class Optimizer {
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   int64_t steps() const { return steps_; }
-  void set_steps(int64_t steps) { steps_ = steps; }
   double lr() const;  // at the next step
   void set_lr(double lr) { options_.lr = lr; }
   const OptimizerOptions& options() const { return options_; }

@@ -1,4 +1,4 @@
-// Learning-rate schedules: pure functions of the step. Value type.
+// Learning-rate schedules: pure functions of the step. Value type. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

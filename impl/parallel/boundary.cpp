@@ -4,7 +4,15 @@ namespace gangway {
 namespace {
 
 // One half of a pair.
-enum class Move : uint8_t { copy, all_reduce, all_gather, reduce_scatter, slice, all_to_all, all_to_all_back };
+enum class Move : uint8_t {
+  copy,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  slice,
+  all_to_all,
+  all_to_all_back
+};
 
 struct Pair {
   Move forward, backward;
@@ -46,8 +54,8 @@ class Boundary final : public Module {
     const Tensor& x = inputs[0];
     if (pair_.forward == Move::copy) return {x};
     const Shape shape = shape_after(pair_.forward, x);
-    const bool again = pair_.forward == Move::all_gather && frame != nullptr &&
-                       frame->recompute == Recompute::selective;
+    const bool again =
+        pair_.forward == Move::all_gather && frame != nullptr && frame->recompute == Recompute::selective;
     const Tensor y =
         again ? ctx.temporaries.allocate(x.dtype(), shape) : make_output(ctx, frame, x.dtype(), shape);
     if (again) {

@@ -1,5 +1,6 @@
-// A boundary between two distributions of the same value: a module whose forward is one collective and whose backward is
-// its conjugate. The one table of pairs; tensor and sequence parallelism are which rows stand where.
+// A boundary between two distributions of the same value: a module whose forward is one collective and whose
+// backward is its conjugate. The one table of pairs; tensor and sequence parallelism are which rows stand
+// where.
 //
 // Backward starts its collective, drains pending weight tasks while it travels, then waits.
 //
@@ -26,8 +27,8 @@ enum class BoundaryKind : uint8_t {
 };
 const char* name(BoundaryKind kind) noexcept;
 
-// `dim`: the dimension that is gathered, scattered or sliced; all_to_all: gathered `dim`, split `other_dim`. A dim that
-// the gang's size does not divide is INVALID_ARGUMENT when it runs. One input, one output.
+// `dim`: the dimension that is gathered, scattered or sliced; all_to_all: gathered `dim`, split `other_dim`.
+// A dim that the gang's size does not divide is INVALID_ARGUMENT when it runs. One input, one output.
 ModulePtr make_boundary(BoundaryKind kind, GangPtr gang, Channel channel, int dim = 0, int other_dim = 1);
 
 }  // namespace gangway

@@ -21,7 +21,8 @@ double local_power(const ShardDomain& domain, bool sharded, Ops& ops, double p, 
   double value = 0;
   ops.device().copy(&value, sum.raw(), sizeof value, stream);
   stream.synchronize();
-  return std::isnan(value) && std::isinf(p) ? p : value;  // a maximum over ranks may lose a NaN, but no infinity
+  return std::isnan(value) && std::isinf(p) ? p
+                                            : value;  // a maximum over ranks may lose a NaN, but no infinity
 }
 
 }  // namespace

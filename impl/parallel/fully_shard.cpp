@@ -9,7 +9,8 @@ constexpr DType kNone = DType{};
 bool finds_gradient_in_forward(const Module& module) {
   if (module.gradient_in_forward()) return true;
   for (const Module::Child& child : module.children())
-    if (dynamic_cast<const UnitModule*>(child.module.get()) == nullptr && finds_gradient_in_forward(*child.module))
+    if (dynamic_cast<const UnitModule*>(child.module.get()) == nullptr &&
+        finds_gradient_in_forward(*child.module))
       return true;
   return false;
 }
@@ -24,7 +25,9 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 }  // namespace
 
 UnitModule::UnitModule(ModulePtr inner, std::shared_ptr<ShardUnit> unit, std::shared_ptr<ShardDomain> domain)
-    : unit_(std::move(unit)), domain_(std::move(domain)), gradient_in_forward_(finds_gradient_in_forward(*inner)) {
+    : unit_(std::move(unit)),
+      domain_(std::move(domain)),
+      gradient_in_forward_(finds_gradient_in_forward(*inner)) {
   add_child("", std::move(inner));
 }
 
@@ -61,10 +64,10 @@ Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
 
 Values UnitModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   const bool was_unsharded = unit_->unsharded();
-  const bool keep = was_unsharded || (!unit_->reshards() && (frame != nullptr || ctx.training));
+  const bool keep = was_unsharded || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
   domain_->unshard(*unit_, true, ctx.stream);
   try {
-    if (frame != nullptr && gradient_in_forward_) unit_->acquire_gradients(ctx.stream);
+    if (frame != nullptr && gradient_in_forward_) unit_->gradients().acquire(ctx.stream);
     Values outputs = child(0).forward(ctx, cast_inputs(ctx, inputs, frame), frame);
     if (!keep) unit_->reshard();
     return cast_outputs(ctx, std::move(outputs), frame);
@@ -77,17 +80,18 @@ Values UnitModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
 Values UnitModule::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
   if (ctx.defer_weight && !unit_->accumulates_unsharded())
     fail(Code::invalid_state, "unit ", unit_->name(),
-         ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other units");
+         ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other "
+         "units");
   domain_->unshard(*unit_, false, ctx.stream);
   try {
-    unit_->acquire_gradients(ctx.stream);
+    unit_->gradients().acquire(ctx.stream);
     Values grads(dy.begin(), dy.end());
     for (size_t i = 0; i < grads.size() && i < output_dtypes_.size(); ++i)
       grads[i] = cast_gradient(ctx, grads[i], output_dtypes_[i], frame);
     Values dx = child(0).backward(ctx, grads, frame);
     if (!ctx.defer_weight) {
       frame.drain(ctx);
-      unit_->weight_half_done(domain_->last_microbatch(), ctx.stream);
+      unit_->gradients().weight_half_done(domain_->last_microbatch(), ctx.stream);
     }
     unit_->reshard();
     for (size_t i = 0; i < dx.size() && i < input_dtypes_.size(); ++i)

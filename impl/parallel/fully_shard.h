@@ -1,9 +1,11 @@
-// The wrapper that makes a module's parameters one unit: it unshards around forward and backward, casts what comes in
-// and goes out, and reduces gradients when the unit's weight half has ended. Names do not change by it. The same wrapper
-// serves FULL_SHARD, SHARD_GRAD_OP and NO_SHARD; what the steps mean is the unit's business.
+// The wrapper that makes a module's parameters one unit: it unshards around forward and backward, casts what
+// comes in and goes out, and reduces gradients when the unit's weight half has ended. Names do not change by
+// it. The same wrapper serves FULL_SHARD, SHARD_GRAD_OP and NO_SHARD; what the steps mean is the unit's
+// business.
 //
-// forward:  unshard (the next unit is gathered ahead), cast inputs, inner, reshard unless it is kept, cast outputs
-// backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending weight tasks, start
+// forward:  unshard (the next unit is gathered ahead), cast inputs, inner, reshard unless it is kept, cast
+// outputs backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending
+// weight tasks, start
 //           the reduction, reshard
 //
 // A unit that was unsharded already when it is called (evaluation inside training) is left so.
@@ -35,8 +37,8 @@ class UnitModule final : public Module {
   std::shared_ptr<ShardUnit> unit_;
   std::shared_ptr<ShardDomain> domain_;
   bool gradient_in_forward_ = false;  // of a module in this unit
-  // Dtypes as the last forward saw them: of inputs before and of outputs before the casts. One pair serves every frame in
-  // flight, since dtypes do not change from call to call.
+  // Dtypes as the last forward saw them: of inputs before and of outputs before the casts. One pair serves
+  // every frame in flight, since dtypes do not change from call to call.
   std::vector<DType> input_dtypes_, output_dtypes_;
 };
 

@@ -32,8 +32,8 @@ const ShardUnit& unit_of(const ShardDomain& domain, const Parameter& parameter, 
 }  // namespace
 
 uint64_t MemoryUse::total() const {
-  return master + copies + region_rows + gradient_shards + gathered + full_gradients + optimizer + activations +
-         gradients + temporaries;
+  return master + copies + region_rows + gradient_shards + gathered + full_gradients + optimizer +
+         activations + gradients + temporaries;
 }
 
 Model::Model(ModulePtr root, std::shared_ptr<Gangs> gangs)
@@ -55,10 +55,12 @@ Frame& Model::frame(size_t index) {
 }
 
 void Model::check_running(const char* call) const {
-  if (!materialized_) fail(Code::invalid_state, call, ": the model has no values yet; materialize comes first");
+  if (!materialized_)
+    fail(Code::invalid_state, call, ": the model has no values yet; materialize comes first");
 }
 
-// --- running ----------------------------------------------------------------------------------------------------------
+// --- running
+// ----------------------------------------------------------------------------------------------------------
 
 Context Model::context(Stream& stream) {
   return Context{.ops = *ops_, .stream = stream, .temporaries = temporaries_, .loss_seed = {}};
@@ -127,7 +129,8 @@ void Model::end_update(Stream& stream, bool copies_written) {
   domain_->end_update(!copies_written, true, stream);
 }
 
-// --- looking in -------------------------------------------------------------------------------------------------------
+// --- looking in
+// -------------------------------------------------------------------------------------------------------
 
 const NamedParameter& Model::parameter(const std::string& name) const {
   for (const auto* list : {&parameters_, &aliases_})
@@ -139,6 +142,11 @@ const NamedParameter& Model::parameter(const std::string& name) const {
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
   check_running("gather");
   return gather_rows(parameter, parameter.shard, stream);
+}
+
+Tensor Model::gradient(Parameter& parameter, Stream& stream) {
+  check_running("gradient");
+  return local_gradient(parameter, *ops_, stream);
 }
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
@@ -176,8 +184,8 @@ void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
   check_running("assign");
   gangs_->root()->agree_on([&] {
     if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
-      fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype), " ",
-           parameter.shape.text(), ", but the values are ", whole.text());
+      fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
+           " ", parameter.shape.text(), ", but the values are ", whole.text());
     check_update();
   });
   domain_->begin_update(stream);

@@ -1,8 +1,9 @@
-// A module bound to gangs: the tree with its wrappers, its storage and everything a step needs to run it. This is what
-// a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it.
+// A module bound to gangs: the tree with its wrappers, its storage and everything a step needs to run it.
+// This is what a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it.
 //
-// Life: described -> wrapped (fully_shard, replicate, recompute) -> materialised. Calls out of order are INVALID_STATE
-// and name the call that lacks. Set-up calls are collective over the gangs and their refusals are agreed.
+// Life: described -> wrapped (fully_shard, replicate, recompute) -> materialised. Calls out of order are
+// INVALID_STATE and name the call that lacks. Set-up calls are collective over the gangs and their refusals
+// are agreed.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -23,15 +24,15 @@ class ShardGroup;
 
 // Bytes that this rank takes, exact: equal to what the same code counts on the meta device over a fake gang.
 struct MemoryUse {
-  uint64_t master = 0;          // private f32 or f64 shards
-  uint64_t copies = 0;          // private shards in the compute dtype
-  uint64_t region_rows = 0;     // own rows in shared regions
+  uint64_t master = 0;       // private f32 or f64 shards
+  uint64_t copies = 0;       // private shards in the compute dtype
+  uint64_t region_rows = 0;  // own rows in shared regions
   uint64_t gradient_shards = 0;
   uint64_t gathered = 0;        // rings of gathered weights (0 on one host)
   uint64_t full_gradients = 0;  // rings, the root's own, unsharded accumulation
   uint64_t optimizer = 0;
-  uint64_t activations = 0;     // most bytes that a frame held
-  uint64_t gradients = 0;       // most bytes of gradient stacks
+  uint64_t activations = 0;  // most bytes that a frame held
+  uint64_t gradients = 0;    // most bytes of gradient stacks
   uint64_t temporaries = 0;
   uint64_t total() const;
 };
@@ -51,13 +52,15 @@ class Model {
   // Frames are reused; index = microbatch in flight.
   Frame& frame(size_t index);
 
-  // --- wrapping, before materialize -----------------------------------------------------------------------------------
-  // Each match of `pattern` becomes a unit; "" is the root (what nested units do not own), which must come last.
+  // --- wrapping, before materialize
+  // ----------------------------------------------------------------------------------- Each match of
+  // `pattern` becomes a unit; "" is the root (what nested units do not own), which must come last.
   void fully_shard(const std::string& pattern, const ShardOptions& options);
   void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
   void recompute(const RecomputeOptions& options);
-  // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root), else each
-  // child of the root | the root; in architecture order: recomputation, then fully_shard; then materialize.
+  // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root),
+  // else each child of the root | the root; in architecture order: recomputation, then fully_shard; then
+  // materialize.
   void parallelize(const ParallelOptions& options);
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
@@ -65,11 +68,13 @@ class Model {
   // No call has changed the module tree or taken memory yet.
   bool pristine() const { return pristine_; }
 
-  // --- running (materialised; collective) -----------------------------------------------------------------------------
+  // --- running (materialised; collective)
+  // -----------------------------------------------------------------------------
   Context context(Stream& stream);
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
-  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame);  // both halves, reductions per unit
+  Values backward(Context& ctx, std::span<const Tensor> dy,
+                  Frame& frame);  // both halves, reductions per unit
   // After the last microbatch: outstanding reductions, unsharded accumulations, replicas. Blocks on a CPU.
   void finish_gradients(Stream& stream);
   void set_last_microbatch(bool last);  // no_sync until the last
@@ -81,20 +86,26 @@ class Model {
 
   // Local: throws what begin_update would refuse, for the check phase of calls that go through the fence.
   void check_update() const;
-  // The ownership fence around any write of values: publishes `released` for every unit and waits for all readers ...
+  // The ownership fence around any write of values: publishes `released` for every unit and waits for all
+  // readers ...
   void begin_update(Stream& stream);
-  // ... then casts masters into the compute dtype (unless whoever wrote them did), publishes `ready`, empties gradients.
+  // ... then casts masters into the compute dtype (unless whoever wrote them did), publishes `ready`, empties
+  // gradients.
   void end_update(Stream& stream, bool copies_written = false);
 
-  // --- looking in -------------------------------------------------------------------------------------------------------
+  // --- looking in
+  // -------------------------------------------------------------------------------------------------------
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
+  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then). Local.
+  Tensor gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
-  // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the fence.
+  // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
+  // fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
   MemoryUse memory() const;
   ShardDomain& domain() { return *domain_; }

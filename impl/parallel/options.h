@@ -30,7 +30,8 @@ struct ShardOptions {
   std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
   bool cpu_offload = false;            // NOT_SUPPORTED
   int prefetch_forward = 1, prefetch_backward = 1;
-  // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce once); 0, 1.
+  // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce
+  // once); 0, 1.
   int accumulate_unsharded = -1;
   double bucket_cap_mb = 25;  // NO_SHARD
 };
@@ -50,8 +51,8 @@ struct ParallelOptions {
   DType master_dtype = DType::f32;  // f32 or f64
 };
 
-// Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of the
-// values that are stepped.
+// Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of
+// the values that are stepped.
 void check(const ShardOptions& options, DType master);
 void check(const RecomputeOptions& options);
 void check_master(DType dtype);

@@ -71,6 +71,16 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
   return packing;
 }
 
+Tensor own_rows(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
+  Shape shape = p.parameter->shape;
+  shape[0] = p.parameter->row_last - p.parameter->row_first;
+  return Tensor(buffer, at, dtype, shape);
+}
+
+void* address(const std::shared_ptr<Buffer>& buffer, size_t at) {
+  return buffer->data() == nullptr ? nullptr : static_cast<char*>(buffer->data()) + at;
+}
+
 bool wants_gradient(const PackedParameter& p) { return p.has_gradient && wants_gradient(*p.parameter); }
 
 }  // namespace gangway

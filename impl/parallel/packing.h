@@ -1,11 +1,12 @@
-// Where the parameters of one unit lie in its buffers: pure arithmetic, the same on a meta device. Every parameter
-// starts at a multiple of 64 bytes; a parameter of n rows over W ranks has ceil(n / W) rows a rank, of which trailing
-// ranks may own fewer or none, and the rest is padding.
+// Where the parameters of one unit lie in its buffers: pure arithmetic, the same on a meta device. Every
+// parameter starts at a multiple of 64 bytes; a parameter of n rows over W ranks has ceil(n / W) rows a rank,
+// of which trailing ranks may own fewer or none, and the rest is padding.
 //
 // Thread rule: values.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,19 +19,19 @@ namespace gangway {
 struct PackedParameter {
   ParameterPtr parameter;
   std::string name;
-  int64_t padded_rows = 0;   // of one rank
+  int64_t padded_rows = 0;  // of one rank
   int64_t row_elements = 0;
   DType master, compute;
-  DType gradient;            // of full and local gradients: f32, or f64 where compute is f64
-  DType wire;                // of gradients on the way
+  DType gradient;              // of full and local gradients: f32, or f64 where compute is f64
+  DType wire;                  // of gradients on the way
   std::vector<size_t> counts;  // elements that each rank owns, without padding
 
-  size_t master_at = 0;    // own rows, private; only where compute reads another dtype
-  size_t own_at = 0;       // own rows in the compute dtype
-  size_t region_at = 0;    // [W * padded_rows, ...] in the compute dtype
-  size_t full_at = 0;      // whole value in the compute dtype, without padding
-  size_t gradient_at = 0;  // whole gradient
-  size_t wire_at = 0;      // whole gradient in the wire's dtype
+  size_t master_at = 0;          // own rows, private; only where compute reads another dtype
+  size_t own_at = 0;             // own rows in the compute dtype
+  size_t region_at = 0;          // [W * padded_rows, ...] in the compute dtype
+  size_t full_at = 0;            // whole value in the compute dtype, without padding
+  size_t gradient_at = 0;        // whole gradient
+  size_t wire_at = 0;            // whole gradient in the wire's dtype
   size_t shard_gradient_at = 0;  // own rows
   size_t landing_at = 0;         // own rows in the wire's dtype, between two reductions
 
@@ -62,10 +63,15 @@ struct Packing {
   bool same_wire = true;  // gradients travel in their own dtype
 };
 
-// Sets also each parameter's layout (over `axis`; empty when `ranks` is 1), row bounds and master dtype. `master` none:
-// each parameter's own dtype stays.
+// Sets also each parameter's layout (over `axis`; empty when `ranks` is 1), row bounds and master dtype.
+// `master` none: each parameter's own dtype stays.
 Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& options, DType master,
              const std::string& axis, int ranks, int rank);
+
+// Rows that this rank owns, in a buffer that holds them `at`.
+Tensor own_rows(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p);
+// Address of a place in a buffer; null on meta.
+void* address(const std::shared_ptr<Buffer>& buffer, size_t at);
 
 // Whether it has storage for a gradient and backward makes one.
 bool wants_gradient(const PackedParameter& p);

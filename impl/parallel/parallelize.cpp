@@ -43,7 +43,8 @@ void check_degrees(const Gangs& gangs) {
 }
 
 void Model::check_describing(const char* call) const {
-  if (materialized_) fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
+  if (materialized_)
+    fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
   check_degrees(*gangs_);
 }
 
@@ -129,7 +130,8 @@ void Model::finish_materialize() {
   parameters_ = named_parameters(*root_);
   aliases_ = named_parameters_with_aliases(*root_);
   std::erase_if(aliases_, [&](const NamedParameter& a) {
-    return std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& p) { return p.name == a.name; });
+    return std::any_of(parameters_.begin(), parameters_.end(),
+                       [&](const auto& p) { return p.name == a.name; });
   });
   materialized_ = true;
 }

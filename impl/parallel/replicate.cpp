@@ -22,7 +22,7 @@ Tensor Buckets::Bucket::wire_view() const { return flat(wire, wire_dtype); }
 
 void Buckets::plan() {
   for (size_t u = units_.size(); u-- > 0;) {
-    const ReplicaUnit& unit = *units_[u];
+    const BucketGradients& unit = *units_[u];
     const auto cap = static_cast<size_t>(unit.options().bucket_cap_mb * 1024 * 1024);
     const std::vector<PackedParameter>& parameters = unit.packing().parameters;
     for (size_t i = parameters.size(); i-- > 0;)
@@ -31,7 +31,7 @@ void Buckets::plan() {
 }
 
 // A bucket takes parameters until it is over its cap, at least one.
-void Buckets::put(const PackedParameter& parameter, const ReplicaUnit& unit, size_t cap) {
+void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap) {
   const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
   if (buckets_.empty() || buckets_.back().dtype != parameter.gradient ||
       buckets_.back().wire_dtype != parameter.wire || buckets_.back().bytes + bytes > cap) {
@@ -53,8 +53,8 @@ void Buckets::allocate() {
     bucket.memory = Buffer::allocate(gang_->allocator(), bucket.bytes);
     ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
     if (bucket.wire_dtype != bucket.dtype)
-      bucket.wire = Buffer::allocate(
-          gang_->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.wire_dtype));
+      bucket.wire = Buffer::allocate(gang_->allocator(),
+                                     bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.wire_dtype));
     for (const PackedParameter& packed : bucket.parameters) {
       Parameter& p = *packed.parameter;
       p.grad = p.shard_grad = Tensor(bucket.memory, packed.gradient_at, packed.gradient, p.shape);
@@ -63,7 +63,7 @@ void Buckets::allocate() {
   }
 }
 
-void Buckets::begin(const ReplicaUnit& unit, Stream& stream) {
+void Buckets::begin(const BucketGradients& unit, Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
     if (bucket.state == State::in_flight) end(bucket, stream);
@@ -75,7 +75,7 @@ void Buckets::begin(const ReplicaUnit& unit, Stream& stream) {
   }
 }
 
-void Buckets::done(const ReplicaUnit& unit, Stream& stream) {
+void Buckets::done(const BucketGradients& unit, Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state != State::local) continue;
     if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
@@ -148,26 +148,21 @@ size_t Buckets::wire_bytes() const {
   return bytes;
 }
 
-ReplicaUnit::ReplicaUnit(std::string name, std::vector<NamedParameter> parameters,
-                         const ShardOptions& options, bool owns_slots, std::shared_ptr<Buckets> buckets)
-    : ShardUnit(std::move(name), std::move(parameters), options, owns_slots),
-      buckets_(std::move(buckets)),
-      first_(buckets_->empty()) {
-  gradients_elsewhere_ = true;
-  buckets_->add(*this, owns_slots);
+BucketGradients::BucketGradients(const ShardOptions& options, const Packing& packing,
+                                 std::shared_ptr<Buckets> buckets)
+    : options_(options), packing_(packing), buckets_(std::move(buckets)), first_(buckets_->empty()) {
+  buckets_->add(*this);
 }
 
-void ReplicaUnit::allocate() {
-  ShardUnit::allocate();
+void BucketGradients::allocate() {
   if (first_) buckets_->allocate();
 }
 
-void ReplicaUnit::weight_half_done(bool last, Stream& stream) {
+void BucketGradients::weight_half_done(bool last, Stream& stream) {
   if (last) buckets_->done(*this, stream);
 }
 
-void ReplicaUnit::count(MemoryUse& use) const {
-  ShardUnit::count(use);
+void BucketGradients::count(MemoryUse& use) const {
   if (!first_) return;
   use.gradient_shards += buckets_->gradient_bytes();
   use.full_gradients += buckets_->wire_bytes();

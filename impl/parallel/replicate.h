@@ -1,9 +1,9 @@
 // Plain data parallel (NO_SHARD): every rank holds whole values; gradients are summed over
-// dp_replicate x dp_shard x cp in buckets, each started as soon as the last of its units has ended its weight half in
-// the last microbatch. Parameters are equal at start because their first values are.
+// dp_replicate x dp_shard x cp in buckets, each started as soon as the last of its units has ended its weight
+// half in the last microbatch. Parameters are equal at start because their first values are.
 //
-// Local gradients are the buckets themselves. A bucket that holds a sum already (backward again without emptying) keeps
-// it on rank 0 alone, so that the next sum counts it once.
+// Local gradients are the buckets themselves. A bucket that holds a sum already (backward again without
+// emptying) keeps it on rank 0 alone, so that the next sum counts it once.
 //
 // Thread rule: one thread at a time; collective.
 #pragma once
@@ -11,11 +11,11 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/shard_unit.h"
+#include "parallel/unit_gradients.h"
 
 namespace gangway {
 
-class ReplicaUnit;
+class BucketGradients;
 
 // The buckets of one replicated model (or of one part that was wrapped by itself).
 class Buckets {
@@ -23,14 +23,14 @@ class Buckets {
   // `gang`: all ranks that hold the parameters.
   Buckets(GangPtr gang, Ops& ops) : gang_(std::move(gang)), ops_(&ops) {}
 
-  // Units in order of forward, but a unit around others first: buckets fill from the last one back, in the order in
+  // Units in order of the tree, one around others first: buckets fill from the last one back, in the order in
   // which weight halves end.
-  void add(ReplicaUnit& unit, bool around) { units_.insert(around ? units_.begin() : units_.end(), &unit); }
+  void add(BucketGradients& unit) { units_.push_back(&unit); }
   bool empty() const { return units_.empty(); }
   void allocate();  // local, when every unit has its plan; gives gradients their storage
 
-  void begin(const ReplicaUnit& unit, Stream& stream);  // gradients will be added
-  void done(const ReplicaUnit& unit, Stream& stream);   // of the last microbatch
+  void begin(const BucketGradients& unit, Stream& stream);  // gradients will be added
+  void done(const BucketGradients& unit, Stream& stream);   // of the last microbatch
   void start_leftovers(Stream& stream);
   void finish(Stream& stream);
   void zero(Stream& stream);
@@ -43,9 +43,9 @@ class Buckets {
   struct Bucket {
     DType dtype, wire_dtype;
     size_t bytes = 0;
-    std::vector<PackedParameter> parameters;  // gradient_at: in the bucket
-    std::vector<const ReplicaUnit*> units;    // that add to it
-    size_t waits_for = 0;                     // units, in this microbatch
+    std::vector<PackedParameter> parameters;    // gradient_at: in the bucket
+    std::vector<const BucketGradients*> units;  // that add to it
+    size_t waits_for = 0;                       // units, in this microbatch
     State state = State::empty;
     std::shared_ptr<Buffer> memory, wire;
     WorkPtr work;
@@ -53,32 +53,36 @@ class Buckets {
     Tensor wire_view() const;
   };
   void plan();
-  void put(const PackedParameter& parameter, const ReplicaUnit& unit, size_t cap);
+  void put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap);
   void start(Bucket& bucket, Stream& stream);
   void end(Bucket& bucket, Stream& stream);
 
   GangPtr gang_;
   Ops* ops_;
-  std::vector<ReplicaUnit*> units_;
+  std::vector<BucketGradients*> units_;
   std::vector<Bucket> buckets_;
 };
 
-// A unit whose gradients lie in buckets. Its values are whole: UnitPlace::shards is null.
-class ReplicaUnit final : public ShardUnit {
+// Gradients of a unit that lie in buckets.
+class BucketGradients final : public UnitGradients {
  public:
-  ReplicaUnit(std::string name, std::vector<NamedParameter> parameters, const ShardOptions& options,
-              bool owns_slots, std::shared_ptr<Buckets> buckets);
+  BucketGradients(const ShardOptions& options, const Packing& packing, std::shared_ptr<Buckets> buckets);
+
+  const ShardOptions& options() const { return options_; }
+  const Packing& packing() const { return packing_; }
 
   void allocate() override;
-  void acquire_gradients(Stream& stream) override { buckets_->begin(*this, stream); }
+  void acquire(Stream& stream) override { buckets_->begin(*this, stream); }
   void weight_half_done(bool last, Stream& stream) override;
-  void reduce_leftovers(Stream& stream) override { buckets_->start_leftovers(stream); }
-  void finish_gradients(Stream& stream) override { buckets_->finish(stream); }
-  void zero_gradients(Stream& stream) override { buckets_->zero(stream); }
+  void start_leftovers(Stream& stream) override { buckets_->start_leftovers(stream); }
+  void finish(Stream& stream) override { buckets_->finish(stream); }
+  void zero(Stream& stream) override { buckets_->zero(stream); }
   void count(MemoryUse& use) const override;
 
  private:
-  std::shared_ptr<Buckets> buckets_;
+  const ShardOptions& options_;
+  const Packing& packing_;
+  const std::shared_ptr<Buckets> buckets_;
   const bool first_;  // of its buckets: allocates and counts them
 };
 

@@ -4,7 +4,6 @@
 
 #include "base/config.h"
 #include "parallel/model.h"
-#include "parallel/replicate.h"
 
 namespace gangway {
 
@@ -13,7 +12,8 @@ ShardDomain::ShardDomain(std::shared_ptr<Gangs> gangs, Ops& ops)
 
 void ShardDomain::set_order(const std::vector<const ShardUnit*>& order) {
   const auto place = [&](const auto& unit) { return std::find(order.begin(), order.end(), unit.get()); };
-  std::stable_sort(units_.begin(), units_.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::stable_sort(units_.begin(), units_.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
 }
 
 std::shared_ptr<Buckets> ShardDomain::make_buckets() {
@@ -26,10 +26,13 @@ void ShardDomain::adopt(const ShardDomain& other) {
 }
 
 // NO_SHARD has whole values on every rank of dp_replicate x dp_shard x cp.
-UnitPlace ShardDomain::place_of(const ShardUnit& unit) const {
+UnitPlace ShardDomain::place_of(const ShardUnit& unit) {
   UnitPlace place;
   place.ops = &ops_;
   place.regions = regions_;
+  place.values = &values_;
+  place.gradients = &gradients_;
+  place.line = &line_;
   if (unit.options().strategy == Strategy::no_shard) {
     place.replicas = gangs_->losses();
     return place;
@@ -50,14 +53,14 @@ void ShardDomain::materialize(uint64_t seed, DType master) {
   open_regions();
   // An initialiser may be a caller's own.
   root.agree_on([&] {
-    for (const auto& unit : units_) unit->fill(seed, stream);
+    for (const auto& unit : units_) unit->values().fill(seed, stream);
   });
-  for (const auto& unit : units_) unit->publish(false, stream);
+  for (const auto& unit : units_) unit->values().publish(false, stream);
   materialized_ = true;
 }
 
 void ShardDomain::plan(DType master) {
-  for (const auto& unit : units_) unit->plan(place_of(*unit), master, values_, gradients_, line_);
+  for (const auto& unit : units_) unit->plan(place_of(*unit), master);
 }
 
 void ShardDomain::allocate() {
@@ -74,59 +77,62 @@ void ShardDomain::allocate() {
 
 void ShardDomain::open_regions() {
   size_t count = 0;
-  for (const auto& unit : units_) count += unit->region_bytes() != 0 ? 1 : 0;
+  for (const auto& unit : units_) count += unit->values().region_bytes() != 0 ? 1 : 0;
   if (count == 0) return;
   Gang& shards = *gangs_->shards();
   const size_t each = Fence::bytes(shards.size());
   const SharedRegion fences = shards.allocate_shared(count * each);
   size_t at = 0;
   for (const auto& unit : units_) {
-    if (unit->region_bytes() == 0) continue;
-    unit->open_region(shards.allocate_shared(unit->region_bytes()), fences, at);
+    if (unit->values().region_bytes() == 0) continue;
+    unit->values().open_region(shards.allocate_shared(unit->values().region_bytes()), fences, at);
     at += each;
   }
 }
 
 void ShardDomain::unshard(ShardUnit& unit, bool forward, Stream& stream) {
   unit.unshard(stream);
-  const auto here = std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == &unit; });
+  const auto here =
+      std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == &unit; });
   const auto index = here - units_.begin();
   const int depth = forward ? unit.options().prefetch_forward : unit.options().prefetch_backward;
   for (int i = 1; i <= depth; ++i) {
     const auto other = forward ? index + i : index - i;
     if (other < 0 || other >= static_cast<std::ptrdiff_t>(units_.size())) return;
-    units_[static_cast<size_t>(other)]->prefetch(stream);
+    units_[static_cast<size_t>(other)]->values().prefetch(stream);
   }
 }
 
 void ShardDomain::finish_gradients(Stream& stream) {
-  for (const auto& unit : units_) unit->reduce_leftovers(stream);
-  for (const auto& unit : units_) unit->finish_gradients(stream);
+  for (const auto& unit : units_) unit->gradients().start_leftovers(stream);
+  for (const auto& unit : units_) unit->gradients().finish(stream);
 }
 
 void ShardDomain::zero_gradients(Stream& stream) {
-  for (const auto& unit : units_) unit->zero_gradients(stream);
+  for (const auto& unit : units_) unit->gradients().zero(stream);
 }
 
 void ShardDomain::check_update() const {
-  if (updating_) fail(Code::invalid_state, "begin_update: an update has begun already; end_update comes first");
+  if (updating_)
+    fail(Code::invalid_state, "begin_update: an update has begun already; end_update comes first");
   for (const auto& unit : units_)
     if (unit->unsharded())
       fail(Code::invalid_state, "begin_update: unit ", unit->name(),
-           " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes first");
+           " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes "
+           "first");
 }
 
 void ShardDomain::begin_update(Stream& stream) {
   check_update();
   finish_gradients(stream);
-  for (const auto& unit : units_) unit->release();
-  for (const auto& unit : units_) unit->wait_released();
+  for (const auto& unit : units_) unit->values().release();
+  for (const auto& unit : units_) unit->values().wait_released();
   updating_ = true;
 }
 
 void ShardDomain::end_update(bool cast, bool empty, Stream& stream) {
   if (!updating_) fail(Code::invalid_state, "end_update: begin_update comes first");
-  for (const auto& unit : units_) unit->publish(cast, stream);
+  for (const auto& unit : units_) unit->values().publish(cast, stream);
   updating_ = false;
   if (empty) zero_gradients(stream);
 }

@@ -1,11 +1,11 @@
 // All units of one model: their order, their shared rings and fence counters, the begin and end of an update.
 //
-// Order. Units stand in the order of the tree, which is taken for the order of forward: while one computes, the next is
-// gathered ahead, in backward the one before. Another order costs time, never correctness.
+// Order. Units stand in the order of the tree, which is taken for the order of forward: while one computes,
+// the next is gathered ahead, in backward the one before. Another order costs time, never correctness.
 //
-// Update. begin_update: no unit may be unsharded; every reduction ends; `released` is published for every unit, then
-// all readers are waited for. From then to end_update this rank may write its own rows, and nobody reads them. A unit
-// cannot be unsharded meanwhile.
+// Update. begin_update: no unit may be unsharded; every reduction ends; `released` is published for every
+// unit, then all readers are waited for. From then to end_update this rank may write its own rows, and nobody
+// reads them. A unit cannot be unsharded meanwhile.
 //
 // Thread rule: one thread at a time; all but the facts are collective.
 #pragma once
@@ -14,11 +14,10 @@
 #include <vector>
 
 #include "mesh/gangs.h"
+#include "parallel/replicate.h"
 #include "parallel/shard_unit.h"
 
 namespace gangway {
-
-class Buckets;
 
 class ShardDomain {
  public:
@@ -34,8 +33,8 @@ class ShardDomain {
   std::shared_ptr<Buckets> make_buckets();
   // Units that another domain has materialised.
   void adopt(const ShardDomain& other);
-  // Plans, takes memory (refusals are agreed), opens regions, fills own rows, publishes the first version. `master`
-  // none: every parameter's own dtype.
+  // Plans, takes memory (refusals are agreed), opens regions, fills own rows, publishes the first version.
+  // `master` none: every parameter's own dtype.
   void materialize(uint64_t seed, DType master);
 
   void unshard(ShardUnit& unit, bool forward, Stream& stream);  // and gathers its neighbours ahead
@@ -51,7 +50,7 @@ class ShardDomain {
   void count(MemoryUse& use) const;
 
  private:
-  UnitPlace place_of(const ShardUnit& unit) const;
+  UnitPlace place_of(const ShardUnit& unit);
   void plan(DType master);
   void allocate();
   void open_regions();

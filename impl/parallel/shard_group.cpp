@@ -13,8 +13,7 @@ class Holder final : public Module {
  public:
   explicit Holder(const std::vector<GroupParameter>& parameters) {
     for (const GroupParameter& p : parameters) {
-      const ParameterPtr made =
-          add_parameter(p.name, p.shape.rank() == 0 ? Shape{1} : p.shape, p.init);
+      const ParameterPtr made = add_parameter(p.name, p.shape.rank() == 0 ? Shape{1} : p.shape, p.init);
       made->dtype = p.dtype;
       made->trainable = p.trainable;
     }
@@ -57,8 +56,7 @@ class Group final : public ShardGroup {
       p->full_name = name_ + "." + p->name;
       named_.push_back({p->full_name, p});
     }
-    unit_ = std::make_shared<ShardUnit>(name_, named_, options, true);
-    unit_->set_manual();
+    unit_ = std::make_shared<ShardUnit>(name_, named_, options, UnitRole::manual, nullptr);
     domain_.add(unit_);
   }
 
@@ -80,8 +78,8 @@ class Group final : public ShardGroup {
   }
 
   WorkPtr unshard_async(Stream& stream) override {
-    unit_->prefetch(stream);
-    const WorkPtr gathering = unit_->gathering();
+    unit_->values().prefetch(stream);
+    const WorkPtr gathering = unit_->values().gathering();
     return gathering != nullptr ? gathering : finished_work();
   }
 
@@ -97,11 +95,7 @@ class Group final : public ShardGroup {
       case Part::value:
         return p.shard;
       case Part::gradient:
-        check_trainable(p);
-        if (!p.shard_grad_written && p.shard_grad.count() != 0) ops_->fill(p.shard_grad, 0, stream);
-        p.shard_grad_written = true;
-        if (p.grad && p.grad.raw() == p.shard_grad.raw()) p.grad_written = true;
-        return p.shard_grad;
+        return local_gradient(p, *ops_, stream);
       case Part::full_value:
         return p.value;
       case Part::full_gradient:
@@ -113,20 +107,17 @@ class Group final : public ShardGroup {
   void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) override {
     Parameter& p = at(parameter);
     check_trainable(p);
-    const bool adds = gradient.dtype() == DType::f64 || gradient.dtype() == DType::f32 ||
-                      gradient.dtype() == DType::bf16;
+    const bool adds =
+        gradient.dtype() == DType::f64 || gradient.dtype() == DType::f32 || gradient.dtype() == DType::bf16;
     if (!adds || !(gradient.shape() == p.shape) || !gradient.contiguous())
-      fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(), ", but the gradient is ",
-           gradient.text(), "; wanted are the same shape, row-major, f64, f32 or bf16");
+      fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(),
+           ", but the gradient is ", gradient.text(),
+           "; wanted are the same shape, row-major, f64, f32 or bf16");
     const Tensor full = full_gradient(p, stream);
     if (full.count() != 0) ops_->add(gradient, 1, full, stream);
   }
 
-  void reduce(Stream& stream) override {
-    unit_->reduce(stream);
-    unit_->finish_gradients(stream);
-    unit_->drop_full_gradients();
-  }
+  void reduce(Stream& stream) override { unit_->reduce(stream); }
 
   void begin_update(Stream& stream) override { domain_.begin_update(stream); }
   void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
@@ -134,7 +125,8 @@ class Group final : public ShardGroup {
  private:
   Parameter& at(size_t i) const {
     if (i >= named_.size())
-      fail(Code::invalid_argument, "shard group ", name_, ": parameter ", i, " is outside [0, ", named_.size(), ")");
+      fail(Code::invalid_argument, "shard group ", name_, ": parameter ", i, " is outside [0, ",
+           named_.size(), ")");
     return *named_[i].parameter;
   }
 
@@ -146,8 +138,8 @@ class Group final : public ShardGroup {
   void check_targets(std::span<const Tensor> into) const {
     if (into.empty()) return;
     if (into.size() != named_.size())
-      fail(Code::invalid_argument, "shard group ", name_, ": unshard into ", into.size(), " tensors, but it has ",
-           named_.size(), " parameters");
+      fail(Code::invalid_argument, "shard group ", name_, ": unshard into ", into.size(),
+           " tensors, but it has ", named_.size(), " parameters");
     for (size_t i = 0; i < into.size(); ++i)
       if (!(into[i].shape() == named_[i].parameter->shape) || !is_floating(into[i].dtype()))
         fail(Code::invalid_argument, "parameter ", named_[i].name, " is ", named_[i].parameter->shape.text(),
@@ -157,7 +149,7 @@ class Group final : public ShardGroup {
   // Zero before anything was added.
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
-    unit_->acquire_gradients(stream);
+    unit_->gradients().acquire(stream);
     if (!p.grad_written && p.grad.count() != 0) ops_->fill(p.grad, 0, stream);
     p.grad_written = true;
     return p.grad;

@@ -1,5 +1,6 @@
 // Shard groups: sharding for a runtime that computes by itself. A
-// group is one unit of parameters without modules; several groups make a Model that optimizer, load and save take.
+// group is one unit of parameters without modules; several groups make a Model that optimizer, load and save
+// take.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -30,8 +31,8 @@ class ShardGroup {
   virtual Device& device() = 0;
   virtual const GangPtr& gang() = 0;  // the root gang
 
-  // Collective where peers are on other hosts; else a version check. Into the caller's memory when `into` has one
-  // tensor per parameter: a stable copy.
+  // Collective where peers are on other hosts; else a version check. Into the caller's memory when `into` has
+  // one tensor per parameter: a stable copy.
   virtual void unshard(std::span<const Tensor> into, Stream& stream) = 0;
   virtual WorkPtr unshard_async(Stream& stream) = 0;
   virtual void reshard(Stream& stream) = 0;
@@ -42,7 +43,8 @@ class ShardGroup {
   virtual void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) = 0;
   // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
-  // The ownership fence around a caller's own write of Part::value (Model::begin_update for this group alone).
+  // The ownership fence around a caller's own write of Part::value (Model::begin_update for this group
+  // alone).
   virtual void begin_update(Stream& stream) = 0;
   virtual void end_update(Stream& stream) = 0;
 };
@@ -52,8 +54,8 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
                                              const std::vector<GroupParameter>& parameters,
                                              const ShardOptions& options, uint64_t seed);
 
-// A materialised model whose parameters are those of the groups, for optimizer, clip, load and save. INVALID_ARGUMENT:
-// groups of different gangs, a name twice.
+// A materialised model whose parameters are those of the groups, for optimizer, clip, load and save.
+// INVALID_ARGUMENT: groups of different gangs, a name twice.
 std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
 
 }  // namespace gangway

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "parallel/shard_unit.h"
+#include "parallel/unit_gradients.h"
+#include "parallel/unit_values.h"
 
 namespace gangway {
 
@@ -12,8 +13,8 @@ void ValueSlot::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
   buffer = Buffer::allocate(from, bytes);
 }
 
-const std::shared_ptr<Buffer>& ValueSlot::take(ShardUnit& unit) {
-  user = &unit;
+const std::shared_ptr<Buffer>& ValueSlot::take(UnitValues& by) {
+  user = &by;
   if (buffer.use_count() > 1) buffer = Buffer::allocate(from, bytes);
   return buffer;
 }
@@ -31,7 +32,7 @@ ValueSlot* ValueRing::find(bool may_drop) {
     if (slot.user == nullptr) return &slot;
   if (!may_drop) return nullptr;
   for (ValueSlot& slot : slots_)
-    if (slot.user->drop_gathered()) return &slot;
+    if (slot.user->drop()) return &slot;
   return nullptr;
 }
 

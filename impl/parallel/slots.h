@@ -1,9 +1,9 @@
-// Buffers that units of a model share in turn: rings of gathered values and of full gradients, and the line of gradient
-// reductions in flight.
+// Buffers that units of a model share in turn: rings of gathered values and of full gradients, and the line
+// of gradient reductions in flight.
 //
-// A ring has a fixed number of buffers of the largest user's size; units that nest (the root) or stay unsharded have a
-// buffer of their own. A buffer that somebody still holds (an export) when it is to be taken again is left to its
-// holder and replaced.
+// A ring has a fixed number of buffers of the largest user's size; units that nest (the root) or stay
+// unsharded have a buffer of their own. A buffer that somebody still holds (an export) when it is to be taken
+// again is left to its holder and replaced.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -17,25 +17,26 @@
 
 namespace gangway {
 
-class ShardUnit;
+class UnitValues;
+class ShardGradients;
 
 // One place for the whole values of a unit.
 struct ValueSlot {
   std::shared_ptr<Allocator> from;
   size_t bytes = 0;
   std::shared_ptr<Buffer> buffer;
-  ShardUnit* user = nullptr;
+  UnitValues* user = nullptr;
 
   void allocate(std::shared_ptr<Allocator> allocator, size_t size);
-  const std::shared_ptr<Buffer>& take(ShardUnit& unit);  // replaces a buffer that is still held elsewhere
+  const std::shared_ptr<Buffer>& take(UnitValues& by);  // replaces a buffer that is still held elsewhere
 };
 
 class ValueRing {
  public:
   void need(size_t bytes);  // before allocate: a user of this size
   void allocate(const std::shared_ptr<Allocator>& from, int count);
-  // A free slot, else one whose unit was gathered ahead and is not in use (dropped), else null. `may_drop` false: only
-  // a free one.
+  // A free slot, else one whose unit was gathered ahead and is not in use (dropped), else null. `may_drop`
+  // false: only a free one.
   ValueSlot* find(bool may_drop);
   size_t bytes() const { return bytes_ * slots_.size(); }
 
@@ -49,7 +50,7 @@ struct GradientSlot {
   std::shared_ptr<Allocator> full_from, landing_from;
   size_t full_bytes = 0, wire_bytes = 0, landing_bytes = 0;
   std::shared_ptr<Buffer> full, wire, landing;
-  ShardUnit* user = nullptr;  // between acquire and the end of its reduction
+  ShardGradients* user = nullptr;  // between acquire and the end of its reduction
   // The reduction in flight: over shards, then over replicas.
   WorkPtr first, second;
   bool in_flight = false;
@@ -65,7 +66,8 @@ class GradientRing {
   void need(size_t full, size_t wire, size_t landing);
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& landing_from,
                 int count);
-  // The next slot that no unit holds; one whose reduction is in flight counts as free (the caller settles it).
+  // The next slot that no unit holds; one whose reduction is in flight counts as free (the caller settles
+  // it).
   GradientSlot& next();
   size_t bytes() const;
 
@@ -75,8 +77,8 @@ class GradientRing {
   size_t next_ = 0;
 };
 
-// Reductions in flight, oldest first. Their second halves (over replicas) start in this order on every rank, and sums
-// land in the local gradients in it.
+// Reductions in flight, oldest first. Their second halves (over replicas) start in this order on every rank,
+// and sums land in the local gradients in it.
 class ReductionLine {
  public:
   void push(GradientSlot& slot, Stream& stream);

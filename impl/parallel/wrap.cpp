@@ -46,7 +46,8 @@ void count_uses(const Module& module, std::map<const Parameter*, int>& uses) {
   for (const Module::Child& child : module.children()) count_uses(*child.module, uses);
 }
 
-void collect_free(const Module& module, const std::set<const Parameter*>& owned, std::vector<ParameterPtr>& out) {
+void collect_free(const Module& module, const std::set<const Parameter*>& owned,
+                  std::vector<ParameterPtr>& out) {
   for (const ParameterPtr& p : module.parameters())
     if (!owned.contains(p.get()) && std::find(out.begin(), out.end(), p) == out.end()) out.push_back(p);
   for (const Module::Child& child : module.children()) collect_free(*child.module, owned, out);
@@ -127,7 +128,8 @@ std::vector<Place> default_places(const ModulePtr& root) {
 
 std::vector<Place> block_places(const ModulePtr& root) {
   std::vector<Place> places = all_places(root);
-  std::erase_if(places, [](const Place& p) { return std::string_view(unwrapped(*p.module).kind()) != "Block"; });
+  std::erase_if(places,
+                [](const Place& p) { return std::string_view(unwrapped(*p.module).kind()) != "Block"; });
   return places.empty() ? children_with_parameters(root) : places;
 }
 
@@ -165,12 +167,9 @@ void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
   collect_free(*place.module, owned, own);
   std::vector<NamedParameter> named;
   for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
-  const bool owns_slots = place.parent == nullptr || holds_unit(*place.module);
-  std::shared_ptr<ShardUnit> unit;
-  if (buckets != nullptr)
-    unit = std::make_shared<ReplicaUnit>(place.label, std::move(named), options, owns_slots, buckets);
-  else
-    unit = std::make_shared<ShardUnit>(place.label, std::move(named), options, owns_slots);
+  const bool around = place.parent == nullptr || holds_unit(*place.module);
+  const auto unit = std::make_shared<ShardUnit>(place.label, std::move(named), options,
+                                                around ? UnitRole::around : UnitRole::inner, buckets);
   domain->add(unit);
   replace(root, place, std::make_shared<UnitModule>(place.module, unit, domain));
 }

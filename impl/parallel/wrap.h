@@ -1,5 +1,5 @@
-// Which modules of a tree become units, and putting the wrapper around one. Pure tree work: nothing here takes memory or
-// talks to peers.
+// Which modules of a tree become units, and putting the wrapper around one. Pure tree work: nothing here
+// takes memory or talks to peers.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -33,12 +33,14 @@ std::vector<Place> default_places(const ModulePtr& root);
 // Modules for recomputation: every Block; a tree without them: every child of the root that has parameters.
 std::vector<Place> block_places(const ModulePtr& root);
 
-// INVALID_STATE: the place is a unit or lies in one, so that the order of calls was not inside out. INVALID_ARGUMENT:
-// a parameter that another unit has or would have too (tied), or a module that its parent computes. NOT_SUPPORTED: a
-// custom module that does not take the compute dtype (`master` where there is no param_dtype; none: not checked).
+// INVALID_STATE: the place is a unit or lies in one, so that the order of calls was not inside out.
+// INVALID_ARGUMENT: a parameter that another unit has or would have too (tied), or a module that its parent
+// computes. NOT_SUPPORTED: a custom module that does not take the compute dtype (`master` where there is no
+// param_dtype; none: not checked).
 void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
 
-// INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters are.
+// INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters
+// are.
 void check_apart(const std::vector<Place>& places);
 
 // Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD.

@@ -2,6 +2,7 @@
 //
 // A layout is an ordered list of placements, one per axis that matters, the outermost split first (with tensor
 // parallelism the tp split comes first, FSDP splits the local piece). An axis that is not listed replicates.
+// Thread rule: values.
 #pragma once
 
 #include <cstdint>

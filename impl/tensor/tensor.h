@@ -1,3 +1,6 @@
+// The tensor layer. Belongs here: shapes, strides, shared buffers, views, stacks of temporaries, layouts as data. Does
+// not: mathematics (ops), gangs, what a layout means for a collective (parallel).
+//
 // A tensor: a strided view of a shared Buffer. No mathematics here; copying a Tensor shares its memory.
 //
 // A Buffer owns one block of an Allocator, or pins memory of somebody else. An empty Tensor (no buffer) stands for

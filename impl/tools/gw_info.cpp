@@ -14,7 +14,8 @@ namespace {
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+    if (const size_t at = line.find(": "); line.starts_with("model name") && at != std::string::npos)
+      return line.substr(at + 2);
   return "unknown";
 }
 

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void names_of_statuses_and_dtypes(void **state) {
+static void names_of_statuses_and_dtypes(void** state) {
   (void)state;
   assert_string_equal(gw_status_name(GW_OK), "OK");
   assert_string_equal(gw_status_name(GW_E_INVALID_ARGUMENT), "INVALID_ARGUMENT");
@@ -14,12 +14,13 @@ static void names_of_statuses_and_dtypes(void **state) {
   assert_string_equal(gw_status_name(GW_E_INTERNAL + 1), "UNKNOWN");
   static const struct {
     gw_dtype dtype;
-    const char *name;
+    const char* name;
     size_t bytes;
-  } table[] = {{GW_I8, "i8", 1},     {GW_I16, "i16", 2},          {GW_I32, "i32", 4},          {GW_I64, "i64", 8},
-               {GW_U8, "u8", 1},     {GW_U16, "u16", 2},          {GW_U32, "u32", 4},          {GW_U64, "u64", 8},
-               {GW_F16, "f16", 2},   {GW_F32, "f32", 4},          {GW_F64, "f64", 8},          {GW_BF16, "bf16", 2},
-               {GW_C64, "c64", 8},   {GW_C128, "c128", 16},       {GW_BOOL, "bool", 1},
+  } table[] = {{GW_I8, "i8", 1},           {GW_I16, "i16", 2},        {GW_I32, "i32", 4},
+               {GW_I64, "i64", 8},         {GW_U8, "u8", 1},          {GW_U16, "u16", 2},
+               {GW_U32, "u32", 4},         {GW_U64, "u64", 8},        {GW_F16, "f16", 2},
+               {GW_F32, "f32", 4},         {GW_F64, "f64", 8},        {GW_BF16, "bf16", 2},
+               {GW_C64, "c64", 8},         {GW_C128, "c128", 16},     {GW_BOOL, "bool", 1},
                {GW_F8_E4M3, "f8_e4m3", 1}, {GW_F8_E5M2, "f8_e5m2", 1}};
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
     assert_string_equal(gw_dtype_name(table[i].dtype), table[i].name);
@@ -31,7 +32,7 @@ static void names_of_statuses_and_dtypes(void **state) {
   assert_int_equal(gw_dtype_bytes(0x22002), 0); /* two lanes */
 }
 
-static void versions(void **state) {
+static void versions(void** state) {
   (void)state;
   int32_t major = -1, minor = -1, patch = -1, lowest = -1, highest = -1;
   gw_version(&major, &minor, &patch);
@@ -46,21 +47,21 @@ static void versions(void **state) {
   gw_abi_range(NULL, NULL);
 }
 
-static void function_table(void **state) {
+static void function_table(void** state) {
   (void)state;
-  const gw_api *api = gw_get_api(0);
+  const gw_api* api = gw_get_api(0);
   assert_non_null(api);
   assert_int_equal(api->struct_size, sizeof *api);
   assert_int_equal(api->abi_major, 0);
   assert_true(api->dtype_bytes == gw_dtype_bytes && api->train_step == gw_train_step);
-  void *const *entries = (void *const *)((const char *)api + offsetof(gw_api, error_info_init));
-  const size_t count = (sizeof *api - offsetof(gw_api, error_info_init)) / sizeof(void *);
+  void* const* entries = (void* const*)((const char*)api + offsetof(gw_api, error_info_init));
+  const size_t count = (sizeof *api - offsetof(gw_api, error_info_init)) / sizeof(void*);
   for (size_t i = 0; i < count; ++i) assert_non_null(entries[i]);
   assert_null(gw_get_api(-1));
   assert_null(gw_get_api(1000));
 }
 
-static void error_of_the_last_call(void **state) {
+static void error_of_the_last_call(void** state) {
   (void)state;
   gw_error_info info = last_error();
   size_t length = 0;
@@ -79,7 +80,7 @@ static void error_of_the_last_call(void **state) {
   assert_string_equal(gw_status_name(info.code), "INVALID_ARGUMENT");
   assert_int_equal(last_error().code, GW_E_INVALID_ARGUMENT);
   /* An error object outlives the next call, which clears the thread's error. */
-  gw_error *error = gw_error_take();
+  gw_error* error = gw_error_take();
   assert_non_null(error);
   assert_ok(gw_config_text(NULL, 0, &length));
   assert_int_equal(last_error().code, GW_OK);
@@ -95,12 +96,12 @@ static void error_of_the_last_call(void **state) {
   gw_error_info_init(NULL, sizeof info);
 }
 
-static void error_names_gang_rank_and_call(void **state) {
+static void error_names_gang_rank_and_call(void** state) {
   (void)state;
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);
   options.name = "solo";
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   assert_ok(gw_gang_create(&options, &gang));
   float x = 1;
   assert_refused(gw_gang_broadcast(gang, &x, &x, 1, GW_F32, 7, NULL), "7");
@@ -112,13 +113,13 @@ static void error_names_gang_rank_and_call(void **state) {
   gw_gang_release(gang);
 }
 
-static void *fails_elsewhere(void *unused) {
+static void* fails_elsewhere(void* unused) {
   (void)unused;
   gw_gang_barrier(NULL, NULL);
   return NULL;
 }
 
-static void errors_belong_to_their_thread(void **state) {
+static void errors_belong_to_their_thread(void** state) {
   (void)state;
   size_t length = 0;
   assert_ok(gw_config_text(NULL, 0, &length));
@@ -128,15 +129,15 @@ static void errors_belong_to_their_thread(void **state) {
   assert_int_equal(last_error().code, GW_OK);
 }
 
-static int32_t stop(void *user) { return ++((int *)user)[1] > 2; }
-static int32_t go_on(void *user) {
-  ++((int *)user)[1];
+static int32_t stop(void* user) { return ++((int*)user)[1] > 2; }
+static int32_t go_on(void* user) {
+  ++((int*)user)[1];
   return 0;
 }
 
-static void interrupted_recv(rank *me) {
+static void interrupted_recv(rank* me) {
   if (me->index != 0) return; /* never sends */
-  int counts[2] = {0, 0}; /* freed, asked */
+  int counts[2] = {0, 0};     /* freed, asked */
   EXPECT_OK(gw_interrupt_set(stop, counts, count_free));
   float x = 0;
   EXPECT_STATUS(gw_gang_recv(me->gang, &x, 1, GW_F32, 1, NULL), GW_E_CALLER, "interrupt hook");
@@ -147,12 +148,12 @@ static void interrupted_recv(rank *me) {
   EXPECT_STATUS(gw_gang_barrier(me->gang, NULL), GW_E_CALLER, "interrupt hook");
 }
 
-static void interrupt_hook_ends_a_wait(void **state) {
+static void interrupt_hook_ends_a_wait(void** state) {
   (void)state;
   run_ranks(2, interrupted_recv, NULL);
 }
 
-static void interrupt_hook_is_freed_once(void **state) {
+static void interrupt_hook_is_freed_once(void** state) {
   (void)state;
   int first[2] = {0, 0}, second[2] = {0, 0}, none[2] = {0, 0};
   assert_ok(gw_interrupt_set(go_on, first, count_free));
@@ -165,12 +166,12 @@ static void interrupt_hook_is_freed_once(void **state) {
   assert_int_equal(none[0], 1);
 }
 
-static void texts_ask_their_size(void **state) {
+static void texts_ask_their_size(void** state) {
   (void)state;
   size_t length = 0;
   assert_ok(gw_config_text(NULL, 0, &length));
   assert_true(length > 0);
-  char *text = malloc(length + 1);
+  char* text = malloc(length + 1);
   assert_ok(gw_config_text(text, length + 1, &length));
   assert_int_equal(strlen(text), length);
   assert_non_null(strstr(text, "GANGWAY_TIMEOUT_MS"));
@@ -187,11 +188,11 @@ static void texts_ask_their_size(void **state) {
   free(text);
 }
 
-static void bytes_of_a_broadcast(void **state) {
+static void bytes_of_a_broadcast(void** state) {
   (void)state;
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   assert_ok(gw_gang_create(NULL, &gang));
-  gw_bytes *bytes = NULL;
+  gw_bytes* bytes = NULL;
   assert_ok(gw_gang_broadcast_bytes(gang, "hello", 5, 0, &bytes));
   assert_int_equal(gw_bytes_size(bytes), 5);
   assert_memory_equal(gw_bytes_data(bytes), "hello", 5);
@@ -203,9 +204,9 @@ static void bytes_of_a_broadcast(void **state) {
 }
 
 /* Runs in the child of a fork: 0 when every call says FORKED and releases leak quietly. */
-static int child_of_fork(gw_gang *gang) {
+static int child_of_fork(gw_gang* gang) {
   float x = 0;
-  gw_gang *other = NULL;
+  gw_gang* other = NULL;
   size_t length = 0;
   int failed = 0;
   failed |= gw_gang_barrier(gang, NULL) != GW_E_FORKED;
@@ -220,9 +221,9 @@ static int child_of_fork(gw_gang *gang) {
   return failed;
 }
 
-static void forked_child_is_refused(void **state) {
+static void forked_child_is_refused(void** state) {
   (void)state;
-  gw_gang *gangs[2];
+  gw_gang* gangs[2];
   assert_ok(gw_gang_create_threads(2, NULL, gangs));
   const pid_t child = fork();
   if (child == 0) _exit(child_of_fork(gangs[0]));
@@ -231,19 +232,23 @@ static void forked_child_is_refused(void **state) {
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), 0);
   /* The parent goes on. */
-  void *memory = NULL;
+  void* memory = NULL;
   assert_ok(gw_gang_alloc(gangs[0], 64, &memory));
   assert_ok(gw_gang_free(gangs[0], memory));
   for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(names_of_statuses_and_dtypes), cmocka_unit_test(versions),
-      cmocka_unit_test(function_table),               cmocka_unit_test(error_of_the_last_call),
-      cmocka_unit_test(error_names_gang_rank_and_call), cmocka_unit_test(errors_belong_to_their_thread),
-      cmocka_unit_test(interrupt_hook_ends_a_wait),   cmocka_unit_test(interrupt_hook_is_freed_once),
-      cmocka_unit_test(texts_ask_their_size),         cmocka_unit_test(bytes_of_a_broadcast),
-      cmocka_unit_test(forked_child_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_statuses_and_dtypes),
+                                     cmocka_unit_test(versions),
+                                     cmocka_unit_test(function_table),
+                                     cmocka_unit_test(error_of_the_last_call),
+                                     cmocka_unit_test(error_names_gang_rank_and_call),
+                                     cmocka_unit_test(errors_belong_to_their_thread),
+                                     cmocka_unit_test(interrupt_hook_ends_a_wait),
+                                     cmocka_unit_test(interrupt_hook_is_freed_once),
+                                     cmocka_unit_test(texts_ask_their_size),
+                                     cmocka_unit_test(bytes_of_a_broadcast),
+                                     cmocka_unit_test(forked_child_is_refused)};
   return cmocka_run_group_tests_name("capi_base", tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ int check(const char* name, gw_status (*entry)(Arguments...)) {
     gangway::capi::arm_fault(fault.kind);
     EXPECT_EQ(call_with_nothing(entry), fault.code) << name << ", fault " << fault.kind;
     EXPECT_EQ(last_error().code, fault.code) << name;
-    EXPECT_NE(std::string(last_error().message).find(fault.text), std::string::npos) << name << ": " << last_error().message;
+    EXPECT_NE(std::string(last_error().message).find(fault.text), std::string::npos)
+        << name << ": " << last_error().message;
     gangway::capi::arm_fault(0);
   }
   return 1;
@@ -56,8 +57,7 @@ int check_if_status(const char* name, gw_status (*entry)(Arguments...)) {
 }
 // Entries that return something else cannot fail.
 template <typename Other, typename... Arguments>
-  requires(!std::is_same_v<Other, gw_status>)
-int check_if_status(const char*, Other (*)(Arguments...)) {
+requires(!std::is_same_v<Other, gw_status>) int check_if_status(const char*, Other (*)(Arguments...)) {
   return 0;
 }
 
@@ -126,15 +126,20 @@ TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
   }
 }
 
-// --- callbacks that throw --------------------------------------------------------------------------------------------
+// --- callbacks that throw
+// --------------------------------------------------------------------------------------------
 
 // What the forward callback throws: 0 nothing, then as kFaults.
 gw_status throwing_forward(void* user, gw_call* call) {
   switch (*static_cast<int*>(user)) {
-    case 1: throw std::bad_alloc();
-    case 2: throw std::runtime_error("armed fault");
-    case 3: throw 3;
-    default: break;
+    case 1:
+      throw std::bad_alloc();
+    case 2:
+      throw std::runtime_error("armed fault");
+    case 3:
+      throw 3;
+    default:
+      break;
   }
   *static_cast<double*>(call->outputs[0].data) = *static_cast<const float*>(call->parameters[0].data);
   *static_cast<double*>(call->outputs[1].data) = 1;
@@ -230,11 +235,60 @@ TEST(Exceptions, AThrowingCustomModuleReachesEveryRank) {
         const Outcome& o = outcomes[r];
         EXPECT_EQ(o.set_up, GW_OK) << o.text;
         EXPECT_EQ(o.first, GW_OK) << o.text;
-        EXPECT_EQ(o.second, r == 0 ? fault.code : GW_E_ABORTED) << "rank " << r << " of " << ranks << ": " << o.text;
+        EXPECT_EQ(o.second, r == 0 ? fault.code : GW_E_ABORTED)
+            << "rank " << r << " of " << ranks << ": " << o.text;
         EXPECT_NE(o.text, "");
         gw_gang_release(gangs[r]);
       }
     }
+}
+
+// A fill that throws on one rank is an agreed refusal.
+TEST(Exceptions, AThrowingInitialiserIsRefusedOnEveryRank) {
+  gw_gang_options options;
+  gw_gang_options_init(&options, sizeof options);
+  options.timeout_ms = 10000;
+  options.threads = 1;
+  options.arena_bytes = uint64_t{1} << 32;
+  gw_gang* gangs[2] = {};
+  ASSERT_EQ(gw_gang_create_threads(2, &options, gangs), GW_OK) << last_error().message;
+  Outcome outcomes[2];
+  int freed[2] = {0, 0};
+  const auto run = [&](int rank) {
+    gw_init_options init;
+    gw_init_options_init(&init, sizeof init);
+    init.kind = GW_INIT_FILL;
+    init.fill = [](void*, int64_t, int64_t last, void*) -> gw_status {
+      if (last == 2) throw std::runtime_error("no numbers here");  // rank 1 has the last row
+      return GW_OK;
+    };
+    init.user = &freed[rank];
+    init.free_user = count;
+    gw_parameter_options p;
+    gw_parameter_options_init(&p, sizeof p);
+    p.name = "w";
+    p.ndim = 1;
+    p.dims[0] = 2;
+    p.initializer = &init;
+    gw_gangs* mesh = nullptr;
+    gw_shard_group* group = nullptr;
+    outcomes[rank].set_up = gw_gangs_create(gangs[rank], nullptr, &mesh);
+    outcomes[rank].first = gw_shard_group_create(mesh, "g", &p, 1, nullptr, 0, &group);
+    outcomes[rank].text = last_error().message;
+    outcomes[rank].second = gw_gang_barrier(gangs[rank], nullptr);
+    gw_gangs_release(mesh);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(outcomes[r].set_up, GW_OK);
+    EXPECT_EQ(outcomes[r].first, GW_E_INTERNAL);
+    EXPECT_NE(outcomes[r].text.find("no numbers here"), std::string::npos) << outcomes[r].text;
+    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang works on
+    EXPECT_EQ(freed[r], 1);
+    gw_gang_release(gangs[r]);
+  }
 }
 
 }  // namespace

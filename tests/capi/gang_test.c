@@ -2,17 +2,18 @@
 
 #include <unistd.h>
 
-/* --- stores and creation ------------------------------------------------------------------------------------------- */
+/* --- stores and creation
+ * ------------------------------------------------------------------------------------------- */
 
-static gw_gang *alone(void) {
-  gw_gang *gang = NULL;
+static gw_gang* alone(void) {
+  gw_gang* gang = NULL;
   assert_ok(gw_gang_create(NULL, &gang));
   return gang;
 }
 
-static void one_rank_without_an_environment(void **state) {
+static void one_rank_without_an_environment(void** state) {
   (void)state;
-  gw_gang *gang = alone();
+  gw_gang* gang = alone();
   assert_int_equal(gw_gang_rank(gang), 0);
   assert_int_equal(gw_gang_size(gang), 1);
   assert_string_equal(gw_gang_name(gang), "gang");
@@ -31,14 +32,14 @@ static void one_rank_without_an_environment(void **state) {
   assert_null(gw_gang_retain(NULL));
 }
 
-static void bad_options_are_refused(void **state) {
+static void bad_options_are_refused(void** state) {
   (void)state;
-  gw_gang *gang = (gw_gang *)state;
+  gw_gang* gang = (gw_gang*)state;
   gw_gang_options o;
-#define REFUSED_WITH(field, value, code, part)                  \
-  gw_gang_options_init(&o, sizeof o);                           \
-  o.field = value;                                              \
-  assert_refused_as(gw_gang_create(&o, &gang), code, part);     \
+#define REFUSED_WITH(field, value, code, part)              \
+  gw_gang_options_init(&o, sizeof o);                       \
+  o.field = value;                                          \
+  assert_refused_as(gw_gang_create(&o, &gang), code, part); \
   assert_null(gang)
   REFUSED_WITH(device, "cuda", GW_E_NOT_SUPPORTED, "libgangway_cuda.so is not installed");
   REFUSED_WITH(device, "toaster", GW_E_INVALID_ARGUMENT, "toaster");
@@ -69,9 +70,9 @@ static void bad_options_are_refused(void **state) {
   assert_refused(gw_gang_create_threads(2, NULL, NULL), "out_gangs is null");
 }
 
-static void environment_is_checked(void **state) {
+static void environment_is_checked(void** state) {
   (void)state;
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   setenv("RANK", "0", 1);
   assert_refused(gw_gang_create(NULL, &gang), "WORLD_SIZE");
   setenv("WORLD_SIZE", "two", 1);
@@ -83,7 +84,7 @@ static void environment_is_checked(void **state) {
   unsetenv("WORLD_SIZE");
 }
 
-static void ids_are_random(void **state) {
+static void ids_are_random(void** state) {
   (void)state;
   char a[64], b[64];
   size_t size = 0;
@@ -100,26 +101,26 @@ static void ids_are_random(void **state) {
 /* A store of the caller: a list of keys under a lock. */
 typedef struct entry {
   char key[128];
-  void *value;
+  void* value;
   size_t size;
-  struct entry *next;
+  struct entry* next;
 } entry;
 typedef struct own_store {
   pthread_mutex_t lock;
-  entry *entries;
+  entry* entries;
   int freed, failing;
 } own_store;
 
-static entry *find(own_store *s, const char *key) {
-  entry *e = s->entries;
+static entry* find(own_store* s, const char* key) {
+  entry* e = s->entries;
   while (e != NULL && strcmp(e->key, key) != 0) e = e->next;
   return e;
 }
-static gw_status own_put(void *user, const char *key, const void *value, size_t size) {
-  own_store *s = user;
+static gw_status own_put(void* user, const char* key, const void* value, size_t size) {
+  own_store* s = user;
   if (s->failing) return GW_E_IO;
   pthread_mutex_lock(&s->lock);
-  entry *e = find(s, key);
+  entry* e = find(s, key);
   if (e == NULL) {
     e = calloc(1, sizeof *e);
     snprintf(e->key, sizeof e->key, "%s", key);
@@ -133,20 +134,20 @@ static gw_status own_put(void *user, const char *key, const void *value, size_t 
   pthread_mutex_unlock(&s->lock);
   return GW_OK;
 }
-static gw_status own_get(void *user, const char *key, void *value, size_t capacity, int64_t *out_size) {
-  own_store *s = user;
+static gw_status own_get(void* user, const char* key, void* value, size_t capacity, int64_t* out_size) {
+  own_store* s = user;
   if (s->failing) return GW_E_IO;
   pthread_mutex_lock(&s->lock);
-  const entry *e = find(s, key);
+  const entry* e = find(s, key);
   *out_size = e != NULL && e->value != NULL ? (int64_t)e->size : -1;
   if (*out_size >= 0) memcpy(value, e->value, e->size < capacity ? e->size : capacity);
   pthread_mutex_unlock(&s->lock);
   return GW_OK;
 }
-static gw_status own_remove(void *user, const char *key) {
-  own_store *s = user;
+static gw_status own_remove(void* user, const char* key) {
+  own_store* s = user;
   pthread_mutex_lock(&s->lock);
-  entry *e = find(s, key);
+  entry* e = find(s, key);
   if (e != NULL) {
     free(e->value);
     e->value = NULL;
@@ -154,17 +155,17 @@ static gw_status own_remove(void *user, const char *key) {
   pthread_mutex_unlock(&s->lock);
   return GW_OK;
 }
-static void own_free(void *user) { ++((own_store *)user)->freed; }
-static void clear_store(own_store *s) {
+static void own_free(void* user) { ++((own_store*)user)->freed; }
+static void clear_store(own_store* s) {
   while (s->entries != NULL) {
-    entry *e = s->entries;
+    entry* e = s->entries;
     s->entries = e->next;
     free(e->value);
     free(e);
   }
 }
 
-static gw_store_callbacks callbacks_of(own_store *s) {
+static gw_store_callbacks callbacks_of(own_store* s) {
   gw_store_callbacks c;
   gw_store_callbacks_init(&c, sizeof c);
   c.put = own_put;
@@ -177,16 +178,16 @@ static gw_store_callbacks callbacks_of(own_store *s) {
 
 /* Two ranks of one process meet by a store, like processes do. */
 typedef struct meeting {
-  gw_store *store;
-  const void *id;
+  gw_store* store;
+  const void* id;
   int32_t rank;
   float sum;
   gw_status status;
   char text[300];
 } meeting;
 
-static void *meet(void *argument) {
-  meeting *m = argument;
+static void* meet(void* argument) {
+  meeting* m = argument;
   gw_gang_options o;
   gw_gang_options_init(&o, sizeof o);
   o.rank = m->rank;
@@ -197,7 +198,7 @@ static void *meet(void *argument) {
   o.timeout_ms = 10000;
   o.threads = 1;
   o.arena_bytes = (uint64_t)1 << 30;
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   m->status = gw_gang_create(&o, &gang);
   snprintf(m->text, sizeof m->text, "%s", last_error().message);
   if (m->status != GW_OK) return NULL;
@@ -209,7 +210,7 @@ static void *meet(void *argument) {
   return NULL;
 }
 
-static void meet_both(gw_store *store, const void *id) {
+static void meet_both(gw_store* store, const void* id) {
   meeting m[2];
   pthread_t threads[2];
   memset(m, 0, sizeof m);
@@ -226,11 +227,11 @@ static void meet_both(gw_store *store, const void *id) {
   }
 }
 
-static void ranks_meet_in_a_file_store(void **state) {
+static void ranks_meet_in_a_file_store(void** state) {
   (void)state;
   char folder[] = "/tmp/gangway-store-XXXXXX";
   assert_non_null(mkdtemp(folder));
-  gw_store *store = NULL;
+  gw_store* store = NULL;
   assert_ok(gw_store_create_file(folder, &store));
   meet_both(store, NULL);
   gw_store_release(store);
@@ -243,11 +244,11 @@ static void ranks_meet_in_a_file_store(void **state) {
   assert_refused(gw_store_create_file("x", NULL), "out_store is null");
 }
 
-static void ranks_meet_in_the_callers_store(void **state) {
+static void ranks_meet_in_the_callers_store(void** state) {
   (void)state;
   own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER};
   const gw_store_callbacks c = callbacks_of(&own);
-  gw_store *store = NULL;
+  gw_store* store = NULL;
   assert_ok(gw_store_create_callbacks(&c, &store));
   meet_both(store, NULL);
   assert_int_equal(own.freed, 0);
@@ -256,7 +257,7 @@ static void ranks_meet_in_the_callers_store(void **state) {
   clear_store(&own);
 }
 
-static void ranks_meet_by_an_id(void **state) {
+static void ranks_meet_by_an_id(void** state) {
   (void)state;
   char id[64];
   size_t size = 0;
@@ -264,11 +265,11 @@ static void ranks_meet_by_an_id(void **state) {
   meet_both(NULL, id);
 }
 
-static void store_callbacks_are_freed_once(void **state) {
+static void store_callbacks_are_freed_once(void** state) {
   (void)state;
   own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER};
   gw_store_callbacks c = callbacks_of(&own);
-  gw_store *store = NULL;
+  gw_store* store = NULL;
   c.get = NULL;
   assert_refused(gw_store_create_callbacks(&c, &store), "put, get and remove");
   assert_int_equal(own.freed, 1);
@@ -290,10 +291,11 @@ static void store_callbacks_are_freed_once(void **state) {
   clear_store(&own);
 }
 
-/* --- sub-gangs ------------------------------------------------------------------------------------------------------ */
+/* --- sub-gangs
+ * ------------------------------------------------------------------------------------------------------ */
 
-static void sub_gangs(rank *me) {
-  gw_gang *gang = NULL;
+static void sub_gangs(rank* me) {
+  gw_gang* gang = NULL;
   const int32_t turned[2] = {2, 0}, twice[2] = {1, 1}, outside[2] = {0, 3}, negative[1] = {-1};
   EXPECT_OK(gw_gang_create_gang(me->gang, turned, 2, &gang));
   EXPECT((me->index == 1) == (gang == NULL));
@@ -309,7 +311,8 @@ static void sub_gangs(rank *me) {
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? NULL : turned, 2, &gang), "ranks is null");
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? outside : turned, 2, &gang), "3");
   EXPECT_OK(gw_gang_async_error(me->gang));
-  EXPECT_STATUS(gw_gang_create_gang(me->gang, turned, me->index == 1 ? 1 : 2, &gang), GW_E_MISMATCH, "rank 1");
+  EXPECT_STATUS(gw_gang_create_gang(me->gang, turned, me->index == 1 ? 1 : 2, &gang), GW_E_MISMATCH,
+                "rank 1");
   EXPECT_OK(gw_gang_split(me->gang, me->index == 2 ? -1 : 0, -me->index, &gang));
   EXPECT((me->index == 2) == (gang == NULL));
   EXPECT(gang == NULL || (gw_gang_size(gang) == 2 && gw_gang_rank(gang) == 1 - me->index));
@@ -325,24 +328,25 @@ static void sub_gangs(rank *me) {
   gw_gang_release(gang);
 }
 
-static void sub_gangs_keep_the_lists_order(void **state) {
+static void sub_gangs_keep_the_lists_order(void** state) {
   (void)state;
   run_ranks(3, sub_gangs, NULL);
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   const int32_t first = 0;
   assert_refused(gw_gang_create_gang(NULL, &first, 1, &gang), "gang is null");
   assert_refused(gw_gang_split(NULL, 0, 0, &gang), "gang is null");
   assert_refused(gw_gang_duplicate(NULL, &gang), "gang is null");
-  gw_gang *own = alone();
+  gw_gang* own = alone();
   assert_refused(gw_gang_create_gang(own, &first, 1, NULL), "out_gang is null");
   assert_refused(gw_gang_split(own, 0, 0, NULL), "out_gang is null");
   assert_refused(gw_gang_duplicate(own, NULL), "out_gang is null");
   gw_gang_release(own);
 }
 
-/* --- collectives ---------------------------------------------------------------------------------------------------- */
+/* --- collectives
+ * ---------------------------------------------------------------------------------------------------- */
 
-static void all_collectives(rank *me) {
+static void all_collectives(rank* me) {
   const int32_t n = me->size, r = me->index;
   float x[2] = {(float)r, 10.0f}, y[2] = {0}, many[8] = {0}, in[8];
   double sum = 0;
@@ -357,7 +361,7 @@ static void all_collectives(rank *me) {
   EXPECT_OK(gw_gang_all_gather(me->gang, x, many, 1, GW_F32, NULL));
   for (int32_t i = 0; i < n; ++i) EXPECT(many[i] == (float)i);
   float first = -1, second = -1, third = -1;
-  void *outputs[3] = {&first, &second, &third};
+  void* outputs[3] = {&first, &second, &third};
   EXPECT_OK(gw_gang_all_gather_list(me->gang, x, outputs, 1, GW_F32, NULL));
   EXPECT(first == 0 && (n < 2 || second == 1) && (n < 3 || third == 2));
   for (int32_t i = 0; i < n; ++i) in[i] = (float)(10 * r + i);
@@ -379,7 +383,7 @@ static void all_collectives(rank *me) {
   EXPECT_OK(gw_gang_broadcast_flag(me->gang, r == root ? 5 : 0, root, &flag));
   EXPECT(flag == 1);
   size_t sizes[3];
-  gw_bytes *bytes = NULL;
+  gw_bytes* bytes = NULL;
   EXPECT_OK(gw_gang_all_gather_bytes(me->gang, "abc", (size_t)r, sizes, &bytes));
   EXPECT(gw_bytes_size(bytes) == (size_t)(n * (n - 1) / 2) && sizes[n - 1] == (size_t)(n - 1));
   EXPECT(n < 3 || memcmp(gw_bytes_data(bytes), "aab", 3) == 0);
@@ -402,22 +406,22 @@ static void all_collectives(rank *me) {
   EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* nothing is legal */
 }
 
-static void collectives_give_known_values(void **state) {
+static void collectives_give_known_values(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_collectives, NULL);
 }
 
-#define WAIT_AND_RELEASE(start)            \
-  do {                                     \
-    gw_work *work_ = NULL;                 \
-    EXPECT_OK(start);                      \
-    EXPECT(work_ != NULL);                 \
-    EXPECT_OK(gw_work_wait(work_, -1));    \
-    EXPECT_OK(gw_work_error(work_));       \
-    gw_work_release(work_);                \
+#define WAIT_AND_RELEASE(start)         \
+  do {                                  \
+    gw_work* work_ = NULL;              \
+    EXPECT_OK(start);                   \
+    EXPECT(work_ != NULL);              \
+    EXPECT_OK(gw_work_wait(work_, -1)); \
+    EXPECT_OK(gw_work_error(work_));    \
+    gw_work_release(work_);             \
   } while (0)
 
-static void all_async(rank *me) {
+static void all_async(rank* me) {
   const int32_t n = me->size, r = me->index, root = 0;
   float x = (float)r + 1, y = 0, many[3] = {0}, in[3] = {1, 2, 3};
   WAIT_AND_RELEASE(gw_gang_barrier_async(me->gang, NULL, &work_));
@@ -437,7 +441,7 @@ static void all_async(rank *me) {
   WAIT_AND_RELEASE(gw_gang_all_to_all_async(me->gang, in, many, 1, GW_F32, NULL, &work_));
   EXPECT(many[0] == (float)(r + 1));
   if (n > 1) {
-    gw_work *works[2] = {NULL, NULL};
+    gw_work* works[2] = {NULL, NULL};
     EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, (r + n - 1) % n, NULL, &works[0]));
     EXPECT_OK(gw_gang_send_async(me->gang, &x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
     EXPECT_OK(gw_work_wait_many(works, 2, -1));
@@ -450,12 +454,12 @@ static void all_async(rank *me) {
   }
 }
 
-static void async_collectives_give_known_values(void **state) {
+static void async_collectives_give_known_values(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_async, NULL);
 }
 
-static void records(rank *me) {
+static void records(rank* me) {
   const int32_t n = me->size, r = me->index;
   float x = (float)r, out[2] = {0, 0};
   gw_collective batch[2];
@@ -482,7 +486,7 @@ static void records(rank *me) {
   gather.output = all;
   gather.counts = counts;
   gather.dtype = GW_F32;
-  gw_work *work = NULL;
+  gw_work* work = NULL;
   EXPECT_OK(gw_gang_run(me->gang, &gather, NULL, &work));
   EXPECT_OK(gw_work_wait(work, -1));
   gw_work_release(work);
@@ -502,21 +506,21 @@ static void records(rank *me) {
   EXPECT_OK(gw_gang_run_batch(me->gang, NULL, 0, NULL, NULL));
 }
 
-static void records_in_batches_and_with_counts(void **state) {
+static void records_in_batches_and_with_counts(void** state) {
   (void)state;
   run_ranks(3, records, NULL);
 }
 
 /* Every refusal of a collective's arguments: code, and a text with the number. Local: peers need not come. */
-static void bad_collectives_are_refused(void **state) {
+static void bad_collectives_are_refused(void** state) {
   (void)state;
-  gw_gang *gangs[2];
+  gw_gang* gangs[2];
   assert_ok(gw_gang_create_threads(2, NULL, gangs));
-  gw_gang *g = gangs[0];
+  gw_gang* g = gangs[0];
   float x[4] = {0}, y[4];
   int32_t i[2] = {0};
   uint8_t b[2] = {0};
-  gw_bytes *bytes = NULL;
+  gw_bytes* bytes = NULL;
   size_t sizes[2];
   double sum;
   int32_t flag;
@@ -558,8 +562,8 @@ static void bad_collectives_are_refused(void **state) {
   /* Nothing of it broke the gang. */
   assert_ok(gw_gang_async_error(g));
   /* Null gangs and out-parameters. */
-  gw_work *work = NULL;
-  void *outputs[2] = {x, y};
+  gw_work* work = NULL;
+  void* outputs[2] = {x, y};
   assert_refused(gw_gang_run(NULL, &record, NULL, &work), "null");
   gw_collective_init(&record, sizeof record);
   record.op = GW_BARRIER;
@@ -624,12 +628,14 @@ static void bad_collectives_are_refused(void **state) {
   for (int k = 0; k < 2; ++k) gw_gang_release(gangs[k]);
 }
 
-/* --- works ---------------------------------------------------------------------------------------------------------- */
+/* --- works
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-static void works(rank *me) {
+static void works(rank* me) {
   float x = 1, y = 0;
   int32_t done = -1, freed[3] = {0, 0, 0};
-  gw_work *work = NULL;
+  gw_work* work = NULL;
   if (me->index == 0) {
     EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
     EXPECT_OK(gw_work_poll(work, &done));
@@ -670,10 +676,10 @@ static void works(rank *me) {
   }
 }
 
-static void work_ends(rank *me) {
+static void work_ends(rank* me) {
   float x = 1, y = 0;
   int32_t done = -1;
-  gw_work *work = NULL;
+  gw_work* work = NULL;
   if (me->index == 0) {
     EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
     EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL);
@@ -689,37 +695,38 @@ static void work_ends(rank *me) {
   }
 }
 
-static void abort_wakes_waiters_on_every_rank(void **state) {
+static void abort_wakes_waiters_on_every_rank(void** state) {
   (void)state;
   run_ranks(2, work_ends, NULL);
   assert_refused(gw_gang_abort(NULL, "x"), "gang is null");
   assert_refused(gw_gang_async_error(NULL), "gang is null");
 }
 
-static void works_in_flight(void **state) {
+static void works_in_flight(void** state) {
   (void)state;
   run_ranks(2, works, NULL);
 }
 
-/* --- failure -------------------------------------------------------------------------------------------------------- */
+/* --- failure
+ * -------------------------------------------------------------------------------------------------------- */
 
-static void mismatched(rank *me) {
+static void mismatched(rank* me) {
   float x[8] = {0}, y[8];
   const gw_status status = me->index == 0 ? gw_gang_all_reduce(me->gang, x, y, 3, GW_F32, GW_SUM, NULL)
                                           : gw_gang_all_gather(me->gang, x, y, 2, GW_F32, NULL);
   EXPECT(status == GW_E_MISMATCH);
-  const char *text = last_error().message;
+  const char* text = last_error().message;
   EXPECT(strstr(text, "all_reduce") != NULL && strstr(text, "all_gather") != NULL);
   EXPECT(strstr(text, "3") != NULL && strstr(text, "2") != NULL);
 }
 
-static void different_calls_are_a_mismatch_on_every_rank(void **state) {
+static void different_calls_are_a_mismatch_on_every_rank(void** state) {
   (void)state;
   run_ranks(2, mismatched, NULL);
 }
 
-static void shrinks(rank *me) {
-  gw_gang *gang = NULL;
+static void shrinks(rank* me) {
+  gw_gang* gang = NULL;
   const int32_t survivors[2] = {0, 2}, outside[1] = {9};
   if (me->index == 1) {
     EXPECT_OK(gw_gang_abort(me->gang, "rank 1 gives up"));
@@ -736,33 +743,35 @@ static void shrinks(rank *me) {
   gw_gang_release(gang);
 }
 
-static void survivors_shrink_to_a_new_gang(void **state) {
+static void survivors_shrink_to_a_new_gang(void** state) {
   (void)state;
   run_ranks(3, shrinks, NULL);
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   const int32_t first = 0;
   assert_refused(gw_gang_shrink(NULL, &first, 1, &gang), "gang is null");
-  gw_gang *own = alone();
+  gw_gang* own = alone();
   assert_refused(gw_gang_shrink(own, &first, 1, NULL), "out_gang is null");
   gw_gang_release(own);
 }
 
-static void times_out(rank *me) {
+static void times_out(rank* me) {
   if (me->index == 1) return;
   EXPECT_STATUS(gw_gang_shutdown(me->gang, 50), GW_E_TIMEOUT, NULL);
 }
 
-static void shutdown_has_its_own_time_limit(void **state) {
+static void shutdown_has_its_own_time_limit(void** state) {
   (void)state;
   run_ranks(2, times_out, NULL);
   assert_refused(gw_gang_shutdown(NULL, 0), "gang is null");
 }
 
-/* --- fake ----------------------------------------------------------------------------------------------------------- */
+/* --- fake
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-static void fake_gang_acts_as_if_all_held_the_same(void **state) {
+static void fake_gang_acts_as_if_all_held_the_same(void** state) {
   (void)state;
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   assert_refused(gw_gang_create_fake(0, 0, NULL, &gang), "size is 0");
   assert_refused(gw_gang_create_fake(3, 3, NULL, &gang), "rank 3 is outside [0, 3)");
   gw_gang_options meta;
@@ -790,9 +799,10 @@ static void fake_gang_acts_as_if_all_held_the_same(void **state) {
   gw_gang_release(gang);
 }
 
-/* --- memory and records of what happened ----------------------------------------------------------------------------- */
+/* --- memory and records of what happened
+ * ----------------------------------------------------------------------------- */
 
-static void memory(rank *me) {
+static void memory(rank* me) {
   void *data = NULL, *again = NULL, *shared = NULL;
   EXPECT_OK(gw_gang_alloc(me->gang, 100, &data));
   EXPECT(((uintptr_t)data & 63) == 0);
@@ -804,9 +814,9 @@ static void memory(rank *me) {
   EXPECT_OK(gw_gang_free(NULL, again)); /* by its address alone */
   EXPECT_OK(gw_gang_free(me->gang, NULL));
   EXPECT_OK(gw_gang_alloc_shared(me->gang, 8 * (size_t)me->size, &shared));
-  ((int64_t *)shared)[me->index] = me->index + 1;
+  ((int64_t*)shared)[me->index] = me->index + 1;
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-  for (int32_t i = 0; i < me->size; ++i) EXPECT(((int64_t *)shared)[i] == i + 1);
+  for (int32_t i = 0; i < me->size; ++i) EXPECT(((int64_t*)shared)[i] == i + 1);
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
   EXPECT_OK(gw_gang_free(me->gang, shared));
   EXPECT_REFUSED(gw_gang_alloc(me->gang, 8, NULL), "out_data is null");
@@ -815,14 +825,14 @@ static void memory(rank *me) {
   EXPECT(data == NULL);
 }
 
-static void memory_of_the_gang(void **state) {
+static void memory_of_the_gang(void** state) {
   (void)state;
-  void *data = NULL;
+  void* data = NULL;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, memory, NULL);
   assert_refused(gw_gang_alloc(NULL, 8, &data), "gang is null");
   assert_refused(gw_gang_alloc_shared(NULL, 8, &data), "gang is null");
   /* It outlives its gang. */
-  gw_gang *gangs[2];
+  gw_gang* gangs[2];
   assert_ok(gw_gang_create_threads(2, NULL, gangs));
   assert_ok(gw_gang_alloc(gangs[1], 64, &data));
   for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
@@ -830,7 +840,7 @@ static void memory_of_the_gang(void **state) {
   assert_ok(gw_gang_free(NULL, data));
 }
 
-static void looks_back(rank *me) {
+static void looks_back(rank* me) {
   gw_gang_traffic before, after;
   gw_gang_traffic_init(&before, sizeof before);
   gw_gang_traffic_init(&after, sizeof after);
@@ -842,7 +852,7 @@ static void looks_back(rank *me) {
   size_t length = 0;
   EXPECT_OK(gw_gang_flight_record(me->gang, NULL, 0, &length));
   EXPECT(length > 0);
-  char *text = malloc(length + 1);
+  char* text = malloc(length + 1);
   const gw_status status = gw_gang_flight_record(me->gang, text, length + 1, NULL);
   const int named = status == GW_OK && strstr(text, "all_reduce") != NULL && strstr(text, "64 bytes") != NULL;
   free(text);
@@ -851,7 +861,7 @@ static void looks_back(rank *me) {
   EXPECT_REFUSED(gw_gang_flight_record(me->gang, NULL, 0, NULL), "null");
 }
 
-static void traffic_and_flight_record(void **state) {
+static void traffic_and_flight_record(void** state) {
   (void)state;
   run_ranks(2, looks_back, NULL);
   gw_gang_traffic traffic;
@@ -860,8 +870,8 @@ static void traffic_and_flight_record(void **state) {
   size_t length;
   assert_refused(gw_gang_get_traffic(NULL, &traffic), "gang is null");
   assert_refused(gw_gang_flight_record(NULL, NULL, 0, &length), "gang is null");
-  void *handle = &traffic;
-  gw_gang *gang = alone();
+  void* handle = &traffic;
+  gw_gang* gang = alone();
   assert_refused_as(gw_gang_native_handle(gang, &handle), GW_E_NOT_SUPPORTED, "self");
   assert_null(handle);
   assert_refused(gw_gang_native_handle(gang, NULL), "out_handle is null");
@@ -870,27 +880,26 @@ static void traffic_and_flight_record(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_rank_without_an_environment),
-      cmocka_unit_test(bad_options_are_refused),
-      cmocka_unit_test(environment_is_checked),
-      cmocka_unit_test(ids_are_random),
-      cmocka_unit_test(ranks_meet_in_a_file_store),
-      cmocka_unit_test(ranks_meet_in_the_callers_store),
-      cmocka_unit_test(ranks_meet_by_an_id),
-      cmocka_unit_test(store_callbacks_are_freed_once),
-      cmocka_unit_test(sub_gangs_keep_the_lists_order),
-      cmocka_unit_test(collectives_give_known_values),
-      cmocka_unit_test(async_collectives_give_known_values),
-      cmocka_unit_test(records_in_batches_and_with_counts),
-      cmocka_unit_test(bad_collectives_are_refused),
-      cmocka_unit_test(works_in_flight),
-      cmocka_unit_test(abort_wakes_waiters_on_every_rank),
-      cmocka_unit_test(different_calls_are_a_mismatch_on_every_rank),
-      cmocka_unit_test(survivors_shrink_to_a_new_gang),
-      cmocka_unit_test(shutdown_has_its_own_time_limit),
-      cmocka_unit_test(fake_gang_acts_as_if_all_held_the_same),
-      cmocka_unit_test(memory_of_the_gang),
-      cmocka_unit_test(traffic_and_flight_record)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank_without_an_environment),
+                                     cmocka_unit_test(bad_options_are_refused),
+                                     cmocka_unit_test(environment_is_checked),
+                                     cmocka_unit_test(ids_are_random),
+                                     cmocka_unit_test(ranks_meet_in_a_file_store),
+                                     cmocka_unit_test(ranks_meet_in_the_callers_store),
+                                     cmocka_unit_test(ranks_meet_by_an_id),
+                                     cmocka_unit_test(store_callbacks_are_freed_once),
+                                     cmocka_unit_test(sub_gangs_keep_the_lists_order),
+                                     cmocka_unit_test(collectives_give_known_values),
+                                     cmocka_unit_test(async_collectives_give_known_values),
+                                     cmocka_unit_test(records_in_batches_and_with_counts),
+                                     cmocka_unit_test(bad_collectives_are_refused),
+                                     cmocka_unit_test(works_in_flight),
+                                     cmocka_unit_test(abort_wakes_waiters_on_every_rank),
+                                     cmocka_unit_test(different_calls_are_a_mismatch_on_every_rank),
+                                     cmocka_unit_test(survivors_shrink_to_a_new_gang),
+                                     cmocka_unit_test(shutdown_has_its_own_time_limit),
+                                     cmocka_unit_test(fake_gang_acts_as_if_all_held_the_same),
+                                     cmocka_unit_test(memory_of_the_gang),
+                                     cmocka_unit_test(traffic_and_flight_record)};
   return cmocka_run_group_tests_name("capi_gang", tests, NULL, NULL);
 }

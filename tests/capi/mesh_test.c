@@ -1,11 +1,11 @@
 #include "testing.h"
 
-static void mesh_of_threads(rank *me) {
+static void mesh_of_threads(rank* me) {
   gw_mesh_options o;
   gw_mesh_options_init(&o, sizeof o);
   EXPECT(o.pp == 1 && o.dp_replicate == 1 && o.dp_shard == -1 && o.cp == 1 && o.tp == 1);
   o.tp = 2;
-  gw_gangs *gangs = NULL;
+  gw_gangs* gangs = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, &o, &gangs));
   /* rank = shard * 2 + tp */
   int32_t index = -1, degree = -1;
@@ -18,13 +18,14 @@ static void mesh_of_threads(rank *me) {
   EXPECT_REFUSED(gw_gangs_coordinate(gangs, "dp_replicate+dp_shard", &index, &degree), "product");
   EXPECT_REFUSED(gw_gangs_coordinate(gangs, "row", &index, &degree), "row");
   static const struct {
-    const char *axes;
+    const char* axes;
     int32_t size;
-  } places[] = {{"root", 4}, {"dp", 2}, {"rdp", 1}, {"sdp", 2},       {"tp", 2},       {"pp", 1},
-                {"cp", 1},   {"dp_shard", 2},       {"dp_shard+cp", 2}, {"dp_replicate+dp_shard+cp", 2},
-                {"dp_shard+tp", 4}};
+  } places[] = {
+      {"root", 4},       {"dp", 2}, {"rdp", 1},      {"sdp", 2},         {"tp", 2},
+      {"pp", 1},         {"cp", 1}, {"dp_shard", 2}, {"dp_shard+cp", 2}, {"dp_replicate+dp_shard+cp", 2},
+      {"dp_shard+tp", 4}};
   for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
-    gw_gang *gang = NULL;
+    gw_gang* gang = NULL;
     double sum = 0;
     EXPECT_OK(gw_gangs_get(gangs, places[i].axes, &gang));
     EXPECT(gw_gang_size(gang) == places[i].size);
@@ -32,7 +33,7 @@ static void mesh_of_threads(rank *me) {
     EXPECT(sum == places[i].size);
     gw_gang_release(gang);
   }
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   EXPECT_REFUSED(gw_gangs_get(gangs, "row", &gang), "row");
   EXPECT(gang == NULL);
   EXPECT(gw_gangs_retain(gangs) == gangs);
@@ -41,13 +42,13 @@ static void mesh_of_threads(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void mesh_places_ranks_by_the_formula(void **state) {
+static void mesh_places_ranks_by_the_formula(void** state) {
   (void)state;
   run_ranks(4, mesh_of_threads, NULL);
 }
 
-static void refused_meshes(rank *me) {
-  gw_gangs *gangs = (gw_gangs *)me;
+static void refused_meshes(rank* me) {
+  gw_gangs* gangs = (gw_gangs*)me;
   gw_mesh_options o;
   gw_mesh_options_init(&o, sizeof o);
   o.pp = 2;
@@ -70,11 +71,11 @@ static void refused_meshes(rank *me) {
   EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, 3, 1, 1, &gangs), "3");
   EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, me->index == 0 ? 3 : 1, 1, 1, &gangs), "3");
   EXPECT_OK(gw_gangs_create_parallel(me->gang, 1, 1, 1, &gangs));
-  gw_gangs *by_node = NULL;
+  gw_gangs* by_node = NULL;
   EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 1, &by_node), "1");
   EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 3, &by_node), "3");
   EXPECT_OK(gw_gangs_create_fsdp(gangs, 0, &by_node));
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   EXPECT_OK(gw_gangs_get(by_node, "sdp", &gang));
   EXPECT(gw_gang_size(gang) == 2);
   gw_gang_release(gang);
@@ -90,14 +91,14 @@ static void refused_meshes(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void bad_meshes_are_refused_on_every_rank(void **state) {
+static void bad_meshes_are_refused_on_every_rank(void** state) {
   (void)state;
   run_ranks(2, refused_meshes, NULL);
 }
 
-static void by_node(rank *me) {
+static void by_node(rank* me) {
   gw_gangs *gangs = NULL, *split = NULL;
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   EXPECT_OK(gw_gangs_create_parallel(me->gang, 1, 1, 1, &gangs));
   EXPECT_OK(gw_gangs_create_fsdp(gangs, 2, &split));
   EXPECT_OK(gw_gangs_get(split, "sdp", &gang));
@@ -110,12 +111,12 @@ static void by_node(rank *me) {
   gw_gangs_release(split);
 }
 
-static void meshes_split_dp_by_node(void **state) {
+static void meshes_split_dp_by_node(void** state) {
   (void)state;
   run_ranks(4, by_node, NULL);
 }
 
-static void current_gangs_are_a_stack(void **state) {
+static void current_gangs_are_a_stack(void** state) {
   (void)state;
   gw_gangs *a = NULL, *b = NULL, *got = NULL;
   assert_ok(gw_gangs_create_fake("cpu", &a));
@@ -132,7 +133,7 @@ static void current_gangs_are_a_stack(void **state) {
   assert_ok(gw_gangs_pop_current(got)); /* another handle of the same gangs */
   gw_gangs_release(got);
   assert_ok(gw_gangs_current("cpu", &got)); /* fake gangs of one */
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   assert_ok(gw_gangs_get(got, "dp", &gang));
   assert_string_equal(gw_gang_engine(gang), "fake");
   assert_int_equal(gw_gang_size(gang), 1);
@@ -148,10 +149,10 @@ static void current_gangs_are_a_stack(void **state) {
   gw_gangs_release(b);
 }
 
-static void nulls_are_refused(void **state) {
+static void nulls_are_refused(void** state) {
   (void)state;
-  gw_gangs *gangs = NULL;
-  gw_gang *gang = NULL;
+  gw_gangs* gangs = NULL;
+  gw_gang* gang = NULL;
   int32_t i, n;
   assert_refused(gw_gangs_create(NULL, NULL, NULL), "out_gangs is null");
   assert_refused(gw_gangs_create_parallel(NULL, 1, 1, 1, &gangs), "root is null");
@@ -183,10 +184,9 @@ static void nulls_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mesh_places_ranks_by_the_formula),
-                                     cmocka_unit_test(bad_meshes_are_refused_on_every_rank),
-                                     cmocka_unit_test(meshes_split_dp_by_node),
-                                     cmocka_unit_test(current_gangs_are_a_stack),
-                                     cmocka_unit_test(nulls_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(mesh_places_ranks_by_the_formula),
+      cmocka_unit_test(bad_meshes_are_refused_on_every_rank), cmocka_unit_test(meshes_split_dp_by_node),
+      cmocka_unit_test(current_gangs_are_a_stack), cmocka_unit_test(nulls_are_refused)};
   return cmocka_run_group_tests_name("capi_mesh", tests, NULL, NULL);
 }

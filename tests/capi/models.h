@@ -25,7 +25,7 @@ typedef struct small_batch {
   gw_view input, target;
   gw_batch batch;
 } small_batch;
-static MAYBE_UNUSED void fill_batch(small_batch *b, int64_t rows, int64_t first_row) {
+static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_row) {
   for (int64_t i = 0; i < rows * 4; ++i) b->tokens[i] = (first_row * 4 + i) * 3 % 11;
   b->shape[0] = rows;
   b->shape[1] = 4;
@@ -44,53 +44,54 @@ typedef struct line {
   double seed_seen;
   uint64_t seed;
 } line;
-static MAYBE_UNUSED gw_status line_shapes(void *user, gw_call *call) {
-  ++((line *)user)->shapes;
+static MAYBE_UNUSED gw_status line_shapes(void* user, gw_call* call) {
+  ++((line*)user)->shapes;
   for (int32_t i = 0; i < 2; ++i) {
     call->outputs[i].ndim = 1;
     call->outputs[i].dtype = GW_F64;
-    ((int64_t *)call->outputs[i].shape)[0] = 1;
+    ((int64_t*)call->outputs[i].shape)[0] = 1;
   }
   return call->phase == GW_PHASE_SHAPES ? GW_OK : GW_E_INTERNAL;
 }
-static MAYBE_UNUSED gw_status line_forward(void *user, gw_call *call) {
-  line *l = user;
+static MAYBE_UNUSED gw_status line_forward(void* user, gw_call* call) {
+  line* l = user;
   ++l->forwards;
   l->seed = call->seed;
   if (l->fail_forward) return (gw_status)l->fail_forward;
-  const float w = *(const float *)call->parameters[0].data, *x = call->inputs[0].data;
+  const float w = *(const float*)call->parameters[0].data, *x = call->inputs[0].data;
   double sum = 0;
   for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) sum += (double)(w * x[i]);
-  *(double *)call->outputs[0].data = sum;
-  *(double *)call->outputs[1].data = (double)call->inputs[0].shape[0];
+  *(double*)call->outputs[0].data = sum;
+  *(double*)call->outputs[1].data = (double)call->inputs[0].shape[0];
   *call->state = malloc(1);
   return GW_OK;
 }
-static MAYBE_UNUSED gw_status line_backward_input(void *user, gw_call *call) {
-  line *l = user;
+static MAYBE_UNUSED gw_status line_backward_input(void* user, gw_call* call) {
+  line* l = user;
   ++l->inputs;
   if (l->fail_backward) return (gw_status)l->fail_backward;
   l->seed_seen = call->loss_seed;
   if (call->input_grads[0].data != NULL)
     for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-      ((float *)call->input_grads[0].data)[i] = *(const float *)call->parameters[0].data * (float)call->loss_seed;
+      ((float*)call->input_grads[0].data)[i] =
+          *(const float*)call->parameters[0].data * (float)call->loss_seed;
   return *call->state != NULL ? GW_OK : GW_E_INTERNAL;
 }
-static MAYBE_UNUSED gw_status line_backward_weight(void *user, gw_call *call) {
-  ++((line *)user)->weights;
-  const float *x = call->inputs[0].data;
+static MAYBE_UNUSED gw_status line_backward_weight(void* user, gw_call* call) {
+  ++((line*)user)->weights;
+  const float* x = call->inputs[0].data;
   for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-    *(float *)call->parameter_grads[0].data += x[i] * (float)call->loss_seed;
+    *(float*)call->parameter_grads[0].data += x[i] * (float)call->loss_seed;
   return GW_OK;
 }
-static MAYBE_UNUSED void line_free(void *user) { ++((line *)user)->frees; }
-static MAYBE_UNUSED gw_status line_fill(void *user, int64_t first, int64_t last, void *out) {
+static MAYBE_UNUSED void line_free(void* user) { ++((line*)user)->frees; }
+static MAYBE_UNUSED gw_status line_fill(void* user, int64_t first, int64_t last, void* out) {
   (void)user;
-  for (int64_t i = first; i < last; ++i) ((float *)out)[i - first] = 2.0f;
+  for (int64_t i = first; i < last; ++i) ((float*)out)[i - first] = 2.0f;
   return GW_OK;
 }
 
-static MAYBE_UNUSED void line_parameter(gw_parameter_options *p, gw_init_options *init, int *freed) {
+static MAYBE_UNUSED void line_parameter(gw_parameter_options* p, gw_init_options* init, int* freed) {
   gw_init_options_init(init, sizeof *init);
   init->kind = GW_INIT_FILL;
   init->fill = line_fill;
@@ -102,7 +103,7 @@ static MAYBE_UNUSED void line_parameter(gw_parameter_options *p, gw_init_options
   p->dims[0] = 1;
   p->initializer = init;
 }
-static MAYBE_UNUSED void line_options(gw_custom_options *c, line *l, const gw_parameter_options *p) {
+static MAYBE_UNUSED void line_options(gw_custom_options* c, line* l, const gw_parameter_options* p) {
   gw_custom_options_init(c, sizeof *c);
   c->name = "line";
   c->shapes = line_shapes;

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static gw_module *materialized_llama(void) {
-  gw_module *model = NULL;
+static gw_module* materialized_llama(void) {
+  gw_module* model = NULL;
   const gw_llama_options o = small_llama();
   assert_ok(gw_llama_create(&o, &model));
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
@@ -13,9 +13,9 @@ static gw_module *materialized_llama(void) {
 }
 
 /* y = x W^T + b with W and b set by hand. */
-static void linear_gives_known_values_and_gradients(void **state) {
+static void linear_gives_known_values_and_gradients(void** state) {
   (void)state;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   assert_ok(gw_linear_create(2, 3, 1, &model));
   assert_ok(gw_module_materialize(model, NULL, 7, GW_F64));
   double w[6] = {1, 2, 3, 4, 5, 6}, b[3] = {10, 20, 30}, x[4] = {1, 1, 2, -1}, dy[6] = {1, 0, 0, 0, 1, 1};
@@ -29,11 +29,11 @@ static void linear_gives_known_values_and_gradients(void **state) {
   assert_refused(gw_parameter_assign(bias, &view, NULL), "[3, 2]");
   gw_view_set(&view, b, b_shape, 1, GW_F64);
   assert_ok(gw_parameter_assign(bias, &view, NULL));
-  gw_frame *frame = NULL;
+  gw_frame* frame = NULL;
   gw_frame_options fo;
   gw_frame_options_init(&fo, sizeof fo);
   assert_ok(gw_frame_create(model, &fo, &frame));
-  gw_tensor *out[2] = {(gw_tensor *)w, (gw_tensor *)w};
+  gw_tensor* out[2] = {(gw_tensor*)w, (gw_tensor*)w};
   size_t count = 9;
   gw_view_set(&view, x, x_shape, 2, GW_F64);
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
@@ -42,20 +42,20 @@ static void linear_gives_known_values_and_gradients(void **state) {
   assert_ok(gw_tensor_view(out[0], &got));
   const double y[6] = {13, 27, 41, 10, 22, 34};
   assert_int_equal(got.dtype, GW_F64);
-  for (int i = 0; i < 6; ++i) assert_true(fabs(((double *)got.data)[i] - y[i]) < 1e-12);
+  for (int i = 0; i < 6; ++i) assert_true(fabs(((double*)got.data)[i] - y[i]) < 1e-12);
   gw_tensor_release(out[0]);
   gw_view_set(&view, dy, y_shape, 2, GW_F64);
   assert_ok(gw_module_backward(model, &view, 1, frame, NULL, out, 2, &count));
   assert_int_equal(count, 1);
   assert_ok(gw_tensor_view(out[0], &got));
   const double dx[4] = {1, 2, 8, 10}; /* dy W */
-  for (int i = 0; i < 4; ++i) assert_true(fabs(((double *)got.data)[i] - dx[i]) < 1e-12);
+  for (int i = 0; i < 4; ++i) assert_true(fabs(((double*)got.data)[i] - dx[i]) < 1e-12);
   gw_tensor_release(out[0]);
-  gw_tensor *gradient = NULL;
+  gw_tensor* gradient = NULL;
   assert_ok(gw_parameter_gather_gradient(weight, NULL, &gradient));
   assert_ok(gw_tensor_view(gradient, &got));
   const double dw[6] = {1, 1, 2, -1, 2, -1}; /* dy^T x */
-  for (int i = 0; i < 6; ++i) assert_true(fabs(((double *)got.data)[i] - dw[i]) < 1e-12);
+  for (int i = 0; i < 6; ++i) assert_true(fabs(((double*)got.data)[i] - dw[i]) < 1e-12);
   gw_tensor_release(gradient);
   /* Evaluation: no frame. The frame can be used again. */
   gw_view_set(&view, x, x_shape, 2, GW_F64);
@@ -67,24 +67,25 @@ static void linear_gives_known_values_and_gradients(void **state) {
   assert_ok(gw_module_set_no_sync(model, 1));
   assert_ok(gw_module_set_no_sync(model, 0));
   /* Too small an array: a refusal that says the number, and null handles. */
-  out[0] = (gw_tensor *)w;
-  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 0, &count), "1 outputs, out_capacity is 0");
+  out[0] = (gw_tensor*)w;
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 0, &count),
+                 "1 outputs, out_capacity is 0");
   assert_int_equal(count, 0);
   /* A model's parameters, frames and copies outlive its handle. */
   gw_module_release(model);
-  gw_tensor *whole = NULL;
+  gw_tensor* whole = NULL;
   assert_ok(gw_parameter_gather(weight, NULL, &whole));
   gw_parameter_release(weight);
   gw_parameter_release(bias);
   gw_frame_release(frame);
   assert_ok(gw_tensor_view(whole, &got));
-  assert_true(((double *)got.data)[5] == 6);
+  assert_true(((double*)got.data)[5] == 6);
   gw_tensor_release(whole);
 }
 
-static void layers_have_the_documented_shapes(void **state) {
+static void layers_have_the_documented_shapes(void** state) {
   (void)state;
-  gw_module *m[6] = {NULL};
+  gw_module* m[6] = {NULL};
   gw_attention_options a;
   gw_attention_options_init(&a, sizeof a);
   a.dim = 8;
@@ -103,8 +104,8 @@ static void layers_have_the_documented_shapes(void **state) {
   }
   /* One after the other: embedding, then a linear layer. */
   assert_ok(gw_linear_create(8, 3, 0, &m[5]));
-  gw_module *const parts[2] = {m[0], m[5]};
-  gw_module *sequential = NULL;
+  gw_module* const parts[2] = {m[0], m[5]};
+  gw_module* sequential = NULL;
   assert_ok(gw_sequential_create(parts, 2, &sequential));
   for (int i = 0; i < 6; ++i) gw_module_release(m[i]);
   assert_ok(gw_module_materialize(sequential, NULL, 3, GW_DTYPE_NONE));
@@ -112,25 +113,25 @@ static void layers_have_the_documented_shapes(void **state) {
   const int64_t shape[2] = {2, 2};
   gw_view view, got;
   gw_view_set(&view, ids, shape, 2, GW_I64);
-  gw_tensor *out = NULL;
+  gw_tensor* out = NULL;
   size_t count = 0;
   assert_ok(gw_module_forward(sequential, &view, 1, NULL, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
   assert_int_equal(got.ndim, 3);
   assert_int_equal(got.shape[2], 3);
-  for (int i = 0; i < 3; ++i) assert_true(((float *)got.data)[3 + i] == ((float *)got.data)[9 + i]);
+  for (int i = 0; i < 3; ++i) assert_true(((float*)got.data)[3 + i] == ((float*)got.data)[9 + i]);
   gw_tensor_release(out);
-  gw_module *again = NULL;
-  gw_module *const bound[1] = {sequential};
+  gw_module* again = NULL;
+  gw_module* const bound[1] = {sequential};
   assert_refused_as(gw_sequential_create(bound, 1, &again), GW_E_INVALID_STATE, "models[0] is bound");
   assert_ptr_equal(gw_module_retain(sequential), sequential);
   gw_module_release(sequential);
   gw_module_release(sequential);
 }
 
-static void bad_layers_are_refused(void **state) {
+static void bad_layers_are_refused(void** state) {
   (void)state;
-  gw_module *m = NULL;
+  gw_module* m = NULL;
   gw_llama_options l = small_llama();
   gw_attention_options a;
   assert_refused((l.heads = 3, gw_llama_create(&l, &m)), "3");
@@ -164,25 +165,26 @@ static void bad_layers_are_refused(void **state) {
   gw_attention_options_init(NULL, 0);
 }
 
-static void looking_into_a_model(void **state) {
+static void looking_into_a_model(void** state) {
   (void)state;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   gw_llama_options o = small_llama();
   o.tied = 1;
   assert_ok(gw_llama_create(&o, &model));
   gw_parameter *described = NULL, *p = NULL;
   gw_view view;
   assert_ok(gw_module_find_parameter(model, "model.layers.0.self_attn.q_proj.weight", &described));
-  assert_refused_as(gw_parameter_view(described, GW_PART_VALUE, &view), GW_E_INVALID_STATE, "gw_module_materialize");
+  assert_refused_as(gw_parameter_view(described, GW_PART_VALUE, &view), GW_E_INVALID_STATE,
+                    "gw_module_materialize");
   assert_ok(gw_module_freeze(model, "model.norm.weight"));
   assert_refused_as(gw_module_freeze(model, "nothing.*"), GW_E_NOT_FOUND, "nothing.*");
-  gw_frame *frame = NULL;
+  gw_frame* frame = NULL;
   assert_refused_as(gw_frame_create(model, NULL, &frame), GW_E_INVALID_STATE, "gw_module_materialize");
   assert_ok(gw_module_materialize(model, NULL, 1, GW_DTYPE_NONE));
   assert_refused_as(gw_module_freeze(model, "*"), GW_E_INVALID_STATE, "before");
   size_t count = 0;
   assert_ok(gw_module_parameter_count(model, &count));
-  assert_int_equal(count, 11); /* the head is the embedding */
+  assert_int_equal(count, 11);                                      /* the head is the embedding */
   assert_ok(gw_module_find_parameter(model, "lm_head.weight", &p)); /* an alias */
   gw_parameter_info info;
   gw_parameter_info_init(&info, sizeof info);
@@ -205,13 +207,13 @@ static void looking_into_a_model(void **state) {
   assert_refused(gw_parameter_view(p, GW_PART_INVALID, &view), "part is -1");
   gw_parameter_release(p);
   assert_ok(gw_module_find_parameter(model, "model.norm.weight", &p));
-  gw_tensor *tensor = NULL;
+  gw_tensor* tensor = NULL;
   assert_refused_as(gw_parameter_view(p, GW_PART_GRADIENT, &view), GW_E_INVALID_STATE, "frozen");
   assert_refused_as(gw_parameter_gather_gradient(p, NULL, &tensor), GW_E_INVALID_STATE, "frozen");
   assert_null(tensor);
   assert_ok(gw_parameter_gather(p, NULL, &tensor));
   assert_ok(gw_tensor_view(tensor, &view));
-  assert_true(((float *)view.data)[0] == 1.0f); /* a norm starts with ones */
+  assert_true(((float*)view.data)[0] == 1.0f); /* a norm starts with ones */
   gw_tensor_release(tensor);
   gw_parameter_release(p);
   assert_refused_as(gw_module_find_parameter(model, "no.such", &p), GW_E_NOT_FOUND, "no.such");
@@ -228,13 +230,13 @@ static void looking_into_a_model(void **state) {
   gw_module_release(model);
 }
 
-static void nulls_are_refused(void **state) {
+static void nulls_are_refused(void** state) {
   (void)state;
-  gw_module *model = materialized_llama();
-  gw_parameter *p = NULL;
-  gw_tensor *t = NULL;
+  gw_module* model = materialized_llama();
+  gw_parameter* p = NULL;
+  gw_tensor* t = NULL;
   gw_view view;
-  gw_frame *frame = NULL;
+  gw_frame* frame = NULL;
   size_t count = 0;
   gw_parameter_info info;
   gw_memory_use use;
@@ -287,11 +289,11 @@ static void nulls_are_refused(void **state) {
   assert_null(gw_module_retain(NULL));
 }
 
-static void a_frame_belongs_to_its_model(void **state) {
+static void a_frame_belongs_to_its_model(void** state) {
   (void)state;
   gw_module *a = materialized_llama(), *b = materialized_llama();
-  gw_frame *frame = NULL;
-  gw_tensor *out = NULL;
+  gw_frame* frame = NULL;
+  gw_tensor* out = NULL;
   size_t count = 0;
   small_batch batch;
   fill_batch(&batch, 1, 0);
@@ -309,11 +311,13 @@ static void a_frame_belongs_to_its_model(void **state) {
   gw_module_release(b);
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
-static void saves_and_loads(rank *me) {
+static void saves_and_loads(rank* me) {
   const gw_llama_options o = small_llama();
-  gw_gangs *gangs = NULL;
+  gw_gangs* gangs = NULL;
   gw_module *a = NULL, *b = NULL;
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
@@ -361,7 +365,7 @@ static void saves_and_loads(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void what_is_saved_is_loaded(void **state) {
+static void what_is_saved_is_loaded(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) {
     char folder[] = "/tmp/gangway-model-XXXXXX", file[80], command[80];
@@ -375,7 +379,7 @@ static void what_is_saved_is_loaded(void **state) {
     /* A file that is cut off. */
     snprintf(file, sizeof file, "%s/model.safetensors", folder);
     assert_int_equal(truncate(file, 100), 0);
-    gw_module *model = materialized_llama();
+    gw_module* model = materialized_llama();
     assert_refused_as(gw_module_load(model, folder, NULL), GW_E_CORRUPT, "model.safetensors");
     gw_module_release(model);
     snprintf(command, sizeof command, "rm -r %s", folder);
@@ -383,9 +387,10 @@ static void what_is_saved_is_loaded(void **state) {
   }
 }
 
-/* --- custom modules ------------------------------------------------------------------------------------------------- */
+/* --- custom modules
+ * ------------------------------------------------------------------------------------------------- */
 
-static void custom_module_runs_and_frees_once(void **state) {
+static void custom_module_runs_and_frees_once(void** state) {
   (void)state;
   line l = {0};
   int freed = 0;
@@ -394,7 +399,7 @@ static void custom_module_runs_and_frees_once(void **state) {
   gw_custom_options c;
   line_parameter(&p, &init, &freed);
   line_options(&c, &l, &p);
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   assert_ok(gw_custom_create(&c, &model));
   memset(&c, 0xff, sizeof c); /* everything was copied */
   memset(&p, 0xff, sizeof p);
@@ -403,29 +408,29 @@ static void custom_module_runs_and_frees_once(void **state) {
   gw_frame_options fo;
   gw_frame_options_init(&fo, sizeof fo);
   fo.loss_seed = 0.5;
-  gw_frame *frame = NULL;
+  gw_frame* frame = NULL;
   assert_ok(gw_frame_create(model, &fo, &frame));
   float x[3] = {1, 2, 3};
   const int64_t shape[1] = {3};
   gw_view view, got;
   gw_view_set(&view, x, shape, 1, GW_F32);
-  gw_tensor *out[2];
+  gw_tensor* out[2];
   size_t count = 0;
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
   assert_int_equal(count, 2);
   assert_ok(gw_tensor_view(out[0], &got));
-  assert_true(*(double *)got.data == 12); /* w = 2 of the initialiser */
+  assert_true(*(double*)got.data == 12); /* w = 2 of the initialiser */
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   assert_ok(gw_module_backward(model, NULL, 0, frame, NULL, out, 2, &count));
   for (size_t i = 0; i < count; ++i) gw_tensor_release(out[i]);
   assert_true(l.seed_seen == 0.5);
   assert_true(l.forwards == 1 && l.inputs == 1 && l.weights == 1);
-  gw_parameter *w = NULL;
-  gw_tensor *gradient = NULL;
+  gw_parameter* w = NULL;
+  gw_tensor* gradient = NULL;
   assert_ok(gw_module_find_parameter(model, "w", &w));
   assert_ok(gw_parameter_gather_gradient(w, NULL, &gradient));
   assert_ok(gw_tensor_view(gradient, &got));
-  assert_true(*(float *)got.data == 3.0f); /* sum of x times the seed */
+  assert_true(*(float*)got.data == 3.0f); /* sum of x times the seed */
   gw_tensor_release(gradient);
   /* A callback's failure: its code, the module's name and the callback's. */
   l.fail_forward = GW_E_CALLER;
@@ -445,26 +450,26 @@ static void custom_module_runs_and_frees_once(void **state) {
   assert_int_equal(freed, 1);
 }
 
-static void refused_custom_modules_free_once(void **state) {
+static void refused_custom_modules_free_once(void** state) {
   (void)state;
   line l = {0};
   int freed[3] = {0, 0, 0};
   gw_init_options init[3];
   gw_parameter_options p[3];
   gw_custom_options c;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   int calls = 0;
-#define REFUSED_WITH(change, part)                                                          \
-  for (int i_ = 0; i_ < 3; ++i_) line_parameter(&p[i_], &init[i_], &freed[i_]);             \
-  p[0].name = "a";                                                                          \
-  p[1].name = "b";                                                                          \
-  line_options(&c, &l, p);                                                                  \
-  c.parameter_count = 3;                                                                    \
-  change;                                                                                   \
-  assert_refused(gw_custom_create(&c, &model), part);                                       \
-  assert_null(model);                                                                       \
-  ++calls;                                                                                  \
-  assert_int_equal(l.frees, calls);                                                         \
+#define REFUSED_WITH(change, part)                                              \
+  for (int i_ = 0; i_ < 3; ++i_) line_parameter(&p[i_], &init[i_], &freed[i_]); \
+  p[0].name = "a";                                                              \
+  p[1].name = "b";                                                              \
+  line_options(&c, &l, p);                                                      \
+  c.parameter_count = 3;                                                        \
+  change;                                                                       \
+  assert_refused(gw_custom_create(&c, &model), part);                           \
+  assert_null(model);                                                           \
+  ++calls;                                                                      \
+  assert_int_equal(l.frees, calls);                                             \
   for (int i_ = 0; i_ < 3; ++i_) assert_int_equal(freed[i_], calls)
   REFUSED_WITH(c.shapes = NULL, "shapes, forward and backward_input");
   REFUSED_WITH(c.forward = NULL, "shapes, forward and backward_input");
@@ -490,7 +495,8 @@ static void refused_custom_modules_free_once(void **state) {
   assert_int_equal(freed[0], calls);
   gw_module_release(model);
   assert_int_equal(freed[0], calls + 1);
-  assert_refused((line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)), "-1");
+  assert_refused(
+      (line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)), "-1");
   assert_int_equal(freed[0], calls + 2);
   /* An object beside a built-in initialiser is freed too. */
   line_parameter(&p[0], &init[0], &freed[1]);
@@ -511,13 +517,13 @@ static void refused_custom_modules_free_once(void **state) {
 typedef struct parent {
   gw_status wrong_child, wrong_capacity, null_views, backward_in_forward;
 } parent;
-static gw_status parent_shapes(void *user, gw_call *call) {
+static gw_status parent_shapes(void* user, gw_call* call) {
   (void)user;
   (void)call; /* outputs look like the first input */
   return GW_OK;
 }
-static gw_status parent_forward(void *user, gw_call *call) {
-  parent *p = user;
+static gw_status parent_forward(void* user, gw_call* call) {
+  parent* p = user;
   gw_view out;
   p->wrong_child = gw_call_forward(call, 3, call->inputs, 1, &out, 1);
   p->backward_in_forward = gw_call_backward(NULL, 0, NULL, 0, &out, 1);
@@ -526,8 +532,8 @@ static gw_status parent_forward(void *user, gw_call *call) {
   memcpy(call->outputs[0].data, out.data, (size_t)(out.shape[0] * out.shape[1]) * sizeof(double));
   return GW_OK;
 }
-static gw_status parent_backward(void *user, gw_call *call) {
-  parent *p = user;
+static gw_status parent_backward(void* user, gw_call* call) {
+  parent* p = user;
   gw_view grads;
   p->wrong_capacity = GW_OK;
   const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1);
@@ -537,13 +543,13 @@ static gw_status parent_backward(void *user, gw_call *call) {
   return GW_OK;
 }
 /* Passes on a failure of a call it makes. */
-static gw_status parent_fails(void *user, gw_call *call) {
+static gw_status parent_fails(void* user, gw_call* call) {
   (void)user;
   gw_view out;
   return gw_call_forward(call, 3, call->inputs, 1, &out, 1);
 }
 
-static void custom_module_calls_its_children(void **state) {
+static void custom_module_calls_its_children(void** state) {
   (void)state;
   parent p = {0};
   gw_module *child = NULL, *model = NULL;
@@ -556,12 +562,12 @@ static void custom_module_calls_its_children(void **state) {
   c.user = &p;
   c.children = &child;
   c.child_count = 1;
-  const char *name = "inner";
+  const char* name = "inner";
   c.child_names = &name;
   assert_ok(gw_custom_create(&c, &model));
   gw_module_release(child);
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
-  gw_parameter *w = NULL;
+  gw_parameter* w = NULL;
   assert_ok(gw_module_find_parameter(model, "inner.weight", &w));
   double values[4] = {1, 2, 3, 4}, x[2] = {1, 10}, dy[2] = {1, 1};
   const int64_t w_shape[2] = {2, 2}, x_shape[2] = {1, 2};
@@ -569,21 +575,21 @@ static void custom_module_calls_its_children(void **state) {
   gw_view_set(&view, values, w_shape, 2, GW_F64);
   assert_ok(gw_parameter_assign(w, &view, NULL));
   gw_parameter_release(w);
-  gw_frame *frame = NULL;
+  gw_frame* frame = NULL;
   assert_ok(gw_frame_create(model, NULL, &frame));
-  gw_tensor *out = NULL;
+  gw_tensor* out = NULL;
   size_t count = 0;
   gw_view_set(&view, x, x_shape, 2, GW_F64);
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
-  assert_true(((double *)got.data)[0] == 21 && ((double *)got.data)[1] == 43);
+  assert_true(((double*)got.data)[0] == 21 && ((double*)got.data)[1] == 43);
   gw_tensor_release(out);
   assert_int_equal(p.wrong_child, GW_E_INVALID_ARGUMENT);
   assert_int_equal(p.backward_in_forward, GW_E_INVALID_ARGUMENT);
   gw_view_set(&view, dy, x_shape, 2, GW_F64);
   assert_ok(gw_module_backward(model, &view, 1, frame, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
-  assert_true(((double *)got.data)[0] == 4 && ((double *)got.data)[1] == 6);
+  assert_true(((double*)got.data)[0] == 4 && ((double*)got.data)[1] == 6);
   gw_tensor_release(out);
   gw_frame_release(frame);
   gw_module_release(model);
@@ -594,7 +600,8 @@ static void custom_module_calls_its_children(void **state) {
   gw_module_release(child);
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
   gw_view_set(&view, x, x_shape, 2, GW_F64);
-  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, &out, 1, &count), "child is 3, the module has 1");
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, &out, 1, &count),
+                 "child is 3, the module has 1");
   gw_module_release(model);
   /* Outside of a callback. */
   gw_call call;

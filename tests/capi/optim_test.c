@@ -3,7 +3,7 @@
 #include <math.h>
 
 /* A model of one parameter w [4] of ones, as a shard group: gradients are set by hand. */
-static gw_module *ones(gw_shard_group **out_group, gw_gangs *gangs) {
+static gw_module* ones(gw_shard_group** out_group, gw_gangs* gangs) {
   gw_init_options init;
   gw_init_options_init(&init, sizeof init);
   init.kind = GW_INIT_ONES;
@@ -14,12 +14,12 @@ static gw_module *ones(gw_shard_group **out_group, gw_gangs *gangs) {
   p.dims[0] = 4;
   p.dtype = GW_F64;
   p.initializer = &init;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   if (gw_shard_group_create(gangs, "g", &p, 1, NULL, 0, out_group) != GW_OK) return NULL;
   return gw_module_from_groups(out_group, 1, &model) == GW_OK ? model : NULL;
 }
 
-static gw_status add(gw_shard_group *group, double a, double b, double c, double d) {
+static gw_status add(gw_shard_group* group, double a, double b, double c, double d) {
   double g[4] = {a, b, c, d};
   const int64_t shape[1] = {4};
   gw_view view;
@@ -31,14 +31,14 @@ static gw_status add(gw_shard_group *group, double a, double b, double c, double
   return status;
 }
 
-static double value(gw_module *model, int index) {
-  gw_parameter *w = NULL;
-  gw_tensor *whole = NULL;
+static double value(gw_module* model, int index) {
+  gw_parameter* w = NULL;
+  gw_tensor* whole = NULL;
   gw_view view;
   double result = NAN;
   if (gw_module_find_parameter(model, "g.w", &w) == GW_OK && gw_parameter_gather(w, NULL, &whole) == GW_OK &&
       gw_tensor_view(whole, &view) == GW_OK)
-    result = ((double *)view.data)[index];
+    result = ((double*)view.data)[index];
   gw_tensor_release(whole);
   gw_parameter_release(w);
   return result;
@@ -46,17 +46,17 @@ static double value(gw_module *model, int index) {
 
 static int near(double a, double b) { return fabs(a - b) < 1e-12; }
 
-static void sgd_steps_by_the_formula(void **state) {
+static void sgd_steps_by_the_formula(void** state) {
   (void)state;
-  gw_shard_group *group = NULL;
-  gw_module *model = ones(&group, NULL);
+  gw_shard_group* group = NULL;
+  gw_module* model = ones(&group, NULL);
   assert_non_null(model);
   gw_sgd_options o;
   gw_sgd_options_init(&o, sizeof o);
   assert_true(o.lr == 1e-3 && o.momentum == 0);
   o.lr = 0.1;
   o.momentum = 0.5;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   assert_ok(gw_sgd_create(model, &o, &opt));
   int64_t steps = -1;
   double lr = 0;
@@ -73,11 +73,11 @@ static void sgd_steps_by_the_formula(void **state) {
   s.scale = 0.5;
   assert_ok(gw_optimizer_step(opt, &s, NULL, NULL)); /* velocity 0.5 * 2 + 1 */
   assert_true(near(value(model, 1), 0.8 - 0.1 * 2));
-  gw_parameter *w = NULL;
+  gw_parameter* w = NULL;
   gw_view view;
   assert_ok(gw_module_find_parameter(model, "g.w", &w));
   assert_ok(gw_parameter_state(w, opt, "momentum", &view));
-  assert_true(near(((double *)view.data)[1], 2));
+  assert_true(near(((double*)view.data)[1], 2));
   assert_refused_as(gw_parameter_state(w, opt, "exp_avg", &view), GW_E_NOT_FOUND, "exp_avg");
   assert_refused(gw_parameter_state(NULL, opt, "momentum", &view), "parameter is null");
   assert_refused(gw_parameter_state(w, NULL, "momentum", &view), "optimizer is null");
@@ -108,10 +108,10 @@ static void sgd_steps_by_the_formula(void **state) {
   assert_null(gw_optimizer_retain(NULL));
 }
 
-static void adamw_steps_by_the_formula(void **state) {
+static void adamw_steps_by_the_formula(void** state) {
   (void)state;
-  gw_shard_group *group = NULL;
-  gw_module *model = ones(&group, NULL);
+  gw_shard_group* group = NULL;
+  gw_module* model = ones(&group, NULL);
   gw_adamw_options o;
   gw_adamw_options_init(&o, sizeof o);
   assert_true(o.lr == 1e-3 && o.beta1 == 0.9 && o.beta2 == 0.999 && o.eps == 1e-8 && o.weight_decay == 0);
@@ -125,28 +125,28 @@ static void adamw_steps_by_the_formula(void **state) {
   o.lr = 0.1;
   o.rules = rules;
   o.rule_count = 2;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   assert_ok(gw_adamw_create(model, &o, &opt));
   assert_ok(add(group, 1, 2, 3, 4));
   assert_ok(gw_optimizer_step(opt, NULL, NULL, NULL));
   /* First step: m / sqrt(v) is 1; decay is decoupled: w (1 - lr wd) - lr. */
   assert_true(fabs(value(model, 2) - (1 - 0.2 * 0.5 - 0.2)) < 1e-7);
-  gw_parameter *w = NULL;
+  gw_parameter* w = NULL;
   gw_view first, second;
   assert_ok(gw_module_find_parameter(model, "g.w", &w));
   assert_ok(gw_parameter_state(w, opt, "exp_avg", &first));
   assert_ok(gw_parameter_state(w, opt, "exp_avg_sq", &second));
-  assert_true(near(((double *)first.data)[1], 0.1 * 2) && fabs(((double *)second.data)[1] - 0.001 * 4) < 1e-12);
+  assert_true(near(((double*)first.data)[1], 0.1 * 2) && fabs(((double*)second.data)[1] - 0.001 * 4) < 1e-12);
   gw_parameter_release(w);
   gw_optimizer_release(opt);
   gw_module_release(model);
   gw_shard_group_release(group);
 }
 
-static void schedules_warm_up_and_decay(void **state) {
+static void schedules_warm_up_and_decay(void** state) {
   (void)state;
-  gw_shard_group *group = NULL;
-  gw_module *model = ones(&group, NULL);
+  gw_shard_group* group = NULL;
+  gw_module* model = ones(&group, NULL);
   gw_adamw_options o;
   gw_adamw_options_init(&o, sizeof o);
   o.lr = 1;
@@ -154,7 +154,7 @@ static void schedules_warm_up_and_decay(void **state) {
   o.warmup_steps = 2;
   o.total_steps = 4;
   o.last_lr_ratio = 0.1;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   assert_ok(gw_adamw_create(model, &o, &opt));
   double lr[6];
   for (int i = 0; i < 6; ++i) {
@@ -167,11 +167,11 @@ static void schedules_warm_up_and_decay(void **state) {
   gw_shard_group_release(group);
 }
 
-static void clips(rank *me) {
-  gw_gangs *gangs = NULL;
-  gw_shard_group *group = NULL;
+static void clips(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_shard_group* group = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
-  gw_module *model = ones(&group, gangs);
+  gw_module* model = ones(&group, gangs);
   EXPECT(model != NULL);
   double norm = 0;
   EXPECT_OK(add(group, 3, 0, 0, 4)); /* summed over ranks */
@@ -191,7 +191,7 @@ static void clips(rank *me) {
   EXPECT_REFUSED(gw_zero_grad(NULL, NULL), "model is null");
   EXPECT_REFUSED(gw_zero_grad(model, &norm), "stream is not null");
   /* One rank's bad options come back on every rank. */
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   gw_step_options s;
   gw_step_options_init(&s, sizeof s);
   EXPECT_OK(gw_sgd_create(model, NULL, &opt));
@@ -205,23 +205,23 @@ static void clips(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void norms_are_of_all_shards(void **state) {
+static void norms_are_of_all_shards(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, clips, NULL);
 }
 
-static void bad_options_are_refused(void **state) {
+static void bad_options_are_refused(void** state) {
   (void)state;
-  gw_shard_group *group = NULL;
+  gw_shard_group* group = NULL;
   gw_module *model = ones(&group, NULL), *described = NULL;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   gw_adamw_options a;
   gw_sgd_options s;
   int64_t steps;
   double lr;
-#define REFUSED_WITH(field, value, part)               \
-  gw_adamw_options_init(&a, sizeof a);                 \
-  a.field = value;                                     \
+#define REFUSED_WITH(field, value, part)                  \
+  gw_adamw_options_init(&a, sizeof a);                    \
+  a.field = value;                                        \
   assert_refused(gw_adamw_create(model, &a, &opt), part); \
   assert_null(opt)
   REFUSED_WITH(lr, -1, "-1");
@@ -245,8 +245,10 @@ static void bad_options_are_refused(void **state) {
   s.momentum = -1;
   assert_refused(gw_sgd_create(model, &s, &opt), "-1");
   assert_ok(gw_linear_create(2, 2, 0, &described));
-  assert_refused_as(gw_adamw_create(described, NULL, &opt), GW_E_INVALID_STATE, "gw_parallelize or gw_module_materialize");
-  assert_refused_as(gw_sgd_create(described, NULL, &opt), GW_E_INVALID_STATE, "gw_parallelize or gw_module_materialize");
+  assert_refused_as(gw_adamw_create(described, NULL, &opt), GW_E_INVALID_STATE,
+                    "gw_parallelize or gw_module_materialize");
+  assert_refused_as(gw_sgd_create(described, NULL, &opt), GW_E_INVALID_STATE,
+                    "gw_parallelize or gw_module_materialize");
   assert_refused(gw_adamw_create(NULL, NULL, &opt), "model is null");
   assert_refused(gw_adamw_create(model, NULL, NULL), "out_optimizer is null");
   assert_refused(gw_sgd_create(NULL, NULL, &opt), "model is null");

@@ -2,20 +2,20 @@
 
 #include <math.h>
 
-static gw_module *llama(void) {
-  gw_module *model = NULL;
+static gw_module* llama(void) {
+  gw_module* model = NULL;
   const gw_llama_options o = small_llama();
   assert_ok(gw_llama_create(&o, &model));
   return model;
 }
 
-static gw_gangs *gangs_of(rank *me) {
-  gw_gangs *gangs = NULL;
+static gw_gangs* gangs_of(rank* me) {
+  gw_gangs* gangs = NULL;
   return gw_gangs_create(me->gang, NULL, &gangs) == GW_OK ? gangs : NULL;
 }
 
-static void wraps(rank *me) {
-  gw_gangs *gangs = gangs_of(me);
+static void wraps(rank* me) {
+  gw_gangs* gangs = gangs_of(me);
   const gw_llama_options o = small_llama();
   gw_shard_options s;
   gw_shard_options_init(&s, sizeof s);
@@ -42,12 +42,12 @@ static void wraps(rank *me) {
   p.strategy = GW_SHARD_GRAD_OP;
   EXPECT_OK(gw_llama_create(&o, &c));
   EXPECT_OK(gw_parallelize(c, gangs, &p));
-  gw_module *const all[3] = {a, b, c};
-  const char *name = "model.layers.0.mlp.up_proj.weight";
+  gw_module* const all[3] = {a, b, c};
+  const char* name = "model.layers.0.mlp.up_proj.weight";
   double first[16 * 8];
   for (int i = 0; i < 3; ++i) {
-    gw_parameter *parameter = NULL;
-    gw_tensor *whole = NULL;
+    gw_parameter* parameter = NULL;
+    gw_tensor* whole = NULL;
     gw_view view, own;
     EXPECT_OK(gw_module_find_parameter(all[i], name, &parameter));
     EXPECT_OK(gw_parameter_view(parameter, GW_PART_VALUE, &own));
@@ -72,23 +72,23 @@ static void wraps(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void wrapping_changes_neither_names_nor_values(void **state) {
+static void wrapping_changes_neither_names_nor_values(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, wraps, NULL);
 }
 
-static void refused_options(rank *me) {
+static void refused_options(rank* me) {
   gw_gangs *gangs = gangs_of(me), *others = gangs_of(me);
   const gw_llama_options o = small_llama();
   gw_parallel_options p;
   gw_shard_options s;
-  gw_module *m = NULL;
+  gw_module* m = NULL;
   const int last = me->index == me->size - 1; /* one rank alone passes what is wrong */
   EXPECT_OK(gw_llama_create(&o, &m));
-#define REFUSED_WITH(field, value, code, part)                \
-  gw_parallel_options_init(&p, sizeof p);                     \
-  if (last) p.field = value;                                  \
-  EXPECT_STATUS(gw_parallelize(m, gangs, &p), code, part);    \
+#define REFUSED_WITH(field, value, code, part)             \
+  gw_parallel_options_init(&p, sizeof p);                  \
+  if (last) p.field = value;                               \
+  EXPECT_STATUS(gw_parallelize(m, gangs, &p), code, part); \
   EXPECT(last_error().rank == me->size - 1 || me->size == 1)
   REFUSED_WITH(strategy, 3, GW_E_INVALID_ARGUMENT, "strategy is 3");
   REFUSED_WITH(strategy, -1, GW_E_INVALID_ARGUMENT, "strategy is -1");
@@ -138,19 +138,20 @@ static void refused_options(rank *me) {
   gw_gangs_release(others);
 }
 
-static void refusals_are_agreed_and_change_nothing(void **state) {
+static void refusals_are_agreed_and_change_nothing(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_options, NULL);
 }
 
-static void other_axes(rank *me) {
-  gw_gangs *gangs = NULL;
-  gw_module *m = NULL;
+static void other_axes(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_module* m = NULL;
   const gw_llama_options o = small_llama();
   EXPECT_OK(gw_llama_create(&o, &m));
-  static const char *const names[3] = {"tp", "pp", "cp"};
+  static const char* const names[3] = {"tp", "pp", "cp"};
   for (int axis = 0; axis < 3; ++axis) {
-    EXPECT_OK(gw_gangs_create_parallel(me->gang, axis == 0 ? 2 : 1, axis == 1 ? 2 : 1, axis == 2 ? 2 : 1, &gangs));
+    EXPECT_OK(
+        gw_gangs_create_parallel(me->gang, axis == 0 ? 2 : 1, axis == 1 ? 2 : 1, axis == 2 ? 2 : 1, &gangs));
     EXPECT_STATUS(gw_parallelize(m, gangs, NULL), GW_E_NOT_SUPPORTED, names[axis]);
     EXPECT(strstr(last_error().message, "2") != NULL);
     gw_gangs_release(gangs);
@@ -158,18 +159,18 @@ static void other_axes(rank *me) {
   gw_module_release(m);
 }
 
-static void axes_that_are_not_built_are_refused(void **state) {
+static void axes_that_are_not_built_are_refused(void** state) {
   (void)state;
   run_ranks(2, other_axes, NULL);
 }
 
-static void fake_gangs_do_not_train(void **state) {
+static void fake_gangs_do_not_train(void** state) {
   (void)state;
-  gw_gang *fake = NULL;
-  gw_gangs *gangs = NULL;
-  gw_module *m = llama();
-  gw_frame *frame = NULL;
-  gw_tensor *out = NULL;
+  gw_gang* fake = NULL;
+  gw_gangs* gangs = NULL;
+  gw_module* m = llama();
+  gw_frame* frame = NULL;
+  gw_tensor* out = NULL;
   size_t count = 0;
   small_batch batch;
   fill_batch(&batch, 1, 0);
@@ -177,24 +178,26 @@ static void fake_gangs_do_not_train(void **state) {
   assert_ok(gw_gangs_create(fake, NULL, &gangs));
   assert_ok(gw_parallelize(m, gangs, NULL));
   assert_ok(gw_frame_create(m, NULL, &frame));
-  assert_refused_as(gw_module_forward(m, &batch.input, 1, frame, NULL, &out, 1, &count), GW_E_NOT_SUPPORTED, "fake");
+  assert_refused_as(gw_module_forward(m, &batch.input, 1, frame, NULL, &out, 1, &count), GW_E_NOT_SUPPORTED,
+                    "fake");
   gw_frame_release(frame);
   gw_module_release(m);
   gw_gangs_release(gangs);
   gw_gang_release(fake);
 }
 
-/* --- shard groups --------------------------------------------------------------------------------------------------- */
+/* --- shard groups
+ * --------------------------------------------------------------------------------------------------- */
 
-static gw_status fill_rows(void *user, int64_t first, int64_t last, void *out) {
+static gw_status fill_rows(void* user, int64_t first, int64_t last, void* out) {
   (void)user;
-  for (int64_t i = first; i < last; ++i) ((float *)out)[i - first] = (float)i;
+  for (int64_t i = first; i < last; ++i) ((float*)out)[i - first] = (float)i;
   return GW_OK;
 }
 
 enum { kRows = 5 };
 
-static void group_of(gw_parameter_options p[2], gw_init_options *init, int *freed) {
+static void group_of(gw_parameter_options p[2], gw_init_options* init, int* freed) {
   gw_init_options_init(init, sizeof *init);
   init->kind = GW_INIT_FILL;
   init->fill = fill_rows;
@@ -212,13 +215,13 @@ static void group_of(gw_parameter_options p[2], gw_init_options *init, int *free
   p[1].frozen = 1;
 }
 
-static void shard_group(rank *me) {
-  gw_gangs *gangs = gangs_of(me);
+static void shard_group(rank* me) {
+  gw_gangs* gangs = gangs_of(me);
   gw_parameter_options p[2];
   gw_init_options init;
   int freed = 0;
   group_of(p, &init, &freed);
-  gw_shard_group *g = NULL;
+  gw_shard_group* g = NULL;
   EXPECT_OK(gw_shard_group_create(gangs, "own", p, 2, NULL, 1, &g));
   gw_view own, full, gradient, other;
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_VALUE, &own));
@@ -228,25 +231,26 @@ static void shard_group(rank *me) {
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &full));
   EXPECT(full.shape[0] == kRows && own.shape[0] == rows); /* views live side by side */
-  for (int i = 0; i < kRows; ++i) EXPECT(((float *)full.data)[i] == (float)i);
+  for (int i = 0; i < kRows; ++i) EXPECT(((float*)full.data)[i] == (float)i);
   float ones[kRows] = {1, 1, 1, 1, 1}, copy[kRows], frozen[2];
   const int64_t shape[1] = {kRows}, two[1] = {2};
   gw_view_set(&gradient, ones, shape, 1, GW_F32);
   EXPECT_OK(gw_shard_group_add_gradient(g, 0, &gradient, NULL));
-  EXPECT_STATUS(gw_shard_group_add_gradient(g, 1, &(gw_view){frozen, GW_DEVICE_CPU, 0, 1, GW_F32, two, NULL, 0}, NULL),
-                GW_E_INVALID_STATE, "frozen");
+  EXPECT_STATUS(
+      gw_shard_group_add_gradient(g, 1, &(gw_view){frozen, GW_DEVICE_CPU, 0, 1, GW_F32, two, NULL, 0}, NULL),
+      GW_E_INVALID_STATE, "frozen");
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_GRADIENT, &full));
-  ((float *)full.data)[0] += 1; /* in place */
+  ((float*)full.data)[0] += 1; /* in place */
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
   EXPECT_OK(gw_shard_group_reduce(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &full));
   for (int64_t i = 0; i < rows; ++i)
-    EXPECT(((float *)full.data)[i] == (float)me->size * (((float *)own.data)[i] == 0 ? 2.0f : 1.0f));
+    EXPECT(((float*)full.data)[i] == (float)me->size * (((float*)own.data)[i] == 0 ? 2.0f : 1.0f));
   /* A stable copy, by a work too. */
   gw_view into[2];
   gw_view_set(&into[0], copy, shape, 1, GW_F32);
   gw_view_set(&into[1], frozen, two, 1, GW_F32);
-  gw_work *work = NULL;
+  gw_work* work = NULL;
   EXPECT_OK(gw_shard_group_unshard_async(g, NULL, &work));
   EXPECT_OK(gw_work_wait(work, -1));
   gw_work_release(work);
@@ -255,7 +259,7 @@ static void shard_group(rank *me) {
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
   /* An update of the caller's own. */
   EXPECT_OK(gw_shard_group_begin_update(g, NULL));
-  for (int64_t i = 0; i < rows; ++i) ((float *)own.data)[i] *= 10;
+  for (int64_t i = 0; i < rows; ++i) ((float*)own.data)[i] *= 10;
   EXPECT_OK(gw_shard_group_end_update(g, NULL));
   EXPECT_OK(gw_shard_group_unshard(g, into, NULL));
   EXPECT(copy[3] == 30);
@@ -274,14 +278,14 @@ static void shard_group(rank *me) {
   EXPECT_REFUSED(gw_shard_group_unshard_async(g, NULL, NULL), "out_work is null");
   EXPECT_REFUSED(gw_shard_group_reduce(g, &other), "stream is not null");
   /* A model of groups: optimizer, clip. */
-  gw_module *model = NULL;
-  gw_shard_group *const twice[2] = {g, g};
+  gw_module* model = NULL;
+  gw_shard_group* const twice[2] = {g, g};
   EXPECT_REFUSED(gw_module_from_groups(twice, 2, &model), "twice");
   EXPECT_OK(gw_module_from_groups(&g, 1, &model));
   size_t count = 0;
   EXPECT_OK(gw_module_parameter_count(model, &count));
   EXPECT(count == 2);
-  gw_parameter *w = NULL;
+  gw_parameter* w = NULL;
   EXPECT_OK(gw_module_find_parameter(model, "own.w", &w));
   gw_parameter_release(w);
   EXPECT(gw_shard_group_retain(g) == g);
@@ -294,23 +298,23 @@ static void shard_group(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void shard_groups_shard_add_and_reduce(void **state) {
+static void shard_groups_shard_add_and_reduce(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, shard_group, NULL);
 }
 
-static void refused_groups(rank *me) {
-  gw_gangs *gangs = gangs_of(me);
+static void refused_groups(rank* me) {
+  gw_gangs* gangs = gangs_of(me);
   gw_parameter_options p[2];
   gw_init_options init;
   int freed = 0, calls = 0;
-  gw_shard_group *g = NULL;
+  gw_shard_group* g = NULL;
   const int last = me->index == me->size - 1;
-#define REFUSED_WITH(change, name, count, part)                                            \
-  group_of(p, &init, &freed);                                                              \
-  if (last) change;                                                                        \
-  EXPECT_REFUSED(gw_shard_group_create(gangs, name, p, count, NULL, 1, &g), part);          \
-  ++calls;                                                                                 \
+#define REFUSED_WITH(change, name, count, part)                                    \
+  group_of(p, &init, &freed);                                                      \
+  if (last) change;                                                                \
+  EXPECT_REFUSED(gw_shard_group_create(gangs, name, p, count, NULL, 1, &g), part); \
+  ++calls;                                                                         \
   EXPECT(g == NULL && freed == calls)
   REFUSED_WITH(p[1].name = NULL, "g", 2, "name is null");
   REFUSED_WITH(p[1].name = "w", "g", 2, "twice");
@@ -327,13 +331,13 @@ static void refused_groups(rank *me) {
   gw_gangs_release(gangs);
 }
 
-static void refused_groups_free_initialisers_once(void **state) {
+static void refused_groups_free_initialisers_once(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 2; ++n) run_ranks(n, refused_groups, NULL);
-  gw_shard_group *g = NULL;
+  gw_shard_group* g = NULL;
   gw_view view;
-  gw_work *work = NULL;
-  gw_module *model = NULL;
+  gw_work* work = NULL;
+  gw_module* model = NULL;
   assert_refused(gw_shard_group_unshard(NULL, NULL, NULL), "group is null");
   assert_refused(gw_shard_group_unshard_async(NULL, NULL, &work), "group is null");
   assert_refused(gw_shard_group_reshard(NULL, NULL), "group is null");

@@ -1,66 +1,67 @@
-/* Sized structs: every one with struct_size 0, too small, exact, 8 bytes more of zeros, 8 bytes more with one set. Inputs
- * are refused or read; results get what the caller has room for. */
+/* Sized structs: every one with struct_size 0, too small, exact, 8 bytes more of zeros, 8 bytes more with one
+ * set. Inputs are refused or read; results get what the caller has room for. */
 #include "models.h"
 
 typedef struct matrix {
-  gw_gang *gang;
-  gw_gangs *gangs;
-  gw_module *model;
-  gw_optimizer *opt;
-  gw_parameter *parameter;
-  gw_error *error;
+  gw_gang* gang;
+  gw_gangs* gangs;
+  gw_module* model;
+  gw_optimizer* opt;
+  gw_parameter* parameter;
+  gw_error* error;
   small_batch batch;
 } matrix;
 
 static matrix m;
 
-/* Each gives `x` (a struct that begins with its size) to a call that reads it, and drops what the call made. */
-static gw_status gang_options(void *x) {
-  gw_gang *gang = NULL;
+/* Each gives `x` (a struct that begins with its size) to a call that reads it, and drops what the call made.
+ */
+static gw_status gang_options(void* x) {
+  gw_gang* gang = NULL;
   const gw_status status = gw_gang_create(x, &gang);
   gw_gang_release(gang);
   return status;
 }
-static gw_status store_callbacks(void *x) {
-  gw_store *store = NULL;
+static gw_status store_callbacks(void* x) {
+  gw_store* store = NULL;
   const gw_status status = gw_store_create_callbacks(x, &store);
   gw_store_release(store);
   return status;
 }
-static gw_status collective(void *x) { return gw_gang_run(m.gang, x, NULL, NULL); }
-static gw_status mesh_options(void *x) {
-  gw_gangs *gangs = NULL;
+static gw_status collective(void* x) { return gw_gang_run(m.gang, x, NULL, NULL); }
+static gw_status mesh_options(void* x) {
+  gw_gangs* gangs = NULL;
   const gw_status status = gw_gangs_create(m.gang, x, &gangs);
   gw_gangs_release(gangs);
   return status;
 }
-static gw_status drop(gw_status status, gw_module *model) {
+static gw_status drop(gw_status status, gw_module* model) {
   gw_module_release(model);
   return status;
 }
-static gw_status llama_options(void *x) {
-  gw_module *model = NULL;
+static gw_status llama_options(void* x) {
+  gw_module* model = NULL;
   return drop(gw_llama_create(x, &model), model);
 }
-static gw_status attention_options(void *x) {
-  gw_module *model = NULL;
+static gw_status attention_options(void* x) {
+  gw_module* model = NULL;
   const gw_status status = gw_attention_create(x, &model);
   return drop(status, model);
 }
-static gw_status custom_options(void *x) {
-  gw_module *model = NULL;
+static gw_status custom_options(void* x) {
+  gw_module* model = NULL;
   const gw_status status = gw_custom_create(x, &model);
   return drop(status, model);
 }
 static line a_line;
-static gw_status parameter_options(void *x) {
+static gw_status parameter_options(void* x) {
   gw_custom_options c;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   line_options(&c, &a_line, x);
   const gw_status status = gw_custom_create(&c, &model);
   return drop(status, model);
 }
-static gw_status init_options(void *x) {
+static gw_status init_options(void* x) {
   gw_parameter_options p;
   gw_parameter_options_init(&p, sizeof p);
   p.name = "w";
@@ -69,112 +70,117 @@ static gw_status init_options(void *x) {
   p.initializer = x;
   return parameter_options(&p);
 }
-static gw_status frame_options(void *x) {
-  gw_frame *frame = NULL;
+static gw_status frame_options(void* x) {
+  gw_frame* frame = NULL;
   const gw_status status = gw_frame_create(m.model, x, &frame);
   gw_frame_release(frame);
   return status;
 }
-static gw_status with_llama(gw_status (*use)(gw_module *model, void *x), void *x) {
-  gw_module *model = NULL;
+static gw_status with_llama(gw_status (*use)(gw_module* model, void* x), void* x) {
+  gw_module* model = NULL;
   const gw_llama_options o = small_llama();
   assert_ok(gw_llama_create(&o, &model));
   const gw_status status = use(model, x);
   gw_module_release(model);
   return status;
 }
-static gw_status use_parallel(gw_module *model, void *x) { return gw_parallelize(model, m.gangs, x); }
-static gw_status parallel_options(void *x) { return with_llama(use_parallel, x); }
-static gw_status use_shard(gw_module *model, void *x) { return gw_fully_shard(model, "", m.gangs, x); }
-static gw_status shard_options(void *x) { return with_llama(use_shard, x); }
-static gw_status dtype_rule(void *x) {
+static gw_status use_parallel(gw_module* model, void* x) { return gw_parallelize(model, m.gangs, x); }
+static gw_status parallel_options(void* x) { return with_llama(use_parallel, x); }
+static gw_status use_shard(gw_module* model, void* x) { return gw_fully_shard(model, "", m.gangs, x); }
+static gw_status shard_options(void* x) { return with_llama(use_shard, x); }
+static gw_status dtype_rule(void* x) {
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
   p.dtype_rules = x;
   p.dtype_rule_count = 1;
   return parallel_options(&p);
 }
-static gw_status adamw_options(void *x) {
-  gw_optimizer *opt = NULL;
+static gw_status adamw_options(void* x) {
+  gw_optimizer* opt = NULL;
   const gw_status status = gw_adamw_create(m.model, x, &opt);
   gw_optimizer_release(opt);
   return status;
 }
-static gw_status sgd_options(void *x) {
-  gw_optimizer *opt = NULL;
+static gw_status sgd_options(void* x) {
+  gw_optimizer* opt = NULL;
   const gw_status status = gw_sgd_create(m.model, x, &opt);
   gw_optimizer_release(opt);
   return status;
 }
-static gw_status optimizer_rule(void *x) {
+static gw_status optimizer_rule(void* x) {
   gw_sgd_options s;
   gw_sgd_options_init(&s, sizeof s);
   s.rules = x;
   s.rule_count = 1;
   return sgd_options(&s);
 }
-static gw_status batch(void *x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
-static gw_status step_options(void *x) { return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL); }
-static gw_status generate_options(void *x) {
+static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
+static gw_status step_options(void* x) {
+  return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL);
+}
+static gw_status generate_options(void* x) {
   const int64_t prompt = 1;
   int64_t out[64];
   return gw_generate(m.model, &prompt, 1, x, NULL, out);
 }
-static gw_status save_options(void *x) { return gw_module_save(m.model, "/tmp/gangway-struct-test", x); }
-static gw_status load_options(void *x) { return gw_module_load(m.model, "/tmp/gangway-struct-test", x); }
+static gw_status save_options(void* x) { return gw_module_save(m.model, "/tmp/gangway-struct-test", x); }
+static gw_status load_options(void* x) { return gw_module_load(m.model, "/tmp/gangway-struct-test", x); }
 
 /* What a default does not have. */
-static void need_callbacks(void *x) {
+static void need_callbacks(void* x) {
   line l;
   gw_custom_options c;
   memset(&l, 0, sizeof l);
   line_options(&c, &a_line, NULL);
   c.parameter_count = 0;
-  c.struct_size = ((gw_custom_options *)x)->struct_size;
+  c.struct_size = ((gw_custom_options*)x)->struct_size;
   memcpy(x, &c, sizeof c);
 }
-static gw_status put(void *u, const char *k, const void *v, size_t n) { return (void)u, (void)k, (void)v, (void)n, GW_OK; }
-static gw_status get(void *u, const char *k, void *v, size_t n, int64_t *s) {
+static gw_status put(void* u, const char* k, const void* v, size_t n) {
+  return (void)u, (void)k, (void)v, (void)n, GW_OK;
+}
+static gw_status get(void* u, const char* k, void* v, size_t n, int64_t* s) {
   return (void)u, (void)k, (void)v, (void)n, *s = -1, GW_OK;
 }
-static gw_status rid(void *u, const char *k) { return (void)u, (void)k, GW_OK; }
-static void need_store(void *x) {
-  gw_store_callbacks *c = x;
+static gw_status rid(void* u, const char* k) { return (void)u, (void)k, GW_OK; }
+static void need_store(void* x) {
+  gw_store_callbacks* c = x;
   c->put = put;
   c->get = get;
   c->remove = rid;
 }
-static void need_barrier(void *x) { ((gw_collective *)x)->op = GW_BARRIER; }
-static void need_dims(void *x) {
-  ((gw_attention_options *)x)->dim = 8;
-  ((gw_attention_options *)x)->heads = 2;
+static void need_barrier(void* x) { ((gw_collective*)x)->op = GW_BARRIER; }
+static void need_dims(void* x) {
+  ((gw_attention_options*)x)->dim = 8;
+  ((gw_attention_options*)x)->heads = 2;
 }
-static void need_parameter(void *x) {
-  gw_parameter_options *p = x;
+static void need_parameter(void* x) {
+  gw_parameter_options* p = x;
   p->name = "w";
   p->ndim = 1;
   p->dims[0] = 1;
 }
-static void need_dtype(void *x) {
-  ((gw_dtype_rule *)x)->pattern = "**";
-  ((gw_dtype_rule *)x)->dtype = GW_F32;
+static void need_dtype(void* x) {
+  ((gw_dtype_rule*)x)->pattern = "**";
+  ((gw_dtype_rule*)x)->dtype = GW_F32;
 }
-static void need_pattern(void *x) { ((gw_optimizer_rule *)x)->pattern = "**"; }
-static void need_batch(void *x) {
-  gw_batch *b = x;
+static void need_pattern(void* x) { ((gw_optimizer_rule*)x)->pattern = "**"; }
+static void need_batch(void* x) {
+  gw_batch* b = x;
   const size_t size = b->struct_size;
   *b = m.batch.batch;
   b->struct_size = size;
 }
-static void need_one_token(void *x) { ((gw_generate_options *)x)->token_count = 1; }
+static void need_one_token(void* x) { ((gw_generate_options*)x)->token_count = 1; }
 
-#define INPUT(type, call, need) {#type, sizeof(gw_##type), (void (*)(void *, size_t))(void (*)(void))gw_##type##_init, call, need}
+#define INPUT(type, call, need) \
+  { #type, sizeof(gw_##type), (void (*)(void*, size_t))(void (*)(void))gw_##type##_init, call, need }
 static const struct {
-  const char *name;
+  const char* name;
   size_t size;
-  void (*init)(void *, size_t);
-  gw_status (*call)(void *);
-  void (*need)(void *);
+  void (*init)(void*, size_t);
+  gw_status (*call)(void*);
+  void (*need)(void*);
 } inputs[] = {INPUT(gang_options, gang_options, NULL),
               INPUT(store_callbacks, store_callbacks, need_store),
               INPUT(collective, collective, need_barrier),
@@ -198,20 +204,20 @@ static const struct {
               INPUT(load_options, load_options, NULL)};
 
 /* A block of exactly `size` bytes, so that the address sanitizer sees a read past it. */
-static char *made(size_t i, size_t size) {
-  char *x = malloc(size);
+static char* made(size_t i, size_t size) {
+  char* x = malloc(size);
   memset(x, 0xee, size);
   inputs[i].init(x, size);
   return x;
 }
 
-static void inputs_of_every_size(void **state) {
+static void inputs_of_every_size(void** state) {
   (void)state;
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) {
     const size_t exact = inputs[i].size;
     print_message("%s\n", inputs[i].name);
-    char *x = made(i, exact + 8);
-    assert_int_equal(*(size_t *)x, exact + 8);
+    char* x = made(i, exact + 8);
+    assert_int_equal(*(size_t*)x, exact + 8);
     for (size_t at = exact; at < exact + 8; ++at) assert_int_equal(x[at], 0); /* init zeroes all of it */
     if (inputs[i].need != NULL) inputs[i].need(x);
     assert_ok(inputs[i].call(x)); /* a larger caller whose tail is zero */
@@ -219,10 +225,10 @@ static void inputs_of_every_size(void **state) {
     assert_refused_as(inputs[i].call(x), GW_E_NOT_SUPPORTED, "sets a field at byte");
     x[exact + 7] = 0;
     for (size_t bad = 0; bad < 16; ++bad) { /* zero, and too small for the two first fields */
-      *(size_t *)x = bad;
+      *(size_t*)x = bad;
       assert_refused(inputs[i].call(x), "struct_size is");
     }
-    *(size_t *)x = (size_t)0xeeeeeeeeeeeeeeee; /* never set up */
+    *(size_t*)x = (size_t)0xeeeeeeeeeeeeeeee; /* never set up */
     assert_refused(inputs[i].call(x), "struct_size is");
     free(x);
     x = made(i, exact);
@@ -230,7 +236,7 @@ static void inputs_of_every_size(void **state) {
     assert_ok(inputs[i].call(x));
     /* Extensions are not known. */
     gw_ext ext = {7, 0, NULL};
-    ((gw_save_options *)x)->next = &ext;
+    ((gw_save_options*)x)->next = &ext;
     assert_refused_as(inputs[i].call(x), GW_E_NOT_SUPPORTED, "extension of kind 7");
     free(x);
     /* An older, smaller caller: the rest is as before. */
@@ -241,17 +247,17 @@ static void inputs_of_every_size(void **state) {
   }
 }
 
-static gw_status traffic(void *x) { return gw_gang_get_traffic(m.gang, x); }
-static gw_status parameter_info(void *x) { return gw_parameter_describe(m.parameter, x); }
-static gw_status memory_use(void *x) { return gw_module_memory(m.model, x); }
-static gw_status step_result(void *x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
-static gw_status error_info(void *x) { return gw_error_describe(m.error, x); }
+static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
+static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
+static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
+static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
+static gw_status error_info(void* x) { return gw_error_describe(m.error, x); }
 
 static const struct {
-  const char *name;
+  const char* name;
   size_t size;
-  void (*init)(void *, size_t);
-  gw_status (*call)(void *);
+  void (*init)(void*, size_t);
+  gw_status (*call)(void*);
   size_t offset; /* of a field that the call makes non-zero */
 } outputs[] = {INPUT(gang_traffic, traffic, offsetof(gw_gang_traffic, calls)),
                INPUT(parameter_info, parameter_info, offsetof(gw_parameter_info, name)),
@@ -259,7 +265,7 @@ static const struct {
                INPUT(step_result, step_result, offsetof(gw_step_result, loss)),
                INPUT(error_info, error_info, offsetof(gw_error_info, code))};
 
-static void results_of_every_size(void **state) {
+static void results_of_every_size(void** state) {
   (void)state;
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) {
     const size_t exact = outputs[i].size;
@@ -268,15 +274,15 @@ static void results_of_every_size(void **state) {
       char *x = malloc(size), zero[4] = {0};
       outputs[i].init(x, size);
       assert_ok(outputs[i].call(x));
-      assert_int_equal(*(size_t *)x, size);
+      assert_int_equal(*(size_t*)x, size);
       if (size >= outputs[i].offset + 8) assert_memory_not_equal(x + outputs[i].offset, zero, 4);
       for (size_t at = exact; at < size; ++at) assert_int_equal(x[at], 0);
       free(x);
     }
-    char *x = malloc(exact);
+    char* x = malloc(exact);
     outputs[i].init(x, exact);
     for (size_t bad = 0; bad < 16; ++bad) {
-      *(size_t *)x = bad;
+      *(size_t*)x = bad;
       assert_refused(outputs[i].call(x), "struct_size is");
     }
     free(x);
@@ -287,7 +293,7 @@ static void results_of_every_size(void **state) {
 }
 
 /* Arrays step by the first one's size; all are equal. */
-static void arrays_step_by_the_first_size(void **state) {
+static void arrays_step_by_the_first_size(void** state) {
   (void)state;
   struct {
     gw_optimizer_rule rule;
@@ -298,7 +304,7 @@ static void arrays_step_by_the_first_size(void **state) {
     rules[i].rule.pattern = i == 0 ? "**" : "model.norm.weight";
   }
   gw_sgd_options s;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   gw_sgd_options_init(&s, sizeof s);
   s.rules = &rules[0].rule;
   s.rule_count = 2;
@@ -309,17 +315,17 @@ static void arrays_step_by_the_first_size(void **state) {
 }
 
 /* A struct that no _init has seen may hold anything: its free function is left alone. */
-static void objects_of_structs_never_set_up_are_left_alone(void **state) {
+static void objects_of_structs_never_set_up_are_left_alone(void** state) {
   (void)state;
   int freed = 0;
-  gw_store *store = NULL;
+  gw_store* store = NULL;
   gw_store_callbacks callbacks;
   gw_store_callbacks_init(&callbacks, sizeof callbacks);
   callbacks.user = &freed;
   callbacks.free_user = count_free;
   callbacks.struct_size = (size_t)1 << 40;
   assert_int_equal(gw_store_create_callbacks(&callbacks, &store), GW_E_INVALID_ARGUMENT);
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   gw_custom_options options;
   gw_custom_options_init(&options, sizeof options);
   options.user = &freed;
@@ -329,19 +335,20 @@ static void objects_of_structs_never_set_up_are_left_alone(void **state) {
   assert_int_equal(freed, 0);
 }
 
-static int begin(void **state) {
+static int begin(void** state) {
   (void)state;
   const gw_llama_options o = small_llama();
   fill_batch(&m.batch, 1, 0);
   gw_gang_barrier(NULL, NULL);
   m.error = gw_error_take();
-  const int good = gw_gang_create(NULL, &m.gang) == GW_OK && gw_gangs_create(m.gang, NULL, &m.gangs) == GW_OK &&
-                   gw_llama_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
-                   gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
-                   gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK;
+  const int good =
+      gw_gang_create(NULL, &m.gang) == GW_OK && gw_gangs_create(m.gang, NULL, &m.gangs) == GW_OK &&
+      gw_llama_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
+      gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
+      gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK;
   return good ? 0 : -1;
 }
-static int end(void **state) {
+static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
   gw_parameter_release(m.parameter);
@@ -353,7 +360,8 @@ static int end(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size), cmocka_unit_test(results_of_every_size),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size),
+                                     cmocka_unit_test(results_of_every_size),
                                      cmocka_unit_test(arrays_step_by_the_first_size),
                                      cmocka_unit_test(objects_of_structs_never_set_up_are_left_alone)};
   return cmocka_run_group_tests_name("capi_struct", tests, begin, end);

@@ -1,7 +1,7 @@
 /* What the C tests share: statuses with their texts, and ranks as threads.
  *
- * Assertions of CMocka work on the main thread alone; in a rank's function use EXPECT, which notes the first failure,
- * breaks the gang so that peers do not wait, and leaves the function. */
+ * Assertions of CMocka work on the main thread alone; in a rank's function use EXPECT, which notes the first
+ * failure, breaks the gang so that peers do not wait, and leaves the function. */
 #ifndef GANGWAY_TESTS_CAPI_TESTING_H
 #define GANGWAY_TESTS_CAPI_TESTING_H
 
@@ -32,7 +32,7 @@ static MAYBE_UNUSED gw_error_info last_error(void) {
 }
 
 /* Empty when `status` and the text are as wanted, else what is wrong. `part`: occurs in the text. */
-static MAYBE_UNUSED const char *wrong_status(gw_status status, gw_status wanted, const char *part) {
+static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted, const char* part) {
   static _Thread_local char text[600];
   const gw_error_info info = last_error();
   text[0] = '\0';
@@ -40,7 +40,8 @@ static MAYBE_UNUSED const char *wrong_status(gw_status status, gw_status wanted,
     snprintf(text, sizeof text, "status is %s (%s), wanted is %s", gw_status_name(status), info.message,
              gw_status_name(wanted));
   else if (info.code != wanted)
-    snprintf(text, sizeof text, "the last error is %s, the status %s", gw_status_name(info.code), gw_status_name(status));
+    snprintf(text, sizeof text, "the last error is %s, the status %s", gw_status_name(info.code),
+             gw_status_name(status));
   else if (wanted != GW_OK && info.message[0] == '\0')
     snprintf(text, sizeof text, "%s has no text", gw_status_name(status));
   else if (part != NULL && strstr(info.message, part) == NULL)
@@ -48,61 +49,62 @@ static MAYBE_UNUSED const char *wrong_status(gw_status status, gw_status wanted,
   return text;
 }
 
-#define assert_refused_as(call, wanted, part)                     \
-  do {                                                            \
-    const char *wrong_ = wrong_status((call), (wanted), (part));  \
-    if (wrong_[0] != '\0') fail_msg("%s: %s", #call, wrong_);     \
+#define assert_refused_as(call, wanted, part)                    \
+  do {                                                           \
+    const char* wrong_ = wrong_status((call), (wanted), (part)); \
+    if (wrong_[0] != '\0') fail_msg("%s: %s", #call, wrong_);    \
   } while (0)
 #define assert_ok(call) assert_refused_as(call, GW_OK, NULL)
 #define assert_refused(call, part) assert_refused_as(call, GW_E_INVALID_ARGUMENT, part)
 
-/* --- ranks -------------------------------------------------------------------------------------------------------- */
+/* --- ranks
+ * -------------------------------------------------------------------------------------------------------- */
 
 typedef struct rank {
   int32_t index, size;
-  gw_gang *gang;
-  void *user;
+  gw_gang* gang;
+  void* user;
   char failure[800];
 } rank;
 
-#define EXPECT(condition)                                                                                  \
-  do {                                                                                                     \
-    if (!(condition)) {                                                                                    \
-      snprintf(me->failure, sizeof me->failure, "%s:%d: rank %d: %s", __FILE__, __LINE__, (int)me->index,  \
-               #condition);                                                                                \
-      gw_gang_abort(me->gang, me->failure);                                                                \
-      return;                                                                                              \
-    }                                                                                                      \
+#define EXPECT(condition)                                                                                 \
+  do {                                                                                                    \
+    if (!(condition)) {                                                                                   \
+      snprintf(me->failure, sizeof me->failure, "%s:%d: rank %d: %s", __FILE__, __LINE__, (int)me->index, \
+               #condition);                                                                               \
+      gw_gang_abort(me->gang, me->failure);                                                               \
+      return;                                                                                             \
+    }                                                                                                     \
   } while (0)
-#define EXPECT_STATUS(call, wanted, part)                                                                    \
-  do {                                                                                                       \
-    const char *wrong_ = wrong_status((call), (wanted), (part));                                             \
-    if (wrong_[0] != '\0') {                                                                                 \
-      snprintf(me->failure, sizeof me->failure, "%s:%d: rank %d: %s: %s", __FILE__, __LINE__, (int)me->index, \
-               #call, wrong_);                                                                               \
-      gw_gang_abort(me->gang, me->failure);                                                                  \
-      return;                                                                                                \
-    }                                                                                                        \
+#define EXPECT_STATUS(call, wanted, part)                                                     \
+  do {                                                                                        \
+    const char* wrong_ = wrong_status((call), (wanted), (part));                              \
+    if (wrong_[0] != '\0') {                                                                  \
+      snprintf(me->failure, sizeof me->failure, "%s:%d: rank %d: %s: %s", __FILE__, __LINE__, \
+               (int)me->index, #call, wrong_);                                                \
+      gw_gang_abort(me->gang, me->failure);                                                   \
+      return;                                                                                 \
+    }                                                                                         \
   } while (0)
 #define EXPECT_OK(call) EXPECT_STATUS(call, GW_OK, NULL)
 #define EXPECT_REFUSED(call, part) EXPECT_STATUS(call, GW_E_INVALID_ARGUMENT, part)
 
-typedef void (*rank_fn)(rank *me);
+typedef void (*rank_fn)(rank* me);
 typedef struct rank_start {
   rank rank;
   rank_fn run;
 } rank_start;
 
-static MAYBE_UNUSED void *rank_main(void *argument) {
-  rank_start *start = argument;
+static MAYBE_UNUSED void* rank_main(void* argument) {
+  rank_start* start = argument;
   start->run(&start->rank);
   return NULL;
 }
 
 /* Runs `run` on `count` threads, each with its root gang. Fails the test with the first rank's failure. */
-static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void *user) {
+static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
   enum { kMost = 8 };
-  gw_gang *gangs[kMost];
+  gw_gang* gangs[kMost];
   rank_start starts[kMost];
   pthread_t threads[kMost];
   gw_gang_options options;
@@ -127,13 +129,14 @@ static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void *user) {
     if (starts[i].rank.failure[0] == '\0') continue;
     print_error("%s\n", starts[i].rank.failure);
     /* One that only heard of an abort comes after the one that caused it. */
-    if (first < 0 || (strstr(starts[first].rank.failure, "abort") != NULL && strstr(starts[i].rank.failure, "abort") == NULL))
+    if (first < 0 || (strstr(starts[first].rank.failure, "abort") != NULL &&
+                      strstr(starts[i].rank.failure, "abort") == NULL))
       first = i;
   }
   if (first >= 0) fail_msg("%s", starts[first].rank.failure);
 }
 
 /* Counts calls of a free function. */
-static MAYBE_UNUSED void count_free(void *user) { ++*(int *)user; }
+static MAYBE_UNUSED void count_free(void* user) { ++*(int*)user; }
 
 #endif

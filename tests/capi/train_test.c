@@ -3,12 +3,12 @@
 #include <math.h>
 
 typedef struct setup {
-  gw_gangs *gangs;
-  gw_module *model;
-  gw_optimizer *opt;
+  gw_gangs* gangs;
+  gw_module* model;
+  gw_optimizer* opt;
 } setup;
 
-static gw_status set_up(rank *me, setup *s, gw_module *model) {
+static gw_status set_up(rank* me, setup* s, gw_module* model) {
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
   p.master_dtype = GW_F64;
@@ -26,7 +26,7 @@ static gw_status set_up(rank *me, setup *s, gw_module *model) {
   return status;
 }
 
-static void tear_down(setup *s) {
+static void tear_down(setup* s) {
   gw_optimizer_release(s->opt);
   gw_module_release(s->model);
   gw_gangs_release(s->gangs);
@@ -34,8 +34,9 @@ static void tear_down(setup *s) {
 
 enum { kSteps = 4 };
 
-/* The losses of some steps over the same six rows, whatever the number of ranks; user: losses [kSteps + 1]. */
-static void trains(rank *me) {
+/* The losses of some steps over the same six rows, whatever the number of ranks; user: losses [kSteps + 1].
+ */
+static void trains(rank* me) {
   setup s;
   small_batch b;
   EXPECT_OK(set_up(me, &s, NULL));
@@ -80,7 +81,7 @@ static void trains(rank *me) {
   tear_down(&s);
 }
 
-static void training_gives_the_same_losses_on_any_mesh(void **state) {
+static void training_gives_the_same_losses_on_any_mesh(void** state) {
   (void)state;
   double alone[kSteps + 1], sharded[kSteps + 1];
   run_ranks(1, trains, alone);
@@ -91,7 +92,7 @@ static void training_gives_the_same_losses_on_any_mesh(void **state) {
 }
 
 /* Bad arguments of one rank: code and text on every rank, and training goes on. */
-static void refused_steps(rank *me) {
+static void refused_steps(rank* me) {
   setup s;
   small_batch b;
   EXPECT_OK(set_up(me, &s, NULL));
@@ -99,13 +100,13 @@ static void refused_steps(rank *me) {
   gw_step_options o;
   gw_step_result r;
   gw_step_result_init(&r, sizeof r);
-  gw_gang *root = NULL;
+  gw_gang* root = NULL;
   EXPECT_OK(gw_gangs_get(s.gangs, "root", &root));
-#define REFUSED_WITH(change, code, part)                                                    \
-  fill_batch(&b, 2, me->index);                                                             \
-  gw_step_options_init(&o, sizeof o);                                                       \
-  if (last) change;                                                                         \
-  EXPECT_STATUS(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r), code, part);         \
+#define REFUSED_WITH(change, code, part)                                            \
+  fill_batch(&b, 2, me->index);                                                     \
+  gw_step_options_init(&o, sizeof o);                                               \
+  if (last) change;                                                                 \
+  EXPECT_STATUS(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r), code, part); \
   EXPECT_OK(gw_gang_async_error(root))
   REFUSED_WITH(b.tokens[5] = 11, GW_E_INVALID_ARGUMENT, "11");
   REFUSED_WITH(b.input.dtype = GW_F32, GW_E_INVALID_ARGUMENT, "f32");
@@ -147,28 +148,29 @@ static void refused_steps(rank *me) {
   tear_down(&s);
 }
 
-static void one_ranks_bad_argument_comes_back_on_every_rank(void **state) {
+static void one_ranks_bad_argument_comes_back_on_every_rank(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_steps, NULL);
 }
 
-/* --- custom modules ------------------------------------------------------------------------------------------------- */
+/* --- custom modules
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct line_setup {
   setup s;
-  gw_gang *root;
+  gw_gang* root;
   line l;
   int freed;
 } line_setup;
 
-static gw_status set_up_line(rank *me, line_setup *t) {
+static gw_status set_up_line(rank* me, line_setup* t) {
   memset(t, 0, sizeof *t);
   gw_init_options init;
   gw_parameter_options p;
   gw_custom_options c;
   line_parameter(&p, &init, &t->freed);
   line_options(&c, &t->l, &p);
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   gw_parallel_options po;
   gw_parallel_options_init(&po, sizeof po);
   gw_status status = gw_custom_create(&c, &model);
@@ -180,7 +182,7 @@ static gw_status set_up_line(rank *me, line_setup *t) {
   return status;
 }
 
-static gw_batch line_batch(float *x, const int64_t *shape, gw_view *view) {
+static gw_batch line_batch(float* x, const int64_t* shape, gw_view* view) {
   gw_view_set(view, x, shape, 1, GW_F32);
   gw_batch b;
   gw_batch_init(&b, sizeof b);
@@ -191,8 +193,8 @@ static gw_batch line_batch(float *x, const int64_t *shape, gw_view *view) {
 }
 
 /* user: which callback fails on rank 0: 1 forward, 2 backward_input. */
-static void failing_callback(rank *me) {
-  const int which = *(const int *)me->user;
+static void failing_callback(rank* me) {
+  const int which = *(const int*)me->user;
   line_setup t;
   EXPECT_OK(set_up_line(me, &t));
   float x[3] = {1, 2, 3};
@@ -206,7 +208,11 @@ static void failing_callback(rank *me) {
   EXPECT(t.l.seed_seen == 1.0 / (3 * me->size));
   if (me->index == 0 && which == 1) t.l.fail_forward = GW_E_CALLER;
   if (me->index == 0 && which == 2) t.l.fail_backward = GW_E_IO;
-  EXPECT_STATUS(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, &r), me->index != 0 ? GW_E_ABORTED : which == 1 ? GW_E_CALLER : GW_E_IO, "line");
+  EXPECT_STATUS(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, &r),
+                me->index != 0 ? GW_E_ABORTED
+                : which == 1   ? GW_E_CALLER
+                               : GW_E_IO,
+                "line");
   EXPECT(strstr(last_error().message, "line") != NULL);
   EXPECT(strstr(last_error().message, which == 1 ? "forward" : "backward_input") != NULL);
   /* The step's gangs are broken, with the same text. */
@@ -216,13 +222,13 @@ static void failing_callback(rank *me) {
   EXPECT(t.l.frees == 1 && t.freed == 1);
 }
 
-static void failing_callback_reaches_every_rank(void **state) {
+static void failing_callback_reaches_every_rank(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n)
     for (int which = 1; which <= 2; ++which) run_ranks(n, failing_callback, &which);
 }
 
-static void wrong_weight(rank *me) {
+static void wrong_weight(rank* me) {
   line_setup t;
   EXPECT_OK(set_up_line(me, &t));
   float x[3] = {1, 2, 3};
@@ -241,15 +247,15 @@ static void wrong_weight(rank *me) {
   tear_down(&t.s);
 }
 
-static void loss_of_another_weight_is_refused_on_every_rank(void **state) {
+static void loss_of_another_weight_is_refused_on_every_rank(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 2; ++n) run_ranks(n, wrong_weight, NULL);
 }
 
-static void nulls_are_refused(void **state) {
+static void nulls_are_refused(void** state) {
   (void)state;
   gw_module *model = NULL, *other = NULL, *described = NULL;
-  gw_optimizer *opt = NULL;
+  gw_optimizer* opt = NULL;
   small_batch b;
   gw_step_result r;
   int64_t out[64];
@@ -266,7 +272,8 @@ static void nulls_are_refused(void **state) {
   assert_refused(gw_train_step(NULL, opt, &b.batch, NULL, NULL, &r), "model is null");
   assert_refused(gw_train_step(model, NULL, &b.batch, NULL, NULL, &r), "optimizer is null");
   assert_refused(gw_train_step(model, opt, &b.batch, NULL, NULL, &r), "another model");
-  assert_refused_as(gw_train_step(described, opt, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE, "gw_parallelize");
+  assert_refused_as(gw_train_step(described, opt, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE,
+                    "gw_parallelize");
   assert_refused(gw_eval_step(NULL, &b.batch, NULL, NULL, &r), "model is null");
   assert_refused_as(gw_eval_step(described, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE, "gw_parallelize");
   assert_refused(gw_generate(NULL, prompt, 1, NULL, NULL, out), "model is null");
@@ -282,10 +289,10 @@ static void nulls_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(training_gives_the_same_losses_on_any_mesh),
-      cmocka_unit_test(one_ranks_bad_argument_comes_back_on_every_rank),
-      cmocka_unit_test(failing_callback_reaches_every_rank),
-      cmocka_unit_test(loss_of_another_weight_is_refused_on_every_rank), cmocka_unit_test(nulls_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(training_gives_the_same_losses_on_any_mesh),
+                                     cmocka_unit_test(one_ranks_bad_argument_comes_back_on_every_rank),
+                                     cmocka_unit_test(failing_callback_reaches_every_rank),
+                                     cmocka_unit_test(loss_of_another_weight_is_refused_on_every_rank),
+                                     cmocka_unit_test(nulls_are_refused)};
   return cmocka_run_group_tests_name("capi_train", tests, NULL, NULL);
 }

@@ -279,6 +279,9 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
   bad = o;
   bad.timeout_ms = -1;
   expect_error(Code::invalid_argument, "gang.create: timeout_ms is -1, below 0", create(bad));
+  bad.timeout_ms = INT64_MAX;
+  expect_error(Code::invalid_argument, "gang.create: timeout_ms is 9223372036854775807, above 9223372036854",
+               create(bad));
   bad = o;
   bad.device = "tpu";
   expect_error(Code::invalid_argument, "device \"tpu\" is unknown (cpu, meta)", create(bad));

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "gang/expect_error.h"
 #include "gang/descriptor.h"
 #include "gang/hmac.h"
 #include "gang/scratch.h"
@@ -103,15 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AnyStore,
                          testing::Values("memory", "file", "callback", "prefix", "local", "tcp"),
                          [](const auto& info) { return info.param; });
 
-template <typename Call>
-Error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "nothing was thrown");
-}
+using test::error_of;
 
 TEST_P(AnyStore, GivesBackWhatWasPutAndReplacesIt) {
   EXPECT_EQ(store_->get("key"), std::nullopt);

@@ -1,4 +1,5 @@
-// Each pair of collectives in its own inner products: <F x, y> = <x, F* y> with random f64 data, and a value of its own.
+// Each pair of collectives in its own inner products: <F x, y> = <x, F* y> with random f64 data, and a value
+// of its own.
 #include "parallel/boundary.h"
 
 #include "parallel/parallel_testing.h"
@@ -43,7 +44,8 @@ double inner(Gang& gang, Spread spread, const Tensor& a, const Tensor& b) {
 // Replicated data is the same on every rank; the gradient of replicated data is, too.
 Tensor random_of(Gang& gang, Spread spread, const Shape& shape, uint32_t seed) {
   const uint32_t own = spread == Spread::varying ? static_cast<uint32_t>(gang.rank()) : 0;
-  return make(gang.device(), DType::f64, shape, random_vector(static_cast<size_t>(shape.count()), seed + own));
+  return make(gang.device(), DType::f64, shape,
+              random_vector(static_cast<size_t>(shape.count()), seed + own));
 }
 
 struct Rig {
@@ -65,7 +67,8 @@ TEST(Boundary, EachPairIsAdjointInItsOwnInnerProducts) {
         for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
           Rig rig(gang);
           rig.frame.recompute = recompute;
-          const ModulePtr boundary = make_boundary(row.kind, gang.shared_from_this(), Channel::tp, row.dim, row.other_dim);
+          const ModulePtr boundary =
+              make_boundary(row.kind, gang.shared_from_this(), Channel::tp, row.dim, row.other_dim);
           const Tensor x = random_of(gang, row.from, row.input, 10);
           const Tensor fx = boundary->forward1(rig.ctx, x, &rig.frame);
           const Tensor y = random_of(gang, row.to, fx.shape(), 50);
@@ -83,7 +86,8 @@ TEST(Boundary, PiecesStandInRankOrder) {
     Rig rig(gang);
     const auto run = [&](BoundaryKind kind, const Shape& shape, const Vector& values, int dim, int other) {
       const Tensor x = make(gang.device(), DType::f64, shape, values);
-      return get(make_boundary(kind, gang.shared_from_this(), Channel::tp, dim, other)->forward1(rig.ctx, x, nullptr));
+      return get(make_boundary(kind, gang.shared_from_this(), Channel::tp, dim, other)
+                     ->forward1(rig.ctx, x, nullptr));
     };
     const double r = gang.rank();
     EXPECT_EQ(run(BoundaryKind::all_gather_slice, {2, 1}, {r, 10 + r}, 1, 0), (Vector{0, 1, 2, 10, 11, 12}));

@@ -27,7 +27,8 @@ class Held final : public Module {
 
 // Backward passes `Held` before it reads the weights of "0".
 ModulePtr held() {
-  return make_sequential({make_linear(6, 8, true, 0.5), std::make_shared<Held>(), make_linear(8, 6, true, 0.5)});
+  return make_sequential(
+      {make_linear(6, 8, true, 0.5), std::make_shared<Held>(), make_linear(8, 6, true, 0.5)});
 }
 
 void update(Model& model, double factor) {
@@ -96,7 +97,8 @@ void expect_old_bits(int ranks, bool backward, bool trainable, bool regions) {
         Held::in_backward = slow && backward;
         const Use got = use(*model, backward);
         EXPECT_EQ(got.output, want[static_cast<size_t>(version)].output) << "version " << version;
-        EXPECT_EQ(got.input_gradient, want[static_cast<size_t>(version)].input_gradient) << "version " << version;
+        EXPECT_EQ(got.input_gradient, want[static_cast<size_t>(version)].input_gradient)
+            << "version " << version;
         const auto start = std::chrono::steady_clock::now();
         update(*model, 2);
         if (!slow && version < ranks) {
@@ -146,8 +148,8 @@ TEST(Fence, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
 TEST(Fence, GroupsReadersHoldTheOwnersBack) {
   run_ranks(3, [](Gang& root) {
     const auto gangs = mesh_of(root);
-    const auto group = make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}},
-                                        ShardOptions{}, 1);
+    const auto group = make_shard_group(
+        gangs, "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
     Stream& stream = root.device().stream();
     for (int version = 0; version < 6; ++version) {
       group->unshard({}, stream);

@@ -8,8 +8,8 @@ namespace {
 
 // 5, 7, 2 and 1 rows: uneven over 2, 3 and 4 ranks, some ranks without any.
 ModulePtr uneven() {
-  return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 7, false, 0.5), make_linear(7, 2, true, 0.5),
-                          make_linear(2, 1, true, 0.5)});
+  return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 7, false, 0.5),
+                          make_linear(7, 2, true, 0.5), make_linear(2, 1, true, 0.5)});
 }
 const Trial kUneven{uneven, Shape{4, 3}};
 
@@ -21,8 +21,8 @@ ParallelOptions f64_options(Strategy strategy = Strategy::full_shard) {
   return options;
 }
 
-std::unique_ptr<Model> sharded(const Trial& trial, Gang& root, const ParallelOptions& options, int replicas = 1,
-                               bool regions = true) {
+std::unique_ptr<Model> sharded(const Trial& trial, Gang& root, const ParallelOptions& options,
+                               int replicas = 1, bool regions = true) {
   auto model = std::make_unique<Model>(trial.make(), mesh_of(root, replicas));
   model->domain().use_regions(regions);
   model->parallelize(options);
@@ -106,6 +106,10 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
       expect_near(kUneven.gradients(*model), twice, 1e-12);
       Stream& stream = model->device().stream();
       model->zero_gradients(stream);
+      for (const NamedParameter& p : model->parameters()) {
+        const Vector local = get(model->gradient(*p.parameter, stream));
+        EXPECT_EQ(local, Vector(local.size(), 0.0)) << p.name;
+      }
       EXPECT_EQ(model->gradient_norm(2, stream), 0);
       kUneven.run(*model, 0);
       expect_near(kUneven.gradients(*model), once, 1e-12);
@@ -127,7 +131,8 @@ TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
           Stream& stream = model->device().stream();
           model->begin_update(stream);
           for (const NamedParameter& p : model->parameters())
-            if (p.parameter->shard.count() != 0) model->ops().add(p.parameter->shard_grad, -0.1, p.parameter->shard, stream);
+            if (p.parameter->shard.count() != 0)
+              model->ops().add(p.parameter->shard_grad, -0.1, p.parameter->shard, stream);
           model->end_update(stream);
           kUneven.run(*model, 2);
           const auto after = kUneven.gradients(*model);
@@ -143,7 +148,8 @@ TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
     run_ranks(2, [&](Gang& root) {
       Model model(uneven(), mesh_of(root));
       for (const NamedParameter& p : named_parameters(model.root()))
-        if (p.name.starts_with("1.") || p.name == "0.bias") p.parameter->trainable = false;  // a unit, and a part of one
+        if (p.name.starts_with("1.") || p.name == "0.bias")
+          p.parameter->trainable = false;  // a unit, and a part of one
       model.parallelize(f64_options(strategy));
       kUneven.run(model);
       const auto got = kUneven.gradients(model);
@@ -169,7 +175,8 @@ class Skips final : public Module {
   }
 };
 ModulePtr skips() {
-  return std::make_shared<Skips>(std::vector<ModulePtr>{make_linear(3, 5, true, 0.5), make_linear(3, 5, true, 0.5)});
+  return std::make_shared<Skips>(
+      std::vector<ModulePtr>{make_linear(3, 5, true, 0.5), make_linear(3, 5, true, 0.5)});
 }
 
 TEST(FullyShard, UnusedParametersHaveZeroGradients) {
@@ -228,7 +235,8 @@ TEST(FullyShard, GradientNormIsTheSameBitsOnEveryRank) {
   for (const double p : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
     double want = 0;
     for (const auto& [name, gradient] : kUneven.alone(4))
-      for (const double g : gradient) want = std::isinf(p) ? std::max(want, std::abs(g)) : want + std::pow(std::abs(g), p);
+      for (const double g : gradient)
+        want = std::isinf(p) ? std::max(want, std::abs(g)) : want + std::pow(std::abs(g), p);
     if (!std::isinf(p)) want = std::pow(want, 1 / p);
     for (const int replicas : {1, 2, 4})
       for (const Strategy strategy : kStrategies) {
@@ -267,12 +275,15 @@ TEST(FullyShard, AssignAndGatherAreInverse) {
       model->assign(weight, make(model->device(), DType::f64, Shape{7, 5}, want), stream);
       EXPECT_EQ(get(model->gather(weight, stream)), want);
       expect_refusal(Code::invalid_argument,
-                     [&] { model->assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream); },
+                     [&] {
+                       model->assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream);
+                     },
                      {"1.weight", "[7, 5]", "[5, 7]"});
     });
 }
 
-// --- paths ------------------------------------------------------------------------------------------------------------
+// --- paths
+// ------------------------------------------------------------------------------------------------------------
 
 TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
   const Reference reference = read_reference("llama_parity.safetensors");

@@ -20,7 +20,8 @@ struct Case {
 
 std::string label(const testing::TestParamInfo<Case>& info) {
   const char* names[] = {"FullShard", "ShardGradOp", "NoShard"};
-  return text(names[static_cast<int>(info.param.strategy)], info.param.ranks, "Replicas", info.param.replicas);
+  return text(names[static_cast<int>(info.param.strategy)], info.param.ranks, "Replicas",
+              info.param.replicas);
 }
 
 class LlamaParity : public testing::TestWithParam<Case> {

@@ -68,9 +68,11 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
     int ranks, replicas;
     bool regions, frozen;
   };
-  for (const Case& c : {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true}, Case{4, 2, true, false}})
+  for (const Case& c :
+       {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true}, Case{4, 2, true, false}})
     for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
-      for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full, RecomputeKind::selective})
+      for (const RecomputeKind recompute :
+           {RecomputeKind::none, RecomputeKind::full, RecomputeKind::selective})
         for (const DType param : {DType{}, DType::bf16}) {
           ParallelOptions options;
           options.shard.strategy = strategy;
@@ -92,8 +94,8 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
         }
 }
 
-// By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the gradients
-// each, two units of full gradients, nothing gathered.
+// By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the
+// gradients each, two units of full gradients, nothing gathered.
 TEST(Memory, FullShardTakesWhatTheFormulaSays) {
   const Reference reference = read_reference("llama_parity.safetensors");
   uint64_t all = 0, largest = 0, block = 0;

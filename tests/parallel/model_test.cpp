@@ -1,4 +1,5 @@
-// Whole models: recomputation, precision, evaluation inside training, foreign compute in place of a block, refusals.
+// Whole models: recomputation, precision, evaluation inside training, foreign compute in place of a block,
+// refusals.
 #include "nn/custom.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
@@ -13,7 +14,8 @@ const Reference& llama() {
 
 constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
 
-// --- the Llama of the reference files ---------------------------------------------------------------------------------
+// --- the Llama of the reference files
+// ---------------------------------------------------------------------------------
 
 TEST(Parallelize, MicrobatchesGiveTheReferencesGradients) {
   for (const Strategy strategy : kStrategies)
@@ -72,8 +74,8 @@ ParallelOptions mixed(Strategy strategy, bool f32_norms) {
   return options;
 }
 
-// Rounding the parameters to bf16 moves the gradients of this model by 1.5e-2 in exact arithmetic, and those of the
-// eight layers of the parity file by 6.6e-2.
+// Rounding the parameters to bf16 moves the gradients of this model by 1.5e-2 in exact arithmetic, and those
+// of the eight layers of the parity file by 6.6e-2.
 TEST(Parallelize, MixedPrecisionStaysNearTheReference) {
   const Reference small = read_reference("llama_small.safetensors");
   run_ranks(2, [&](Gang& root) {
@@ -154,7 +156,9 @@ TEST(Parallelize, EvaluationInsideTrainingChangesNothing) {
 
 // Two forwards before the first backward, as a schedule of stages has them.
 TEST(Parallelize, FramesInFlightGiveTheSameGradients) {
-  const Trial trial{[] { return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)}); },
+  const Trial trial{[] {
+                      return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)});
+                    },
                     Shape{4, 3}};
   const auto want = trial.alone(2, 2);
   for (const Strategy strategy : kStrategies)
@@ -183,7 +187,8 @@ TEST(Parallelize, FramesInFlightGiveTheSameGradients) {
       });
 }
 
-// --- foreign compute --------------------------------------------------------------------------------------------------
+// --- foreign compute
+// --------------------------------------------------------------------------------------------------
 
 // y = s * child(x), s of one value per feature; own code for both halves.
 class Scaled final : public CustomBehaviour {
@@ -199,7 +204,8 @@ class Scaled final : public CustomBehaviour {
   }
   void backward_input(Call& call) override {
     const Vector s = get(call.parameters[0]->value), dy = get(call.output_grads[0]);
-    const Tensor inner = call.frame->allocate_gradient(call.output_grads[0].dtype(), call.output_grads[0].shape());
+    const Tensor inner =
+        call.frame->allocate_gradient(call.output_grads[0].dtype(), call.output_grads[0].shape());
     Vector scaled = dy;
     for (size_t i = 0; i < dy.size(); ++i) scaled[i] *= s[i % s.size()];
     put(inner, scaled);
@@ -301,12 +307,16 @@ class Foreign final : public Module {
 std::vector<GroupParameter> block_parameters() {
   std::vector<GroupParameter> out;
   for (const NamedParameter& p : named_parameters(*small_block()))
-    out.push_back({.name = p.name, .shape = p.parameter->shape, .dtype = DType::f64, .init = p.parameter->init});
+    out.push_back(
+        {.name = p.name, .shape = p.parameter->shape, .dtype = DType::f64, .init = p.parameter->init});
   return out;
 }
 
 TEST(ShardGroup, InPlaceOfABlock) {
-  const Trial trial{[] { return make_sequential({small_block(), small_block(), small_block()}); }, Shape{2, 5, 6}};
+  const Trial trial{[] {
+                      return make_sequential({small_block(), small_block(), small_block()});
+                    },
+                    Shape{2, 5, 6}};
   const auto want = trial.alone(3, 2);
   for (const Strategy strategy : kStrategies)
     run_ranks(3, [&](Gang& root) {
@@ -331,7 +341,8 @@ TEST(ShardGroup, InPlaceOfABlock) {
     });
 }
 
-// --- refusals ---------------------------------------------------------------------------------------------------------
+// --- refusals
+// ---------------------------------------------------------------------------------------------------------
 
 LlamaConfig two_layers(bool tied) {
   LlamaConfig c;
@@ -350,7 +361,8 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
     const ShardOptions options;
     Model model(make_llama(two_layers(false)), mesh_of(root));
     Stream& stream = model.device().stream();
-    expect_refusal(Code::not_found, [&] { model.fully_shard("model.blocks.*", options); }, {"model.blocks.*"});
+    expect_refusal(Code::not_found, [&] { model.fully_shard("model.blocks.*", options); },
+                   {"model.blocks.*"});
     expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); }, {"fully_shard"});
     expect_refusal(Code::invalid_state, [&] { model.begin_update(stream); }, {"materialize comes first"});
     expect_refusal(Code::invalid_argument, [&] { model.fully_shard("lm_head", options); }, {"lm_head"});
@@ -361,10 +373,13 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
     expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.1.mlp", options); },
                    {"model.layers.1.mlp", "inside out"});
     expect_refusal(Code::invalid_state, [&] { model.recompute({}); }, {"recompute comes before"});
-    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); }, {"model.embed_tokens.weight"});
+    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); },
+                   {"model.embed_tokens.weight"});
     model.fully_shard("", options);
-    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.embed_tokens", options); }, {"(root)", "root last"});
-    expect_refusal(Code::invalid_argument, [&] { model.materialize(1, DType::bf16); }, {"master_dtype", "bf16"});
+    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.embed_tokens", options); },
+                   {"(root)", "root last"});
+    expect_refusal(Code::invalid_argument, [&] { model.materialize(1, DType::bf16); },
+                   {"master_dtype", "bf16"});
     model.materialize(1, DType::f32);
     expect_refusal(Code::invalid_state, [&] { model.fully_shard("", options); }, {"materialised"});
     expect_refusal(Code::invalid_state, [&] { model.parallelize({}); }, {"materialised"});
@@ -378,7 +393,8 @@ TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
     expect_refusal(Code::invalid_argument, [&] { model.fully_shard("model.embed_tokens", {}); },
                    {"model.embed_tokens.weight", "tied"});
     model.parallelize({});
-    EXPECT_EQ(model.parameter("lm_head.weight").parameter, model.parameter("model.embed_tokens.weight").parameter);
+    EXPECT_EQ(model.parameter("lm_head.weight").parameter,
+              model.parameter("model.embed_tokens.weight").parameter);
   });
 }
 
@@ -388,19 +404,33 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
     const auto refuse = [&](Code code, auto change, std::initializer_list<const char*> parts) {
       ParallelOptions options;
       change(options);
-      expect_refusal(code, [&] { model.parallelize(options); }, parts);
+      expect_refusal(
+          code, [&] { model.parallelize(options); }, parts);
     };
     refuse(Code::not_supported, [](auto& o) { o.shard.cpu_offload = true; }, {"cpu_offload"});
-    refuse(Code::not_supported, [](auto& o) { o.shard.reshard_after_forward = 2; }, {"reshard_after_forward is 2"});
-    refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = -2; }, {"reshard_after_forward is -2"});
+    refuse(Code::not_supported, [](auto& o) { o.shard.reshard_after_forward = 2; },
+           {"reshard_after_forward is 2"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = -2; },
+           {"reshard_after_forward is -2"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f16; }, {"param_dtype is f16"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f64; }, {"param_dtype is f64"});
-    refuse(Code::invalid_argument, [](auto& o) { o.shard.reduce_dtype = DType::i32; }, {"reduce_dtype is i32"});
-    refuse(Code::invalid_argument, [](auto& o) { o.shard.prefetch_forward = -1; }, {"prefetch_forward is -1"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.reduce_dtype = DType::i32; },
+           {"reduce_dtype is i32"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.prefetch_forward = -1; },
+           {"prefetch_forward is -1"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.bucket_cap_mb = 0; }, {"bucket_cap_mb is 0"});
-    refuse(Code::invalid_argument, [](auto& o) { o.shard.strategy = static_cast<Strategy>(7); }, {"strategy 7"});
-    refuse(Code::invalid_argument, [](auto& o) { o.recompute = {RecomputeKind::every, 0, 1}; }, {"every is 0"});
-    refuse(Code::invalid_argument, [](auto& o) { o.recompute = {RecomputeKind::ratio, 2, 1.5}; }, {"ratio is 1.5"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.strategy = static_cast<Strategy>(7); },
+           {"strategy 7"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.recompute = {RecomputeKind::every, 0, 1};
+           },
+           {"every is 0"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.recompute = {RecomputeKind::ratio, 2, 1.5};
+           },
+           {"ratio is 1.5"});
     refuse(Code::invalid_argument, [](auto& o) { o.master_dtype = DType::bf16; }, {"master_dtype is bf16"});
     model.parallelize({});
   });
@@ -427,7 +457,11 @@ TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
       expect_refusal(Code::not_supported, [&] { model.parallelize({}); }, {name(axis), "is 2"});
       expect_refusal(Code::not_supported, [&] { model.fully_shard("", {}); }, {name(axis)});
       expect_refusal(Code::not_supported,
-                     [&] { make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{2}, .init = Init::ones()}}, {}, 1); }, {name(axis)});
+                     [&] {
+                       make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{2}, .init = Init::ones()}},
+                                        {}, 1);
+                     },
+                     {name(axis)});
     }
   });
 }
@@ -439,7 +473,11 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
   Context ctx = model.context(model.device().stream());
   const Tensor x = make(model.device(), DType::f32, Shape{1, 2}, {1, 2});
   model.forward(ctx, {&x, 1}, nullptr);  // evaluation is no training
-  expect_refusal(Code::not_supported, [&] { model.forward(ctx, {&x, 1}, &model.frame(0)); }, {"fake gang of 2"});
+  expect_refusal(Code::not_supported,
+                 [&] {
+                   model.forward(ctx, {&x, 1}, &model.frame(0));
+                 },
+                 {"fake gang of 2"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Tools for tests of sharded models: tensors from and to plain vectors, a Llama of the reference files on a mesh of thread
-// ranks, one step of it.
+// Tools for tests of sharded models: tensors from and to plain vectors, a Llama of the reference files on a
+// mesh of thread ranks, one step of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -150,8 +150,7 @@ inline StepValues run_step(Model& model, const Reference& reference, int microba
   StepValues values;
   values.loss = model.gangs().losses()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
   for (const NamedParameter& p : model.parameters())
-    if (p.parameter->trainable)
-      values.gradients[p.name] = get(model.gather_gradient(*p.parameter, stream));
+    if (p.parameter->trainable) values.gradients[p.name] = get(model.gather_gradient(*p.parameter, stream));
   values.norm = model.gradient_norm(2, stream);
   return values;
 }

@@ -1,4 +1,5 @@
-// Sharded models with ranks as processes: the same bits as with threads, and full values that nobody can write.
+// Sharded models with ranks as processes: the same bits as with threads, and full values that nobody can
+// write.
 #include <xxhash.h>
 
 #include <chrono>

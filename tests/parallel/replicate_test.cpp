@@ -5,7 +5,8 @@ namespace gangway::test {
 namespace {
 
 ModulePtr chain() {
-  return make_sequential({make_linear(3, 40, true, 0.5), make_linear(40, 30, true, 0.5), make_linear(30, 2, true, 0.5)});
+  return make_sequential(
+      {make_linear(3, 40, true, 0.5), make_linear(40, 30, true, 0.5), make_linear(30, 2, true, 0.5)});
 }
 const Trial kChain{chain, Shape{4, 3}};
 

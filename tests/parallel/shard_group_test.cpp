@@ -7,9 +7,10 @@ namespace gangway::test {
 namespace {
 
 std::vector<GroupParameter> parameters(DType dtype = DType::f64) {
-  return {{.name = "w", .shape = Shape{5, 3}, .dtype = dtype, .init = Init::normal(1)},
-          {.name = "b", .shape = Shape{7}, .dtype = dtype, .init = Init::ones()},
-          {.name = "frozen", .shape = Shape{2, 2}, .dtype = dtype, .init = Init::zeros(), .trainable = false}};
+  return {
+      {.name = "w", .shape = Shape{5, 3}, .dtype = dtype, .init = Init::normal(1)},
+      {.name = "b", .shape = Shape{7}, .dtype = dtype, .init = Init::ones()},
+      {.name = "frozen", .shape = Shape{2, 2}, .dtype = dtype, .init = Init::zeros(), .trainable = false}};
 }
 
 Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType::f64) {
@@ -49,11 +50,14 @@ TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
               if (m == 1) group->reduce(stream);  // reductions add up
             }
             group->reduce(stream);
-            EXPECT_LE(normwise(get(model->gather_gradient(*model->parameter("g.w").parameter, stream)), want), 1e-12);
-            EXPECT_EQ(get(model->gather_gradient(*model->parameter("g.b").parameter, stream)), Vector(7)) << "not added to";
+            EXPECT_LE(normwise(get(model->gather_gradient(*model->parameter("g.w").parameter, stream)), want),
+                      1e-12);
+            EXPECT_EQ(get(model->gather_gradient(*model->parameter("g.b").parameter, stream)), Vector(7))
+                << "not added to";
             model->begin_update(stream);
             model->end_update(stream);
-            EXPECT_EQ(get(group->view(0, Part::gradient)), Vector(static_cast<size_t>(group->view(0, Part::gradient).count())))
+            EXPECT_EQ(get(group->view(0, Part::gradient)),
+                      Vector(static_cast<size_t>(group->view(0, Part::gradient).count())))
                 << "the update emptied it";
           }
         });
@@ -95,7 +99,8 @@ TEST(ShardGroup, RefusalsNameGroupAndParameter) {
   run_ranks(2, [](Gang& root) {
     const auto gangs = mesh_of(root);
     const auto refuse = [&](std::vector<GroupParameter> p, std::initializer_list<const char*> parts) {
-      expect_refusal(Code::invalid_argument, [&] { make_shard_group(gangs, "g", p, {}, 1); }, parts);
+      expect_refusal(
+          Code::invalid_argument, [&] { make_shard_group(gangs, "g", p, {}, 1); }, parts);
     };
     refuse({}, {"group g", "no parameters"});
     auto twice = parameters();
@@ -104,17 +109,24 @@ TEST(ShardGroup, RefusalsNameGroupAndParameter) {
     refuse(parameters(DType::bf16), {"w", "bf16"});
     const auto group = make_shard_group(gangs, "g", parameters(), {}, 1);
     Stream& stream = root.device().stream();
-    expect_refusal(Code::invalid_state, [&] { group->view(0, Part::full_value); }, {"g.w", "unshard comes first"});
+    expect_refusal(Code::invalid_state, [&] { group->view(0, Part::full_value); },
+                   {"g.w", "unshard comes first"});
     expect_refusal(Code::invalid_state, [&] { group->view(0, Part::full_gradient); }, {"g.w"});
     expect_refusal(Code::invalid_state, [&] { group->view(2, Part::gradient); }, {"g.frozen", "frozen"});
     expect_refusal(Code::invalid_argument, [&] { group->view(3, Part::value); }, {"parameter 3", "[0, 3)"});
     expect_refusal(Code::invalid_argument,
-                   [&] { group->add_gradient(1, gradient_of(root.device(), 0, 0), stream); }, {"g.b", "[7]", "[5, 3]"});
-    expect_refusal(Code::invalid_argument, [&] { group->unshard(std::vector<Tensor>(2), stream); }, {"2 tensors", "3"});
+                   [&] { group->add_gradient(1, gradient_of(root.device(), 0, 0), stream); },
+                   {"g.b", "[7]", "[5, 3]"});
+    expect_refusal(Code::invalid_argument, [&] { group->unshard(std::vector<Tensor>(2), stream); },
+                   {"2 tensors", "3"});
     expect_refusal(Code::invalid_argument, [&] { model_from_groups({group, group}); }, {"g", "twice"});
     expect_refusal(Code::invalid_argument, [&] { model_from_groups({}); }, {"no groups"});
     const auto other = make_shard_group(nullptr, "other", parameters(), {}, 1);
-    expect_refusal(Code::invalid_argument, [&] { model_from_groups({group, other}); }, {"g", "other", "gangs"});
+    expect_refusal(Code::invalid_argument,
+                   [&] {
+                     model_from_groups({group, other});
+                   },
+                   {"g", "other", "gangs"});
     expect_refusal(Code::invalid_state,
                    [&] {
                      group->unshard({}, stream);

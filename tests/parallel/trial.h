@@ -1,5 +1,6 @@
-// A small model run twice: on one device by nn alone, and over a mesh, from the same first values (both by the published
-// initialisation). Data coordinate i of step m has its own inputs and output gradients; gradients are sums over all.
+// A small model run twice: on one device by nn alone, and over a mesh, from the same first values (both by
+// the published initialisation). Data coordinate i of step m has its own inputs and output gradients;
+// gradients are sums over all.
 #pragma once
 
 #include "parallel/parallel_testing.h"
@@ -20,7 +21,10 @@ struct Trial {
     materialize(*model, *ops, seed);
     Stack temporaries(device->allocator());
     Frame frame(device->allocator());
-    Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .training = true,
+    Context ctx{.ops = *ops,
+                .stream = device->stream(),
+                .temporaries = temporaries,
+                .training = true,
                 .loss_seed = {}};
     for (int m = 0; m < microbatches; ++m)
       for (int i = 0; i < coordinates; ++i) {
@@ -32,9 +36,9 @@ struct Trial {
       }
     std::map<std::string, Vector> out;
     for (const NamedParameter& p : named_parameters(*model))
-      if (p.parameter->grad) out[p.name] = p.parameter->grad_written
-                                               ? get(p.parameter->grad)
-                                               : Vector(static_cast<size_t>(p.parameter->shape.count()));
+      if (p.parameter->grad)
+        out[p.name] = p.parameter->grad_written ? get(p.parameter->grad)
+                                                : Vector(static_cast<size_t>(p.parameter->shape.count()));
     return out;
   }
 

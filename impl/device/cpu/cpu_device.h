@@ -1,4 +1,5 @@
 // The CPU as a Device: 64-byte aligned host memory, a pool of threads, a stream that runs at once.
+// Thread rule: a Device's (device/device.h).
 #pragma once
 
 #include <memory>

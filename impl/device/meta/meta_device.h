@@ -1,5 +1,5 @@
 // Shapes and bytes without memory or compute: every block has null data. Runs the same code as a real device, so that
-// a plan's byte counts are those of the run.
+// a plan's byte counts are those of the run. Thread rule: a Device's (device/device.h).
 #pragma once
 
 #include <memory>

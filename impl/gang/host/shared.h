@@ -83,7 +83,7 @@ struct alignas(kLine) Slot {
   Source source;
   bool out_direct;
   bool accumulate;
-  unsigned char payload[kInline];
+  alignas(8) unsigned char payload[kInline];  // folded where it lies
   // Second line.
   alignas(kLine) CollectiveOp op;
   Reduce reduce;

@@ -1,4 +1,5 @@
 // Ops of the CPU: checks, then one free function of ops/cpu/<family>.h for each operation.
+// Thread rule: that of Ops.
 #pragma once
 
 #include <memory>

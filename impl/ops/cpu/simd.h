@@ -7,7 +7,7 @@
 //
 // Loops over a row: for_lanes(n, body) calls body(i, Full{}) for whole vectors and body(i, Part{rest}) for
 // the tail; load and store take either. Results depend on the instruction set (width and fused multiply-add),
-// on nothing else.
+// on nothing else. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

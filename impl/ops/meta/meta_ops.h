@@ -1,4 +1,5 @@
 // Ops of the meta device: checks shapes and takes the temporaries that a run takes, computes nothing.
+// Thread rule: that of Ops.
 #pragma once
 
 #include <memory>

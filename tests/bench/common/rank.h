@@ -30,6 +30,14 @@ static inline double bench_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Time that the calling thread, or the whole process, has spent on a processor: says something on a busy
+ * machine, too. */
+static inline double bench_cpu_seconds(int whole_process) {
+  struct timespec now;
+  clock_gettime(whole_process ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 /* Rank r runs on the r-th processor that it may use, when there is one for each rank. */
 static inline void bench_pin(int rank, int ranks) {
   cpu_set_t may, one;

@@ -1,6 +1,6 @@
 """The reference model in plain PyTorch, eager f32: torch_train.py SOCKET RANK SIZE FOLDER.
 
-Speaks the protocol of common/rank.h: "setup", "step N" -> seconds a step, 0, loss; "profile" -> seconds of one step and
+Speaks the protocol of common/rank.h: "setup", "step N" -> seconds a step, 0, loss, processor time; "profile" -> seconds of one step and
 of its matrix products. With SIZE over 1: FSDP2 (fully_shard) over Gloo.
 """
 import os
@@ -115,10 +115,11 @@ def main():
                 training = Training(rank, size, folder)
                 say("ready")
             elif words[0] == "step":
-                start = time.monotonic()
+                start, cpu = time.monotonic(), time.process_time()
                 for _ in range(int(words[1])):
                     loss = training.step()
-                say(f"{(time.monotonic() - start) / int(words[1])} 0 {loss}")
+                count = int(words[1])
+                say(f"{(time.monotonic() - start) / count} 0 {loss} {(time.process_time() - cpu) / count}")
             elif words[0] == "profile":
                 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
                     start = time.monotonic()

@@ -1,7 +1,7 @@
-// One rank's step below the C ABI, each operation timed, and its products alone. Arguments: socket path, f32
-// or bf16. "setup"; "step N" -> "TOTAL name=seconds ..." a step, of the operations; "isolated N" -> "LINEAR
-// HEAD OPS": best seconds a step of the linear layers' and of the head's products, each shape alone, over N
-// turns.
+// One rank's step below the C ABI, each operation timed, and its products alone; all in processor time of its
+// thread. Arguments: socket path, f32 or bf16. "setup"; "step N" -> "TOTAL name=seconds ..." a step, of the
+// operations; "isolated N" -> "LINEAR HEAD OPS": best seconds a step of the linear layers' and of the head's
+// products, each shape alone, over N turns.
 #include "common/rank.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class Step {
 
   // One step; the times are in ops_.
   double run() {
-    const double start = bench_seconds();
+    const double start = bench_cpu_seconds(0);
     for (const NamedParameter& p : named_parameters(*model_)) p.parameter->grad_written = false;
     Context ctx{.ops = ops_, .stream = device_->stream(), .temporaries = temporaries_, .loss_seed = seed_};
     ctx.training = true;
@@ -66,7 +66,7 @@ class Step {
     frame_.drain(ctx);
     frame_.reset();
     update();
-    return bench_seconds() - start;
+    return bench_cpu_seconds(0) - start;
   }
 
   TimedOps& ops() { return ops_; }
@@ -141,7 +141,7 @@ class Step {
     const Tensor c = random(s.c_dtype, {s.m, s.n});
     double least = INFINITY;
     for (int i = 0; i <= turns; ++i) {  // the first one makes the primitive
-      double start = bench_seconds();
+      double start = bench_cpu_seconds(0);
       ops_.inner().gemm({.a = a,
                          .b = b,
                          .c = c,
@@ -150,12 +150,12 @@ class Step {
                          .transpose_b = s.transpose_b,
                          .accumulate = s.accumulate},
                         device_->stream());
-      if (i > 0) least = std::min(least, bench_seconds() - start);
+      if (i > 0) least = std::min(least, bench_cpu_seconds(0) - start);
       if (!vendor || i == 0 || dtype_ != DType::f32) continue;
-      start = bench_seconds();
+      start = bench_cpu_seconds(0);
       dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, 1, a.data<float>(),
                  a.dim(1), b.data<float>(), b.dim(1), s.accumulate ? 1 : 0, c.data<float>(), s.n);
-      least = std::min(least, bench_seconds() - start);
+      least = std::min(least, bench_cpu_seconds(0) - start);
     }
     return least;
   }

@@ -1,4 +1,5 @@
-// Operations that keep the time of each call by name, around another Ops; and the shapes of products.
+// Operations that keep the processor time of each call by name, around another Ops of one thread; and the
+// shapes of products.
 #pragma once
 
 #include <map>
@@ -101,9 +102,9 @@ class TimedOps final : public Ops {
  private:
   template <typename Call>
   void timed(const char* name, Call&& call) {
-    const double start = bench_seconds();
+    const double start = bench_cpu_seconds(0);
     call();
-    seconds[name] += bench_seconds() - start;
+    seconds[name] += bench_cpu_seconds(0) - start;
   }
   std::unique_ptr<Ops> inner_;
 };

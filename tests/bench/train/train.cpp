@@ -50,6 +50,7 @@ struct Trainer {
   std::string absent;
   Samples rate;     // tokens/s of all ranks
   Samples seconds;  // a step, slowest rank
+  Samples cpu;      // processor time of a step, sum over ranks
   Samples wait;     // share of the step, rank that waited most
   double loss = NAN;
   double start_bytes = NAN, peak_bytes = NAN, counted_bytes = NAN;
@@ -147,7 +148,7 @@ class Benchmark {
     launch.command = {beside_this_program("ops_rank"), "{socket}", dtype};
     std::string why;
     Operations& o = operations_[dtype];
-    if (std::string("operations").find(settings_.only) == std::string::npos) return;
+    if (("operations " + dtype).find(settings_.only) == std::string::npos) return;
     o.side = Side::start("operations " + dtype, 1, launch, 60, &why);
     if (!o.side) std::printf("operations %s: %s\n", dtype.c_str(), why.c_str());
   }
@@ -195,10 +196,11 @@ class Benchmark {
     if (!t.side || !t.side->alive()) return;
     const auto replies = t.side->ask("step 1", kPatience);
     if (replies.empty()) return;
-    double slowest = 0, rate = 0, waited = 0;
+    double slowest = 0, rate = 0, waited = 0, cpu = 0;
     for (const std::string& reply : replies) {
-      double seconds = 1, wait = 0;
-      std::sscanf(reply.c_str(), "%lf %lf %lf", &seconds, &wait, &t.loss);
+      double seconds = 1, wait = 0, own = 0;
+      std::sscanf(reply.c_str(), "%lf %lf %lf %lf", &seconds, &wait, &t.loss, &own);
+      cpu += own;
       slowest = std::max(slowest, seconds);
       rate += kTokens / seconds;
       waited = std::max(waited, wait / seconds);
@@ -206,6 +208,7 @@ class Benchmark {
     t.seconds.add(slowest);
     t.rate.add(t.connected ? kTokens * t.ranks / slowest : rate);
     t.wait.add(waited);
+    t.cpu.add(cpu);
   }
   void step(Operations& o) {
     if (!o.side || !o.side->alive()) return;
@@ -278,12 +281,16 @@ std::vector<Benchmark::Goal> Benchmark::goals() const {
   const Trainer &torch = of("PyTorch"), &fsdp2 = of("PyTorch FSDP2");
   at_least("f32: own products alone / step", products_alone("f32") / f32.seconds.median(), 0.80, true);
   at_least("bf16: own products alone / step", products_alone("bf16") / bf16.seconds.median(), 0.80, true);
+  at_least("f32: the same / processor time of the step", products_alone("f32") / f32.cpu.median(), 0.80,
+           true);
+  at_least("bf16: the same / processor time", products_alone("bf16") / bf16.cpu.median(), 0.80, true);
   at_least("bf16 / f32, tokens/s", paired_ratio(bf16.rate, f32.rate), 0.9, false);
   at_least("FSDP / two alone, f32", paired_ratio(fsdp.rate, alone.rate), 0.95, true);
   at_most("exposed wait of FSDP f32", fsdp.wait.median(), 0.02, true);
   at_most("exposed wait of FSDP bf16", of("FSDP bf16").wait.median(), 0.02, true);
   at_least("one rank / PyTorch", paired_ratio(f32.rate, torch.rate), 1, false);
   at_most("time outside products / PyTorch's", outside_in_step("f32") / torch_outside_.median(), 0.5, true);
+  at_least("PyTorch / one rank, processor time", paired_ratio(torch.cpu, f32.cpu), 1, false);
   at_least("FSDP / FSDP2", paired_ratio(fsdp.rate, fsdp2.rate), 1.5, false);
   at_most("memory, one rank / PyTorch",
           (f32.peak_bytes - f32.start_bytes) / (torch.peak_bytes - torch.start_bytes), 0.7, true);
@@ -331,14 +338,14 @@ void Benchmark::print() const {
       "\nS32: %d wide, %d layers, vocabulary %d, sequence %d, %d rows a rank, AdamW; one thread a rank; %d "
       "rounds\n",
       S32_DIM, S32_LAYERS, S32_VOCAB, S32_SEQUENCE, S32_BATCH, settings_.rounds);
-  Table table({"", "ranks", "tokens/s", "p10..p90", "s a step", "exposed wait", "PSS peak MiB", "at start",
-               "difference", "counted", "loss"});
+  Table table({"", "ranks", "tokens/s", "p10..p90", "s a step", "cpu s", "exposed wait", "PSS peak MiB",
+               "at start", "difference", "counted", "loss"});
   for (const Trainer& t : trainers_) {
     if (t.rate.empty()) continue;
     table.row({t.name, std::to_string(t.ranks), fixed(t.rate.median(), 0),
                fixed(t.rate.p10(), 0) + ".." + fixed(t.rate.p90(), 0), fixed(t.seconds.median(), 3),
-               t.name.rfind("FSDP", 0) == 0 ? percent(t.wait.median()) : "-", mib(t.peak_bytes),
-               mib(t.start_bytes), mib(t.peak_bytes - t.start_bytes),
+               fixed(t.cpu.median(), 3), t.name.rfind("FSDP", 0) == 0 ? percent(t.wait.median()) : "-",
+               mib(t.peak_bytes), mib(t.start_bytes), mib(t.peak_bytes - t.start_bytes),
                std::isnan(t.counted_bytes) ? "-" : mib(t.counted_bytes), fixed(t.loss, 4)});
   }
   table.print();
@@ -367,11 +374,17 @@ nlohmann::json Benchmark::json() const {
   nlohmann::json j;
   for (const Trainer& t : trainers_) {
     nlohmann::json& at = j["sides"][t.name];
-    at = {{"ranks", t.ranks},           {"tokens_per_s", t.rate.values},
-          {"median", t.rate.median()},  {"p10", t.rate.p10()},
-          {"p90", t.rate.p90()},        {"wait", t.wait.median()},
-          {"pss_peak", t.peak_bytes},   {"pss_start", t.start_bytes},
-          {"counted", t.counted_bytes}, {"loss", t.loss}};
+    at = {{"ranks", t.ranks},
+          {"tokens_per_s", t.rate.values},
+          {"median", t.rate.median()},
+          {"p10", t.rate.p10()},
+          {"p90", t.rate.p90()},
+          {"wait", t.wait.median()},
+          {"cpu_s", t.cpu.values},
+          {"pss_peak", t.peak_bytes},
+          {"pss_start", t.start_bytes},
+          {"counted", t.counted_bytes},
+          {"loss", t.loss}};
     at["version"] = t.side ? t.side->greeting() : "absent: " + t.absent;
   }
   for (const auto& [dtype, o] : operations_) {

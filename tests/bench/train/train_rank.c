@@ -1,4 +1,4 @@
-/* A training rank of ours, through the C ABI: "setup", then "step N" -> "SECONDS WAIT LOSS" a step, "memory" -> counted
+/* A training rank of ours, through the C ABI: "setup", then "step N" -> "SECONDS WAIT LOSS CPU" a step, "memory" -> counted
  * bytes. Arguments: socket path, f32 or bf16, rank of an unconnected copy (or -1: the environment decides). */
 #include "../common/rank.h"
 
@@ -71,7 +71,7 @@ static void step(bench_driver *driver, training *t, int count) {
   gw_step_result result;
   gw_step_result_init(&result, sizeof result);
   double wait = 0;
-  const double start = bench_seconds();
+  const double start = bench_seconds(), cpu = bench_cpu_seconds(1);
   for (int i = 0; i < count; ++i) {
     if (gw_train_step(t->model, t->optimizer, &t->batch, NULL, NULL, &result) != GW_OK) {
       bench_reply(driver, "error: %s", failure());
@@ -79,7 +79,8 @@ static void step(bench_driver *driver, training *t, int count) {
     }
     wait += result.wait_seconds;
   }
-  bench_reply(driver, "%.9g %.9g %.9g", (bench_seconds() - start) / count, wait / count, result.loss);
+  bench_reply(driver, "%.9g %.9g %.9g %.9g", (bench_seconds() - start) / count, wait / count, result.loss,
+              (bench_cpu_seconds(1) - cpu) / count);
 }
 
 /* The two moments of this rank's rows, which gw_memory_use does not have. */

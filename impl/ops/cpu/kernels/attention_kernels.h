@@ -1,5 +1,6 @@
 // Grouped-query attention of one key/value head: a task is one (batch, key/value head) with all query heads
 // of its group. Strides are in elements; the last dim's is 1.
+// Thread rule: pure; a task runs on one thread with its own scratch.
 #pragma once
 
 #include <cstddef>

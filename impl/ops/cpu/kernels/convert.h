@@ -1,5 +1,5 @@
 // Blocks of elements as the type S that a kernel computes in, whatever they are stored as. Included by
-// kernels only.
+// kernels only. Thread rule: pure functions; memory is the caller's.
 #pragma once
 
 #include "ops/cpu/simd.h"

@@ -1,4 +1,5 @@
 // Scatter of embedding gradients. Legend: T tokens, D width.
+// Thread rule: pure; threads share columns, not rows.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // Row kernels of add + RMSNorm. Legend: T tokens, D width. Rows are contiguous.
+// Thread rule: pure; rows are shared out, dweight is one thread's own.
 #pragma once
 
 #include <cstdint>

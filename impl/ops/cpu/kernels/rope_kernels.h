@@ -1,4 +1,5 @@
 // Rows of the rotary embedding. Legend: T tokens, K head width. Strides are in elements.
+// Thread rule: pure; threads share rows.
 #pragma once
 
 #include <cstdint>

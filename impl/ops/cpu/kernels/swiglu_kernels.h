@@ -1,4 +1,5 @@
 // Rows of SwiGLU. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
+// Thread rule: pure; threads share rows.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,85 @@
+// The gradients of one unit: where full and local ones lie and how the former are summed into the latter.
+//
+// acquire gives every trainable parameter a full gradient that is to be written first; when the unit's weight
+// half ended, its reduction starts; finish ends all. What was not written counts as zero. Gradients are sums
+// over dp_replicate x dp_shard x cp, added to the local ones.
+//
+// Two kinds: ShardGradients here, BucketGradients in replicate.h.
+//
+// Thread rule: one thread at a time; what reduces is collective.
+#pragma once
+
+#include <memory>
+
+#include "parallel/packing.h"
+#include "parallel/unit_place.h"
+
+namespace gangway {
+
+struct MemoryUse;
+
+class UnitGradients {
+ public:
+  virtual ~UnitGradients() = default;
+  virtual void allocate() = 0;  // local; gives parameters their local gradients
+  virtual void acquire(Stream& stream) = 0;
+  // The weight half ended; `last`: of the last microbatch.
+  virtual void weight_half_done(bool last, Stream& stream) = 0;
+  // All that is left, in two halves so that the reductions of all units travel together; afterwards all sums
+  // are in shard_grad, and what nobody wrote is zero.
+  virtual void start_leftovers(Stream& stream) = 0;
+  virtual void finish(Stream& stream) = 0;
+  virtual void zero(Stream& stream) = 0;
+  virtual void count(MemoryUse& use) const = 0;
+};
+
+// The local gradient to look at: emptied ones are undefined until they are written, here they are made zero.
+Tensor local_gradient(Parameter& parameter, Ops& ops, Stream& stream);
+
+// reduce_scatter over shards with each rank's own counts, one span on Channel::fsdp_reduce, then all_reduce
+// over replicas on Channel::replicate. Reductions are only started; they end before their slot is used again
+// and in finish.
+//
+// `shares_slots`: full gradients lie in the ring from acquire to the reduction's end, so every microbatch is
+// reduced. `accumulates`: they stay until the last microbatch. `manual`: only reduce() reduces, and the
+// buffer lives from acquire to drop_full().
+class ShardGradients final : public UnitGradients {
+ public:
+  struct Ways {
+    bool shares_slots = true, accumulates = false, manual = false;
+  };
+  ShardGradients(const UnitPlace& place, const Packing& packing, Ways ways);
+
+  void allocate() override;
+  void acquire(Stream& stream) override;
+  void weight_half_done(bool last, Stream& stream) override;
+  void start_leftovers(Stream& stream) override;
+  void finish(Stream& stream) override;
+  void zero(Stream& stream) override;
+  void count(MemoryUse& use) const override;
+
+  void reduce(Stream& stream);  // starts; manual: of zeros if nothing was acquired
+  void drop_full() { own_.release(); }
+
+  // For ReductionLine: the second half, and adding the sum where that did not come by itself.
+  WorkPtr reduce_over_replicas(GradientSlot& slot, Stream& stream);
+  void land(GradientSlot& slot, Stream& stream);
+
+ private:
+  bool sharded() const { return place_.shard_ranks() > 1; }
+  bool reduces() const { return sharded() || place_.replica_ranks() > 1; }
+  bool lands_in_place() const;
+  void write_unwritten(Stream& stream);
+  WorkPtr reduce_over_shards(GradientSlot& slot, Stream& stream);
+  WorkPtr all_reduce(const std::shared_ptr<Buffer>& buffer, bool whole, Stream& stream);
+  Tensor sum_in(const GradientSlot& slot, const PackedParameter& p) const;
+
+  const UnitPlace& place_;
+  const Packing& packing_;
+  const Ways ways_;
+  std::shared_ptr<Buffer> local_;
+  GradientSlot own_;
+  GradientSlot* slot_ = nullptr;  // from acquire to reduce
+};
+
+}  // namespace gangway
