@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what lacks, builds, and runs every test.
 #   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--sanitize address|thread]
-# Without --sanitize: the whole suite. CI (the variable CI is set) also runs both sanitizer builds.
+# Without --sanitize: the whole suite. With it: a build of its own by clang; address has undefined behaviour with it.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
@@ -47,7 +47,9 @@ build_and_test() {
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
-  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure -j1 "${select[@]}" || true
+  # Some tests of failure handling have deadlines in milliseconds; one more try on a noisy machine, seen in the log.
+  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure -j1 --repeat until-pass:2 \
+    "${select[@]}" || true
   # GoogleTest's files count single tests; other programs count as one each.
   local counts
   counts=$(python3 "$top/tests/count_results.py" "$dir") || { echo "== $name: no results"; failed=$((failed + 1)); return; }
@@ -62,14 +64,11 @@ clang=(-DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14)
 if [ -n "$sanitize" ]; then
   # The thread sanitizer runs where ranks are threads: processes share nothing that it could see.
   [ "$sanitize" != thread ] || [ -n "$label" ] || select+=(-L tsan)
+  [ "$sanitize" != address ] || select+=(-LE noasan)
   build_and_test "$sanitize" "${build:-$top/build-$sanitize}" "${select[@]}" -- "${clang[@]}" \
     -DGANGWAY_SANITIZE="$sanitize"
 else
   build_and_test plain "${build:-$top/build-test}" "${select[@]}" --
-  if [ -n "${CI:-}" ] && [ -z "$label" ]; then
-    build_and_test address "$top/build-address" -LE noasan -- "${clang[@]}" -DGANGWAY_SANITIZE=address
-    build_and_test thread "$top/build-thread" -L tsan -- "${clang[@]}" -DGANGWAY_SANITIZE=thread
-  fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
