@@ -47,8 +47,7 @@ build_and_test() {
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
-  # Some tests of failure handling have deadlines in milliseconds; one more try on a noisy machine, seen in the log.
-  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure -j1 --repeat until-pass:2 \
+  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure -j1 \
     "${select[@]}" || true
   # GoogleTest's files count single tests; other programs count as one each.
   local counts
