@@ -20,7 +20,7 @@ case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thr
 
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev ccache python3 clang-14 \
-    libclang-rt-14-dev jargon-text valgrind || exit 1
+    libclang-rt-14-dev castxml jargon-text valgrind || exit 1
 fi
 
 # build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS: adds its counts to passed, failed, skipped.
