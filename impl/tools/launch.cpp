@@ -18,21 +18,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string_view>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "tools/line_prefix.h"
+#include "tools/output_queue.h"
 
 namespace gangway::tools {
 namespace {
 
 constexpr int64_t kGraceMs = 5000;  // between SIGTERM and SIGKILL
 constexpr int64_t kDrainMs = 1000;  // for output of processes that outlive their rank
+// A killed rank is a zombie only when its memory is gone, and who heard of its death may have ended before:
+// so long the cause may still come, and longer while a rank is on its way out.
+constexpr int64_t kCauseMs = 200, kExitingMs = 5000;
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-
-void say(const std::string& words) { std::fprintf(stderr, "gangrun: %s\n", words.c_str()); }
 
 template <typename Bytes>
 Bytes random_of() {
@@ -80,10 +83,11 @@ struct Stream {
   int fd = -1;  // the launcher's end of a pipe
   std::optional<LinePrefix> lines;
 
-  // Takes what is there; false at the end.
+  // Takes what is there, as much as a pipe holds; false at the end.
   bool pump() {
     std::array<char, 16384> bytes;
-    while (fd >= 0) {
+    for (int reads = 0; fd >= 0; ++reads) {
+      if (reads == 4) return true;
       const ssize_t n = read(fd, bytes.data(), bytes.size());
       if (n > 0) {
         lines->feed({bytes.data(), static_cast<size_t>(n)});
@@ -107,6 +111,18 @@ struct Stream {
   }
 };
 
+// The kernel is taking the process down: PF_EXITING among the flags, the 7th field after the name.
+bool exiting(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  unsigned flags = 0;
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos &&
+         std::sscanf(stat.c_str() + name_end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+         (flags & 4) != 0;
+}
+
 struct RankProcess {
   int rank = 0;
   pid_t pid = 0;
@@ -120,14 +136,20 @@ struct Failure {
   bool may_restart = true;
 };
 
+// Where signals are read, and what the ranks get back of what was changed for it.
+struct Signals {
+  int fd = -1;
+  sigset_t mask;
+  struct sigaction pipe;
+};
+
 // One attempt of the job.
 class Attempt {
  public:
-  Attempt(const LaunchOptions& options, int signals, const sigset_t& ranks_mask, int secret,
-          const std::string& job, int restart, Deadline deadline)
+  Attempt(const LaunchOptions& options, const Signals& signals, int secret, const std::string& job,
+          int restart, Deadline deadline)
       : options_(options),
         signals_(signals),
-        ranks_mask_(ranks_mask),
         secret_(secret),
         job_(job),
         restart_(restart),
@@ -137,13 +159,17 @@ class Attempt {
   std::optional<Failure> run();
 
  private:
+  void start_all();
   void start(RankProcess& rank);
   [[noreturn]] void become(const RankProcess& rank, const std::array<int, 2>& ends, int report);
   void step();
   void take_signals();
   void reap();
+  void decide();
+  void say(const std::string& words) { queues_[1].add(text("gangrun: ", words, "\n")); }
+  void flush();
   void fail_job(Failure failure);
-  void end_rank(RankProcess& rank, const siginfo_t& facts, std::optional<Failure>& worst);
+  void end_rank(RankProcess& rank, const siginfo_t& facts);
   void signal_all(int signal);
   void drain();
   int running() const {
@@ -152,14 +178,16 @@ class Attempt {
   }
 
   const LaunchOptions& options_;
-  const int signals_;
-  const sigset_t ranks_mask_;
+  const Signals& signals_;
   const int secret_;
   const std::string job_;
   const int restart_;
   const Deadline deadline_;
   const int port_ = free_port();
   std::vector<RankProcess> ranks_;
+  std::array<OutputQueue, 2> queues_{OutputQueue(1), OutputQueue(2)};
+  std::optional<Failure> cause_;  // the likeliest so far
+  Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
   std::optional<Failure> failure_;
   Deadline kill_at_ = Deadline::never();
   int asked_to_end_ = 0;  // SIGINT, SIGTERM and SIGHUP that were forwarded
@@ -167,14 +195,26 @@ class Attempt {
 };
 
 std::optional<Failure> Attempt::run() {
-  for (int i = 0; i < options_.ranks && !failure_; ++i) {
-    ranks_[static_cast<size_t>(i)].rank = i;
-    start(ranks_[static_cast<size_t>(i)]);
-  }
+  start_all();
   while (running() > 0) step();
   drain();
+  flush();
   if (failure_ && asked_to_end_ > 0) failure_->may_restart = false;
   return failure_;
+}
+
+void Attempt::start_all() {
+  try {
+    for (int i = 0; i < options_.ranks && !failure_; ++i) {
+      ranks_[static_cast<size_t>(i)].rank = i;
+      start(ranks_[static_cast<size_t>(i)]);
+    }
+  } catch (...) {  // what the ranks so far have started goes with them
+    signal_all(SIGKILL);
+    for (RankProcess& rank : ranks_)
+      if (rank.running) waitpid(rank.pid, nullptr, 0);
+    throw;
+  }
 }
 
 void Attempt::start(RankProcess& rank) {
@@ -187,8 +227,8 @@ void Attempt::start(RankProcess& rank) {
     const bool terminal = isatty(fd) != 0;
     Stream& stream = i == 0 ? rank.out : rank.err;
     stream.fd = pipe[0];
-    stream.lines.emplace(LineSink{fd, terminal, terminal ? &drawing_ : nullptr}, text("[", rank.rank, "] "),
-                         rank.rank == 0);
+    stream.lines.emplace(LineSink{&queues_[i], terminal, terminal ? &drawing_ : nullptr},
+                         text("[", rank.rank, "] "), rank.rank == 0);
     ends[i] = pipe[1];
   }
   int report[2];  // closed by a successful exec
@@ -240,7 +280,8 @@ void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, in
   std::vector<char*> words;
   for (const std::string& word : options_.command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  sigprocmask(SIG_SETMASK, &ranks_mask_, nullptr);
+  sigprocmask(SIG_SETMASK, &signals_.mask, nullptr);
+  sigaction(SIGPIPE, &signals_.pipe, nullptr);
   execvp(words[0], words.data());
   const int reason = errno;
   (void)!write(report, &reason, sizeof reason);
@@ -248,19 +289,25 @@ void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, in
 }
 
 void Attempt::step() {
-  std::vector<pollfd> fds{{signals_, POLLIN, 0}};
+  std::vector<pollfd> fds{{signals_.fd, POLLIN, 0}};
+  for (const OutputQueue& queue : queues_)
+    fds.push_back({queue.empty() ? -1 : queue.fd(), POLLOUT, 0});  // poll passes over -1
   std::vector<Stream*> streams;
   for (RankProcess& rank : ranks_)
     for (Stream* const stream : {&rank.out, &rank.err})
-      if (stream->fd >= 0) {
+      if (stream->fd >= 0 && !queues_[stream == &rank.err].full()) {
         fds.push_back({stream->fd, POLLIN, 0});
         streams.push_back(stream);
       }
-  poll(fds.data(), fds.size(), static_cast<int>(kill_at_.left_ms(deadline_.left_ms(60'000)) + 1));
+  const int64_t longest = kill_at_.left_ms(deadline_.left_ms(60'000));
+  poll(fds.data(), fds.size(), static_cast<int>(decide_at_.left_ms(longest) + 1));
+  for (size_t i = 0; i < 2; ++i)
+    if (fds[i + 1].revents != 0) queues_[i].write_some();
   for (size_t i = 0; i < streams.size(); ++i)
-    if (fds[i + 1].revents != 0) streams[i]->pump();
+    if (fds[i + 3].revents != 0) streams[i]->pump();
   if (fds[0].revents != 0) take_signals();
   reap();
+  decide();
   if (!failure_ && deadline_.passed())
     fail_job({124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false});
   if (kill_at_.passed()) {
@@ -271,7 +318,7 @@ void Attempt::step() {
 
 void Attempt::take_signals() {
   signalfd_siginfo facts;
-  while (read(signals_, &facts, sizeof facts) == sizeof facts) {
+  while (read(signals_.fd, &facts, sizeof facts) == sizeof facts) {
     const int signal = static_cast<int>(facts.ssi_signo);
     if (signal == SIGCHLD) continue;
     const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
@@ -285,19 +332,17 @@ void Attempt::take_signals() {
 }
 
 void Attempt::reap() {
-  std::optional<Failure> worst;
   for (RankProcess& rank : ranks_) {
     if (!rank.running) continue;
     siginfo_t facts{};
     // The zombie keeps its group's number ours until the group has been dealt with.
     if (waitid(P_PID, static_cast<id_t>(rank.pid), &facts, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         facts.si_pid != 0)
-      end_rank(rank, facts, worst);
+      end_rank(rank, facts);
   }
-  if (worst && !failure_) fail_job(*worst);
 }
 
-void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts, std::optional<Failure>& worst) {
+void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   const bool killed = facts.si_code != CLD_EXITED;
   const bool failed = killed || facts.si_status != 0;
   if (failed || failure_) kill(-rank.pid, SIGKILL);
@@ -305,11 +350,15 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts, std::optional<
   rank.running = false;
   rank.out.pump();  // its last words come before ours
   rank.err.pump();
-  if (!failed) return;
-  // Of several that ended since the last look, one killed by a signal is the likelier cause.
-  if (worst && (!killed || worst->status > 128)) return;
+  if (!failed || failure_) return;
+  // One killed by a signal is likelier the cause than one that exited, which may have heard of it.
+  if (cause_ && (!killed || cause_->status > 128)) return;
+  if (!cause_) {
+    decide_at_ = Deadline::after_ms(kCauseMs);
+    decide_last_ = Deadline::after_ms(kExitingMs);
+  }
   const char* const name = killed ? sigabbrev_np(facts.si_status) : nullptr;
-  worst = Failure{
+  cause_ = Failure{
       killed ? 128 + facts.si_status : facts.si_status,
       killed ? text("rank ", rank.rank, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
                     " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
@@ -317,9 +366,25 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts, std::optional<
       true};
 }
 
+// The job fails once the cause can be told.
+void Attempt::decide() {
+  if (!cause_ || failure_) return;
+  const bool killed = cause_->status > 128;
+  if (!killed && running() > 0 && !decide_last_.passed()) {
+    if (!decide_at_.passed()) return;
+    for (const RankProcess& rank : ranks_)
+      if (rank.running && exiting(rank.pid)) {
+        decide_at_ = Deadline::after_ms(10);
+        return;
+      }
+  }
+  decide_at_ = Deadline::never();
+  fail_job(*std::exchange(cause_, std::nullopt));
+}
+
 void Attempt::fail_job(Failure failure) {
   const int others = running();
-  if (drawing_) (void)!write(2, "\n", 1);
+  if (drawing_) queues_[1].add("\n");
   drawing_ = false;
   say(others == 0 || !failure.may_restart
           ? failure.words
@@ -348,28 +413,45 @@ void Attempt::drain() {
     }
 }
 
+// As long as the reader takes; a short while when somebody asked for the end.
+void Attempt::flush() {
+  Deadline deadline = Deadline::never();
+  while ((!queues_[0].empty() || !queues_[1].empty()) && !deadline.passed()) {
+    if (asked_to_end_ > 0 && deadline.is_never()) deadline = Deadline::after_ms(kDrainMs);
+    pollfd fds[3] = {{signals_.fd, POLLIN, 0}, {}, {}};
+    for (size_t i = 0; i < 2; ++i) fds[i + 1] = {queues_[i].empty() ? -1 : queues_[i].fd(), POLLOUT, 0};
+    poll(fds, 3, static_cast<int>(deadline.left_ms(60'000)));
+    for (size_t i = 0; i < 2; ++i)
+      if (fds[i + 1].revents != 0) queues_[i].write_some();
+    if (fds[0].revents != 0) take_signals();
+  }
+}
+
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-  sigset_t watched, before;
+  Signals signals;
+  sigset_t watched;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
   for (const int signal : kForwarded) sigaddset(&watched, signal);
-  sigprocmask(SIG_BLOCK, &watched, &before);
+  sigprocmask(SIG_BLOCK, &watched, &signals.mask);
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;  // a reader that goes away ends its output, not the job
+  sigaction(SIGPIPE, &ignore, &signals.pipe);
   signal(SIGCHLD, SIG_DFL);  // whoever started us may have had it ignored
-  const int signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals < 0) fail_system(Code::io, "no signalfd", errno);
+  signals.fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals.fd < 0) fail_system(Code::io, "no signalfd", errno);
   const int secret = make_secret();
   const std::string job = make_job();
   const Deadline deadline = options.timeout_s > 0
                                 ? Deadline::after_ms(static_cast<int64_t>(options.timeout_s * 1000))
                                 : Deadline::never();
   for (int restart = 0;; ++restart) {
-    const std::optional<Failure> failure =
-        Attempt(options, signals, before, secret, job, restart, deadline).run();
+    const std::optional<Failure> failure = Attempt(options, signals, secret, job, restart, deadline).run();
     if (!failure) return 0;
     if (!failure->may_restart || restart >= options.max_restarts) return failure->status;
-    say(text("restart ", restart + 1, " of ", options.max_restarts));
+    std::fprintf(stderr, "gangrun: restart %d of %d\n", restart + 1, options.max_restarts);
   }
 }
 

@@ -1,9 +1,5 @@
 #include "tools/line_prefix.h"
 
-#include <poll.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <utility>
 
 namespace gangway::tools {
@@ -12,26 +8,12 @@ namespace {
 constexpr size_t kLongestLine = 64 << 10;  // bytes; longer ones are broken
 constexpr std::string_view kClearLine = "\r\033[K";
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n > 0) {
-      bytes.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EAGAIN) {
-      pollfd one{fd, POLLOUT, 0};
-      poll(&one, 1, -1);
-    } else if (errno != EINTR) {
-      return;  // nobody reads; the ranks go on
-    }
-  }
-}
-
 }  // namespace
 
 void LinePrefix::feed(std::string_view bytes) {
   std::string out;
   for (const char c : bytes) take(c, out);
-  write_all(sink_.fd, out);
+  sink_.queue->add(out);
 }
 
 void LinePrefix::finish() {

@@ -7,11 +7,13 @@
 #include <string_view>
 #include <utility>
 
+#include "tools/output_queue.h"
+
 namespace gangway::tools {
 
 // Where lines go. `drawing` is shared by all that end on one screen: a progress line stands unfinished there.
 struct LineSink {
-  int fd = 1;
+  OutputQueue* queue = nullptr;
   bool terminal = false;
   bool* drawing = nullptr;
 };

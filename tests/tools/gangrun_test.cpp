@@ -67,6 +67,23 @@ class Running {
     return seen_.out.find(words) != std::string::npos;
   }
 
+  void stop_reading() {
+    for (int* const fd : {&out_[0], &err_[0]}) {
+      close(*fd);
+      *fd = -1;
+    }
+  }
+
+  // Whether it ends in time although nothing that it says is read.
+  bool ends_unread(int seconds) {
+    const auto end = Clock::now() + std::chrono::seconds(seconds);
+    siginfo_t facts{};
+    while (waitid(P_PID, static_cast<id_t>(pid_), &facts, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           facts.si_pid == 0 && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return facts.si_pid != 0;
+  }
+
   Outcome finish() {
     while (pump(20'000)) {
     }
@@ -216,6 +233,54 @@ TEST(Gangrun, ASignalIsNamedAndIsTheStatus) {
   EXPECT_EQ(o.status, 128 + SIGSEGV);
   EXPECT_TRUE(o.has("gangrun: rank 1 (process ")) << o.err;
   EXPECT_TRUE(o.has("was killed by signal 11 (SIGSEGV, Segmentation fault)")) << o.err;
+}
+
+TEST(Gangrun, AKilledRankIsTheCauseThoughAnotherThatHeardOfItEndedFirst) {
+  const std::string file = testing::TempDir() + "gangrun_cause_" + std::to_string(getpid());
+  const Outcome o = shell(2, "if [ $RANK = 1 ]; then while [ ! -e " + file +
+                                 " ]; do :; done; kill -KILL $$; fi; touch " + file + "; exit 1");
+  std::remove(file.c_str());
+  EXPECT_EQ(o.status, 128 + SIGKILL) << o.err;
+  EXPECT_TRUE(o.has("gangrun: rank 1 (process ")) << o.err;
+}
+
+TEST(Gangrun, RanksGoOnWhenNobodyReads) {
+  const std::string file = testing::TempDir() + "gangrun_unread_" + std::to_string(getpid());
+  Running job(
+      {"-n", "2", "--", "sh", "-c",
+       "echo ready; i=0; while [ $i -lt 3000 ]; do echo some words that nobody reads; i=$((i+1)); done; "
+       "echo done >> " +
+           file});
+  ASSERT_TRUE(job.says("ready"));
+  job.stop_reading();
+  EXPECT_EQ(job.finish().status, 0);
+  std::ifstream in(file);
+  std::ostringstream words;
+  words << in.rdbuf();
+  std::remove(file.c_str());
+  EXPECT_EQ(words.str(), "done\ndone\n");
+}
+
+TEST(Gangrun, ARequestToEndIsHeardWhileTheReaderStandsStill) {
+  Running job({"-n", "2", "--", "sh", "-c", "while :; do echo words; done"});
+  ASSERT_TRUE(job.says("[0] words"));
+  ASSERT_TRUE(job.says("[1] words"));
+  EXPECT_FALSE(job.ends_unread(1));
+  kill(job.pid(), SIGTERM);
+  EXPECT_TRUE(job.ends_unread(20));
+  EXPECT_EQ(job.finish().status, 128 + SIGTERM);
+}
+
+TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
+  const std::string file = testing::TempDir() + "gangrun_start_" + std::to_string(getpid());
+  const std::string script =
+      "ulimit -n 40; exec " GANGWAY_GANGRUN " -n 64 -- sh -c 'sleep 61 & echo $! >> " + file + "; wait'";
+  const Outcome o = Running({"-n", "1", "--", "sh", "-c", script}).finish();
+  EXPECT_NE(o.status, 0);
+  EXPECT_TRUE(o.has("pipe")) << o.err;
+  std::ifstream in(file);
+  for (int pid = 0; in >> pid;) EXPECT_FALSE(alive(pid)) << pid;
+  std::remove(file.c_str());
 }
 
 TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
