@@ -226,7 +226,8 @@ Init Initializers::read(const gw_init_options* options) {
   }
   switch (o.kind) {
     case GW_INIT_NORMAL:
-      if (!(o.deviation >= 0)) fail(Code::invalid_argument, "initializer.deviation is ", o.deviation);
+      if (!(finite(o.deviation, "initializer.deviation") >= 0))
+        fail(Code::invalid_argument, "initializer.deviation is ", o.deviation, ", below 0");
       return Init::normal(o.deviation);
     case GW_INIT_ZEROS:
       return Init::zeros();

@@ -154,7 +154,8 @@ gw_status gw_shard_group_reduce(gw_shard_group* group, void* stream) {
 gw_status gw_shard_group_begin_update(gw_shard_group* group, void* stream) {
   return guarded([&] {
     gw_shard_group& g = group_of(group);
-    g.group->begin_update(stream_of(g, stream));
+    agreed(*g.group->gang(), [&] { stream_of(g, stream); });
+    g.group->begin_update(g.group->device().stream());
   });
 }
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/fork.h"
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 
 namespace gangway {
 namespace {

@@ -1,7 +1,7 @@
 // Gangs of every mesh over real ranks (threads), against the rank formula written out here.
 #include <gtest/gtest.h>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "gang/thread_ranks.h"
 #include "mesh/current.h"
 #include "mesh/gangs.h"

@@ -116,6 +116,30 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
     });
 }
 
+// What a caller writes into the local gradient is part of the sum, once, whatever comes after.
+TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
+  for (const int ranks : {1, 3})
+    for (const Strategy strategy : kStrategies)
+      run_ranks(ranks, [&](Gang& root) {
+        const auto model = sharded(kUneven, root, f64_options(strategy));
+        Stream& stream = model->device().stream();
+        for (int step = 0; step < 2; ++step) {
+          for (const NamedParameter& p : model->parameters()) {
+            const Tensor local = model->gradient(*p.parameter, stream);
+            EXPECT_EQ(get(local), Vector(static_cast<size_t>(local.count()))) << p.name << " starts at zero";
+            put(local, Vector(static_cast<size_t>(local.count()), 2));
+          }
+          auto want = kUneven.alone(ranks);
+          for (auto& [name, gradient] : want)
+            for (double& g : gradient) g = step == 0 ? 2 : g + 2;
+          if (step == 1) kUneven.run(*model);
+          expect_near(kUneven.gradients(*model), want, 1e-12);
+          model->begin_update(stream);
+          model->end_update(stream);
+        }
+      });
+}
+
 TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
     for (const int prefetch : {0, 1, 3}) {
@@ -286,7 +310,7 @@ TEST(FullyShard, AssignAndGatherAreInverse) {
 // ------------------------------------------------------------------------------------------------------------
 
 TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
-  const Reference reference = read_reference("llama_parity.safetensors");
+  const Reference reference("llama_parity");
   run_ranks(2, [&](Gang& root) {
     const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
     const GangPtr& shards = model->gangs().shards();

@@ -97,7 +97,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
 // By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the
 // gradients each, two units of full gradients, nothing gathered.
 TEST(Memory, FullShardTakesWhatTheFormulaSays) {
-  const Reference reference = read_reference("llama_parity.safetensors");
+  const Reference reference("llama_parity");
   uint64_t all = 0, largest = 0, block = 0;
   for (const NamedParameter& p : named_parameters(*make_llama(reference.config))) {
     all += static_cast<uint64_t>(p.parameter->shape.count());

@@ -8,7 +8,7 @@ namespace gangway::test {
 namespace {
 
 const Reference& llama() {
-  static const Reference reference = read_reference("llama_parity.safetensors");
+  static const Reference reference("llama_parity");
   return reference;
 }
 
@@ -77,7 +77,7 @@ ParallelOptions mixed(Strategy strategy, bool f32_norms) {
 // Rounding the parameters to bf16 moves the gradients of this model by 1.5e-2 in exact arithmetic, and those
 // of the eight layers of the parity file by 6.6e-2.
 TEST(Parallelize, MixedPrecisionStaysNearTheReference) {
-  const Reference small = read_reference("llama_small.safetensors");
+  const Reference small("llama_small");
   run_ranks(2, [&](Gang& root) {
     const auto model = make_model(small, mesh_of(root), mixed(Strategy::full_shard, false));
     const StepValues values = run_step(*model, small);

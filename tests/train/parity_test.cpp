@@ -20,15 +20,15 @@ std::string describe(const Case& c) {
 void expect_five_steps(const Reference& reference, const Case& c, DType master) {
   const bool wide = master == DType::f64;
   const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
-  const std::vector<double> losses = reference.read<double>("adamw.losses"),
-                            norms = reference.read<double>("adamw.grad_norms");
+  const std::vector<double> losses = reference.values("adamw.losses"),
+                            norms = reference.values("adamw.grad_norms");
   test::run_ranks(c.ranks, [&](Gang& root) {
     const auto model = test::make_model(make_llama(reference.config), test::make_gangs(root, c.replicas),
                                         test::parallel(c.strategy, master));
     test::assign_initial(*model, reference);
-    const auto optimizer = make_adamw(model->parameters(), reference.optimizer(), model->ops());
+    const auto optimizer = make_adamw(model->parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
-    options.max_grad_norm = reference.max_grad_norm();
+    options.max_grad_norm = reference.settings.at("max_grad_norm");
     options.microbatches = c.microbatches;
     for (int64_t step = 0; step < 5; ++step) {
       const auto at = static_cast<size_t>(step);
@@ -41,7 +41,7 @@ void expect_five_steps(const Reference& reference, const Case& c, DType master) 
     }
     for (const NamedParameter& named : model->parameters())
       EXPECT_LT(test::distance(test::gathered(*model, *named.parameter),
-                               reference.read<double>("final." + named.name)),
+                               reference.values("final." + named.name)),
                 final_tolerance)
           << describe(c) << ", " << named.name;
   });

@@ -91,7 +91,7 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
     Rig rig;
     rig.model = test::make_model(make_llama(reference.config), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
-    rig.optimizer = make_adamw(rig.model->parameters(), reference.optimizer(), rig.model->ops());
+    rig.optimizer = make_adamw(rig.model->parameters(), test::optimizer_of(reference), rig.model->ops());
     const auto rank = static_cast<size_t>(root.rank());
     Batch batch = root.size() == 1
                       ? test::batch_rows(*rig.model, reference, 0, 0, 9)
