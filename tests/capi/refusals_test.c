@@ -1,0 +1,2 @@
+#include "models.h"
+int main(void) { return 0; }
