@@ -16,6 +16,12 @@ ModulePtr described(gw_module* model, const std::string& name) {
   return m.module;
 }
 
+double deviation_of(double range) {
+  if (!(finite(range, "options.initializer_range") >= 0))
+    fail(Code::invalid_argument, "options.initializer_range is ", range, ", below 0");
+  return range;
+}
+
 RopeOptions rope_of(double theta) {
   RopeOptions r;
   r.theta = finite(theta, "options.rope_theta");
@@ -34,7 +40,7 @@ AttentionOptions attention_of(const gw_attention_options* options) {
   a.out_bias = o.out_bias != 0;
   a.causal = o.causal != 0;
   a.rope = rope_of(o.rope_theta);
-  a.deviation = finite(o.initializer_range, "options.initializer_range");
+  a.deviation = deviation_of(o.initializer_range);
   return a;
 }
 
@@ -125,7 +131,7 @@ gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model
               finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
               finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
               o.rope_original_positions};
-    c.deviation = finite(o.initializer_range, "options.initializer_range");
+    c.deviation = deviation_of(o.initializer_range);
     c.qkv_bias = o.qkv_bias != 0;
     c.out_bias = o.out_bias != 0;
     c.mlp_bias = o.mlp_bias != 0;
