@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "checkpoint/safetensors.h"
 #include "parallel/shard_domain.h"
 #include "train/train_testing.h"
 
@@ -196,6 +197,36 @@ TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
           EXPECT_EQ(all_values(*model), saved) << ranks;
         });
   }
+}
+
+// Counted: neither call moves rows between ranks, and what either takes besides the own rows is one piece.
+TEST(LoadModel, NoRankHoldsTheWholeModel) {
+  constexpr uint64_t kPiece = 1 << 20;
+  const auto wide = [] { return make_sequential({make_linear(512, 2048, false), make_linear(2048, 512, false)}); };
+  for (const int ranks : {2, 3, 4})
+    for (const DType stored : {DType{}, DType::bf16}) {
+      const TemporaryFolder folder;
+      test::run_ranks(ranks, [&](Gang& root) {
+        const auto model = test::make_model(wide(), test::make_gangs(root), seeded(7));
+        const GangPtr& shards = model->gangs().shards();
+        uint64_t whole = 0;
+        for (const NamedParameter& p : model->parameters())
+          whole += static_cast<uint64_t>(p.parameter->shape.count()) * item_bytes(p.parameter->dtype);
+        ASSERT_GT(whole / static_cast<uint64_t>(ranks), kPiece) << "own rows are over a piece";
+        const MemoryUse before = model->memory();
+        const uint64_t moved = shards->traffic().bytes_moved;
+        SaveOptions options;
+        options.dtype = stored;
+        save_model(*model, folder.path(), options);
+        load_model(*model, folder.path());
+        const MemoryUse after = model->memory();
+        EXPECT_EQ(after.total() - after.temporaries, before.total() - before.temporaries);
+        EXPECT_LE(after.temporaries, kPiece);
+        EXPECT_LT(shards->traffic().bytes_moved - moved, 64u * 1024) << "paths and verdicts, no rows";
+        EXPECT_LE(after.master + after.region_rows, whole / static_cast<uint64_t>(ranks) + 2 * 2048 * 4)
+            << "own rows, rounded up to whole ones";
+      });
+    }
 }
 
 TEST(LoadModel, ConvertsBetweenFloatingDtypes) {
