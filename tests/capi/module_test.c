@@ -220,6 +220,40 @@ static void looking_into_a_model(void** state) {
   gw_module_release(model);
 }
 
+static gw_memory_use memory_of(gw_module* model) {
+  gw_memory_use use;
+  gw_memory_use_init(&use, sizeof use);
+  assert_ok(gw_module_memory(model, &use));
+  return use;
+}
+
+/* 6 x 4 and 6 values, in bf16 beside their masters; what an optimizer holds comes and goes with it. */
+static void memory_counts_copies_and_optimizer_state(void** state) {
+  (void)state;
+  gw_module* model = NULL;
+  gw_optimizer *adamw = NULL, *sgd = NULL;
+  gw_parallel_options p;
+  gw_sgd_options s;
+  gw_parallel_options_init(&p, sizeof p);
+  gw_sgd_options_init(&s, sizeof s);
+  p.param_dtype = GW_BF16;
+  s.momentum = 0.9;
+  assert_ok(gw_linear_create(4, 6, 1, &model));
+  assert_ok(gw_parallelize(model, NULL, &p));
+  gw_memory_use use = memory_of(model);
+  assert_int_equal(use.copies, 64 + 64); /* 48 and 12 bytes, each from a multiple of 64 */
+  assert_int_equal(use.optimizer, 0);
+  assert_ok(gw_adamw_create(model, NULL, &adamw));
+  assert_int_equal(memory_of(model).optimizer, 2 * 30 * 4);
+  assert_ok(gw_sgd_create(model, &s, &sgd));
+  assert_int_equal(memory_of(model).optimizer, 3 * 30 * 4);
+  gw_optimizer_release(adamw);
+  assert_int_equal(memory_of(model).optimizer, 30 * 4);
+  gw_optimizer_release(sgd);
+  assert_int_equal(memory_of(model).optimizer, 0);
+  gw_module_release(model);
+}
+
 static void nulls_are_refused(void** state) {
   (void)state;
   gw_module* model = materialized_llama();
@@ -302,6 +336,6 @@ static void a_frame_belongs_to_its_model(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_known_values_and_gradients), cmocka_unit_test(layers_have_the_documented_shapes), cmocka_unit_test(bad_layers_are_refused), cmocka_unit_test(looking_into_a_model), cmocka_unit_test(nulls_are_refused), cmocka_unit_test(a_frame_belongs_to_its_model)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_known_values_and_gradients), cmocka_unit_test(layers_have_the_documented_shapes), cmocka_unit_test(bad_layers_are_refused), cmocka_unit_test(looking_into_a_model), cmocka_unit_test(memory_counts_copies_and_optimizer_state), cmocka_unit_test(nulls_are_refused), cmocka_unit_test(a_frame_belongs_to_its_model)};
   return cmocka_run_group_tests_name("capi_module", tests, NULL, NULL);
 }
