@@ -231,7 +231,8 @@ gw_status gw_module_freeze(gw_module* model, const char* pattern) {
     const std::string p = &required(pattern, "pattern");
     if (m.model && m.model->materialized())
       fail(Code::invalid_state,
-           "gw_module_freeze comes before gw_parallelize and gw_module_materialize: the model's gradients have "
+           "gw_module_freeze comes before gw_parallelize and gw_module_materialize: the model's gradients "
+           "have "
            "memory already");
     size_t matches = 0;
     for (const NamedParameter& n : named_parameters(*m.module)) {

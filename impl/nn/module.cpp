@@ -34,8 +34,8 @@ void assign(Module& module, const std::string& path, std::set<const Parameter*>&
   for (const Module::Child& child : module.children()) assign(*child.module, join(path, child.name), seen);
 }
 
-// `*` within one component. Only the last `*` seen is tried again: what an earlier one could take more of, the
-// last one can take as well. So many of them cost pattern times text at most.
+// `*` within one component. Only the last `*` seen is tried again: what an earlier one could take more of,
+// the last one can take as well. So many of them cost pattern times text at most.
 bool component_matches(std::string_view pattern, std::string_view text) {
   constexpr size_t kNone = std::string_view::npos;
   size_t p = 0, t = 0, star = kNone, taken = 0;  // the last `*`, and where what it took ends

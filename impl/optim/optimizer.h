@@ -1,5 +1,5 @@
-// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient reduction,
-// clipping over a mesh (parallel), the training step (train).
+// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient
+// reduction, clipping over a mesh (parallel), the training step (train).
 //
 // Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
 // never a gang. lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
@@ -49,14 +49,14 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual const char* kind() const = 0;  // "adamw", "sgd"
 
-  // One step over every trainable parameter that has rows here, its copy in the compute dtype included; counts
-  // the step. A gradient that nobody wrote is zero.
+  // One step over every trainable parameter that has rows here, its copy in the compute dtype included;
+  // counts the step. A gradient that nobody wrote is zero.
   void step(double scale, double clip, Stream& stream);
   virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   int64_t steps() const { return steps_; }
-  double lr() const;  // at the next step
+  double lr() const;       // at the next step
   void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes() const;

@@ -30,9 +30,9 @@ struct MemoryUse {
   uint64_t gradient_shards = 0;
   uint64_t gathered = 0;        // rings of gathered weights (0 on one host)
   uint64_t full_gradients = 0;  // rings, the root's own, unsharded accumulation
-  uint64_t optimizer = 0;    // state of the optimizers that count_optimizer was told of
-  uint64_t activations = 0;  // most bytes that a frame held
-  uint64_t gradients = 0;    // most bytes of gradient stacks
+  uint64_t optimizer = 0;       // state of the optimizers that count_optimizer was told of
+  uint64_t activations = 0;     // most bytes that a frame held
+  uint64_t gradients = 0;       // most bytes of gradient stacks
   uint64_t temporaries = 0;
   uint64_t total() const;
 };
@@ -100,7 +100,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then). Local.
+  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then).
+  // Local.
   Tensor gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective.

@@ -1,5 +1,5 @@
-/* Refusals of set-up calls and steps are agreed: one rank's bad argument comes back on every rank with that rank's code
- * and text, and the gang works on. */
+/* Refusals of set-up calls and steps are agreed: one rank's bad argument comes back on every rank with that
+ * rank's code and text, and the gang works on. */
 #include "models.h"
 
 #include <sys/stat.h>
@@ -199,7 +199,8 @@ static const struct {
   gw_status code;
   const char* part;
 } kTable[] = {
-    {"gw_gangs_create", create_gangs, GW_E_INVALID_ARGUMENT, "tp 7 = 7 x auto, but the root gang has 3 ranks"},
+    {"gw_gangs_create", create_gangs, GW_E_INVALID_ARGUMENT,
+     "tp 7 = 7 x auto, but the root gang has 3 ranks"},
     {"gw_gangs_create_parallel", create_parallel_gangs, GW_E_INVALID_ARGUMENT, "tp 0 is not a factor"},
     {"gw_gangs_create_fsdp", create_fsdp_gangs, GW_E_INVALID_ARGUMENT, "intra_node_size -5"},
     {"gw_gang_create_gang", create_gang, GW_E_INVALID_ARGUMENT, "9"},
@@ -242,8 +243,8 @@ static void every_row(rank* me) {
           wrong_status(kTable[i].run(&s, me->index == bad), kTable[i].code, kTable[i].part);
       const int32_t told = last_error().rank;
       if (wrong[0] != '\0' || told != bad) {
-        snprintf(me->failure, sizeof me->failure, "%s, bad on rank %d: %s; the error is of rank %d", kTable[i].call,
-                 (int)bad, wrong, (int)told);
+        snprintf(me->failure, sizeof me->failure, "%s, bad on rank %d: %s; the error is of rank %d",
+                 kTable[i].call, (int)bad, wrong, (int)told);
         gw_gang_abort(me->gang, me->failure);
         return;
       }

@@ -223,6 +223,8 @@ static void custom_module_calls_its_children(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once), cmocka_unit_test(refused_custom_modules_free_once), cmocka_unit_test(custom_module_calls_its_children)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once),
+                                     cmocka_unit_test(refused_custom_modules_free_once),
+                                     cmocka_unit_test(custom_module_calls_its_children)};
   return cmocka_run_group_tests_name("capi_custom", tests, NULL, NULL);
 }

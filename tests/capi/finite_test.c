@@ -1,5 +1,6 @@
-/* Every floating option of every struct, and every floating argument that is a setting: infinity and NaN are refused
- * with its name and value. tests/capi/exports_test.py looks that no field of an options struct lacks here. */
+/* Every floating option of every struct, and every floating argument that is a setting: infinity and NaN are
+ * refused with its name and value. tests/capi/exports_test.py looks that no field of an options struct lacks
+ * here. */
 #include <math.h>
 
 #include "refusals.h"
@@ -82,12 +83,12 @@ static const struct {
 } kValues[3] = {{INFINITY, "inf"}, {-INFINITY, "-inf"}, {NAN, "nan"}};
 
 /* `says`: how the text names the field. */
-#define FLOAT(kind, field, says, call)                                   \
-  for (int i = 0; i < 3; ++i) {                                          \
-    gw_##kind x;                                                         \
-    gw_##kind##_init(&x, sizeof x);                                      \
-    x.field = kValues[i].value;                                          \
-    check_row(#kind "." #field, call(&x), GW_E_INVALID_ARGUMENT, says);  \
+#define FLOAT(kind, field, says, call)                                             \
+  for (int i = 0; i < 3; ++i) {                                                    \
+    gw_##kind x;                                                                   \
+    gw_##kind##_init(&x, sizeof x);                                                \
+    x.field = kValues[i].value;                                                    \
+    check_row(#kind "." #field, call(&x), GW_E_INVALID_ARGUMENT, says);            \
     check_row(#kind "." #field, call(&x), GW_E_INVALID_ARGUMENT, kValues[i].text); \
   }
 

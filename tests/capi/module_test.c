@@ -336,6 +336,12 @@ static void a_frame_belongs_to_its_model(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_known_values_and_gradients), cmocka_unit_test(layers_have_the_documented_shapes), cmocka_unit_test(bad_layers_are_refused), cmocka_unit_test(looking_into_a_model), cmocka_unit_test(memory_counts_copies_and_optimizer_state), cmocka_unit_test(nulls_are_refused), cmocka_unit_test(a_frame_belongs_to_its_model)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(linear_gives_known_values_and_gradients),
+                                     cmocka_unit_test(layers_have_the_documented_shapes),
+                                     cmocka_unit_test(bad_layers_are_refused),
+                                     cmocka_unit_test(looking_into_a_model),
+                                     cmocka_unit_test(memory_counts_copies_and_optimizer_state),
+                                     cmocka_unit_test(nulls_are_refused),
+                                     cmocka_unit_test(a_frame_belongs_to_its_model)};
   return cmocka_run_group_tests_name("capi_module", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The parts of a parameter: values and gradients, local and whole, and what an export of them keeps. Run a second
- * time with private shards (GANGWAY_SHARED_REGIONS=0), where whole values are gathered copies. */
+/* The parts of a parameter: values and gradients, local and whole, and what an export of them keeps. Run a
+ * second time with private shards (GANGWAY_SHARED_REGIONS=0), where whole values are gathered copies. */
 #include "dlpack.h"
 #include "models.h"
 
@@ -11,7 +11,8 @@ static int regions(const rank* me) {
 }
 
 /* Parameters w [5, 2] and never [3] of ones, and a frozen one; in `dtype`. */
-static gw_status make_group(gw_gangs* gangs, gw_strategy strategy, gw_dtype dtype, gw_shard_group** out_group) {
+static gw_status make_group(gw_gangs* gangs, gw_strategy strategy, gw_dtype dtype,
+                            gw_shard_group** out_group) {
   static const char* const names[3] = {"w", "never", "frozen"};
   gw_init_options init;
   gw_init_options_init(&init, sizeof init);

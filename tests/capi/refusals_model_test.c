@@ -31,7 +31,7 @@ static void configurations_of_a_llama(void** state) {
   end_of_table();
 }
 
-#define PARALLEL(field, value)                                                         \
+#define PARALLEL(field, value) \
   (gw_parallel_options_init(&p, sizeof p), p.field = (value), gw_parallelize(m, NULL, &p))
 #define SHARD(field, value) \
   (gw_shard_options_init(&s, sizeof s), s.field = (value), gw_fully_shard(m, "", NULL, &s))
@@ -166,7 +166,8 @@ static void calls_out_of_order(void** state) {
   ROW(gw_parallelize(ready, NULL, NULL), INVALID_STATE, "gw_parallelize comes before");
   ROW(gw_module_materialize(ready, NULL, 1, GW_F32), INVALID_STATE, "materialised");
   ROW(gw_module_freeze(ready, "*"), INVALID_STATE, "gw_module_freeze comes before gw_parallelize");
-  ROW(gw_recompute(ready, GW_RECOMPUTE_FULL, 1, 1), INVALID_STATE, "gw_recompute comes before gw_fully_shard");
+  ROW(gw_recompute(ready, GW_RECOMPUTE_FULL, 1, 1), INVALID_STATE,
+      "gw_recompute comes before gw_fully_shard");
   ROW(gw_sequential_create(&ready, 1, &parent), INVALID_STATE, "models[0] is bound to gangs already");
   ROW(gw_fully_shard(tied, "model.embed_tokens", NULL, NULL), INVALID_ARGUMENT, "tied");
   ROW(gw_module_find_parameter(ready, "lm_head.bias", &p), NOT_FOUND, "lm_head.bias");
@@ -183,7 +184,7 @@ static void calls_out_of_order(void** state) {
   end_of_table();
 }
 
-#define STEP(change, batch_change)                                          \
+#define STEP(change, batch_change)                                                 \
   (fill_batch(&b, 2, 0), gw_step_options_init(&o, sizeof o), change, batch_change, \
    gw_train_step(m, opt, &b.batch, &o, NULL, NULL))
 
@@ -227,7 +228,8 @@ static void steps(void** state) {
   gw_generate_options_init(&g, sizeof g);
   g.temperature = -1;
   ROW(gw_generate(m, prompt, 1, &g, NULL, tokens), INVALID_ARGUMENT, "temperature = -1");
-  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens)), INVALID_ARGUMENT, "top_k = -3");
+  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens)), INVALID_ARGUMENT,
+      "top_k = -3");
   ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens)), INVALID_ARGUMENT, "-3");
   ROW(gw_generate(m, prompt, 0, NULL, NULL, tokens), INVALID_ARGUMENT, "prompt is empty");
   gw_optimizer_release(opt);
@@ -237,10 +239,11 @@ static void steps(void** state) {
   end_of_table();
 }
 
-#define ADAMW(field, value) (gw_adamw_options_init(&a, sizeof a), a.field = (value), gw_adamw_create(m, &a, &opt))
+#define ADAMW(field, value) \
+  (gw_adamw_options_init(&a, sizeof a), a.field = (value), gw_adamw_create(m, &a, &opt))
 #define SGD(field, value) (gw_sgd_options_init(&s, sizeof s), s.field = (value), gw_sgd_create(m, &s, &opt))
-#define RULE(field, value)                                                                            \
-  (gw_optimizer_rule_init(&rule, sizeof rule), rule.pattern = "**", rule.field = (value),             \
+#define RULE(field, value)                                                                \
+  (gw_optimizer_rule_init(&rule, sizeof rule), rule.pattern = "**", rule.field = (value), \
    gw_sgd_options_init(&s, sizeof s), s.rules = &rule, s.rule_count = 1, gw_sgd_create(m, &s, &opt))
 
 static void optimizers(void** state) {
@@ -276,10 +279,12 @@ static void optimizers(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(configurations_of_a_llama),  cmocka_unit_test(options_of_parallelism),
-      cmocka_unit_test(degrees_that_are_not_built), cmocka_unit_test(training_over_a_fake_gang),
-      cmocka_unit_test(calls_out_of_order),         cmocka_unit_test(steps),
-      cmocka_unit_test(optimizers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(configurations_of_a_llama),
+                                     cmocka_unit_test(options_of_parallelism),
+                                     cmocka_unit_test(degrees_that_are_not_built),
+                                     cmocka_unit_test(training_over_a_fake_gang),
+                                     cmocka_unit_test(calls_out_of_order),
+                                     cmocka_unit_test(steps),
+                                     cmocka_unit_test(optimizers)};
   return cmocka_run_group_tests_name("capi_refusals_model", tests, NULL, NULL);
 }

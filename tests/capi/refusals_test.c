@@ -148,7 +148,8 @@ static void collectives(void** state) {
 static void sub_gangs_and_ends(void** state) {
   (void)state;
   gw_gang *g = fake(0, 4), *broken = fake(0, 2), *closed = fake(0, 2);
-  const int32_t twice[3] = {1, 0, 1}, both[3] = {0, 7, 0}, size[2] = {0, 4}, negative[2] = {3, -1}, good[2] = {0, 1};
+  const int32_t twice[3] = {1, 0, 1}, both[3] = {0, 7, 0}, size[2] = {0, 4}, negative[2] = {3, -1},
+                good[2] = {0, 1};
   ROW(gw_gang_create_gang(g, twice, 3, &gang), INVALID_ARGUMENT, "rank 1");
   ROW(gw_gang_create_gang(g, both, 3, &gang), INVALID_ARGUMENT, "rank 0"); /* duplicates come first */
   ROW(gw_gang_create_gang(g, size, 2, &gang), INVALID_ARGUMENT, "4");
@@ -229,8 +230,8 @@ static void meshes(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(options_of_a_gang), cmocka_unit_test(environments),
-                                     cmocka_unit_test(fake_gangs),        cmocka_unit_test(collectives),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(options_of_a_gang),  cmocka_unit_test(environments),
+                                     cmocka_unit_test(fake_gangs),         cmocka_unit_test(collectives),
                                      cmocka_unit_test(sub_gangs_and_ends), cmocka_unit_test(meshes)};
   return cmocka_run_group_tests_name("capi_refusals", tests, NULL, NULL);
 }

@@ -57,11 +57,12 @@ inline LlamaConfig small_llama(bool tied = false) {
 }
 
 inline std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,
-                             const LlamaConfig& config = small_llama(), int replicas = 1) {
+                                    const LlamaConfig& config = small_llama(), int replicas = 1) {
   return make_model(make_llama(config), make_gangs(root, replicas), options);
 }
 
-inline ParallelOptions seeded(uint64_t seed, DType master = DType::f32, Strategy strategy = Strategy::full_shard) {
+inline ParallelOptions seeded(uint64_t seed, DType master = DType::f32,
+                              Strategy strategy = Strategy::full_shard) {
   ParallelOptions options = parallel(strategy, master);
   options.seed = seed;
   return options;

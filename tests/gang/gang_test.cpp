@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "base/fork.h"
 #include "base/expect_error.h"
+#include "base/fork.h"
 
 namespace gangway {
 namespace {

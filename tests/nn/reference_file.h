@@ -40,7 +40,9 @@ class Reference {
 
   const Entry& at(const std::string& name) const { return entries.at(name); }
   const std::vector<double>& values(const std::string& name) const { return at(name).values; }
-  std::vector<int64_t> ids(const std::string& name) const { return {at(name).values.begin(), at(name).values.end()}; }
+  std::vector<int64_t> ids(const std::string& name) const {
+    return {at(name).values.begin(), at(name).values.end()};
+  }
 
   // Batches are [steps, batch, sequence].
   int64_t batch() const { return at("tokens").dims[1]; }

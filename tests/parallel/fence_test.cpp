@@ -122,7 +122,9 @@ void expect_old_bits(const Holding& h) {
 }
 
 TEST(Fence, PeerHeldInsideBackwardReadsOldBits) { expect_old_bits({}); }
-TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) { expect_old_bits({.ranks = 2, .trainable = true}); }
+TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) {
+  expect_old_bits({.ranks = 2, .trainable = true});
+}
 TEST(Fence, PeerHeldInsideBackwardReadsOldBitsWithClipping) {
   for (const bool trainable : {false, true}) expect_old_bits({.trainable = trainable, .clip = true});
 }

@@ -40,9 +40,9 @@ void expect_five_steps(const Reference& reference, const Case& c, DType master) 
       EXPECT_FALSE(result.skipped) << result.why_skipped;
     }
     for (const NamedParameter& named : model->parameters())
-      EXPECT_LT(test::distance(test::gathered(*model, *named.parameter),
-                               reference.values("final." + named.name)),
-                final_tolerance)
+      EXPECT_LT(
+          test::distance(test::gathered(*model, *named.parameter), reference.values("final." + named.name)),
+          final_tolerance)
           << describe(c) << ", " << named.name;
   });
 }

@@ -47,8 +47,7 @@ struct Rig {
 
 inline Rig llama_rig(Gang& root, Strategy strategy = Strategy::full_shard, DType master = DType::f64) {
   Rig rig;
-  rig.model =
-      make_model(make_llama(small_llama()), make_gangs(root), parallel(strategy, master));
+  rig.model = make_model(make_llama(small_llama()), make_gangs(root), parallel(strategy, master));
   OptimizerOptions options;
   options.lr = 0.01;
   rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
@@ -56,7 +55,7 @@ inline Rig llama_rig(Gang& root, Strategy strategy = Strategy::full_shard, DType
 }
 
 inline Rig square_rig(Gang& root, const std::shared_ptr<SquareLoss>& loss,
-               Strategy strategy = Strategy::full_shard) {
+                      Strategy strategy = Strategy::full_shard) {
   Rig rig;
   rig.model = make_model(loss->module(), make_gangs(root), parallel(strategy));
   OptimizerOptions options;
