@@ -118,8 +118,13 @@ class Callbacks final : public CustomBehaviour {
     if (options_.free_state != nullptr) options_.free_state(state);
   }
   bool accepts(DType compute) const override {
-    return options_.accepts_dtype == nullptr ||
-           options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+    if (options_.accepts_dtype == nullptr) return true;
+    bool yes = false;
+    run_callback("accepts_dtype", name_, [&] {
+      yes = options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+      return GW_OK;
+    });
+    return yes;
   }
 
  private:

@@ -73,6 +73,31 @@ static void options_of_parallelism(void** state) {
   end_of_table();
 }
 
+static int32_t never_bf16(void* user, gw_dtype dtype) {
+  (void)user;
+  return dtype != GW_BF16;
+}
+
+static void a_dtype_that_a_custom_module_does_not_take(void** state) {
+  (void)state;
+  line l = {0};
+  int freed = 0;
+  gw_init_options init;
+  gw_parameter_options w;
+  gw_custom_options c;
+  gw_parallel_options p;
+  gw_module* m = NULL;
+  line_parameter(&w, &init, &freed);
+  line_options(&c, &l, &w);
+  c.accepts_dtype = never_bf16;
+  assert_ok(gw_custom_create(&c, &m));
+  ROW(PARALLEL(param_dtype, GW_BF16), NOT_SUPPORTED, "module line does not compute in bf16");
+  assert_ok(gw_parallelize(m, NULL, NULL));
+  gw_module_release(m);
+  assert_int_equal(l.frees, 1);
+  end_of_table();
+}
+
 static void degrees_that_are_not_built(void** state) {
   (void)state;
   gw_gang* root = NULL;
@@ -281,7 +306,8 @@ static void optimizers(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(configurations_of_a_llama),
                                      cmocka_unit_test(options_of_parallelism),
-                                     cmocka_unit_test(degrees_that_are_not_built),
+                                     cmocka_unit_test(a_dtype_that_a_custom_module_does_not_take),
+      cmocka_unit_test(degrees_that_are_not_built),
                                      cmocka_unit_test(training_over_a_fake_gang),
                                      cmocka_unit_test(calls_out_of_order),
                                      cmocka_unit_test(steps),
