@@ -199,6 +199,7 @@ const gw_api kApi = {
     gw_generate,
     gw_frame_options_init,
     gw_module_set_no_sync,
+    gw_shard_group_tensor,
 };
 
 }  // namespace

@@ -118,8 +118,13 @@ class Callbacks final : public CustomBehaviour {
     if (options_.free_state != nullptr) options_.free_state(state);
   }
   bool accepts(DType compute) const override {
-    return options_.accepts_dtype == nullptr ||
-           options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+    if (options_.accepts_dtype == nullptr) return true;
+    bool yes = false;
+    run_callback("accepts_dtype", name_, [&] {
+      yes = options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+      return GW_OK;
+    });
+    return yes;
   }
 
  private:
@@ -226,7 +231,8 @@ Init Initializers::read(const gw_init_options* options) {
   }
   switch (o.kind) {
     case GW_INIT_NORMAL:
-      if (!(o.deviation >= 0)) fail(Code::invalid_argument, "initializer.deviation is ", o.deviation);
+      if (!(finite(o.deviation, "initializer.deviation") >= 0))
+        fail(Code::invalid_argument, "initializer.deviation is ", o.deviation, ", below 0");
       return Init::normal(o.deviation);
     case GW_INIT_ZEROS:
       return Init::zeros();

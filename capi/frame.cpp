@@ -64,6 +64,7 @@ gw_status gw_frame_create(gw_module* model, const gw_frame_options* options, gw_
     gw_frame*& result = out(out_frame, "out_frame");
     const gw_frame_options o = read_struct(options, gw_frame_options_init, "options");
     required(model, "model").ready();
+    finite(o.loss_seed, "options.loss_seed");
     result = new gw_frame(model->model, o);
   });
 }

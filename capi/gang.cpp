@@ -54,13 +54,14 @@ GangOptions gang_options(const gw_gang_options* given) {
   g.high_priority = o.high_priority != 0;
   g.expected_size = o.expected_size;
   g.threads = o.threads;
-  if (o.rank < 0) {
+  if (o.rank == -1) {
+    if (o.size != 0) fail(Code::invalid_argument, "options gives size ", o.size, " but no rank");
     if (o.store != nullptr || o.id != nullptr)
       fail(Code::invalid_argument, "options has a ", o.store != nullptr ? "store" : "id",
            " but no rank and size");
     return g;
   }
-  if (o.size < 1 || o.rank >= o.size)
+  if (o.rank < 0 || o.rank >= o.size)
     fail(Code::invalid_argument, "options.rank ", o.rank, " is outside a gang of ", o.size);
   g.rank = o.rank;
   g.size = o.size;
@@ -129,8 +130,8 @@ Collective from_record(const gw_collective& r) {
 // --- memory of gangs
 // -------------------------------------------------------------------------------------------------
 
-// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone. Ranks that
-// are threads see a shared region at one address: each has its own entry, and each free drops one.
+// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
+// Ranks that are threads see a shared region at one address: each has its own entry, and each free drops one.
 struct Allocations {
   std::mutex mutex;
   std::multimap<void*, std::shared_ptr<Buffer>> blocks;

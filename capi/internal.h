@@ -7,6 +7,7 @@
 #include <gangway/api.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -75,6 +76,11 @@ T& required(T* pointer, const char* name) {
 
 inline std::string text_or(const char* text, const char* fallback) {
   return text != nullptr ? text : fallback;
+}
+
+inline double finite(double value, const char* name) {
+  if (!std::isfinite(value)) fail(Code::invalid_argument, name, " is ", value, ", not a finite number");
+  return value;
 }
 
 // Sets an out-parameter to null or zero and returns a reference to it.

@@ -16,9 +16,15 @@ ModulePtr described(gw_module* model, const std::string& name) {
   return m.module;
 }
 
+double deviation_of(double range) {
+  if (!(finite(range, "options.initializer_range") >= 0))
+    fail(Code::invalid_argument, "options.initializer_range is ", range, ", below 0");
+  return range;
+}
+
 RopeOptions rope_of(double theta) {
   RopeOptions r;
-  r.theta = theta;
+  r.theta = finite(theta, "options.rope_theta");
   return r;
 }
 
@@ -34,7 +40,7 @@ AttentionOptions attention_of(const gw_attention_options* options) {
   a.out_bias = o.out_bias != 0;
   a.causal = o.causal != 0;
   a.rope = rope_of(o.rope_theta);
-  a.deviation = o.initializer_range;
+  a.deviation = deviation_of(o.initializer_range);
   return a;
 }
 
@@ -120,10 +126,12 @@ gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model
     c.head_dim = o.head_dim;
     c.ffn = o.ffn;
     c.max_positions = o.max_positions;
-    c.eps = o.eps;
-    c.rope = {o.rope_theta, o.rope_factor, o.rope_low_frequency_factor, o.rope_high_frequency_factor,
+    c.eps = finite(o.eps, "options.eps");
+    c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
+              finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
+              finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
               o.rope_original_positions};
-    c.deviation = o.initializer_range;
+    c.deviation = deviation_of(o.initializer_range);
     c.qkv_bias = o.qkv_bias != 0;
     c.out_bias = o.out_bias != 0;
     c.mlp_bias = o.mlp_bias != 0;
@@ -149,7 +157,7 @@ gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module** out_model) 
 gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_rmsnorm(dim, eps));
+    result = new gw_module(make_rmsnorm(dim, finite(eps, "eps")));
   });
 }
 
@@ -180,7 +188,7 @@ gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, do
                           gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_block(attention_of(attention), ffn, eps));
+    result = new gw_module(make_block(attention_of(attention), ffn, finite(eps, "eps")));
   });
 }
 
@@ -222,7 +230,10 @@ gw_status gw_module_freeze(gw_module* model, const char* pattern) {
     gw_module& m = required(model, "model");
     const std::string p = &required(pattern, "pattern");
     if (m.model && m.model->materialized())
-      fail(Code::invalid_state, "gw_module_freeze comes before gw_parallelize and gw_module_materialize");
+      fail(Code::invalid_state,
+           "gw_module_freeze comes before gw_parallelize and gw_module_materialize: the model's gradients "
+           "have "
+           "memory already");
     size_t matches = 0;
     for (const NamedParameter& n : named_parameters(*m.module)) {
       if (!path_matches(p, n.name)) continue;
@@ -273,6 +284,7 @@ gw_status gw_module_memory(gw_module* model, gw_memory_use* memory) {
     check_out_struct(memory, "memory");
     const MemoryUse m = required(model, "model").ready().memory();
     write_struct(memory, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
-                                    m.full_gradients, m.activations, m.gradients, m.temporaries});
+                                       m.full_gradients, m.activations, m.gradients, m.temporaries, m.copies,
+                                       m.optimizer});
   });
 }

@@ -58,9 +58,12 @@ struct gw_parameter : gangway::capi::Handle {
 
 struct gw_optimizer : gangway::capi::Handle {
   gw_optimizer(std::shared_ptr<gangway::Model> m, std::unique_ptr<gangway::Optimizer> o)
-      : model(std::move(m)), optimizer(std::move(o)) {}
+      : model(std::move(m)),
+        optimizer(std::move(o)),
+        counted(model->count_optimizer(optimizer->state_bytes())) {}
   std::shared_ptr<gangway::Model> model;
   std::unique_ptr<gangway::Optimizer> optimizer;
+  std::shared_ptr<const uint64_t> counted;
 };
 
 namespace gangway::capi {

@@ -15,7 +15,8 @@ std::vector<OptimizerRule> rules_of(const gw_optimizer_rule* rules, size_t count
   std::vector<OptimizerRule> all;
   for (size_t i = 0; i < count; ++i) {
     const gw_optimizer_rule r = read_element(rules, i, gw_optimizer_rule_init, "options.rules");
-    all.push_back({&required(r.pattern, "options.rules[i].pattern"), r.lr_scale, r.weight_decay, r.frozen != 0});
+    all.push_back(
+        {&required(r.pattern, "options.rules[i].pattern"), r.lr_scale, r.weight_decay, r.frozen != 0});
   }
   return all;
 }
@@ -104,11 +105,7 @@ gw_status gw_optimizer_lr(const gw_optimizer* optimizer, double* out_lr) {
 }
 
 gw_status gw_optimizer_set_lr(gw_optimizer* optimizer, double lr) {
-  return guarded([&] {
-    gw_optimizer& o = required(optimizer, "optimizer");
-    if (!(lr >= 0)) fail(Code::invalid_argument, "lr is ", lr);
-    o.optimizer->set_lr(lr);
-  });
+  return guarded([&] { required(optimizer, "optimizer").optimizer->set_lr(lr); });
 }
 
 gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* stream, double* out_norm) {
@@ -116,8 +113,9 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
     double& norm = out(out_norm, "out_norm");
     Model& m = required(model, "model").ready();
     check_stream(stream, m.device());
-    if (!(max_norm > 0)) fail(Code::invalid_argument, "max_norm is ", max_norm);
-    if (!(p > 0)) fail(Code::invalid_argument, "p is ", p);
+    if (!(finite(max_norm, "max_norm") > 0))
+      fail(Code::invalid_argument, "max_norm is ", max_norm, ", not over 0");
+    if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
     norm = m.gradient_norm(p, m.device().stream());
     m.scale_gradients(clip_factor(norm, max_norm), m.device().stream());
   });

@@ -53,6 +53,7 @@ RecomputeOptions recompute_of(gw_recompute_kind kind, int32_t every, double rati
     fail(Code::invalid_argument, "the recompute kind is ", kind, ", not 0 to ", GW_RECOMPUTE_RATIO);
   if (kind == GW_RECOMPUTE_EVERY && every < 1)
     fail(Code::invalid_argument, "recompute every ", every, " blocks");
+  finite(ratio, "the recompute ratio");
   if (kind == GW_RECOMPUTE_RATIO && !(ratio >= 0 && ratio <= 1))
     fail(Code::invalid_argument, "the recompute ratio is ", ratio, ", not 0 to 1");
   return {static_cast<RecomputeKind>(kind), every, ratio};

@@ -26,13 +26,12 @@ Model& model_of(gw_parameter& parameter) {
   return *parameter.model;
 }
 
-Tensor part_of(const Parameter& p, gw_part part, const std::string& name) {
+Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name) {
   switch (part) {
     case GW_PART_VALUE:
       return p.shard;
     case GW_PART_GRADIENT:
-      if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
-      return p.shard_grad;
+      return model.gradient(p, model.device().stream());
     case GW_PART_FULL_VALUE:
       if (!p.value)
         fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");
@@ -111,8 +110,7 @@ gw_status gw_parameter_view(gw_parameter* parameter, gw_part part, gw_view* out_
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_parameter& p = required(parameter, "parameter");
-    model_of(p);
-    const Tensor tensor = part_of(*p.parameter, part, p.name);  // refuses unknown parts
+    const Tensor tensor = part_of(model_of(p), *p.parameter, part, p.name);  // refuses unknown parts
     gw_parameter::Dims& place = p.parts[static_cast<size_t>(part)];
     view = view_of(tensor, place.shape.data(), place.strides.data());
   });

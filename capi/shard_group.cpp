@@ -2,6 +2,7 @@
 
 #include "gang_handle.h"
 #include "parallel_options.h"
+#include "tensor_handle.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -25,6 +26,13 @@ gw_shard_group& group_of(gw_shard_group* group) { return required(group, "group"
 void check_index(const gw_shard_group& group, size_t index) {
   if (index >= group.dims.size())
     fail(Code::invalid_argument, "index is ", index, ", the group has ", group.dims.size(), " parameters");
+}
+
+Tensor part_of(gw_shard_group& group, size_t index, gw_part part) {
+  check_index(group, index);
+  if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
+    fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
+  return group.group->view(index, static_cast<Part>(part));
 }
 
 GroupParameter parameter_of(const gw_parameter_options* all, size_t i, Initializers& initializers) {
@@ -119,11 +127,17 @@ gw_status gw_shard_group_view(gw_shard_group* group, size_t index, gw_part part,
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_shard_group& g = group_of(group);
-    check_index(g, index);
-    if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
-      fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
+    const Tensor tensor = part_of(g, index, part);
     gw_shard_group::Dims& place = g.dims[index][static_cast<size_t>(part)];
-    view = view_of(g.group->view(index, static_cast<Part>(part)), place.shape.data(), place.strides.data());
+    view = view_of(tensor, place.shape.data(), place.strides.data());
+  });
+}
+
+gw_status gw_shard_group_tensor(gw_shard_group* group, size_t index, gw_part part, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gw_shard_group& g = group_of(group);
+    result = new gw_tensor(part_of(g, index, part), g.group->gang());
   });
 }
 
@@ -154,7 +168,8 @@ gw_status gw_shard_group_reduce(gw_shard_group* group, void* stream) {
 gw_status gw_shard_group_begin_update(gw_shard_group* group, void* stream) {
   return guarded([&] {
     gw_shard_group& g = group_of(group);
-    g.group->begin_update(stream_of(g, stream));
+    agreed(*g.group->gang(), [&] { stream_of(g, stream); });
+    g.group->begin_update(g.group->device().stream());
   });
 }
 

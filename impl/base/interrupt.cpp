@@ -15,6 +15,7 @@ struct Hook {
 };
 
 thread_local Hook hook;
+thread_local int shields = 0;
 
 }  // namespace
 
@@ -28,8 +29,11 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
 }
 
 void poll_interrupt() {
-  if (hook.check != nullptr && hook.check(hook.user) != 0)
+  if (shields == 0 && hook.check != nullptr && hook.check(hook.user) != 0)
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");
 }
+
+InterruptShield::InterruptShield() noexcept { ++shields; }
+InterruptShield::~InterruptShield() { --shields; }
 
 }  // namespace gangway

@@ -12,4 +12,14 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
 // Throws Error{caller} when the hook says stop. Call it between naps of at most 100 ms.
 void poll_interrupt();
 
+// While it lives, poll_interrupt asks nobody on this thread: for waits that cannot be given up, as in a
+// destructor whose memory peers still read.
+class InterruptShield {
+ public:
+  InterruptShield() noexcept;
+  ~InterruptShield();
+  InterruptShield(const InterruptShield&) = delete;
+  InterruptShield& operator=(const InterruptShield&) = delete;
+};
+
 }  // namespace gangway

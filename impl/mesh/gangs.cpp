@@ -5,12 +5,6 @@
 namespace gangway {
 namespace {
 
-constexpr AxisSet kShardAxes = axis_bit(Axis::dp_shard) | axis_bit(Axis::cp);
-// Every product that the library or an accessor asks for, in the order of making (the same on all ranks).
-constexpr AxisSet kPlaces[] = {axis_bit(Axis::pp), axis_bit(Axis::dp_replicate), axis_bit(Axis::dp_shard),
-                               axis_bit(Axis::cp), axis_bit(Axis::tp),           kDataAxes,
-                               kShardAxes,         kDataAxes | kShardAxes};
-
 void check_factor(const char* axis, int degree, int size) {
   if (degree < 1 || size % degree != 0)
     fail(Code::invalid_argument, axis, " ", degree, " is not a factor of the root gang's ", size, " ranks");
@@ -45,7 +39,7 @@ GangsPtr Gangs::create(GangPtr root, bool owns_root, const MeshOptions& options)
   Mesh mesh;
   root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
   GangsPtr gangs(new Gangs(std::move(root), mesh, owns_root));
-  for (const AxisSet axes : kPlaces) gangs->make(axes);
+  gangs->make_all();
   return gangs;
 }
 
@@ -114,7 +108,7 @@ GangsPtr create_gangs_of(const GangPlaces& p) {
   });
   GangsPtr gangs(new Gangs(p.root, mesh, /*owns_root=*/false));
   for (const Place& place : all) gangs->places_[place.axes] = place.gang;
-  for (const AxisSet axes : kPlaces) gangs->make(axes);
+  gangs->make_all();
   return gangs;
 }
 
@@ -128,13 +122,16 @@ const GangPtr& Gangs::made(AxisSet axes) const {
   return places_.at(axes);
 }
 
-GangPtr Gangs::make(AxisSet axes) {
-  const AxisSet plain = mesh_.without_ones(axes);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = places_.find(axes); found != places_.end()) return found->second;
-    if (const auto found = places_.find(plain); found != places_.end()) return places_[axes] = found->second;
+void Gangs::make_all() {
+  for (AxisSet axes = 1; axes <= kAllAxes; ++axes) {
+    if (places_.count(axes) != 0) continue;  // somebody else's
+    const AxisSet plain = mesh_.without_ones(axes);
+    const auto found = places_.find(plain);
+    places_[axes] = found != places_.end() ? found->second : places_[plain] = make(plain);
   }
+}
+
+GangPtr Gangs::make(AxisSet plain) {
   GangPtr own;
   const std::string name = text(root_->name(), ".", plain == 0 ? "one" : axes_text(plain));
   if (plain == 0) {
@@ -145,20 +142,16 @@ GangPtr Gangs::make(AxisSet axes) {
     for (const std::vector<int>& ranks : mesh_.groups(plain))
       if (GangPtr gang = root_->create_gang(ranks, name)) own = std::move(gang);
   }
-  const std::lock_guard lock(mutex_);
   owned_.push_back(own);
-  places_[plain] = own;
-  return places_[axes] = own;
+  return own;
 }
 
-GangPtr Gangs::by_axes(std::string_view axes) {
+GangPtr Gangs::by_axes(std::string_view axes) const {
   const AxisSet set = parse_axes(axes);
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_)
-      fail(Code::invalid_state, "the gangs were closed; a gang by axes \"", axes, "\" cannot be had");
-  }
-  return make(set);
+  const std::lock_guard lock(mutex_);
+  if (closed_)
+    fail(Code::invalid_state, "the gangs were closed; a gang by axes \"", axes, "\" cannot be had");
+  return places_.at(set);
 }
 
 void Gangs::data_shard(int* index, int* count) const {

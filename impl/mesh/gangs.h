@@ -63,9 +63,9 @@ class Gangs {
   const GangPtr& shards() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
   const GangPtr& losses() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
-  // Any product of axes. Collective over root the first time (the places above are made already), then local.
-  // INVALID_ARGUMENT by parse_axes; INVALID_STATE after close.
-  GangPtr by_axes(std::string_view axes);
+  // Any product of axes. Local: every one is made at creation, so a refusal here leaves no peer in the making
+  // of a gang. INVALID_ARGUMENT by parse_axes; INVALID_STATE after close.
+  GangPtr by_axes(std::string_view axes) const;
 
   // Local: rows of the global batch that this rank reads; equal on tp, cp and pp.
   void data_shard(int* index, int* count) const;
@@ -83,13 +83,14 @@ class Gangs {
   static GangsPtr create(GangPtr root, bool owns_root, const MeshOptions& options);
   Gangs(GangPtr root, const Mesh& mesh, bool owns_root);
   const GangPtr& made(AxisSet axes) const;
-  GangPtr make(AxisSet axes);  // collective over root
+  void make_all();  // collective over root, in the same order on all ranks
+  GangPtr make(AxisSet plain);
 
   GangPtr root_;
   Mesh mesh_;
   Coordinates coordinates_{};
   mutable std::mutex mutex_;           // what follows
-  std::map<AxisSet, GangPtr> places_;  // never shrinks
+  std::map<AxisSet, GangPtr> places_;  // of every set; does not change after creation
   std::vector<GangPtr> owned_;         // to close, in the order they were made
   bool closed_ = false;
 };

@@ -34,14 +34,26 @@ void assign(Module& module, const std::string& path, std::set<const Parameter*>&
   for (const Module::Child& child : module.children()) assign(*child.module, join(path, child.name), seen);
 }
 
-// `*` within one component.
+// `*` within one component. Only the last `*` seen is tried again: what an earlier one could take more of,
+// the last one can take as well. So many of them cost pattern times text at most.
 bool component_matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern[0] != '*')
-    return !text.empty() && text[0] == pattern[0] && component_matches(pattern.substr(1), text.substr(1));
-  for (size_t skip = 0; skip <= text.size(); ++skip)
-    if (component_matches(pattern.substr(1), text.substr(skip))) return true;
-  return false;
+  constexpr size_t kNone = std::string_view::npos;
+  size_t p = 0, t = 0, star = kNone, taken = 0;  // the last `*`, and where what it took ends
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != kNone) {
+      p = star + 1;
+      t = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == kNone;
 }
 
 }  // namespace

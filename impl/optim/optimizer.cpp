@@ -39,16 +39,14 @@ Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
     if (!has_storage(parameter))
       fail(Code::invalid_state, kind, ": ", named.name,
            " has no storage; materialize the model before its optimizer");
-    const bool matrix = parameter.shape.rank() > 1;
-    Resolved resolved{1, matrix ? options.weight_decay : 0.0,
-                      !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
+    const double decay = parameter.shape.rank() > 1 ? options.weight_decay : 0.0;
+    Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
     const bool never = resolved.frozen;
     for (size_t i = 0; i < options.rules.size(); ++i) {
       const OptimizerRule& rule = options.rules[i];
       if (!path_matches(rule.pattern, named.name)) continue;
       used[i] = true;
-      resolved = {rule.lr_scale, rule.weight_decay == -1 ? options.weight_decay : rule.weight_decay,
-                  rule.frozen || never};
+      resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never};
     }
     resolved_.push_back(resolved);
   }
@@ -72,6 +70,11 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
 }
 
 double Optimizer::lr() const { return options_.lr * factor(options_.schedule, steps_ + 1); }
+
+void Optimizer::set_lr(double lr) {
+  check_not_negative(kind(), "lr", lr);
+  options_.lr = lr;
+}
 
 size_t Optimizer::state_bytes() const {
   size_t bytes = 0;

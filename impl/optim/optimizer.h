@@ -1,5 +1,5 @@
-// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient reduction,
-// clipping over a mesh (parallel), the training step (train).
+// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient
+// reduction, clipping over a mesh (parallel), the training step (train).
 //
 // Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
 // never a gang. lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
@@ -18,12 +18,12 @@
 namespace gangway {
 
 // For parameters whose whole name matches; the last match wins alone, nothing is merged. Without a match:
-// lr_scale 1, the optimizer's weight decay, but none for 1-d parameters. A pattern that matches no parameter
-// is refused.
+// lr_scale 1 and the optimizer's weight decay, but none for 1-d parameters. A pattern that matches no
+// parameter is refused.
 struct OptimizerRule {
   std::string pattern;
   double lr_scale = 1;
-  double weight_decay = -1;  // -1: the optimizer's
+  double weight_decay = -1;  // -1: as without a rule; a number also holds for 1-d parameters
   bool frozen = false;  // the parameter is not stepped (set before the optimizer: no gradient buffer either)
 };
 
@@ -49,15 +49,15 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual const char* kind() const = 0;  // "adamw", "sgd"
 
-  // One step over every trainable parameter that has rows here; counts the step. A gradient that nobody wrote
-  // is zero.
+  // One step over every trainable parameter that has rows here, its copy in the compute dtype included;
+  // counts the step. A gradient that nobody wrote is zero.
   void step(double scale, double clip, Stream& stream);
   virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   int64_t steps() const { return steps_; }
-  double lr() const;  // at the next step
-  void set_lr(double lr) { options_.lr = lr; }
+  double lr() const;       // at the next step
+  void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes() const;
 

@@ -59,6 +59,15 @@ void Model::check_running(const char* call) const {
     fail(Code::invalid_state, call, ": the model has no values yet; materialize comes first");
 }
 
+void Model::check_trainable(const char* call) const {
+  check_running(call);
+  const Gang& gang = *gangs_->root();
+  if (gang.size() > 1 && std::string_view(gang.engine_name()) == "fake" &&
+      gangs_->root()->device().kind() != DeviceKind::meta)
+    fail(Code::not_supported, call, ": training over a fake gang of ", gang.size(),
+         " ranks: its peers have no data (device meta counts without them)");
+}
+
 // --- running
 // ----------------------------------------------------------------------------------------------------------
 
@@ -68,11 +77,7 @@ Context Model::context(Stream& stream) {
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   check_running("forward");
-  Gang& gang = *gangs_->root();
-  const bool pretends = gang.size() > 1 && std::string_view(gang.engine_name()) == "fake";
-  if (frame != nullptr && pretends && device().kind() != DeviceKind::meta)
-    fail(Code::not_supported, "training over a fake gang of ", gang.size(),
-         " ranks: its peers have no data (device meta counts without them)");
+  if (frame != nullptr) check_trainable("forward");
   if (frame != nullptr) frame->recompute = selective_;
   Context run = ctx;
   if (run.caller == nullptr) run.caller = caller_;
@@ -202,7 +207,16 @@ MemoryUse Model::memory() const {
     use.gradients += frame->gradient_bytes();
   }
   use.temporaries = temporaries_.high_water_bytes();
+  for (const auto& held : optimizers_)
+    if (const auto bytes = held.lock()) use.optimizer += *bytes;
   return use;
+}
+
+std::shared_ptr<const uint64_t> Model::count_optimizer(uint64_t bytes) {
+  std::erase_if(optimizers_, [](const auto& held) { return held.expired(); });
+  auto held = std::make_shared<const uint64_t>(bytes);
+  optimizers_.push_back(held);
+  return held;
 }
 
 }  // namespace gangway

@@ -30,9 +30,9 @@ struct MemoryUse {
   uint64_t gradient_shards = 0;
   uint64_t gathered = 0;        // rings of gathered weights (0 on one host)
   uint64_t full_gradients = 0;  // rings, the root's own, unsharded accumulation
-  uint64_t optimizer = 0;
-  uint64_t activations = 0;  // most bytes that a frame held
-  uint64_t gradients = 0;    // most bytes of gradient stacks
+  uint64_t optimizer = 0;       // state of the optimizers that count_optimizer was told of
+  uint64_t activations = 0;     // most bytes that a frame held
+  uint64_t gradients = 0;       // most bytes of gradient stacks
   uint64_t temporaries = 0;
   uint64_t total() const;
 };
@@ -44,7 +44,6 @@ class Model {
   ~Model();
 
   Module& root() { return *root_; }
-  const ModulePtr& root_ptr() const { return root_; }
   Gangs& gangs() { return *gangs_; }
   Ops& ops() { return *ops_; }
   Device& device();
@@ -70,6 +69,8 @@ class Model {
 
   // --- running (materialised; collective)
   // -----------------------------------------------------------------------------
+  // Local: throws what training would refuse (INVALID_STATE: no values; NOT_SUPPORTED: a fake gang).
+  void check_trainable(const char* call) const;
   Context context(Stream& stream);
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
@@ -99,7 +100,8 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then). Local.
+  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then).
+  // Local.
   Tensor gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective.
@@ -108,6 +110,8 @@ class Model {
   // fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
   MemoryUse memory() const;
+  // `bytes` are part of MemoryUse::optimizer for as long as the result lives.
+  std::shared_ptr<const uint64_t> count_optimizer(uint64_t bytes);
   ShardDomain& domain() { return *domain_; }
 
  private:
@@ -126,6 +130,7 @@ class Model {
   std::vector<NamedParameter> parameters_;
   std::vector<NamedParameter> aliases_;
   Recompute selective_ = Recompute::none;
+  std::vector<std::weak_ptr<const uint64_t>> optimizers_;  // bytes of each
   void* caller_ = nullptr;
   bool materialized_ = false;
   bool pristine_ = true;

@@ -1,5 +1,7 @@
 #include "parallel/options.h"
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace gangway {
@@ -52,8 +54,8 @@ void check(const ShardOptions& o, DType master) {
   if (o.prefetch_forward < 0 || o.prefetch_backward < 0)
     fail(Code::invalid_argument, "prefetch_forward is ", o.prefetch_forward, ", prefetch_backward is ",
          o.prefetch_backward, "; both are 0 or more");
-  if (!(o.bucket_cap_mb > 0))
-    fail(Code::invalid_argument, "bucket_cap_mb is ", o.bucket_cap_mb, ", not above 0");
+  if (!(std::isfinite(o.bucket_cap_mb) && o.bucket_cap_mb > 0))
+    fail(Code::invalid_argument, "bucket_cap_mb is ", o.bucket_cap_mb, ", not a finite number above 0");
 }
 
 void check(const RecomputeOptions& o) {
@@ -61,7 +63,7 @@ void check(const RecomputeOptions& o) {
   if (kind < 0 || kind > 4) fail(Code::invalid_argument, "recompute ", kind, " is unknown (0 to 4)");
   if (o.kind == RecomputeKind::every && o.every < 1)
     fail(Code::invalid_argument, "recompute every is ", o.every, ", below 1");
-  if (o.kind == RecomputeKind::ratio && !(o.ratio >= 0 && o.ratio <= 1))
+  if (!std::isfinite(o.ratio) || (o.kind == RecomputeKind::ratio && !(o.ratio >= 0 && o.ratio <= 1)))
     fail(Code::invalid_argument, "recompute ratio is ", o.ratio, ", outside [0, 1]");
 }
 

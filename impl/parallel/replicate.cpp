@@ -68,7 +68,8 @@ void Buckets::begin(const BucketGradients& unit, Stream& stream) {
     if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state == State::local) continue;
-    if (bucket.state == State::summed && gang_->rank() != 0)
+    // What is there already (a sum, or what the caller wrote) is equal on all ranks: it counts once.
+    if (gang_->rank() != 0)
       for (const PackedParameter& p : bucket.parameters) p.parameter->grad_written = false;
     bucket.state = State::local;
     bucket.waits_for = bucket.units.size();
@@ -120,9 +121,11 @@ void Buckets::finish(Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state != State::empty) continue;
-    ops_->fill(bucket.all(), 0, stream);  // no unit ran
-    for (const PackedParameter& p : bucket.parameters)
+    for (const PackedParameter& p : bucket.parameters) {  // no unit ran
+      if (!p.parameter->shard_grad_written && p.parameter->shard_grad.count() != 0)
+        ops_->fill(p.parameter->shard_grad, 0, stream);
       p.parameter->grad_written = p.parameter->shard_grad_written = true;
+    }
     bucket.state = State::summed;
   }
 }

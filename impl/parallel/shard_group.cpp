@@ -119,7 +119,11 @@ class Group final : public ShardGroup {
 
   void reduce(Stream& stream) override { unit_->reduce(stream); }
 
-  void begin_update(Stream& stream) override { domain_.begin_update(stream); }
+  // A refusal on one rank alone would leave its peers waiting for it in the fence.
+  void begin_update(Stream& stream) override {
+    gangs_->root()->agree_on([&] { domain_.check_update(); });
+    domain_.begin_update(stream);
+  }
   void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
 
  private:

@@ -67,7 +67,8 @@ class ShardGradients final : public UnitGradients {
 
  private:
   bool sharded() const { return place_.shard_ranks() > 1; }
-  bool reduces() const { return sharded() || place_.replica_ranks() > 1; }
+  // Else full and local gradients are one tensor. A manual unit's never are: reduce empties the full ones.
+  bool reduces() const { return sharded() || place_.replica_ranks() > 1 || ways_.manual; }
   bool lands_in_place() const;
   void write_unwritten(Stream& stream);
   WorkPtr reduce_over_shards(GradientSlot& slot, Stream& stream);

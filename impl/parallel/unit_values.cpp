@@ -1,5 +1,6 @@
 #include "parallel/unit_values.h"
 
+#include "base/interrupt.h"
 #include "parallel/model.h"
 
 namespace gangway {
@@ -13,8 +14,10 @@ UnitValues::UnitValues(const std::string& unit, const UnitPlace& place, const Pa
   if (storage_ == Storage::gathered && shares_slots) place_.values->need(packing_.bytes.full);
 }
 
-// Peers may still read this rank's rows, and need them only while they gather themselves.
+// Peers may still read this rank's rows, and need them only while they gather themselves. The caller's
+// interrupt does not end that wait: the memory would be given back under their eyes.
 UnitValues::~UnitValues() {
+  const InterruptShield shield;
   try {
     if (gathering_.work != nullptr) gathering_.work->wait(Deadline::never());
     if (gathering_.last != nullptr) gathering_.last->wait_input(Deadline::never());

@@ -29,7 +29,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void check_ready(Model& model);
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 std::string said(const char* call, const StepOptions& options);
@@ -62,7 +61,7 @@ StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, co
   std::optional<PreparedBatch> prepared;
   const std::optional<Error> refusal = refusal_of([&] {
     if (callers) throw *callers;
-    check_ready(model);
+    model.check_trainable("train_step");
     check_options(options);
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
@@ -123,7 +122,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   std::optional<PreparedBatch> prepared;
   const std::optional<Error> refusal = refusal_of([&] {
     if (callers) throw *callers;
-    check_ready(model);
+    model.check_trainable("eval_step");
     check_options(options);
     prepared.emplace(model, batch, options.microbatches, stream);
   });
@@ -155,7 +154,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
   const std::optional<Error> refusal = refusal_of([&] {
     if (callers) throw *callers;
-    check_ready(model);
+    model.check_trainable("optimizer_step");
     check_options(options);
     check_optimizer(model, optimizer);
     model.check_update();
@@ -179,16 +178,6 @@ namespace {
 
 // --- 1. check phase
 // ---------------------------------------------------------------------------------------------------
-
-void check_ready(Model& model) {
-  if (!model.materialized())
-    fail(Code::invalid_state, "train: the model has no storage yet; call parallelize or materialize first");
-  Gang& root = *model.gangs().root();
-  if (root.size() > 1 && std::string_view(root.engine_name()) == "fake" &&
-      model.device().kind() != DeviceKind::meta)
-    fail(Code::not_supported, "train: a fake gang of ", root.size(),
-         " ranks has no peers to train with (only on meta)");
-}
 
 void check_options(const StepOptions& options) {
   if (options.microbatches < 1)
@@ -337,7 +326,7 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   //    and empties the gradients.
   model.begin_update(stream);
   optimizer.step(options.scale, clip, stream);
-  model.end_update(stream);
+  model.end_update(stream, /*copies_written=*/true);
   result.step = optimizer.steps();
 }
 

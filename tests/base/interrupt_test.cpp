@@ -39,6 +39,20 @@ TEST(Interrupt, StopsTheWaitOfItsOwnThreadOnly) {
   EXPECT_EQ(hook.asked, 2);
 }
 
+TEST(Interrupt, AShieldKeepsTheHookFromBeingAsked) {
+  Hook hook;
+  hook.answer = 1;
+  set_interrupt(check, &hook, nullptr);
+  {
+    const InterruptShield outer;
+    const InterruptShield inner;
+    poll_interrupt();
+  }
+  EXPECT_EQ(hook.asked, 0);
+  EXPECT_THROW(poll_interrupt(), Error);
+  set_interrupt(nullptr, nullptr, nullptr);
+}
+
 TEST(Interrupt, ReleasesAHookOnceWhenItIsReplacedOrItsThreadEnds) {
   Hook first, second;
   std::thread([&] {

@@ -243,6 +243,51 @@ TEST(Exceptions, AThrowingCustomModuleReachesEveryRank) {
     }
 }
 
+// Asked in the check phase of gw_parallelize.
+TEST(Exceptions, AThrowingQuestionForADtypeIsRefusedOnEveryRank) {
+  gw_gang_options options;
+  gw_gang_options_init(&options, sizeof options);
+  options.timeout_ms = 10000;
+  options.threads = 1;
+  options.arena_bytes = uint64_t{1} << 32;
+  gw_gang* gangs[2] = {};
+  ASSERT_EQ(gw_gang_create_threads(2, &options, gangs), GW_OK) << last_error().message;
+  Outcome outcomes[2];
+  const auto run = [&](int rank) {
+    gw_custom_options c;
+    gw_custom_options_init(&c, sizeof c);
+    c.name = "thrower";
+    c.shapes = c.forward = c.backward_input = ok_call;
+    c.accepts_dtype = [](void* user, gw_dtype) -> int32_t {
+      if (*static_cast<int*>(user) == 1) throw 3;
+      return 1;
+    };
+    c.user = &rank;
+    gw_module* model = nullptr;
+    gw_gangs* mesh = nullptr;
+    gw_parallel_options p;
+    gw_parallel_options_init(&p, sizeof p);
+    p.param_dtype = GW_BF16;
+    EXPECT_EQ(gw_custom_create(&c, &model), GW_OK);
+    outcomes[rank].set_up = gw_gangs_create(gangs[rank], nullptr, &mesh);
+    outcomes[rank].first = gw_parallelize(model, mesh, &p);
+    outcomes[rank].text = last_error().message;
+    outcomes[rank].second = gw_gang_barrier(gangs[rank], nullptr);
+    gw_module_release(model);
+    gw_gangs_release(mesh);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(outcomes[r].set_up, GW_OK);
+    EXPECT_EQ(outcomes[r].first, GW_E_INTERNAL) << outcomes[r].text;
+    EXPECT_NE(outcomes[r].text.find("accepts_dtype"), std::string::npos) << outcomes[r].text;
+    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang works on
+    gw_gang_release(gangs[r]);
+  }
+}
+
 // A fill that throws on one rank is an agreed refusal.
 TEST(Exceptions, AThrowingInitialiserIsRefusedOnEveryRank) {
   gw_gang_options options;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The exports of the built library are the listed ones, and every one is called by a C test.
+"""The exports of the built library are the listed ones, every one is called by a C test, and every floating option is
+tried with infinity.
 
 usage: exports_test.py SOURCE-ROOT LIBRARY
 """
@@ -42,6 +43,16 @@ words = set(re.findall(r"\bgw_\w+", tests))
 words |= {f"gw_{name}_init" for name in re.findall(r"\bINPUT\((\w+),", tests)}
 for name in sorted(listed - words):
     bad.append(f"{name} is called by no C test")
+
+finite = (root / "tests/capi/finite_test.c").read_text()
+tried = set(re.findall(r"FLOAT\((\w+), (\w+)", finite))
+for header in sorted((root / "capi/include/gangway").glob("*.h")):
+    for fields, name in re.findall(r"typedef struct gw_\w+ \{(.*?)\} gw_(\w+);", header.read_text(), re.S):
+        if not name.endswith(("_options", "_rule")):
+            continue
+        for field in re.findall(r"\bdouble (\w+);", fields):
+            if (name, field) not in tried:
+                bad.append(f"gw_{name}.{field} is not tried with infinity in finite_test.c")
 
 dynamic = run("readelf", "-d", library)
 soname = re.search(r"SONAME.*\[(.*)\]", dynamic)

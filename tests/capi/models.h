@@ -18,6 +18,15 @@ static MAYBE_UNUSED gw_llama_options small_llama(void) {
   return o;
 }
 
+/* The same with memory, in f64, on a gang of one. */
+static MAYBE_UNUSED gw_module* materialized_llama(void) {
+  gw_module* model = NULL;
+  const gw_llama_options o = small_llama();
+  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
+  return model;
+}
+
 /* Tokens [rows, 4] of a fixed pattern; labels are the tokens themselves (the library shifts). */
 typedef struct small_batch {
   int64_t tokens[4 * 4];

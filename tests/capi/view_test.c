@@ -1,15 +1,7 @@
+#include "dlpack.h"
 #include "testing.h"
 
 #include <math.h>
-
-/* DLPack 1.0's exchange struct, as a user's dlpack.h has it. */
-struct DLManagedTensorVersioned {
-  uint32_t major, minor;
-  void* manager_ctx;
-  void (*deleter)(struct DLManagedTensorVersioned* self);
-  uint64_t flags;
-  gw_view tensor;
-};
 
 static void view_is_row_major(void** state) {
   (void)state;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "gang/gang.h"
 
 namespace gangway {

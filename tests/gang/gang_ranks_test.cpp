@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "gang/thread_ranks.h"
 
 namespace gangway {

@@ -7,8 +7,8 @@
 
 #include <thread>
 
+#include "base/expect_error.h"
 #include "base/fork.h"
-#include "gang/expect_error.h"
 
 namespace gangway {
 namespace {

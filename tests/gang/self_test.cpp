@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "gang/gang.h"
 
 namespace gangway {

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/expect_error.h"
 #include "base/interrupt.h"
-#include "gang/expect_error.h"
 #include "gang/descriptor.h"
 #include "gang/hmac.h"
 #include "gang/scratch.h"

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "mesh/current.h"
 
 namespace gangway {

@@ -1,7 +1,7 @@
 // Gangs of every mesh over real ranks (threads), against the rank formula written out here.
 #include <gtest/gtest.h>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 #include "gang/thread_ranks.h"
 #include "mesh/current.h"
 #include "mesh/gangs.h"
@@ -115,6 +115,23 @@ TEST(GangsRanks, OneRanksBadMeshIsRefusedOnAllRanks) {
               "but rank 3 "
               "for the mesh pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 4");
     EXPECT_EQ(root.all_sum(Channel::user, 1), 4);
+  });
+}
+
+// Its peers have theirs, and the root's next collective is everybody's.
+TEST(GangsRanks, ARefusedProductOfAxesOnOneRankLeavesNoPeerWaiting) {
+  run_ranks(4, [](Gang& root) {
+    const GangsPtr gangs = create_gangs(root.shared_from_this(), {.pp = 2, .dp_shard = 1, .tp = 2});
+    for (const char* axes : {"tp+pp", "dp+tp", "cp+pp+tp"}) {
+      if (root.rank() == 1) {
+        EXPECT_EQ(error_of([&] { gangs->by_axes(text(axes, "+row")); }).code(), Code::invalid_argument);
+      } else {
+        EXPECT_EQ(gangs->by_axes(axes)->rank(), root.rank() % gangs->by_axes(axes)->size());
+      }
+    }
+    EXPECT_EQ(root.all_sum(Channel::user, 1), 4);
+    EXPECT_EQ(gangs->by_axes("pp+tp")->all_sum(Channel::user, 1), 4);
+    gangs->close(30'000);
   });
 }
 

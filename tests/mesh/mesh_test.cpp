@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "gang/expect_error.h"
+#include "base/expect_error.h"
 
 namespace gangway {
 namespace {

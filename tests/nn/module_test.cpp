@@ -208,5 +208,17 @@ TEST(CallSeed, DiffersInEveryPartAndNotWhenRecomputed) {
   EXPECT_EQ(seed, static_cast<uint64_t>(b[1]) << 32 | b[0]);
 }
 
+// Each further star used to multiply the cost of a component that does not match.
+TEST(Paths, ManyStarsCostNoMoreThanTheirLength) {
+  std::string pattern;
+  for (int i = 0; i < 4000; ++i) pattern += "*a";
+  EXPECT_FALSE(path_matches(pattern + "b", std::string(8000, 'a')));
+  EXPECT_TRUE(path_matches(pattern + "*", std::string(8000, 'a')));
+  for (const char* matching : {"ab*d", "*", "a*b*c*d", "abcd", "***d", "a***"})
+    EXPECT_TRUE(path_matches(matching, "abcd")) << matching;
+  for (const char* other : {"ab*c", "a*bd", "bcd*", "", "abcd*e", "*abcde"})
+    EXPECT_FALSE(path_matches(other, "abcd")) << other;
+}
+
 }  // namespace
 }  // namespace gangway

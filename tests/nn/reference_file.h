@@ -1,10 +1,12 @@
-// Reads one of the reference files: f64 and i64 tensors and the JSON of the model and its optimizer.
+// The reference files of tests/data, read without the library: a Llama, its batches and optimizer, and what
+// another framework made of them in f64.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,65 +14,88 @@
 
 #include "nn/layers.h"
 
-namespace gangway::nn_testing {
+namespace gangway::test {
 
-struct ReferenceFile {
+class Reference {
+ public:
   struct Entry {
     std::vector<int64_t> dims;
     std::vector<double> values;  // i64 as f64: token ids are small
   };
 
-  explicit ReferenceFile(const std::string& name) {
+  explicit Reference(const std::string& name) {
     std::ifstream file(std::string(GANGWAY_TEST_DATA) + "/" + name + ".safetensors", std::ios::binary);
+    if (!file) throw std::runtime_error("cannot open " + name);
     uint64_t header_bytes = 0;
     file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
     std::string header(header_bytes, '\0');
     file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+    const std::string data((std::istreambuf_iterator<char>(file)), {});
     const nlohmann::json json = nlohmann::json::parse(header);
-    for (const auto& [key, value] : json.items()) {
-      if (key == "__metadata__") {
-        config = nlohmann::json::parse(value.at("config").get<std::string>());
-        continue;
-      }
-      Entry& entry = entries[key];
-      entry.dims = value.at("shape").get<std::vector<int64_t>>();
-      const auto range = value.at("data_offsets").get<std::vector<uint64_t>>();
-      std::vector<char> raw(range[1] - range[0]);
-      file.seekg(static_cast<std::streamoff>(8 + header_bytes + range[0]));
-      file.read(raw.data(), static_cast<std::streamsize>(raw.size()));
-      const bool integers = value.at("dtype") == "I64";
-      entry.values.resize(raw.size() / 8);
-      for (size_t i = 0; i < entry.values.size(); ++i) {
-        int64_t bits;
-        std::memcpy(&bits, raw.data() + 8 * i, 8);
-        if (integers)
-          entry.values[i] = static_cast<double>(bits);
-        else
-          std::memcpy(&entry.values[i], &bits, 8);
-      }
-    }
+    for (const auto& [key, value] : json.items())
+      if (key != "__metadata__") entries[key] = entry_of(value, data);
+    settings = nlohmann::json::parse(json.at("__metadata__").at("config").get<std::string>());
+    config = llama();
   }
 
   const Entry& at(const std::string& name) const { return entries.at(name); }
+  const std::vector<double>& values(const std::string& name) const { return at(name).values; }
+  std::vector<int64_t> ids(const std::string& name) const {
+    return {at(name).values.begin(), at(name).values.end()};
+  }
+
+  // Batches are [steps, batch, sequence].
+  int64_t batch() const { return at("tokens").dims[1]; }
+  int64_t sequence() const { return at("tokens").dims[2]; }
+  // Rows [first, last) of one step.
+  std::vector<int64_t> rows(const char* which, int64_t first, int64_t last, int64_t step = 0) const {
+    const auto begin = at(which).values.begin() + step * batch() * sequence();
+    return {begin + first * sequence(), begin + last * sequence()};
+  }
+  // Labels of step 0 that count.
+  int64_t weight() const {
+    int64_t n = 0;
+    for (const int64_t label : rows("labels", 0, batch())) n += label != -100;
+    return n;
+  }
+
+  LlamaConfig config;
+  nlohmann::json settings;  // of the model and its optimizer
+  std::map<std::string, Entry> entries;
+
+ private:
+  static Entry entry_of(const nlohmann::json& described, const std::string& data) {
+    Entry entry;
+    entry.dims = described.at("shape").get<std::vector<int64_t>>();
+    const auto range = described.at("data_offsets").get<std::vector<size_t>>();
+    const bool integers = described.at("dtype") == "I64";
+    entry.values.resize((range[1] - range[0]) / 8);
+    for (size_t i = 0; i < entry.values.size(); ++i) {
+      int64_t bits;
+      std::memcpy(&bits, data.data() + range[0] + 8 * i, 8);
+      if (integers)
+        entry.values[i] = static_cast<double>(bits);
+      else
+        std::memcpy(&entry.values[i], &bits, 8);
+    }
+    return entry;
+  }
 
   LlamaConfig llama() const {
     LlamaConfig c;
-    c.vocab = config.at("vocab_size");
-    c.dim = config.at("hidden_size");
-    c.layers = config.at("num_hidden_layers");
-    c.heads = config.at("num_attention_heads");
-    c.kv_heads = config.at("num_key_value_heads");
-    c.ffn = config.at("intermediate_size");
-    c.eps = config.at("rms_norm_eps");
-    c.rope.theta = config.at("rope_theta");
-    c.max_positions = config.at("max_position_embeddings");
-    c.tied = config.at("tie_word_embeddings");
-    c.qkv_bias = config.at("attention_bias");
+    c.vocab = settings.at("vocab_size");
+    c.dim = settings.at("hidden_size");
+    c.layers = settings.at("num_hidden_layers");
+    c.heads = settings.at("num_attention_heads");
+    c.kv_heads = settings.at("num_key_value_heads");
+    c.ffn = settings.at("intermediate_size");
+    c.eps = settings.at("rms_norm_eps");
+    c.rope.theta = settings.at("rope_theta");
+    c.max_positions = settings.at("max_position_embeddings");
+    c.tied = settings.at("tie_word_embeddings");
+    c.qkv_bias = settings.at("attention_bias");
     return c;
   }
-
-  std::map<std::string, Entry> entries;
-  nlohmann::json config;
 };
 
-}  // namespace gangway::nn_testing
+}  // namespace gangway::test

@@ -23,7 +23,7 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
   }
 
   Tensor batch(const char* name, int64_t step) {
-    const ReferenceFile::Entry& e = file.at(name);
+    const test::Reference::Entry& e = file.at(name);
     const auto count = static_cast<long>(e.dims[1] * e.dims[2]);
     return rig.tensor(DType::i64, {e.dims[1], e.dims[2]},
                       Vector(e.values.begin() + step * count, e.values.begin() + (step + 1) * count));
@@ -58,11 +58,11 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
     return std::sqrt(square);
   }
 
-  const ReferenceFile file{std::get<0>(GetParam())};
+  const test::Reference file{std::get<0>(GetParam())};
   const DType dtype = std::get<1>(GetParam());
   const Tolerance tolerance = dtype == DType::f64 ? Tolerance{1e-10, 1e-10} : Tolerance{1e-5, 2e-4};
   Rig rig{make_ops};
-  ModulePtr model = make_llama(file.llama());
+  ModulePtr model = make_llama(file.config);
   Frame frame{rig.device->allocator()};
 };
 
@@ -100,7 +100,7 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
   }
   // Rounding alone, of weights and activations, with f64 in between, gives the same distances as the kernels
   // do; over eight layers it is more than over two.
-  const bool deep = file.llama().layers > 2;
+  const bool deep = file.config.layers > 2;
   Vector whole[2], expected;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), 1e-2);
@@ -137,14 +137,14 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
     m = rig.tensor(dtype, p.parameter->shape, Vector(static_cast<size_t>(p.parameter->shape.count())));
     v = rig.copy(m);
   }
-  const double max_norm = file.config.at("max_grad_norm");
+  const double max_norm = file.settings.at("max_grad_norm");
   for (int64_t step = 0; step < 5; ++step) {
     const auto at = static_cast<size_t>(step);
     EXPECT_LE(normwise({run(step)}, {file.at("adamw.losses").values[at]}), tolerance.steps)
         << "step " << step;
     const double norm = gradient_norm();
     EXPECT_LE(normwise({norm}, {file.at("adamw.grad_norms").values[at]}), tolerance.steps) << "step " << step;
-    const OptimizerControl control{.lr = file.config.at("lr"),
+    const OptimizerControl control{.lr = file.settings.at("lr"),
                                    .scale = 1,
                                    .clip = std::min(1.0, max_norm / (norm + 1e-6)),
                                    .step = step + 1};
@@ -157,10 +157,10 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
                       .copy = {},
                       .control = &control,
                       .lr_scale = 1,
-                      .beta1 = file.config.at("betas")[0],
-                      .beta2 = file.config.at("betas")[1],
-                      .eps = file.config.at("eps"),
-                      .weight_decay = file.config.at("weight_decay")},
+                      .beta1 = file.settings.at("betas")[0],
+                      .beta2 = file.settings.at("betas")[1],
+                      .eps = file.settings.at("eps"),
+                      .weight_decay = file.settings.at("weight_decay")},
                      rig.device->stream());
     }
   }

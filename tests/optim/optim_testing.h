@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/expect_error.h"
 #include "base/philox.h"
 #include "optim/optimizer.h"
 
@@ -70,16 +71,6 @@ inline std::vector<double> values(const Tensor& t) {
   std::vector<double> out;
   for (int64_t i = 0; i < t.count(); ++i) out.push_back(get(t, i));
   return out;
-}
-
-template <typename Call>
-Error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "");
 }
 
 }  // namespace gangway::test

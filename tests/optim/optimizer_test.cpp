@@ -119,7 +119,7 @@ TEST(Optimizer, TheLastMatchingRuleWins) {
   OptimizerOptions options;
   options.lr = 0.5;
   options.weight_decay = 0.1;
-  options.rules = {{"model.*.*.norm.weight", 1, -1, false},  // the optimizer's decay, though 1-d
+  options.rules = {{"model.*.*.norm.weight", 1, 0.1, false},  // a number holds for 1-d ones, too
                    {"model.layers.1.norm.weight", 2, 0.2, false},
                    {"lm_head.*", 3, 0, false},
                    {"lm_head.weight", 1, 0.4, true}};
@@ -133,6 +133,22 @@ TEST(Optimizer, TheLastMatchingRuleWins) {
     for (size_t j = 0; j < after.size(); ++j)
       EXPECT_NEAR(after[j], before[i][j] * kept[i], 1e-15) << parameters[i].name;
   }
+}
+
+TEST(Optimizer, ARuleForTheRateAloneLeavesOneDimensionalParametersUndecayed) {
+  Cpu cpu;
+  const auto norm = make_parameter(cpu, "norm.weight", Shape{4}, DType::f64),
+             linear = make_parameter(cpu, "linear.weight", Shape{4, 2}, DType::f64);
+  OptimizerOptions options;
+  options.lr = 0.5;
+  options.weight_decay = 0.1;
+  options.rules = {{"**", 2}};
+  const std::vector<double> before = test::values(norm.parameter->shard),
+                            matrix = test::values(linear.parameter->shard);
+  make_sgd({norm, linear}, options, *cpu.ops)->step(1, 1, cpu.stream);  // no gradients: only the decay acts
+  EXPECT_EQ(test::values(norm.parameter->shard), before);
+  const std::vector<double> after = test::values(linear.parameter->shard);
+  for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], matrix[i] * (1 - 0.5 * 2 * 0.1), 1e-15);
 }
 
 TEST(Optimizer, FrozenParametersHaveNoStateAndStay) {
@@ -255,6 +271,18 @@ TEST(Optimizer, RefusesWithFieldAndValue) {
     EXPECT_EQ(error.code(), Code::invalid_argument) << row.words;
     EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
   }
+}
+
+TEST(Optimizer, ARateThatIsNoFiniteNumberIsRefusedAndTheOldOneStays) {
+  Cpu cpu;
+  const auto optimizer = make_sgd({make_parameter(cpu, "w", Shape{2, 2})}, {}, *cpu.ops);
+  optimizer->set_lr(0.25);
+  for (const double lr : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    const Error error = error_of([&] { optimizer->set_lr(lr); });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_EQ(error.message(), text("sgd: lr = ", lr, " is not a finite number >= 0"));
+  }
+  EXPECT_EQ(optimizer->lr(), 0.25);
 }
 
 TEST(Optimizer, NeedsStorage) {

@@ -1,7 +1,9 @@
 // The ownership fence: an owner updates its rows while a peer is held in the middle of a use of the old ones.
+#include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "base/interrupt.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
 
@@ -39,10 +41,6 @@ void update(Model& model, double factor) {
   model.end_update(stream);
 }
 
-double milliseconds(std::chrono::steady_clock::time_point since) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
-}
-
 struct Use {
   Vector output, input_gradient;
 };
@@ -78,49 +76,121 @@ std::unique_ptr<Model> make_held(Gang& root, Strategy strategy, bool trainable, 
   return model;
 }
 
+struct Holding {
+  int ranks = 3;
+  bool backward = true;    // where the slow rank is held; false: in an evaluation
+  bool trainable = false;  // the last layer; the first is frozen always
+  bool regions = true;     // false: private shards
+  bool clip = false, evaluates = false;
+};
+
 // Every rank in turn is the slow one. All-frozen: no reduction orders anything, the fence alone does.
-void expect_old_bits(int ranks, bool backward, bool trainable, bool regions) {
+void expect_old_bits(const Holding& h) {
   std::vector<Use> want;  // by version, on one rank
   run_ranks(1, [&](Gang& root) {
-    const auto model = make_held(root, Strategy::full_shard, trainable, regions);
-    for (int version = 0; version <= ranks; ++version) {
-      want.push_back(use(*model, backward));
+    const auto model = make_held(root, Strategy::full_shard, h.trainable, h.regions);
+    for (int version = 0; version <= h.ranks; ++version) {
+      want.push_back(use(*model, h.backward));
       update(*model, 2);
     }
   });
-  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
-    run_ranks(ranks, [&](Gang& root) {
-      const auto model = make_held(root, strategy, trainable, regions);
-      for (int version = 0; version <= ranks; ++version) {
-        const bool slow = version < ranks && root.rank() == version;
-        Held::in_forward = slow && !backward;
-        Held::in_backward = slow && backward;
-        const Use got = use(*model, backward);
-        EXPECT_EQ(got.output, want[static_cast<size_t>(version)].output) << "version " << version;
-        EXPECT_EQ(got.input_gradient, want[static_cast<size_t>(version)].input_gradient)
-            << "version " << version;
-        const auto start = std::chrono::steady_clock::now();
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op}) {
+    std::atomic<int> was_read{-1};  // the last version that its slow reader is through with
+    run_ranks(h.ranks, [&](Gang& root) {
+      const auto model = make_held(root, strategy, h.trainable, h.regions);
+      for (int version = 0; version <= h.ranks; ++version) {
+        const Use& expected = want[static_cast<size_t>(version)];
+        const bool slow = version < h.ranks && root.rank() == version;
+        Held::in_forward = slow && !h.backward;
+        Held::in_backward = slow && h.backward;
+        const Use got = use(*model, h.backward);
+        if (slow) was_read = version;
+        EXPECT_EQ(got.output, expected.output) << "version " << version;
+        EXPECT_EQ(got.input_gradient, expected.input_gradient) << "version " << version;
+        if (h.clip) model->gradient_norm(2, model->device().stream());
         update(*model, 2);
-        if (!slow && version < ranks) {
-          EXPECT_GE(milliseconds(start), 25) << "the update waited for the reader";
+        // Of private shards the reader has its own copy: the update waits for its gather alone.
+        if (version < h.ranks && h.regions) {
+          EXPECT_GE(was_read, version) << "the update waited for the reader";
         }
+        if (!h.evaluates || version == h.ranks) continue;
+        Held::in_forward = false;
+        EXPECT_EQ(use(*model, false).output, want[static_cast<size_t>(version) + 1].output);
       }
     });
+  }
 }
 
-TEST(Fence, PeerHeldInsideBackwardReadsOldBits) { expect_old_bits(3, true, false, true); }
-TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) { expect_old_bits(2, true, true, true); }
-TEST(Fence, PeerHeldInsideEvaluationReadsOldBits) { expect_old_bits(3, false, false, true); }
-TEST(Fence, PrivateShardsAreFencedToo) {
-  // The rows that a peer reads are copied when they are gathered; what is held here is the peer's own gather.
+TEST(Fence, PeerHeldInsideBackwardReadsOldBits) { expect_old_bits({}); }
+TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) {
+  expect_old_bits({.ranks = 2, .trainable = true});
+}
+TEST(Fence, PeerHeldInsideBackwardReadsOldBitsWithClipping) {
+  for (const bool trainable : {false, true}) expect_old_bits({.trainable = trainable, .clip = true});
+}
+TEST(Fence, PeerHeldInsideBackwardReadsOldBitsWithEvaluationsBetweenSteps) {
+  for (const bool clip : {false, true}) expect_old_bits({.trainable = true, .clip = clip, .evaluates = true});
+}
+TEST(Fence, PeerHeldInsideEvaluationReadsOldBits) { expect_old_bits({.backward = false}); }
+TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfPrivateShards) {
+  for (const bool trainable : {false, true})
+    for (const bool clip : {false, true})
+      for (const bool evaluates : {false, true})
+        expect_old_bits({.trainable = trainable, .regions = false, .clip = clip, .evaluates = evaluates});
+}
+// Too many to be staged: rank 1 has started its gather and reads rank 0's rows only when it waits for them.
+TEST(Fence, PrivateRowsAreReadBeforeTheirOwnerSteps) {
+  std::atomic<bool> stepped{false};
   run_ranks(2, [&](Gang& root) {
-    const auto model = make_held(root, Strategy::full_shard, false, false);
-    const Vector before = use(*model, false).output;
-    Held::in_forward = root.rank() == 1;
-    EXPECT_EQ(use(*model, false).output, before) << "unit 2 is gathered ahead, before the hold";
-    update(*model, 2);
-    Held::in_forward = false;
-    EXPECT_NE(use(*model, false).output, before);
+    Model model(make_linear(1024, 1024, false), mesh_of(root));
+    model.domain().use_regions(false);
+    model.parallelize({});
+    Stream& stream = model.device().stream();
+    ShardUnit& unit = *model.domain().units().at(0);
+    const Parameter& weight = *unit.parameters()[0].parameter;
+    Vector want = get(model.gather(weight, stream));
+    if (root.rank() == 1) unit.values().prefetch(stream);
+    root.barrier();
+    if (root.rank() == 1)
+      for (int i = 0; i < 20 && !stepped; ++i) std::this_thread::sleep_for(5ms);
+    unit.unshard(stream);
+    EXPECT_EQ(get(weight.value), want);
+    unit.reshard();
+    update(model, 2);
+    if (root.rank() == 0) stepped = true;
+    for (double& x : want) x *= 2;
+    unit.unshard(stream);
+    EXPECT_EQ(get(weight.value), want);
+    unit.reshard();
+    root.barrier();
+  });
+}
+
+// Rank 1 has started its gather and reads rank 0's rows, too many to be staged, only when it waits for them.
+TEST(Fence, AnInterruptDoesNotEndTheWaitForPeersThatReadPrivateRows) {
+  std::atomic<bool> freed{false};
+  run_ranks(2, [&](Gang& root) {
+    auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
+    model->domain().use_regions(false);
+    model->parallelize({});
+    Stream& stream = model->device().stream();
+    ShardUnit& unit = *model->domain().units().at(0);
+    const Vector want = get(model->gather(*unit.parameters()[0].parameter, stream));
+    if (root.rank() == 1) unit.values().prefetch(stream);
+    root.barrier();
+    if (root.rank() == 0) {
+      unit.unshard(stream);
+      set_interrupt([](void*) { return 1; }, nullptr, nullptr);
+      model.reset();
+      freed = true;
+      set_interrupt(nullptr, nullptr, nullptr);
+    } else {
+      for (int i = 0; i < 20 && !freed; ++i) std::this_thread::sleep_for(5ms);
+      unit.unshard(stream);
+      EXPECT_EQ(get(unit.parameters()[0].parameter->value), want);
+      unit.reshard();
+    }
+    root.barrier();
   });
 }
 
@@ -142,6 +212,29 @@ TEST(Fence, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
       expect_refusal(Code::invalid_state, [&] { model->begin_update(stream); }, {"end_update"});
       expect_refusal(Code::invalid_state, [&] { model->forward(ctx, {&x, 1}, nullptr); }, {"between"});
       model->end_update(stream);
+    });
+}
+
+// The peers would wait for it in the fence.
+TEST(Fence, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
+  for (const bool has_begun : {false, true})
+    run_ranks(3, [&](Gang& root) {
+      const auto group = make_shard_group(
+          mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
+      Stream& stream = root.device().stream();
+      if (has_begun) {
+        group->begin_update(stream);
+        expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"has begun already"});
+        group->end_update(stream);
+      }
+      if (root.rank() == 1) group->unshard({}, stream);
+      const Error error =
+          expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"unit g", "unsharded"});
+      EXPECT_EQ(error.rank, 1);
+      group->reshard(stream);
+      group->begin_update(stream);
+      group->end_update(stream);
+      EXPECT_FALSE(root.error().has_value());
     });
 }
 

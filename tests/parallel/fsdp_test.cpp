@@ -116,6 +116,30 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
     });
 }
 
+// What a caller writes into the local gradient is part of the sum, once, whatever comes after.
+TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
+  for (const int ranks : {1, 3})
+    for (const Strategy strategy : kStrategies)
+      run_ranks(ranks, [&](Gang& root) {
+        const auto model = sharded(kUneven, root, f64_options(strategy));
+        Stream& stream = model->device().stream();
+        for (int step = 0; step < 2; ++step) {
+          for (const NamedParameter& p : model->parameters()) {
+            const Tensor local = model->gradient(*p.parameter, stream);
+            EXPECT_EQ(get(local), Vector(static_cast<size_t>(local.count()))) << p.name << " starts at zero";
+            put(local, Vector(static_cast<size_t>(local.count()), 2));
+          }
+          auto want = kUneven.alone(ranks);
+          for (auto& [name, gradient] : want)
+            for (double& g : gradient) g = step == 0 ? 2 : g + 2;
+          if (step == 1) kUneven.run(*model);
+          expect_near(kUneven.gradients(*model), want, 1e-12);
+          model->begin_update(stream);
+          model->end_update(stream);
+        }
+      });
+}
+
 TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
     for (const int prefetch : {0, 1, 3}) {
@@ -280,33 +304,6 @@ TEST(FullyShard, AssignAndGatherAreInverse) {
                      },
                      {"1.weight", "[7, 5]", "[5, 7]"});
     });
-}
-
-// --- paths
-// ------------------------------------------------------------------------------------------------------------
-
-TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
-  const Reference reference = read_reference("llama_parity.safetensors");
-  run_ranks(2, [&](Gang& root) {
-    const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
-    const GangPtr& shards = model->gangs().shards();
-    const Traffic before = shards->traffic();
-    Context ctx = model->context(model->device().stream());
-    const Shape shape{8, reference.sequence()};
-    const Tensor tokens = make_ids(model->device(), shape, reference.rows("tokens", 0, 8));
-    model->forward(ctx, {&tokens, 1}, nullptr);
-    model->temporaries().reset();
-    const Traffic after = shards->traffic();
-    EXPECT_EQ(after.bytes_moved, before.bytes_moved);
-    EXPECT_EQ(after.calls, before.calls);
-
-    run_microbatches(*model, reference);
-    uint64_t gradients = 0;
-    for (const NamedParameter& p : model->parameters()) gradients += p.parameter->shard_grad.bytes();
-    EXPECT_EQ(shards->traffic().bytes_staged, before.bytes_staged);
-    EXPECT_GE(shards->traffic().bytes_moved, after.bytes_moved + gradients) << "own rows of the one peer";
-    root.barrier();
-  });
 }
 
 }  // namespace

@@ -5,11 +5,11 @@ namespace gangway::test {
 namespace {
 
 const Reference& untied() {
-  static const Reference reference = read_reference("llama_parity.safetensors");
+  static const Reference reference("llama_parity");
   return reference;
 }
 const Reference& tied() {
-  static const Reference reference = read_reference("llama_parity_tied.safetensors");
+  static const Reference reference("llama_parity_tied");
   return reference;
 }
 

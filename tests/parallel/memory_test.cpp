@@ -97,7 +97,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
 // By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the
 // gradients each, two units of full gradients, nothing gathered.
 TEST(Memory, FullShardTakesWhatTheFormulaSays) {
-  const Reference reference = read_reference("llama_parity.safetensors");
+  const Reference reference("llama_parity");
   uint64_t all = 0, largest = 0, block = 0;
   for (const NamedParameter& p : named_parameters(*make_llama(reference.config))) {
     all += static_cast<uint64_t>(p.parameter->shape.count());
@@ -115,6 +115,30 @@ TEST(Memory, FullShardTakesWhatTheFormulaSays) {
       EXPECT_EQ(use.gathered, 0u);
       EXPECT_EQ(use.full_gradients, ranks == 1 ? 0u : 2 * 4 * largest);
     });
+}
+
+TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
+  const Reference reference("llama_parity");
+  run_ranks(2, [&](Gang& root) {
+    const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
+    const GangPtr& shards = model->gangs().shards();
+    const Traffic before = shards->traffic();
+    Context ctx = model->context(model->device().stream());
+    const Shape shape{8, reference.sequence()};
+    const Tensor tokens = make_ids(model->device(), shape, reference.rows("tokens", 0, 8));
+    model->forward(ctx, {&tokens, 1}, nullptr);
+    model->temporaries().reset();
+    const Traffic after = shards->traffic();
+    EXPECT_EQ(after.bytes_moved, before.bytes_moved);
+    EXPECT_EQ(after.calls, before.calls);
+
+    run_microbatches(*model, reference);
+    uint64_t gradients = 0;
+    for (const NamedParameter& p : model->parameters()) gradients += p.parameter->shard_grad.bytes();
+    EXPECT_EQ(shards->traffic().bytes_staged, before.bytes_staged);
+    EXPECT_GE(shards->traffic().bytes_moved, after.bytes_moved + gradients) << "own rows of the one peer";
+    root.barrier();
+  });
 }
 
 }  // namespace

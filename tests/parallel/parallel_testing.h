@@ -10,8 +10,8 @@
 #include <random>
 
 #include "gang/thread_ranks.h"
+#include "nn/reference_file.h"
 #include "parallel/model.h"
-#include "parallel/reference.h"
 #include "parallel/shard_domain.h"
 
 namespace gangway::test {
@@ -105,8 +105,8 @@ struct StepValues {
 
 inline void set_initial(Model& model, const Reference& reference) {
   for (const NamedParameter& p : model.parameters()) {
-    const Array& a = reference.at("init." + p.name);
-    const Tensor whole = make(model.device(), DType::f64, p.parameter->shape, a.values);
+    const Tensor whole =
+        make(model.device(), DType::f64, p.parameter->shape, reference.values("init." + p.name));
     model.assign(*p.parameter, whole, model.device().stream());
   }
 }

@@ -76,7 +76,7 @@ void expect_fence(Model& model, int rank) {
 
 // No process may fork after it had gangs, so the threads run in a child of their own, too.
 TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
-  const Reference reference = read_reference("llama_parity.safetensors");
+  const Reference reference("llama_parity");
   const Strategy strategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
   for (const int size : {2, 4}) {
     Processes ranks(size, [&](int rank, const std::shared_ptr<Store>& store, Report& report) {

@@ -28,9 +28,9 @@ std::unique_ptr<Model> reference_model(Gang& root, const Reference& reference,
 // The file's own logits say which token is the most likely one after each prefix of its first sequences.
 TEST(Generate, GreedyTakesTheMostLikelyTokenOfTheReference) {
   const Reference reference("llama_small");
-  const std::vector<double> logits = reference.read<double>("logits");
-  const std::vector<int64_t> tokens = reference.read<int64_t>("tokens");
-  const int64_t length = reference.shape("logits")[1], vocab = reference.shape("logits")[2];
+  const std::vector<double> logits = reference.values("logits");
+  const std::vector<int64_t> tokens = reference.ids("tokens");
+  const int64_t length = reference.at("logits").dims[1], vocab = reference.at("logits").dims[2];
   test::run_ranks(2, [&](Gang& root) {
     const auto model = reference_model(root, reference);
     GenerateOptions options;
@@ -67,8 +67,8 @@ TEST(Generate, EveryRankAndEveryMeshGetsTheSameTokens) {
 
 TEST(Generate, SamplesFollowTheSoftmax) {
   const Reference reference("llama_small");
-  const std::vector<double> logits = reference.read<double>("logits");
-  const int64_t first = reference.read<int64_t>("tokens")[0], vocab = reference.shape("logits")[2];
+  const std::vector<double> logits = reference.values("logits");
+  const int64_t first = reference.ids("tokens")[0], vocab = reference.at("logits").dims[2];
   test::run_ranks(1, [&](Gang& root) {
     const auto model = reference_model(root, reference);
     const int draws = 3000;

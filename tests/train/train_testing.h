@@ -5,68 +5,28 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "checkpoint/safetensors.h"
+#include "base/expect_error.h"
 #include "gang/thread_ranks.h"
+#include "nn/reference_file.h"
 #include "train/step.h"
 
 namespace gangway::test {
 
-// A file of tests/data: a Llama, its batches and what PyTorch made of them, in f64.
-class Reference {
- public:
-  explicit Reference(const std::string& name)
-      : file_(std::string(GANGWAY_TEST_DATA "/") + name + ".safetensors") {
-    settings = nlohmann::json::parse(file_.metadata().at("config"));
-    config.vocab = settings.at("vocab_size");
-    config.dim = settings.at("hidden_size");
-    config.layers = settings.at("num_hidden_layers");
-    config.heads = settings.at("num_attention_heads");
-    config.kv_heads = settings.at("num_key_value_heads");
-    config.ffn = settings.at("intermediate_size");
-    config.eps = settings.at("rms_norm_eps");
-    config.rope.theta = settings.at("rope_theta");
-    config.max_positions = settings.at("max_position_embeddings");
-    config.qkv_bias = settings.at("attention_bias");
-    config.tied = settings.at("tie_word_embeddings");
-  }
-
-  const Shape& shape(const std::string& name) const { return file_.tensors().at(name).shape; }
-  template <typename T>
-  std::vector<T> read(const std::string& name) const {
-    const StoredTensor& stored = file_.tensors().at(name);
-    EXPECT_EQ(item_bytes(stored.dtype), sizeof(T));
-    std::vector<T> out((stored.last - stored.first) / sizeof(T));
-    file_.read(stored, 0, stored.last - stored.first, out.data());
-    return out;
-  }
-
-  // All parameters decay in the files: rules that name the 1-d ones, too.
-  OptimizerOptions optimizer() const {
-    OptimizerOptions options;
-    options.lr = settings.at("lr");
-    options.beta1 = settings.at("betas")[0];
-    options.beta2 = settings.at("betas")[1];
-    options.eps = settings.at("eps");
-    options.weight_decay = settings.at("weight_decay");
-    options.rules = {{"model.norm.weight"}, {"model.layers.*.*.weight"}};
-    if (config.qkv_bias) options.rules.push_back({"model.layers.*.self_attn.*.bias"});
-    return options;
-  }
-  double max_grad_norm() const { return settings.at("max_grad_norm"); }
-
-  LlamaConfig config;
-  nlohmann::json settings;
-
- private:
-  SafetensorsFile file_;
-};
+// All parameters decay in the files; a rule's number holds for the 1-d ones, too.
+inline OptimizerOptions optimizer_of(const Reference& reference) {
+  OptimizerOptions options;
+  options.lr = reference.settings.at("lr");
+  options.beta1 = reference.settings.at("betas")[0];
+  options.beta2 = reference.settings.at("betas")[1];
+  options.eps = reference.settings.at("eps");
+  options.weight_decay = reference.settings.at("weight_decay");
+  options.rules = {{"**", 1, options.weight_decay}};
+  return options;
+}
 
 inline GangsPtr make_gangs(Gang& root, int replicas = 1) {
   MeshOptions mesh;
@@ -99,21 +59,18 @@ Tensor tensor_of(Model& model, DType dtype, const Shape& shape, const T* from) {
 
 inline void assign_initial(Model& model, const Reference& reference) {
   for (const NamedParameter& named : model.parameters()) {
-    const std::vector<double> values = reference.read<double>("init." + named.name);
-    model.assign(*named.parameter, tensor_of(model, DType::f64, named.parameter->shape, values.data()),
+    const double* values = reference.values("init." + named.name).data();
+    model.assign(*named.parameter, tensor_of(model, DType::f64, named.parameter->shape, values),
                  model.device().stream());
   }
 }
 
 // Rows [first, last) of step `step` of the reference's batches.
 inline Batch batch_rows(Model& model, const Reference& reference, int64_t step, int64_t first, int64_t last) {
-  const Shape& shape = reference.shape("tokens");
-  const std::vector<int64_t> tokens = reference.read<int64_t>("tokens"),
-                             labels = reference.read<int64_t>("labels");
-  const int64_t at = (step * shape[1] + first) * shape[2];
+  const Shape shape{last - first, reference.sequence()};
   Batch batch;
-  batch.inputs = {tensor_of(model, DType::i64, Shape{last - first, shape[2]}, tokens.data() + at)};
-  batch.targets = {tensor_of(model, DType::i64, Shape{last - first, shape[2]}, labels.data() + at)};
+  batch.inputs = {tensor_of(model, DType::i64, shape, reference.rows("tokens", first, last, step).data())};
+  batch.targets = {tensor_of(model, DType::i64, shape, reference.rows("labels", first, last, step).data())};
   batch.shifted = true;
   return batch;
 }
@@ -122,7 +79,7 @@ inline Batch batch_rows(Model& model, const Reference& reference, int64_t step, 
 inline Batch own_rows(Model& model, const Reference& reference, int64_t step) {
   int index = 0, count = 1;
   model.gangs().data_shard(&index, &count);
-  const std::vector<int64_t> bounds = balanced_bounds(reference.shape("tokens")[1], count);
+  const std::vector<int64_t> bounds = balanced_bounds(reference.batch(), count);
   return batch_rows(model, reference, step, bounds[static_cast<size_t>(index)],
                     bounds[static_cast<size_t>(index) + 1]);
 }
@@ -143,16 +100,6 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
     norm += b[i] * b[i];
   }
   return a.size() == b.size() ? std::sqrt(difference / (norm > 0 ? norm : 1)) : INFINITY;
-}
-
-template <typename Call>
-Error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "");
 }
 
 }  // namespace gangway::test

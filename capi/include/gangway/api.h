@@ -241,6 +241,7 @@ typedef struct gw_api {
       *options, void *stream, int64_t *out_tokens);
   void (*frame_options_init)(gw_frame_options *options, size_t size);
   gw_status (*module_set_no_sync)(gw_module *model, int32_t no_sync);
+  gw_status (*shard_group_tensor)(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

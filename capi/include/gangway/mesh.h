@@ -36,8 +36,8 @@ GW_API gw_status gw_gangs_create_fake(const char *device, gw_gangs **out_gangs);
 GW_API gw_gangs *gw_gangs_retain(gw_gangs *gangs);
 GW_API void gw_gangs_release(gw_gangs *gangs);
 
-/* Local for "root", "dp", "rdp", "sdp", "tp", "pp", "cp", each axis, "dp_shard+cp" and "dp_replicate+dp_shard+cp"; any
- * other product of axes joined by '+' is collective over the root. The caller releases *out_gang. */
+/* Local. "root", "dp", "rdp", "sdp", "tp", "pp", "cp", each axis, or any product of axes joined by '+'. The caller
+ * releases *out_gang. INVALID_ARGUMENT: an unknown axis or one named twice; INVALID_STATE: after shutdown. */
 GW_API gw_status gw_gangs_get(gw_gangs *gangs, const char *axes, gw_gang **out_gang);
 /* Local. Degree of an axis and this rank's coordinate on it. */
 GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, int32_t *out_index, int32_t *out_degree);

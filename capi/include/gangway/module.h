@@ -192,8 +192,8 @@ GW_API void gw_module_release(gw_module *model);
 /* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model; gw_parallelize
  * does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). */
 GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
-/* Local, before gw_parallelize or gw_module_materialize. Parameters whose whole name matches are frozen. NOT_FOUND:
- * none does. */
+/* Local. Parameters whose whole name matches are frozen: no gradient, no optimizer state. NOT_FOUND: none does.
+ * INVALID_STATE: after gw_parallelize or gw_module_materialize, when their gradients have memory. */
 GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
 
 /* --- forward and backward by hand ---------------------------------------------------------------------------------- */
@@ -249,6 +249,7 @@ typedef struct gw_parameter_info {
   int64_t last_row;
 } gw_parameter_info;
 
+/* Bytes of this rank; of what comes and goes (activations on) the most that there was. */
 typedef struct gw_memory_use {
   size_t struct_size;
   const gw_ext *next;
@@ -260,6 +261,8 @@ typedef struct gw_memory_use {
   uint64_t activations;
   uint64_t gradients;
   uint64_t temporaries;
+  uint64_t copies;    /* private own rows in the compute dtype */
+  uint64_t optimizer; /* state of the optimizers that this model has at present */
 } gw_memory_use;
 
 GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_count);

@@ -23,7 +23,7 @@ typedef struct gw_optimizer_rule {
   const gw_ext *next;
   const char *pattern;
   double lr_scale;     /* 1 */
-  double weight_decay; /* -1: the optimizer's */
+  double weight_decay; /* -1: as without a rule (the optimizer's; 0 for 1-d parameters) */
   int32_t frozen;      /* 1: not stepped */
   int32_t reserved;
 } gw_optimizer_rule;

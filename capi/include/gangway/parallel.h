@@ -105,12 +105,17 @@ GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *strea
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
 /* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
+/* Local. The same part with a handle that keeps its memory: for DLPack. After reshard it is detached: freed with the last
+ * handle or export, never used again under it. A full value of a shared region is READ_ONLY and follows the parameter
+ * after the next update. */
+GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
 /* Local. Adds to the full gradient (f64, f32 or bf16; global shape). */
 GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
                                              void *stream);
 /* Collective. Adds the sum over all data ranks to the local gradient and empties the full one. */
 GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
-/* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers; ... */
+/* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers; ... INVALID_STATE, on every rank: a
+ * rank's group is still unsharded, or an update has begun already. */
 GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
 /* ... casts, publishes the values, empties the gradient. */
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);

@@ -83,32 +83,13 @@ static void step(bench_driver *driver, training *t, int count) {
               (bench_cpu_seconds(1) - cpu) / count);
 }
 
-/* The two moments of this rank's rows, which gw_memory_use does not have. */
-static double moments(training *t) {
-  size_t count = 0;
-  double bytes = 0;
-  gw_module_parameter_count(t->model, &count);
-  for (size_t i = 0; i < count; ++i) {
-    gw_parameter *p = NULL;
-    gw_parameter_info info;
-    gw_parameter_info_init(&info, sizeof info);
-    gw_module_parameter(t->model, i, &p);
-    if (gw_parameter_describe(p, &info) == GW_OK) {
-      double n = 2 * sizeof(float) * (double)(info.last_row - info.first_row);
-      for (int d = 1; d < info.ndim; ++d) n *= (double)info.dims[d];
-      bytes += n;
-    }
-    gw_parameter_release(p);
-  }
-  return bytes;
-}
-
 static void memory(bench_driver *driver, training *t) {
   gw_memory_use m;
   gw_memory_use_init(&m, sizeof m);
   gw_module_memory(t->model, &m);
-  bench_reply(driver, "%.0f", moments(t) + (double)(m.master + m.region_rows + m.gradient_shards + m.gathered + m.full_gradients +
-                                       m.activations + m.gradients + m.temporaries));
+  bench_reply(driver, "%.0f",
+              (double)(m.master + m.copies + m.region_rows + m.gradient_shards + m.gathered + m.full_gradients +
+                       m.optimizer + m.activations + m.gradients + m.temporaries));
 }
 
 int main(int argc, char **argv) {

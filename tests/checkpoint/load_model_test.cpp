@@ -1,180 +1,20 @@
-// Saving and loading sharded models: the same bytes from every mesh, files that others read, all or nothing.
-#include <dirent.h>
-#include <sys/resource.h>
+// Loading sharded models: any mesh, any floating dtype, piece by piece; refusals that change nothing.
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <fstream>
-#include <iterator>
-
+#include "checkpoint/model_io.h"
 #include "parallel/shard_domain.h"
-#include "train/train_testing.h"
 
 namespace gangway {
 namespace {
 
+using test::all_values;
 using test::error_of;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char path[] = "/tmp/gangway_model_io_XXXXXX";
-    path_ = mkdtemp(path);
-  }
-  ~TemporaryFolder() {
-    for (const std::string& name : names()) unlink((path_ + "/" + name).c_str());
-    rmdir(path_.c_str());
-  }
-  const std::string& path() const { return path_; }
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    DIR* folder = opendir(path_.c_str());
-    while (const dirent* entry = readdir(folder))
-      if (std::string_view(entry->d_name) != "." && std::string_view(entry->d_name) != "..")
-        out.push_back(entry->d_name);
-    closedir(folder);
-    std::sort(out.begin(), out.end());
-    return out;
-  }
-
- private:
-  std::string path_;
-};
-
-std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-LlamaConfig small_llama(bool tied = false) {
-  LlamaConfig config;
-  config.vocab = 19;
-  config.dim = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.ffn = 40;
-  config.tied = tied;
-  return config;
-}
-
-std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,
-                             const LlamaConfig& config = small_llama(), int replicas = 1) {
-  return test::make_model(make_llama(config), test::make_gangs(root, replicas), options);
-}
-
-ParallelOptions seeded(uint64_t seed, DType master = DType::f32, Strategy strategy = Strategy::full_shard) {
-  ParallelOptions options = test::parallel(strategy, master);
-  options.seed = seed;
-  return options;
-}
-
-std::vector<double> all_values(Model& model) {
-  std::vector<double> out;
-  for (const NamedParameter& named : model.parameters())
-    for (const double x : test::gathered(model, *named.parameter)) out.push_back(x);
-  return out;
-}
-
-// A reader of its own: the header by another road (a document, not events), the bytes by address.
-std::map<std::string, std::vector<float>> read_plainly(const std::string& path) {
-  const std::string bytes = read_all(path);
-  uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), 8);
-  const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
-  std::map<std::string, std::vector<float>> out;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") continue;
-    EXPECT_EQ(entry["dtype"], "F32");
-    const size_t first = entry["data_offsets"][0], last = entry["data_offsets"][1];
-    std::vector<float> values((last - first) / 4);
-    std::memcpy(values.data(), bytes.data() + 8 + length + first, last - first);
-    size_t count = 1;
-    for (const size_t dim : entry["shape"]) count *= dim;
-    EXPECT_EQ(count, values.size());
-    out[name] = values;
-  }
-  return out;
-}
-
-TEST(SaveModel, EveryMeshWritesTheSameBytes) {
-  std::string first;
-  struct Mesh {
-    int ranks, replicas;
-    Strategy strategy;
-  };
-  for (const Mesh& mesh : std::vector<Mesh>{{1, 1, Strategy::full_shard},
-                                            {2, 1, Strategy::full_shard},
-                                            {3, 1, Strategy::shard_grad_op},
-                                            {4, 2, Strategy::full_shard},
-                                            {3, 1, Strategy::no_shard},
-                                            {8, 1, Strategy::full_shard}}) {
-    const TemporaryFolder folder;
-    test::run_ranks(mesh.ranks, [&](Gang& root) {
-      const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
-      save_model(*model, folder.path(), {});
-    });
-    EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
-    const std::string bytes = read_all(folder.path() + "/model.safetensors");
-    if (first.empty()) first = bytes;
-    EXPECT_TRUE(bytes == first) << mesh.ranks << " ranks, " << mesh.replicas << " replicas";
-  }
-}
-
-TEST(SaveModel, AnIndependentReaderFindsTheValues) {
-  const TemporaryFolder folder;
-  test::run_ranks(3, [&](Gang& root) {
-    const auto model = llama(root, seeded(6));
-    SaveOptions options;
-    options.metadata = {{"note", "half way"}};
-    save_model(*model, folder.path(), options);
-    const auto stored = read_plainly(folder.path() + "/model.safetensors");
-    EXPECT_EQ(stored.size(), model->parameters().size());
-    for (const NamedParameter& named : model->parameters()) {
-      const std::vector<double> values = test::gathered(*model, *named.parameter);
-      const std::vector<float>& found = stored.at(named.name);
-      ASSERT_EQ(found.size(), values.size());
-      EXPECT_TRUE(std::equal(found.begin(), found.end(), values.begin())) << named.name;
-    }
-  });
-  const SafetensorsFile file(folder.path() + "/model.safetensors");
-  EXPECT_EQ(file.metadata().at("note"), "half way");
-  EXPECT_EQ(file.metadata().at("format"), "pt");
-}
-
-TEST(SaveModel, WritesHuggingFacesConfig) {
-  const auto config_of = [](const LlamaConfig& config) {
-    const TemporaryFolder folder;
-    test::run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(1), config), folder.path(), {}); });
-    return nlohmann::json::parse(read_all(folder.path() + "/config.json"));
-  };
-  LlamaConfig config = small_llama();
-  config.rope.factor = 8;
-  const nlohmann::json plain = config_of(config);
-  EXPECT_EQ(plain["architectures"], nlohmann::json::array({"LlamaForCausalLM"}));
-  EXPECT_EQ(plain["model_type"], "llama");
-  EXPECT_EQ(plain["hidden_size"], 24);
-  EXPECT_EQ(plain["intermediate_size"], 40);
-  EXPECT_EQ(plain["num_hidden_layers"], 2);
-  EXPECT_EQ(plain["num_attention_heads"], 4);
-  EXPECT_EQ(plain["num_key_value_heads"], 2);
-  EXPECT_EQ(plain["head_dim"], 6);
-  EXPECT_EQ(plain["vocab_size"], 19);
-  EXPECT_EQ(plain["tie_word_embeddings"], false);
-  EXPECT_EQ(plain["attention_bias"], false);
-  EXPECT_EQ(plain["rope_scaling"]["rope_type"], "llama3");
-  EXPECT_EQ(plain["rope_scaling"]["factor"], 8.0);
-  EXPECT_EQ(plain["torch_dtype"], "float32");
-  config = small_llama(/*tied=*/true);
-  config.qkv_bias = true;
-  const nlohmann::json qwen = config_of(config);
-  EXPECT_EQ(qwen["architectures"], nlohmann::json::array({"Qwen2ForCausalLM"}));
-  EXPECT_EQ(qwen["tie_word_embeddings"], true);
-  EXPECT_FALSE(qwen.contains("rope_scaling"));
-  config.out_bias = true;
-  EXPECT_EQ(config_of(config)["attention_bias"], true);
-}
+using test::llama;
+using test::read_all;
+using test::read_plainly;
+using test::seeded;
+using test::small_llama;
+using test::TemporaryFolder;
 
 TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
   for (const bool tied : {false, true}) {
@@ -196,6 +36,36 @@ TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
           EXPECT_EQ(all_values(*model), saved) << ranks;
         });
   }
+}
+
+// Counted: neither call moves rows between ranks, and what either takes besides the own rows is one piece.
+TEST(LoadModel, NoRankHoldsTheWholeModel) {
+  constexpr uint64_t kPiece = 1 << 20;
+  const auto wide = [] { return make_sequential({make_linear(512, 2048, false), make_linear(2048, 512, false)}); };
+  for (const int ranks : {2, 3, 4})
+    for (const DType stored : {DType{}, DType::bf16}) {
+      const TemporaryFolder folder;
+      test::run_ranks(ranks, [&](Gang& root) {
+        const auto model = test::make_model(wide(), test::make_gangs(root), seeded(7));
+        const GangPtr& shards = model->gangs().shards();
+        uint64_t whole = 0;
+        for (const NamedParameter& p : model->parameters())
+          whole += static_cast<uint64_t>(p.parameter->shape.count()) * item_bytes(p.parameter->dtype);
+        ASSERT_GT(whole / static_cast<uint64_t>(ranks), kPiece) << "own rows are over a piece";
+        const MemoryUse before = model->memory();
+        const uint64_t moved = shards->traffic().bytes_moved;
+        SaveOptions options;
+        options.dtype = stored;
+        save_model(*model, folder.path(), options);
+        load_model(*model, folder.path());
+        const MemoryUse after = model->memory();
+        EXPECT_EQ(after.total() - after.temporaries, before.total() - before.temporaries);
+        EXPECT_LE(after.temporaries, kPiece);
+        EXPECT_LT(shards->traffic().bytes_moved - moved, 64u * 1024) << "paths and verdicts, no rows";
+        EXPECT_LE(after.master + after.region_rows, whole / static_cast<uint64_t>(ranks) + 2 * 2048 * 4)
+            << "own rows, rounded up to whole ones";
+      });
+    }
 }
 
 TEST(LoadModel, ConvertsBetweenFloatingDtypes) {
@@ -417,54 +287,6 @@ TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
     load_model(*model, path, /*strict=*/false);
     for (const double x : all_values(*model)) EXPECT_EQ(x, 0);
   });
-}
-
-TEST(SaveModel, RefusalsAreAgreed) {
-  test::run_ranks(2, [&](Gang& root) {
-    const auto model = llama(root, seeded(18));
-    SaveOptions integers;
-    integers.dtype = DType::i32;
-    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", integers); }).code(),
-              Code::invalid_argument);
-    SaveOptions words;
-    words.metadata = {{"note", "\xff"}};
-    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", words); }).code(), Code::invalid_argument);
-    EXPECT_EQ(error_of([&] { save_model(*model, "", {}); }).code(), Code::invalid_argument);
-    EXPECT_EQ(error_of([&] { save_model(*model, "/proc/nowhere/here", {}); }).code(), Code::io);
-    Model bare(make_llama(small_llama()), test::make_gangs(root));
-    EXPECT_EQ(error_of([&] { save_model(bare, "/tmp/never_made", {}); }).code(), Code::invalid_state);
-    EXPECT_NE(access("/tmp/never_made", F_OK), 0);
-    EXPECT_FALSE(root.error().has_value());
-  });
-}
-
-// A limit on file size stands in for a full disk: writes behind it fail.
-TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
-  const TemporaryFolder folder;
-  test::run_ranks(3, [&](Gang& root) { save_model(*llama(root, seeded(19)), folder.path(), {}); });
-  const std::string before = read_all(folder.path() + "/model.safetensors");
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  test::run_ranks(3, [&](Gang& root) {
-    const auto model = llama(root, seeded(20));
-    root.barrier();
-    if (root.rank() == 0) {
-      const rlimit small{before.size() / 2, old.rlim_max};
-      setrlimit(RLIMIT_FSIZE, &small);
-    }
-    root.barrier();
-    const Error error = error_of([&] { save_model(*model, folder.path(), {}); });
-    EXPECT_EQ(error.code(), Code::io) << error.message();
-    EXPECT_NE(error.message().find("save: writing "), std::string::npos) << error.message();
-    root.barrier();
-    if (root.rank() == 0) setrlimit(RLIMIT_FSIZE, &old);
-    root.barrier();
-    EXPECT_FALSE(root.error().has_value());
-  });
-  std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
-  EXPECT_TRUE(read_all(folder.path() + "/model.safetensors") == before);
 }
 
 }  // namespace

@@ -1,0 +1,230 @@
+#include "models.h"
+
+static void custom_module_runs_and_frees_once(void** state) {
+  (void)state;
+  line l = {0};
+  int freed = 0;
+  gw_init_options init;
+  gw_parameter_options p;
+  gw_custom_options c;
+  line_parameter(&p, &init, &freed);
+  line_options(&c, &l, &p);
+  gw_module* model = NULL;
+  assert_ok(gw_custom_create(&c, &model));
+  memset(&c, 0xff, sizeof c); /* everything was copied */
+  memset(&p, 0xff, sizeof p);
+  memset(&init, 0xff, sizeof init);
+  assert_ok(gw_module_materialize(model, NULL, 0, GW_DTYPE_NONE));
+  gw_frame_options fo;
+  gw_frame_options_init(&fo, sizeof fo);
+  fo.loss_seed = 0.5;
+  gw_frame* frame = NULL;
+  assert_ok(gw_frame_create(model, &fo, &frame));
+  float x[3] = {1, 2, 3};
+  const int64_t shape[1] = {3};
+  gw_view view, got;
+  gw_view_set(&view, x, shape, 1, GW_F32);
+  gw_tensor* out[2];
+  size_t count = 0;
+  assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
+  assert_int_equal(count, 2);
+  assert_ok(gw_tensor_view(out[0], &got));
+  assert_true(*(double*)got.data == 12); /* w = 2 of the initialiser */
+  for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
+  assert_ok(gw_module_backward(model, NULL, 0, frame, NULL, out, 2, &count));
+  for (size_t i = 0; i < count; ++i) gw_tensor_release(out[i]);
+  assert_true(l.seed_seen == 0.5);
+  assert_true(l.forwards == 1 && l.inputs == 1 && l.weights == 1);
+  gw_parameter* w = NULL;
+  gw_tensor* gradient = NULL;
+  assert_ok(gw_module_find_parameter(model, "w", &w));
+  assert_ok(gw_parameter_gather_gradient(w, NULL, &gradient));
+  assert_ok(gw_tensor_view(gradient, &got));
+  assert_true(*(float*)got.data == 3.0f); /* sum of x times the seed */
+  gw_tensor_release(gradient);
+  /* A callback's failure: its code, the module's name and the callback's. */
+  l.fail_forward = GW_E_CALLER;
+  assert_refused_as(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count), GW_E_CALLER, "line");
+  assert_non_null(strstr(last_error().message, "forward"));
+  l.fail_forward = 4711; /* no status of ours */
+  assert_refused_as(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count), GW_E_CALLER, "4711");
+  l.fail_forward = 0;
+  /* State of a forward without backward is freed with the frame (the leak check sees it). */
+  assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
+  for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
+  gw_module_release(model);
+  assert_int_equal(l.frees, 0); /* the frame and the parameter hold it */
+  gw_frame_release(frame);
+  gw_parameter_release(w);
+  assert_int_equal(l.frees, 1);
+  assert_int_equal(freed, 1);
+}
+
+static void refused_custom_modules_free_once(void** state) {
+  (void)state;
+  line l = {0};
+  int freed[3] = {0, 0, 0};
+  gw_init_options init[3];
+  gw_parameter_options p[3];
+  gw_custom_options c;
+  gw_module* model = NULL;
+  int calls = 0;
+#define REFUSED_WITH(change, part)                                              \
+  for (int i_ = 0; i_ < 3; ++i_) line_parameter(&p[i_], &init[i_], &freed[i_]); \
+  p[0].name = "a";                                                              \
+  p[1].name = "b";                                                              \
+  line_options(&c, &l, p);                                                      \
+  c.parameter_count = 3;                                                        \
+  change;                                                                       \
+  assert_refused(gw_custom_create(&c, &model), part);                           \
+  assert_null(model);                                                           \
+  ++calls;                                                                      \
+  assert_int_equal(l.frees, calls);                                             \
+  for (int i_ = 0; i_ < 3; ++i_) assert_int_equal(freed[i_], calls)
+  REFUSED_WITH(c.shapes = NULL, "shapes, forward and backward_input");
+  REFUSED_WITH(c.forward = NULL, "shapes, forward and backward_input");
+  REFUSED_WITH(c.backward_input = NULL, "shapes, forward and backward_input");
+  REFUSED_WITH(c.input_count = 0, "input_count is 0");
+  REFUSED_WITH(c.output_count = -1, "output_count is -1");
+  REFUSED_WITH(p[1].name = NULL, "name is null");
+  REFUSED_WITH(p[1].ndim = 9, "ndim 9");
+  REFUSED_WITH(p[1].dims[0] = -2, "-2");
+  REFUSED_WITH(init[2].kind = 7, "kind is 7");
+  REFUSED_WITH(init[0].fill = NULL, "fill is null");
+  REFUSED_WITH((init[1].kind = GW_INIT_NORMAL, init[1].deviation = -1), "deviation is -1");
+  REFUSED_WITH(c.child_count = 1, "children is null");
+  REFUSED_WITH(p[2].name = "a", "\"a\" stands twice");
+#undef REFUSED_WITH
+  /* One initialiser for all of them is one object. */
+  for (int i = 0; i < 3; ++i) line_parameter(&p[i], &init[0], &freed[0]);
+  p[0].name = "a";
+  p[1].name = "b";
+  line_options(&c, &l, p);
+  c.parameter_count = 3;
+  assert_ok(gw_custom_create(&c, &model));
+  assert_int_equal(freed[0], calls);
+  gw_module_release(model);
+  assert_int_equal(freed[0], calls + 1);
+  assert_refused(
+      (line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)), "-1");
+  assert_int_equal(freed[0], calls + 2);
+  /* An object beside a built-in initialiser is freed too. */
+  line_parameter(&p[0], &init[0], &freed[1]);
+  init[0].kind = GW_INIT_ONES;
+  line_options(&c, &l, p);
+  const int before = freed[1];
+  assert_ok(gw_custom_create(&c, &model));
+  gw_module_release(model);
+  assert_int_equal(freed[1], before + 1);
+  const int frees = l.frees;
+  line_options(&c, &l, p);
+  assert_refused(gw_custom_create(&c, NULL), "out_model is null");
+  assert_int_equal(l.frees, frees + 1);
+  assert_refused(gw_custom_create(NULL, &model), "options is null");
+}
+
+/* A custom module that only passes through a child, with the library's calls inside of callbacks. */
+typedef struct parent {
+  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward;
+} parent;
+static gw_status parent_shapes(void* user, gw_call* call) {
+  (void)user;
+  (void)call; /* outputs look like the first input */
+  return GW_OK;
+}
+static gw_status parent_forward(void* user, gw_call* call) {
+  parent* p = user;
+  gw_view out;
+  p->wrong_child = gw_call_forward(call, 3, call->inputs, 1, &out, 1);
+  p->backward_in_forward = gw_call_backward(NULL, 0, NULL, 0, &out, 1);
+  const gw_status status = gw_call_forward(call, 0, call->inputs, 1, &out, 1);
+  if (status != GW_OK) return status;
+  memcpy(call->outputs[0].data, out.data, (size_t)(out.shape[0] * out.shape[1]) * sizeof(double));
+  return GW_OK;
+}
+static gw_status parent_backward(void* user, gw_call* call) {
+  parent* p = user;
+  gw_view grads;
+  p->wrong_capacity = GW_OK;
+  const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1);
+  if (status != GW_OK) return status;
+  if (call->input_grads[0].data != NULL)
+    memcpy(call->input_grads[0].data, grads.data, (size_t)(grads.shape[0] * grads.shape[1]) * sizeof(double));
+  return GW_OK;
+}
+/* Passes on a failure of a call it makes. */
+static gw_status parent_fails(void* user, gw_call* call) {
+  (void)user;
+  gw_view out;
+  return gw_call_forward(call, 3, call->inputs, 1, &out, 1);
+}
+
+static void custom_module_calls_its_children(void** state) {
+  (void)state;
+  parent p = {0};
+  gw_module *child = NULL, *model = NULL;
+  assert_ok(gw_linear_create(2, 2, 0, &child));
+  gw_custom_options c;
+  gw_custom_options_init(&c, sizeof c);
+  c.shapes = parent_shapes;
+  c.forward = parent_forward;
+  c.backward_input = parent_backward;
+  c.user = &p;
+  c.children = &child;
+  c.child_count = 1;
+  const char* name = "inner";
+  c.child_names = &name;
+  assert_ok(gw_custom_create(&c, &model));
+  gw_module_release(child);
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
+  gw_parameter* w = NULL;
+  assert_ok(gw_module_find_parameter(model, "inner.weight", &w));
+  double values[4] = {1, 2, 3, 4}, x[2] = {1, 10}, dy[2] = {1, 1};
+  const int64_t w_shape[2] = {2, 2}, x_shape[2] = {1, 2};
+  gw_view view, got;
+  gw_view_set(&view, values, w_shape, 2, GW_F64);
+  assert_ok(gw_parameter_assign(w, &view, NULL));
+  gw_parameter_release(w);
+  gw_frame* frame = NULL;
+  assert_ok(gw_frame_create(model, NULL, &frame));
+  gw_tensor* out = NULL;
+  size_t count = 0;
+  gw_view_set(&view, x, x_shape, 2, GW_F64);
+  assert_ok(gw_module_forward(model, &view, 1, frame, NULL, &out, 1, &count));
+  assert_ok(gw_tensor_view(out, &got));
+  assert_true(((double*)got.data)[0] == 21 && ((double*)got.data)[1] == 43);
+  gw_tensor_release(out);
+  assert_int_equal(p.wrong_child, GW_E_INVALID_ARGUMENT);
+  assert_int_equal(p.backward_in_forward, GW_E_INVALID_ARGUMENT);
+  gw_view_set(&view, dy, x_shape, 2, GW_F64);
+  assert_ok(gw_module_backward(model, &view, 1, frame, NULL, &out, 1, &count));
+  assert_ok(gw_tensor_view(out, &got));
+  assert_true(((double*)got.data)[0] == 4 && ((double*)got.data)[1] == 6);
+  gw_tensor_release(out);
+  gw_frame_release(frame);
+  gw_module_release(model);
+  /* The text of the call that failed inside is told. */
+  assert_ok(gw_linear_create(2, 2, 0, &child));
+  c.forward = parent_fails;
+  assert_ok(gw_custom_create(&c, &model));
+  gw_module_release(child);
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
+  gw_view_set(&view, x, x_shape, 2, GW_F64);
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, &out, 1, &count),
+                 "child is 3, the module has 1");
+  gw_module_release(model);
+  /* Outside of a callback. */
+  gw_call call;
+  memset(&call, 0, sizeof call);
+  assert_refused_as(gw_call_forward(&call, 0, NULL, 0, &got, 1), GW_E_INVALID_STATE, "no module that runs");
+  assert_refused_as(gw_call_backward(&call, 0, NULL, 0, &got, 1), GW_E_INVALID_STATE, "no module that runs");
+  assert_refused(gw_call_forward(NULL, 0, NULL, 0, &got, 1), "call is null");
+  assert_refused(gw_call_backward(NULL, 0, NULL, 0, &got, 1), "call is null");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once),
+                                     cmocka_unit_test(refused_custom_modules_free_once),
+                                     cmocka_unit_test(custom_module_calls_its_children)};
+  return cmocka_run_group_tests_name("capi_custom", tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* Every floating option of every struct, and every floating argument that is a setting: infinity and NaN are
+ * refused with its name and value. tests/capi/exports_test.py looks that no field of an options struct lacks
+ * here. */
+#include <math.h>
+
+#include "refusals.h"
+
+static gw_module* trained;      /* has memory */
+static gw_optimizer* optimizer; /* of it */
+static small_batch batch;
+
+/* One call for each struct that has floating fields, with `x` as the whole struct. */
+static gw_status llama(gw_llama_options* x) {
+  gw_module* m = NULL;
+  return gw_llama_create(x, &m);
+}
+static gw_status attention(gw_attention_options* x) {
+  gw_module* m = NULL;
+  x->dim = 8;
+  x->heads = 2;
+  return gw_attention_create(x, &m);
+}
+static gw_status init(gw_init_options* x) {
+  gw_parameter_options p;
+  gw_shard_group* g = NULL;
+  gw_parameter_options_init(&p, sizeof p);
+  p.name = "w";
+  p.ndim = 1;
+  p.dims[0] = 2;
+  p.initializer = x;
+  return gw_shard_group_create(NULL, "g", &p, 1, NULL, 0, &g);
+}
+static gw_status frame(gw_frame_options* x) {
+  gw_frame* f = NULL;
+  return gw_frame_create(trained, x, &f);
+}
+static gw_status adamw(gw_adamw_options* x) {
+  gw_optimizer* o = NULL;
+  return gw_adamw_create(trained, x, &o);
+}
+static gw_status sgd(gw_sgd_options* x) {
+  gw_optimizer* o = NULL;
+  return gw_sgd_create(trained, x, &o);
+}
+static gw_status rule(gw_optimizer_rule* x) {
+  gw_sgd_options s;
+  gw_sgd_options_init(&s, sizeof s);
+  x->pattern = "**";
+  s.rules = x;
+  s.rule_count = 1;
+  return sgd(&s);
+}
+static gw_module* described(void) {
+  gw_module* m = NULL;
+  assert_ok(gw_linear_create(2, 2, 0, &m));
+  return m;
+}
+/* What was refused stays described: its release says nothing and keeps the error's text. */
+static gw_status shard(gw_shard_options* x) {
+  gw_module* m = described();
+  const gw_status status = gw_fully_shard(m, "", NULL, x);
+  gw_module_release(m);
+  return status;
+}
+static gw_status parallel(gw_parallel_options* x) {
+  gw_module* m = described();
+  const gw_status status = gw_parallelize(m, NULL, x);
+  gw_module_release(m);
+  return status;
+}
+static gw_status step(gw_step_options* x) {
+  return gw_train_step(trained, optimizer, &batch.batch, x, NULL, NULL);
+}
+static gw_status generate(gw_generate_options* x) {
+  const int64_t prompt[1] = {1};
+  int64_t tokens[64];
+  return gw_generate(trained, prompt, 1, x, NULL, tokens);
+}
+
+static const struct {
+  double value;
+  const char* text;
+} kValues[3] = {{INFINITY, "inf"}, {-INFINITY, "-inf"}, {NAN, "nan"}};
+
+/* `says`: how the text names the field. */
+#define FLOAT(kind, field, says, call)                                             \
+  for (int i = 0; i < 3; ++i) {                                                    \
+    gw_##kind x;                                                                   \
+    gw_##kind##_init(&x, sizeof x);                                                \
+    x.field = kValues[i].value;                                                    \
+    check_row(#kind "." #field, call(&x), GW_E_INVALID_ARGUMENT, says);            \
+    check_row(#kind "." #field, call(&x), GW_E_INVALID_ARGUMENT, kValues[i].text); \
+  }
+
+static void fields(void** state) {
+  (void)state;
+  const gw_llama_options l = small_llama();
+  assert_ok(gw_llama_create(&l, &trained));
+  assert_ok(gw_module_materialize(trained, NULL, 1, GW_F32));
+  assert_ok(gw_sgd_create(trained, NULL, &optimizer));
+  fill_batch(&batch, 2, 0);
+  FLOAT(llama_options, eps, "options.eps is", llama)
+  FLOAT(llama_options, rope_theta, "options.rope_theta is", llama)
+  FLOAT(llama_options, rope_factor, "options.rope_factor is", llama)
+  FLOAT(llama_options, rope_low_frequency_factor, "options.rope_low_frequency_factor is", llama)
+  FLOAT(llama_options, rope_high_frequency_factor, "options.rope_high_frequency_factor is", llama)
+  FLOAT(llama_options, initializer_range, "options.initializer_range is", llama)
+  FLOAT(attention_options, rope_theta, "options.rope_theta is", attention)
+  FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
+  FLOAT(init_options, deviation, "initializer.deviation is", init)
+  FLOAT(frame_options, loss_seed, "options.loss_seed is", frame)
+  FLOAT(adamw_options, lr, "lr = ", adamw)
+  FLOAT(adamw_options, beta1, "beta1 = ", adamw)
+  FLOAT(adamw_options, beta2, "beta2 = ", adamw)
+  FLOAT(adamw_options, eps, "eps = ", adamw)
+  FLOAT(adamw_options, weight_decay, "weight_decay = ", adamw)
+  FLOAT(adamw_options, last_lr_ratio, "final_ratio = ", adamw)
+  FLOAT(sgd_options, lr, "lr = ", sgd)
+  FLOAT(sgd_options, momentum, "momentum = ", sgd)
+  FLOAT(sgd_options, weight_decay, "weight_decay = ", sgd)
+  FLOAT(sgd_options, last_lr_ratio, "final_ratio = ", sgd)
+  FLOAT(optimizer_rule, lr_scale, "lr_scale = ", rule)
+  FLOAT(optimizer_rule, weight_decay, "weight_decay = ", rule)
+  FLOAT(shard_options, bucket_cap_mb, "bucket_cap_mb is", shard)
+  FLOAT(parallel_options, bucket_cap_mb, "bucket_cap_mb is", parallel)
+  FLOAT(parallel_options, recompute_ratio, "the recompute ratio is", parallel)
+  FLOAT(step_options, max_grad_norm, "step.max_grad_norm = ", step)
+  FLOAT(step_options, scale, "scale = ", step)
+  FLOAT(generate_options, temperature, "temperature = ", generate)
+  end_of_table();
+}
+
+/* Infinity is a norm: the largest. */
+static void the_power_of_a_norm(void** state) {
+  (void)state;
+  gw_step_options x;
+  gw_step_options_init(&x, sizeof x);
+  x.norm_type = INFINITY;
+  x.max_grad_norm = 1;
+  assert_ok(step(&x));
+  x.norm_type = NAN; /* FLOAT(step_options, norm_type) but for infinity */
+  ROW(step(&x), INVALID_ARGUMENT, "step.norm_type = nan");
+  x.norm_type = -INFINITY;
+  ROW(step(&x), INVALID_ARGUMENT, "step.norm_type = -inf");
+  end_of_table();
+}
+
+static void arguments(void** state) {
+  (void)state;
+  gw_attention_options a;
+  gw_attention_options_init(&a, sizeof a);
+  a.dim = 8;
+  a.heads = 2;
+  gw_module *m = NULL, *d = described();
+  double norm;
+  for (int i = 0; i < 3; ++i) {
+    const double value = kValues[i].value;
+    const char* const text = kValues[i].text;
+    ROW(gw_rmsnorm_create(8, value, &m), INVALID_ARGUMENT, text);
+    ROW(gw_block_create(&a, 8, value, &m), INVALID_ARGUMENT, text);
+    ROW(gw_recompute(d, GW_RECOMPUTE_RATIO, 1, value), INVALID_ARGUMENT, text);
+    ROW(gw_recompute(d, GW_RECOMPUTE_FULL, 1, value), INVALID_ARGUMENT, text);
+    ROW(gw_optimizer_set_lr(optimizer, value), INVALID_ARGUMENT, text);
+    ROW(gw_clip_grad_norm(trained, value, 2, NULL, &norm), INVALID_ARGUMENT, text);
+  }
+  ROW(gw_clip_grad_norm(trained, 1, NAN, NULL, &norm), INVALID_ARGUMENT, "p is nan");
+  ROW(gw_clip_grad_norm(trained, 1, -INFINITY, NULL, &norm), INVALID_ARGUMENT, "p is -inf");
+  assert_ok(gw_clip_grad_norm(trained, 1, INFINITY, NULL, &norm));
+  gw_module_release(d);
+  gw_optimizer_release(optimizer);
+  gw_module_release(trained);
+  end_of_table();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(the_power_of_a_norm),
+                                     cmocka_unit_test(arguments)};
+  return cmocka_run_group_tests_name("capi_finite", tests, NULL, NULL);
+}

@@ -1,0 +1,48 @@
+// Every entry with null and zero for every argument: a code and a text, or the documented nothing.
+#include <gangway/gangway.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+namespace {
+
+// No memory to free, no hook, no works to wait for: legal.
+const std::set<std::string> kTakeNothing = {"gw_gang_free", "gw_interrupt_set", "gw_work_wait_many"};
+// int32_t like a status: -1 of no gang.
+const std::set<std::string> kFacts = {"gw_gang_rank", "gw_gang_size"};
+
+template <typename... Arguments>
+int check(const char* name, gw_status (*entry)(Arguments...)) {
+  const gw_status status = std::apply(entry, std::tuple<Arguments...>{});
+  if (kTakeNothing.count(name) != 0 || kFacts.count(name) != 0) {
+    EXPECT_EQ(status, kFacts.count(name) != 0 ? -1 : GW_OK) << name;
+    return 1;
+  }
+  EXPECT_EQ(status, GW_E_INVALID_ARGUMENT) << name;
+  if (std::string(name) == "gw_last_error") return 1;  // keeps the last error as it is
+  gw_error_info info;
+  gw_error_info_init(&info, sizeof info);
+  gw_last_error(&info);
+  EXPECT_EQ(info.code, GW_E_INVALID_ARGUMENT) << name;
+  EXPECT_NE(std::string(info.message), "") << name;
+  return 1;
+}
+// Facts, retain, release and init: of nothing they give nothing, and do not crash.
+template <typename Other, typename... Arguments>
+requires(!std::is_same_v<Other, gw_status>) int check(const char*, Other (*entry)(Arguments...)) {
+  std::apply(entry, std::tuple<Arguments...>{});
+  return 1;
+}
+
+TEST(Nulls, GiveACodeAndAText) {
+  int checked = 0;
+#define ENTRY(name) checked += check(#name, name);
+#include "entries.inc"
+#undef ENTRY
+  EXPECT_GT(checked, 180);
+}
+
+}  // namespace

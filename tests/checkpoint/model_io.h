@@ -1,0 +1,99 @@
+// A folder that goes away, small models, and a reader of saved files that is not the library's.
+#pragma once
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "checkpoint/safetensors.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char path[] = "/tmp/gangway_model_io_XXXXXX";
+    path_ = mkdtemp(path);
+  }
+  ~TemporaryFolder() {
+    for (const std::string& name : names()) unlink((path_ + "/" + name).c_str());
+    rmdir(path_.c_str());
+  }
+  const std::string& path() const { return path_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    DIR* folder = opendir(path_.c_str());
+    while (const dirent* entry = readdir(folder))
+      if (std::string_view(entry->d_name) != "." && std::string_view(entry->d_name) != "..")
+        out.push_back(entry->d_name);
+    closedir(folder);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline LlamaConfig small_llama(bool tied = false) {
+  LlamaConfig config;
+  config.vocab = 19;
+  config.dim = 24;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.ffn = 40;
+  config.tied = tied;
+  return config;
+}
+
+inline std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,
+                                    const LlamaConfig& config = small_llama(), int replicas = 1) {
+  return make_model(make_llama(config), make_gangs(root, replicas), options);
+}
+
+inline ParallelOptions seeded(uint64_t seed, DType master = DType::f32,
+                              Strategy strategy = Strategy::full_shard) {
+  ParallelOptions options = parallel(strategy, master);
+  options.seed = seed;
+  return options;
+}
+
+inline std::vector<double> all_values(Model& model) {
+  std::vector<double> out;
+  for (const NamedParameter& named : model.parameters())
+    for (const double x : gathered(model, *named.parameter)) out.push_back(x);
+  return out;
+}
+
+// A reader of its own: the header by another road (a document, not events), the bytes by address.
+inline std::map<std::string, std::vector<float>> read_plainly(const std::string& path) {
+  const std::string bytes = read_all(path);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
+  std::map<std::string, std::vector<float>> out;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    EXPECT_EQ(entry["dtype"], "F32");
+    const size_t first = entry["data_offsets"][0], last = entry["data_offsets"][1];
+    std::vector<float> values((last - first) / 4);
+    std::memcpy(values.data(), bytes.data() + 8 + length + first, last - first);
+    size_t count = 1;
+    for (const size_t dim : entry["shape"]) count *= dim;
+    EXPECT_EQ(count, values.size());
+    out[name] = values;
+  }
+  return out;
+}
+
+}  // namespace gangway::test

@@ -1,0 +1,146 @@
+// What wrapping and materialising refuse: calls out of order, options, degrees; agreed, before anything
+// changes.
+#include "parallel/shard_group.h"
+#include "parallel/trial.h"
+
+namespace gangway::test {
+namespace {
+
+LlamaConfig two_layers(bool tied) {
+  LlamaConfig c;
+  c.vocab = 12;
+  c.dim = 8;
+  c.layers = 2;
+  c.heads = 2;
+  c.ffn = 8;
+  c.tied = tied;
+  c.max_positions = 8;
+  return c;
+}
+
+TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
+  run_ranks(2, [](Gang& root) {
+    const ShardOptions options;
+    Model model(make_llama(two_layers(false)), mesh_of(root));
+    Stream& stream = model.device().stream();
+    expect_refusal(Code::not_found, [&] { model.fully_shard("model.blocks.*", options); },
+                   {"model.blocks.*"});
+    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); }, {"fully_shard"});
+    expect_refusal(Code::invalid_state, [&] { model.begin_update(stream); }, {"materialize comes first"});
+    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("lm_head", options); }, {"lm_head"});
+    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("**", options); }, {"(root)", "inside"});
+    model.fully_shard("model.layers.*", options);
+    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.0", options); },
+                   {"model.layers.0", "already"});
+    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.1.mlp", options); },
+                   {"model.layers.1.mlp", "inside out"});
+    expect_refusal(Code::invalid_state, [&] { model.recompute({}); }, {"recompute comes before"});
+    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); },
+                   {"model.embed_tokens.weight"});
+    model.fully_shard("", options);
+    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.embed_tokens", options); },
+                   {"(root)", "root last"});
+    expect_refusal(Code::invalid_argument, [&] { model.materialize(1, DType::bf16); },
+                   {"master_dtype", "bf16"});
+    model.materialize(1, DType::f32);
+    expect_refusal(Code::invalid_state, [&] { model.fully_shard("", options); }, {"materialised"});
+    expect_refusal(Code::invalid_state, [&] { model.parallelize({}); }, {"materialised"});
+    expect_refusal(Code::not_found, [&] { model.parameter("lm_head.bias"); }, {"lm_head.bias"});
+  });
+}
+
+TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
+  run_ranks(2, [](Gang& root) {
+    Model model(make_llama(two_layers(true)), mesh_of(root));
+    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("model.embed_tokens", {}); },
+                   {"model.embed_tokens.weight", "tied"});
+    model.parallelize({});
+    EXPECT_EQ(model.parameter("lm_head.weight").parameter,
+              model.parameter("model.embed_tokens.weight").parameter);
+  });
+}
+
+TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
+  run_ranks(2, [](Gang& root) {
+    Model model(make_llama(two_layers(false)), mesh_of(root));
+    const auto refuse = [&](Code code, auto change, std::initializer_list<const char*> parts) {
+      ParallelOptions options;
+      change(options);
+      expect_refusal(
+          code, [&] { model.parallelize(options); }, parts);
+    };
+    refuse(Code::not_supported, [](auto& o) { o.shard.cpu_offload = true; }, {"cpu_offload"});
+    refuse(Code::not_supported, [](auto& o) { o.shard.reshard_after_forward = 2; },
+           {"reshard_after_forward is 2"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = -2; },
+           {"reshard_after_forward is -2"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f16; }, {"param_dtype is f16"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f64; }, {"param_dtype is f64"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.reduce_dtype = DType::i32; },
+           {"reduce_dtype is i32"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.prefetch_forward = -1; },
+           {"prefetch_forward is -1"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.bucket_cap_mb = 0; }, {"bucket_cap_mb is 0"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.strategy = static_cast<Strategy>(7); },
+           {"strategy 7"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.recompute = {RecomputeKind::every, 0, 1};
+           },
+           {"every is 0"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.recompute = {RecomputeKind::ratio, 2, 1.5};
+           },
+           {"ratio is 1.5"});
+    refuse(Code::invalid_argument, [](auto& o) { o.master_dtype = DType::bf16; }, {"master_dtype is bf16"});
+    model.parallelize({});
+  });
+}
+
+TEST(FullyShard, OneRanksRefusalComesBackOnEveryRank) {
+  run_ranks(3, [](Gang& root) {
+    Model model(make_llama(two_layers(false)), mesh_of(root));
+    ParallelOptions options;
+    if (root.rank() == 1) options.shard.bucket_cap_mb = -1;
+    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); }, {"bucket_cap_mb is -1"});
+    options.shard.bucket_cap_mb = 1;
+    model.parallelize(options);
+  });
+}
+
+TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
+  run_ranks(2, [](Gang& root) {
+    for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) {
+      MeshOptions mesh;
+      (axis == Axis::tp ? mesh.tp : axis == Axis::cp ? mesh.cp : mesh.pp) = 2;
+      const auto gangs = create_gangs(root.shared_from_this(), mesh);
+      Model model(make_llama(two_layers(false)), gangs);
+      expect_refusal(Code::not_supported, [&] { model.parallelize({}); }, {name(axis), "is 2"});
+      expect_refusal(Code::not_supported, [&] { model.fully_shard("", {}); }, {name(axis)});
+      expect_refusal(Code::not_supported,
+                     [&] {
+                       make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{2}, .init = Init::ones()}},
+                                        {}, 1);
+                     },
+                     {name(axis)});
+    }
+  });
+}
+
+TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
+  const auto root = Gang::create_fake(0, 2, GangOptions{}, false);
+  Model model(make_sequential({make_linear(2, 2, false)}), mesh_of(*root));
+  model.parallelize({});
+  Context ctx = model.context(model.device().stream());
+  const Tensor x = make(model.device(), DType::f32, Shape{1, 2}, {1, 2});
+  model.forward(ctx, {&x, 1}, nullptr);  // evaluation is no training
+  expect_refusal(Code::not_supported,
+                 [&] {
+                   model.forward(ctx, {&x, 1}, &model.frame(0));
+                 },
+                 {"fake gang of 2"});
+}
+
+}  // namespace
+}  // namespace gangway::test

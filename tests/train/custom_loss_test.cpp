@@ -1,0 +1,142 @@
+// A loss of one's own: its formula, its weight, non-finite gradients, the norm, failures, own loops.
+#include <limits>
+
+#include "train/rig.h"
+
+namespace gangway {
+namespace {
+
+using test::error_of;
+using test::Rig;
+using test::square_rig;
+using test::SquareLoss;
+
+TEST(TrainStep, ACustomLossTrainsByItsFormula) {
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
+    test::run_ranks(3, [&](Gang& root) {
+      const auto loss = std::make_shared<SquareLoss>();
+      const Rig rig = square_rig(root, loss, strategy);
+      test::SquareReference reference(test::gathered(*rig.model, *rig.model->parameters()[0].parameter));
+      for (int step = 0; step < 3; ++step) {
+        double expected = 0;
+        for (int r = 0; r < 3; ++r) expected += reference.add(SquareLoss::rows(r, step));
+        StepOptions options;
+        options.microbatches = 2;
+        const StepResult result = rig.step(loss->batch(*rig.model, root.rank(), step), options);
+        EXPECT_EQ(result.weight, reference.weight());
+        EXPECT_NEAR(result.loss, expected / static_cast<double>(reference.weight()), 1e-13);
+        reference.step(0.25);
+        EXPECT_LT(test::distance(rig.parameters(), reference.values()), 1e-13);
+      }
+    });
+}
+
+TEST(TrainStep, AWeightThatDiffersFromTheBatchsIsRefusedOnAllRanks) {
+  test::run_ranks(3, [](Gang& root) {
+    const auto loss = std::make_shared<SquareLoss>();
+    const Rig rig = square_rig(root, loss);
+    const std::vector<double> before = rig.parameters();
+    loss->wrong_weight = root.rank() == 1;
+    const Error error = error_of([&] { rig.step(loss->batch(*rig.model, root.rank(), 0)); });
+    EXPECT_EQ(error.code(), Code::invalid_argument) << error.message();
+    EXPECT_NE(error.message().find("the model's loss says weight 100, the batch has 3"), std::string::npos)
+        << error.message();
+    EXPECT_EQ(rig.parameters(), before);
+    loss->wrong_weight = false;
+    test::SquareReference reference(before);  // nothing was left behind in the gradients
+    for (int r = 0; r < 3; ++r) reference.add(SquareLoss::rows(r, 0));
+    rig.step(loss->batch(*rig.model, root.rank(), 0));
+    reference.step(0.25);
+    EXPECT_LT(test::distance(rig.parameters(), reference.values()), 1e-13);
+  });
+}
+
+TEST(TrainStep, NonFiniteGradientsOfOneRankSkipTheStepOnAll) {
+  for (const double max_grad_norm : {0.0, 1.0})
+    for (const double norm_type : {2.0, std::numeric_limits<double>::infinity()})
+      test::run_ranks(3, [&](Gang& root) {
+        const auto loss = std::make_shared<SquareLoss>();
+        const Rig rig = square_rig(root, loss);
+        const std::vector<double> before = rig.parameters();
+        StepOptions options;
+        options.max_grad_norm = max_grad_norm;
+        options.norm_type = norm_type;
+        loss->poison = root.rank() == 2;
+        const StepResult result = rig.step(loss->batch(*rig.model, root.rank(), 0), options);
+        EXPECT_TRUE(result.skipped) << max_grad_norm << " " << norm_type;
+        EXPECT_EQ(result.why_skipped, "gradients are not finite");
+        EXPECT_EQ(result.step, 0);
+        EXPECT_EQ(rig.parameters(), before);
+        loss->poison = false;
+        EXPECT_FALSE(rig.step(loss->batch(*rig.model, root.rank(), 0), options).skipped);
+        for (const double x : rig.parameters()) EXPECT_TRUE(std::isfinite(x));
+      });
+}
+
+TEST(TrainStep, ThePowerOfTheNormIsTheCallersChoice) {
+  test::run_ranks(2, [](Gang& root) {
+    for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+      const auto loss = std::make_shared<SquareLoss>();
+      const Rig rig = square_rig(root, loss);
+      test::SquareReference reference(rig.parameters());
+      for (int r = 0; r < 2; ++r) reference.add(SquareLoss::rows(r, 0));
+      StepOptions options;
+      options.max_grad_norm = 0.5;
+      options.norm_type = p;
+      EXPECT_NEAR(rig.step(loss->batch(*rig.model, root.rank(), 0), options).grad_norm, reference.norm(p),
+                  1e-13);
+      reference.step(0.25, std::min(1.0, 0.5 / (reference.norm(p) + 1e-6)));
+      EXPECT_LT(test::distance(rig.parameters(), reference.values()), 1e-13);
+    }
+  });
+}
+
+TEST(TrainStep, AFailureInOneRanksModuleReachesEveryRank) {
+  for (const bool in_backward : {false, true})
+    test::run_ranks(3, [&](Gang& root) {
+      const auto loss = std::make_shared<SquareLoss>();
+      const Rig rig = square_rig(root, loss);
+      if (root.rank() == 1) (in_backward ? loss->fail_backward : loss->fail_forward) = true;
+      const Error error = error_of([&] { rig.step(loss->batch(*rig.model, root.rank(), 0)); });
+      EXPECT_NE(error.message().find("the square broke"), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("rank 1"), std::string::npos) << error.message();
+      EXPECT_EQ(error.code(), root.rank() == 1 ? Code::caller : Code::aborted);
+      EXPECT_TRUE(root.error().has_value());
+      EXPECT_TRUE(rig.model->gangs().dp()->error().has_value());
+      EXPECT_NE(error_of([&] { rig.step(loss->batch(*rig.model, root.rank(), 0)); }).code(), Code::ok);
+    });
+}
+
+// Seeded with 1 by the caller's own loop, scaled by the step.
+TEST(OptimizerStep, ScalesClipsStepsAndEmptiesTheGradients) {
+  test::run_ranks(2, [](Gang& root) {
+    const auto loss = std::make_shared<SquareLoss>();
+    const Rig rig = square_rig(root, loss);
+    test::SquareReference reference(rig.parameters());
+    for (int step = 0; step < 2; ++step) {
+      for (int r = 0; r < 2; ++r) reference.add(SquareLoss::rows(r, step));
+      Context ctx = rig.model->context(rig.stream());
+      ctx.training = true;
+      const Tensor seed = test::tensor_of(*rig.model, DType::f64, Shape{1}, std::vector<double>{1}.data());
+      ctx.loss_seed = seed;
+      const Batch batch = loss->batch(*rig.model, root.rank(), step);
+      const std::vector<Tensor> inputs = {batch.inputs[0], batch.targets[0]};
+      Frame& frame = rig.model->frame(0);
+      frame.reset();
+      rig.model->forward(ctx, inputs, &frame);
+      rig.model->backward(ctx, {}, frame);
+      frame.reset();
+      StepOptions options;
+      options.scale = 1.0 / static_cast<double>(reference.weight());
+      options.max_grad_norm = 0.5;
+      const StepResult result = optimizer_step(*rig.model, *rig.optimizer, options, rig.stream());
+      EXPECT_NEAR(result.grad_norm, reference.norm(2), 1e-13);
+      EXPECT_EQ(result.step, step + 1);
+      reference.step(0.25, std::min(1.0, 0.5 / (reference.norm(2) + 1e-6)));
+      EXPECT_LT(test::distance(rig.parameters(), reference.values()), 1e-13);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gangway

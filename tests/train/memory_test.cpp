@@ -1,0 +1,99 @@
+// Counted bytes of training: the plan of the meta device over a fake gang is what a run takes, exactly, the
+// optimizer included.
+#include "parallel/shard_domain.h"
+#include "train/rig.h"
+
+namespace gangway {
+namespace {
+
+using test::make_gangs;
+using test::small_llama;
+
+struct Case {
+  int ranks, replicas;
+  Strategy strategy;
+  DType param, moments;
+  bool momentum;  // SGD instead of AdamW
+};
+
+std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
+  OptimizerOptions options;
+  options.moment_dtype = c.moments;
+  if (!c.momentum) return make_adamw(model.parameters(), options, model.ops());
+  options.momentum = 0.9;
+  return make_sgd(model.parameters(), options, model.ops());
+}
+
+// Two clipped steps of two microbatches, and an evaluation.
+MemoryUse use(Gang& root, const Case& c) {
+  ParallelOptions options = test::parallel(c.strategy, DType::f32);
+  options.shard.param_dtype = c.param;
+  const auto model = test::make_model(make_llama(small_llama()), make_gangs(root, c.replicas), options);
+  const auto optimizer = optimizer_of(*model, c);
+  const auto counted = model->count_optimizer(optimizer->state_bytes());
+  Stream& stream = model->device().stream();
+  const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{4, 6});
+  if (ids.raw() != nullptr) std::fill_n(ids.data<int64_t>(), ids.count(), 3);
+  Batch batch;
+  batch.inputs = batch.targets = {ids};
+  batch.shifted = true;
+  StepOptions step;
+  step.microbatches = 2;
+  step.max_grad_norm = 1;
+  for (int i = 0; i < 2; ++i) train_step(*model, *optimizer, batch, step, stream);
+  eval_step(*model, batch, step, stream);
+  return model->memory();
+}
+
+std::vector<uint64_t> fields(const MemoryUse& m) {
+  return {m.master,         m.copies,    m.region_rows, m.gradient_shards, m.gathered,
+          m.full_gradients, m.optimizer, m.activations, m.gradients,       m.temporaries};
+}
+
+TEST(TrainMemory, PlanOnMetaEqualsTheRunExactlyWithTheOptimizer) {
+  for (const auto& [ranks, replicas] : {std::pair{1, 1}, {2, 1}, {3, 1}, {4, 2}})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+      for (const Case& c : {Case{ranks, replicas, strategy, DType{}, DType::f32, false},
+                            Case{ranks, replicas, strategy, DType::bf16, DType::bf16, false},
+                            Case{ranks, replicas, strategy, DType{}, DType::f32, true}}) {
+        std::vector<MemoryUse> planned;
+        for (int r = 0; r < c.ranks; ++r) {
+          GangOptions meta;
+          meta.device = "meta";
+          planned.push_back(use(*Gang::create_fake(r, c.ranks, meta, true, false), c));
+        }
+        test::run_ranks(c.ranks, [&](Gang& root) {
+          const MemoryUse taken = use(root, c);
+          EXPECT_EQ(fields(taken), fields(planned[static_cast<size_t>(root.rank())]))
+              << c.ranks << " ranks, strategy " << static_cast<int>(c.strategy);
+          EXPECT_GT(taken.optimizer, 0u);
+        });
+      }
+}
+
+// 16 bytes a parameter / W with AdamW and f32 moments, 12 with bf16 ones; gone with its handle.
+TEST(TrainMemory, LocalBytesAreThoseOfTheFormula) {
+  uint64_t all = 0;
+  for (const NamedParameter& p : named_parameters(*make_linear(16, 12, false)))
+    all += static_cast<uint64_t>(p.parameter->shape.count());
+  for (const uint64_t ranks : {1, 2, 3})
+    for (const DType moments : {DType::f32, DType::bf16})
+      test::run_ranks(static_cast<int>(ranks), [&](Gang& root) {
+        const auto model = test::make_model(make_linear(16, 12, false), make_gangs(root),
+                                            test::parallel(Strategy::full_shard, DType::f32));
+        OptimizerOptions options;
+        options.moment_dtype = moments;
+        const auto optimizer = make_adamw(model->parameters(), options, model->ops());
+        {
+          const auto counted = model->count_optimizer(optimizer->state_bytes());
+          const MemoryUse use = model->memory();
+          EXPECT_EQ(use.optimizer, all / ranks * 2 * item_bytes(moments));
+          EXPECT_EQ(use.master + use.region_rows + use.gradient_shards + use.optimizer,
+                    all / ranks * (8 + 2 * item_bytes(moments)));
+        }
+        EXPECT_EQ(model->memory().optimizer, 0u);
+      });
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,155 @@
+// Refusals of a step: the lowest rank's on every rank, and the gang works on.
+#include <limits>
+
+#include "train/rig.h"
+
+namespace gangway {
+namespace {
+
+using test::error_of;
+using test::llama_rig;
+using test::pattern_batch;
+using test::Rig;
+using test::small_llama;
+
+struct Refusal {
+  const char* what;
+  void (*change)(Model&, Batch&, StepOptions&);  // on rank 1 alone
+  const char* words;
+};
+
+const Refusal kRefusals[] = {
+    {"microbatches", [](Model&, Batch&, StepOptions& o) { o.microbatches = 0; }, "step.microbatches = 0"},
+    {"norm", [](Model&, Batch&, StepOptions& o) { o.max_grad_norm = -1; }, "step.max_grad_norm = -1"},
+    {"norm type", [](Model&, Batch&, StepOptions& o) { o.norm_type = 0; }, "step.norm_type = 0"},
+    {"scale", [](Model&, Batch&, StepOptions& o) { o.scale = 2; }, "scale = 2"},
+    {"no input", [](Model&, Batch& b, StepOptions&) { b.inputs.clear(); }, "batch.inputs is empty"},
+    {"absent", [](Model&, Batch& b, StepOptions&) { b.targets[0] = Tensor(); }, "batch.targets[0] is absent"},
+    {"rows differ", [](Model&, Batch& b, StepOptions&) { b.targets[0] = b.targets[0].slice(0, 0, 1); },
+     "batch.targets[0] has 1 rows, inputs[0] has 2"},
+    {"strided", [](Model&, Batch& b, StepOptions&) { b.inputs[0] = b.inputs[0].slice(1, 0, 3); },
+     "not contiguous"},
+    {"length differs",
+     [](Model&, Batch& b, StepOptions&) {
+       b.targets[0] = b.targets[0].reshape(Shape{2, 3, 2});
+     },
+     "labels are i64 [2, 6] like the tokens"},
+    {"too long", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 13, 0); },
+     "a sequence of 13 tokens is over max_positions = 12"},
+    {"no length", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 0, 0); },
+     "its sequences are empty"},
+    {"token outside", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = 17; },
+     "id 17, outside [0, 17)"},
+    {"token -100", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = -100; },
+     "id -100, outside"},
+    {"label outside",
+     [](Model& m, Batch& b, StepOptions&) {
+       b.targets[0] = test::tensor_of(m, DType::i64, Shape{2, 6}, b.targets[0].data<int64_t>());
+       b.targets[0].data<int64_t>()[4] = -1;
+     },
+     "batch.targets[0] has id -1"},
+    {"weight", [](Model&, Batch& b, StepOptions&) { b.weight = -2; }, "batch.weight = -2"},
+    {"wrong weight", [](Model&, Batch& b, StepOptions&) { b.weight = 11; },
+     "batch.weight = 11, but 10 labels count"},
+    {"targets lack", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); },
+     "takes one input (tokens) and one target"},
+};
+
+TEST(TrainStep, OneRanksRefusalComesBackOnAllAndTheGangWorksOn) {
+  test::run_ranks(3, [](Gang& root) {
+    const Rig rig = llama_rig(root);
+    const std::vector<double> before = rig.parameters();
+    for (const Refusal& refusal : kRefusals) {
+      for (const bool evaluate : {false, true}) {
+        if (evaluate && std::string_view(refusal.what) == "scale") continue;
+        Batch batch = pattern_batch(*rig.model, 2, 6, root.rank());
+        StepOptions options;
+        if (root.rank() == 1) refusal.change(*rig.model, batch, options);
+        const Error error = error_of([&] {
+          if (evaluate)
+            eval_step(*rig.model, batch, options, rig.stream());
+          else
+            rig.step(batch, options);
+        });
+        EXPECT_EQ(error.code(), Code::invalid_argument) << refusal.what << ": " << error.message();
+        EXPECT_NE(error.message().find(refusal.words), std::string::npos)
+            << refusal.what << ": " << error.message();
+      }
+    }
+    EXPECT_EQ(rig.parameters(), before);
+    EXPECT_FALSE(rig.step(pattern_batch(*rig.model, 2, 6, root.rank())).skipped);
+  });
+}
+
+TEST(TrainStep, TheLowestRanksRefusalIsTheOneThatAllSee) {
+  test::run_ranks(4, [](Gang& root) {
+    const Rig rig = llama_rig(root);
+    StepOptions options;
+    if (root.rank() >= 2) options.microbatches = -root.rank();
+    const Error error = error_of([&] { rig.step(pattern_batch(*rig.model, 2, 6, 0), options); });
+    EXPECT_NE(error.message().find("step.microbatches = -2"), std::string::npos) << error.message();
+  });
+}
+
+TEST(TrainStep, DifferentOptionsAreAMismatchOnAllRanks) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig rig = llama_rig(root);
+    const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
+    StepOptions options;
+    options.microbatches = 1 + root.rank();
+    const Error error = error_of([&] { rig.step(batch, options); });
+    EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+    EXPECT_NE(error.message().find("microbatches 2"), std::string::npos) << error.message();
+    const Error calls = error_of([&] {
+      if (root.rank() == 0)
+        rig.step(batch);
+      else
+        eval_step(*rig.model, batch, {}, rig.stream());
+    });
+    EXPECT_EQ(calls.code(), Code::mismatch) << calls.message();
+    EXPECT_FALSE(rig.step(batch).skipped);
+  });
+}
+
+TEST(TrainStep, ACallersOwnRefusalJoinsTheCheckPhase) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig rig = llama_rig(root);
+    std::optional<Error> refusal;
+    if (root.rank() == 1) refusal = Error(Code::not_supported, "a view of no known kind");
+    const Error error = error_of([&] {
+      train_step(*rig.model, *rig.optimizer, pattern_batch(*rig.model, 2, 6, 0), {}, rig.stream(), refusal);
+    });
+    EXPECT_EQ(error.code(), Code::not_supported);
+    EXPECT_NE(error.message().find("a view of no known kind"), std::string::npos);
+    EXPECT_FALSE(rig.step(pattern_batch(*rig.model, 2, 6, 0)).skipped);
+  });
+}
+
+TEST(TrainStep, NeedsStorageAndItsOwnOptimizer) {
+  test::run_ranks(1, [](Gang& root) {
+    const Rig rig = llama_rig(root), other = llama_rig(root);
+    Model bare(make_llama(small_llama()), test::make_gangs(root));
+    const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
+    const Error early = error_of([&] { train_step(bare, *rig.optimizer, batch, {}, rig.stream()); });
+    EXPECT_EQ(early.code(), Code::invalid_state);
+    EXPECT_NE(early.message().find("materialize"), std::string::npos);
+    const Error foreign =
+        error_of([&] { train_step(*rig.model, *other.optimizer, batch, {}, rig.stream()); });
+    EXPECT_EQ(foreign.code(), Code::invalid_argument);
+  });
+}
+
+TEST(OptimizerStep, RefusalsAreAgreed) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig rig = llama_rig(root);
+    StepOptions options;
+    if (root.rank() == 1) options.scale = std::numeric_limits<double>::quiet_NaN();
+    const Error error = error_of([&] { optimizer_step(*rig.model, *rig.optimizer, options, rig.stream()); });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("step.scale = nan"), std::string::npos) << error.message();
+    EXPECT_FALSE(root.error().has_value());
+  });
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,67 @@
+// A model with its optimizer, and batches for it.
+#pragma once
+
+#include "train/square_loss.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+inline LlamaConfig small_llama() {
+  LlamaConfig config;
+  config.vocab = 17;
+  config.dim = 24;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.ffn = 40;
+  config.max_positions = 12;
+  return config;
+}
+
+// Tokens of a repeating pattern; labels equal them, the library shifts.
+inline Batch pattern_batch(Model& model, int64_t rows, int64_t length, int64_t start) {
+  std::vector<int64_t> ids;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t s = 0; s < length; ++s) ids.push_back((start + 3 * r + s * s) % 17);
+  const Tensor tokens = tensor_of(model, DType::i64, Shape{rows, length}, ids.data());
+  Batch batch;
+  batch.inputs = {tokens};
+  batch.targets = {tokens};
+  return batch;
+}
+
+struct Rig {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Optimizer> optimizer;
+  Stream& stream() const { return model->device().stream(); }
+  StepResult step(const Batch& batch, const StepOptions& options = {}) const {
+    return train_step(*model, *optimizer, batch, options, stream());
+  }
+  std::vector<double> parameters() const {
+    std::vector<double> all;
+    for (const NamedParameter& named : model->parameters())
+      for (const double x : gathered(*model, *named.parameter)) all.push_back(x);
+    return all;
+  }
+};
+
+inline Rig llama_rig(Gang& root, Strategy strategy = Strategy::full_shard, DType master = DType::f64) {
+  Rig rig;
+  rig.model = make_model(make_llama(small_llama()), make_gangs(root), parallel(strategy, master));
+  OptimizerOptions options;
+  options.lr = 0.01;
+  rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
+  return rig;
+}
+
+inline Rig square_rig(Gang& root, const std::shared_ptr<SquareLoss>& loss,
+                      Strategy strategy = Strategy::full_shard) {
+  Rig rig;
+  rig.model = make_model(loss->module(), make_gangs(root), parallel(strategy));
+  OptimizerOptions options;
+  options.lr = 0.25;
+  rig.optimizer = make_sgd(rig.model->parameters(), options, rig.model->ops());
+  return rig;
+}
+
+}  // namespace gangway::test
