@@ -86,6 +86,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
   WorkPtr started = gang.run(Channel::user, records);
   if (!work) {
     gang.finish(*started);
+    settle_released(gang);
     return;
   }
   work->work = std::move(started);

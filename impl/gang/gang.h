@@ -45,8 +45,6 @@ struct GangOptions {
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
-  ~Gang();
-
   // --- making gangs ---
   // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);

@@ -705,6 +705,21 @@ static void abort_wakes_waiters_on_every_rank(void** state) {
 static void works_in_flight(void** state) {
   (void)state;
   run_ranks(2, works, NULL);
+  /* The last handle of a rank goes with its gang, in whatever order: what is attached is freed all the same. */
+  for (int gang_first = 0; gang_first < 2; ++gang_first) {
+    gw_gang* gangs[2];
+    gw_work* work = NULL;
+    float y = 0;
+    int32_t freed = 0;
+    assert_ok(gw_gang_create_threads(2, NULL, gangs));
+    assert_ok(gw_gang_recv_async(gangs[0], &y, 1, GW_F32, 1, NULL, &work));
+    assert_ok(gw_work_attach(work, &freed, count_free));
+    if (gang_first) gw_gang_release(gangs[0]);
+    gw_work_release(work);
+    if (!gang_first) gw_gang_release(gangs[0]);
+    assert_int_equal(freed, 1);
+    gw_gang_release(gangs[1]);
+  }
 }
 
 /* --- failure

@@ -49,11 +49,6 @@ struct ThreadRanks {
     engines = make_thread_engines(ranks, options);
   }
 
-  // What a gang does when it goes: works that have ended leave their rank's list, which they keep alive.
-  ~ThreadRanks() {
-    for (const auto& rank : ranks) rank->progress();
-  }
-
   // body(rank, engine) on a thread per rank; the first exception is thrown again here.
   template <typename Body>
   void run(Body&& body) {

@@ -97,7 +97,7 @@ struct CoreOptions {
 
 class Core final : public Progressive, public std::enable_shared_from_this<Core> {
  public:
-  Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
+  Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
        CoreOptions options);
   ~Core() override;
 
@@ -105,13 +105,15 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int size() const { return size_; }
   Member& member() const { return *member_; }
   const std::shared_ptr<Member>& member_ptr() const { return member_; }
-  const std::shared_ptr<Rank>& owner() const { return owner_; }
+  const std::shared_ptr<Works>& owner() const { return owner_; }
   Board& board() const { return *board_; }
   const CoreOptions& options() const { return options_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  bool progress() override;  // Progressive
-  // The engine object is gone: marks the leave, ends calls that nobody holds.
+  bool progress() override;     // Progressive
+  void end() noexcept override;  // likewise: what is in flight will not end
+  // The engine object is gone: marks the leave, ends calls that nobody holds. What is left goes on until its
+  // last work or its rank is gone.
   void release() noexcept;
 
   void publish(std::atomic<uint64_t>& counter, uint64_t value);
@@ -198,6 +200,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
     if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(op, peer, slot);
   }
+  void leave(Mark mark) noexcept;  // gone: no call goes on
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
   std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
@@ -233,7 +236,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Slot& slot_of(const Op& op, int r) const { return line(op.channel, r).slots[op.sequence % kSlots]; }
   int domain_rank(int r) const { return board_->member(r).domain_rank; }
 
-  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Works> owner_;  // not the rank: its list holds this
   const std::shared_ptr<Member> member_;
   const std::unique_ptr<Board> board_;
   const int rank_;

@@ -41,10 +41,11 @@ uint64_t hash_of(std::span<const int> ranks) {
 
 }  // namespace
 
-HostEngine::HostEngine(std::shared_ptr<Core> core)
-    : core_(std::move(core)),
+HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core)
+    : owner_(std::move(owner)),
+      core_(std::move(core)),
       threads_(core_->member().arena().threads()),
-      allocator_(make_slice_allocator(core_->member().slice(), core_->owner()->device_ptr())) {}
+      allocator_(make_slice_allocator(core_->member().slice(), owner_->device_ptr())) {}
 
 HostEngine::~HostEngine() { core_->release(); }
 
@@ -68,7 +69,7 @@ std::shared_ptr<Engine> HostEngine::child(uint64_t board, int rank) const {
   auto core = std::make_shared<Core>(core_->owner(), core_->member_ptr(),
                                      std::make_unique<Board>(core_->member().arena_ptr(), board), rank,
                                      core_->options());
-  return std::make_shared<HostEngine>(std::move(core));
+  return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 
 std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
@@ -112,7 +113,7 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  Device& device = core_->owner()->device();
+  Device& device = owner_->device();
   for (int r = 0; r < size(); ++r)
     if (notes[static_cast<size_t>(r)].check != bytes)
       fail(Code::mismatch, core_->options().label, ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",

@@ -291,7 +291,16 @@ void Core::release() noexcept {
   bool held = false;
   for (const auto& work : works_) held |= work.use_count() > 1 && !ended(*work);
   if (shut_down_) return;
-  const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
+  leave(outstanding_ > 0 && held ? Mark::fading : Mark::gone);
+}
+
+void Core::end() noexcept {
+  if (member_->forked()) return;
+  const std::lock_guard lock(mutex_);
+  if (outstanding_ > 0) leave(Mark::gone);
+}
+
+void Core::leave(Mark mark) noexcept {
   board_->mark(mark);
   if (mark == Mark::gone && !error_) {
     error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);

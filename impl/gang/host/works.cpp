@@ -14,7 +14,7 @@ constexpr size_t kWorks = 64;
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
+Core::Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
            int rank, CoreOptions options)
     : owner_(std::move(owner)),
       member_(std::move(member)),
