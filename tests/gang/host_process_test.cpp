@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "gang/host_overlap.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 #include "gang/processes.h"
@@ -69,6 +70,19 @@ TEST_P(HostProcesses, EveryOperationEqualsTheReference) {
             fail(Code::internal, name(op), " of ", count, inside ? " inside" : " outside", " is wrong");
         }
     joined.engine->shutdown(Deadline::after_ms(10'000));
+  });
+  ranks.expect_all_well();
+}
+
+TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
+  const int size = GetParam();
+  Processes ranks(size, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+    Joined joined(r, size, store);
+    Device& device = joined.rank->device();
+    for (const bool inside : {false, true, r % 2 == 0})
+      OverlappingCalls(*joined.engine, device.stream(), inside ? joined.engine->allocator() : device.allocator())
+          .check_all();
+    joined.engine->shutdown(Deadline::after_ms(60'000));
   });
   ranks.expect_all_well();
 }

@@ -1,7 +1,9 @@
 /* Gangs: ranks that act together, and their collectives.
  *
  * Collectives on one gang from several threads run one by one in the order they come. The plain form is done when it
- * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. `stream`: null
+ * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. Collectives in
+ * flight run in the order of the calls, so one may read or overwrite what an earlier one writes or reads; sends and
+ * receives are in order per pair of ranks only, and share no memory with others in flight. `stream`: null
  * for the rank's own. Ranks, roots and peers are relative to the gang. After a failure in mid-collective the gang is
  * broken: outputs are undefined and every later call returns the first error. */
 #ifndef GANGWAY_GANG_H

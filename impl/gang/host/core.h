@@ -2,16 +2,16 @@
 // Works and the rank's list of outstanding work hold it, so it may outlive the engine object that a gang
 // owns.
 //
-// A call is published (pointers and an arrival flag on the board) when it starts; everything else is pulled
-// by whoever polls or waits. On one channel calls run in order; sends and receives run in order per ordered
-// pair.
+// A call is published (pointers and an arrival flag on the board) when it starts, or when the calls before it
+// that share memory with it have ended; everything else is pulled by whoever polls or waits. On one channel
+// calls run in order; sends and receives run in order per ordered pair.
 //
 // Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input
 // outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
-// More than ten members: it is the engine's whole state; its parts are cut by file (works, steps, reductions,
-// pairs, failure, waiting, cycle).
+// More than ten members: it is the engine's whole state; its parts are cut by file (works, order, publish, steps,
+// reductions, pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -151,6 +151,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
 
+  // order.cpp
+  const Op* holder(const Op& op) const;  // the earlier call that must end before this one is published; null: none
   // publish.cpp
   bool publish_call(Lane& lane, Op& op);
   bool publish_send(Lane& lane, Op& op);

@@ -207,6 +207,7 @@ void Core::mismatch(const Op& op, int peer, const Slot& slot) {
 }
 
 std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
+  if (const Op* const before = holder(op)) return waiting_for(*before, only_absent);
   std::vector<int> ranks;
   const uint64_t over = progress_of(op.sequence + 1, 0);
   if (op.c.op == CollectiveOp::send || op.c.op == CollectiveOp::recv) {
@@ -232,8 +233,8 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
     const bool come = slot_of(op, r).arrived.load(std::memory_order_acquire) > op.sequence;
     const bool finished = line(op.channel, r).drained.load(std::memory_order_acquire) >= over;
     if (!op.published) {  // its slot is still read by those who are behind
-      if (line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits <= op.sequence - kSlots)
-        ranks.push_back(r);
+      const uint64_t ended = line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits;
+      if (ended + kSlots <= op.sequence) ranks.push_back(r);
       continue;
     }
     if (only_absent ? (needed || reads) && !come
@@ -248,7 +249,10 @@ const Op* Core::blocker(const HostWork& work) const {
     const Op* first = nullptr;  // the first call of the lane that has not done its part
     for (const Op* op = lane->head; op != nullptr; op = op->next) {
       if (first == nullptr && !op->done) first = op;
-      if (op->work == &work) return op->done || first == nullptr ? op : first;
+      if (op->work != &work) continue;
+      const Op* const at = op->done || first == nullptr ? op : first;
+      const Op* const before = holder(*at);
+      return before != nullptr ? before : at;
     }
   }
   return nullptr;
