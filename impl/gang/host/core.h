@@ -139,6 +139,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool drive(HostWork& work, uint32_t want, int turns);
   void turn();                                       // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
+  void begin(Channel channel, const Collective& c, HostWork& work);
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come

@@ -126,9 +126,13 @@ bool Core::check_absent(const Op& op) {
 
 void Core::break_here(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
-  error_ = error;
-  if (tell_peers && !board_->break_with(error, rank_))
-    if (auto first = board_->error(rank_)) error_ = std::move(first);
+  keep_first(error_, error);
+  if (tell_peers && !board_->break_with(error, rank_)) {
+    try {
+      if (auto first = board_->error(rank_)) error_ = std::move(first);
+    } catch (const std::bad_alloc&) {  // this rank's own reason is true too
+    }
+  }
   failed_.store(true, std::memory_order_release);
   fail_all();
   announced_ = false;
@@ -141,7 +145,7 @@ void Core::fail_all() noexcept {
     while (lane->head != nullptr) {
       Op* const op = lane->head;
       lane->head = op->next;
-      if (!op->work->error_) op->work->error_ = error_;
+      keep_first(op->work->error_, *error_);
       op->work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
       recycle(op);
     }
@@ -154,7 +158,11 @@ void Core::fail_all() noexcept {
 void Core::abort(const Error& error) noexcept {
   if (member_->forked()) return;
   const std::lock_guard lock(mutex_);
-  break_here(shaped(error, error.op.c_str(), error.peer), true);
+  try {
+    break_here(shaped(error, error.op.c_str(), error.peer), true);
+  } catch (const std::bad_alloc&) {  // no memory to say where
+    break_here(error, true);
+  }
 }
 
 Error Core::shaped(Error error, const char* op, int peer) const {

@@ -303,7 +303,11 @@ void Core::end() noexcept {
 void Core::leave(Mark mark) noexcept {
   board_->mark(mark);
   if (mark == Mark::gone && !error_) {
-    error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
+    try {
+      error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
+    } catch (const std::bad_alloc&) {
+      keep_first(error_, Error(Code::invalid_state, "was released"));
+    }
     failed_.store(true, std::memory_order_release);
     fail_all();
   }
