@@ -358,6 +358,31 @@ TEST(HostFailure, AFenceWaitsForItsOwner) {
   });
 }
 
+// A thread rank leaves by ending: also who waits for no call of it is told, before the deadline.
+TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
+  for (const bool fence : {true, false}) {
+    EngineOptions options = small_arena();
+    options.timeout_ms = 4000;  // half of it is the patience with a rank that has no thread
+    ThreadRanks ranks(2, options);
+    Meeting both(2);
+    ranks.run([&](int r, Engine& engine) {
+      const SharedRegion region = engine.allocate_shared(4096);
+      auto& counter = *static_cast<std::atomic<uint64_t>*>(region.writable->data());
+      both.come();
+      if (r == 1) return;
+      const Error error = error_of([&] {
+        if (fence)
+          engine.wait_counter(counter, 1, 1, "ready");
+        else
+          engine.shutdown(Deadline::never());
+      });
+      EXPECT_EQ(error.code(), Code::peer_lost) << error.message();
+      EXPECT_EQ(error.peer, 1);
+      EXPECT_NE(error.message().find(", its thread ended; rank 0 is alive"), std::string::npos) << error.message();
+    });
+  }
+}
+
 TEST(HostFailure, AFenceThatNobodyPublishesTimesOutAndNamesItsOwner) {
   EngineOptions options = small_arena();
   options.timeout_ms = 1000;

@@ -195,6 +195,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // broken.
   bool check(const HostWork* work, const std::string* call, bool asleep = false);
   bool check_absent(const Op& op);
+  void notice_thread_exit(int r);  // r is a rank that does not come
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;

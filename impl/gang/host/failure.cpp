@@ -101,13 +101,7 @@ bool Core::check_absent(const Op& op) {
     if ((mark == Mark::gone || (mark == Mark::fading && never_comes)) && marked_ns < left_ns)
       left = r, left_ns = marked_ns;
     if (never_comes && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    if (arena_.threads()) {
-      const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
-      const int64_t patience =
-          options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
-      if (since != 0 && now_ns() - since > patience * 1'000'000)
-        member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
-    }
+    notice_thread_exit(r);
   }
   const char* const name = gangway::name(op.c.op);
   if (left >= 0) {
@@ -122,6 +116,15 @@ bool Core::check_absent(const Op& op) {
     break_here(shaped(Error(Code::mismatch, what), name, leaving), true);
   }
   return left >= 0 || leaving >= 0;
+}
+
+void Core::notice_thread_exit(int r) {
+  if (!arena_.threads()) return;
+  const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
+  const int64_t patience =
+      options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
+  if (since != 0 && now_ns() - since > patience * 1'000'000)
+    member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
 }
 
 void Core::break_here(const Error& error, bool tell_peers) noexcept {

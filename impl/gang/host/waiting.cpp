@@ -146,6 +146,8 @@ class Core::Patience {
 
   // Sleeps until somebody rings. True: over.
   bool nap() {
+    if (what_.work() == nullptr && core_.arena_.threads())
+      for (const int r : what_.missing()) core_.notice_thread_exit(r);
     const uint32_t bell = core_.member_->lie_down();
     bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
     if (!over) {
