@@ -109,14 +109,20 @@ TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
   });
 }
 
-TEST(HostMemory, SharedRegionsOfOtherSizesAreRefused) {
-  ThreadRanks ranks(2);
+TEST(HostMemory, SharedRegionsOfOtherSizesAreRefusedAndFreed) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  ThreadRanks ranks(2, options);
   ranks.run([&](int r, Engine& engine) {
-    try {
-      engine.allocate_shared(r == 0 ? 1000 : 2000);
-      ADD_FAILURE();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::mismatch);
+    for (int i = 0; i < 3; ++i) {  // the second would not fit beside the first
+      try {
+        engine.allocate_shared((r == 0 ? 60 : 50) << 20);
+        ADD_FAILURE();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+      }
+      Collective barrier;
+      now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
     }
     Collective barrier;
     now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());

@@ -309,6 +309,33 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
   EXPECT_EQ(ranks.report(2).number[6], static_cast<int64_t>(Code::peer_lost));
 }
 
+TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  constexpr size_t kBytes = 60 << 20;  // one fits, two do not
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    Joined joined(r, 3, store, options);
+    std::optional<SharedRegion> region(joined.engine->allocate_shared(kBytes));
+    std::vector<float> x(10);
+    mixed_call(joined, x, 0);
+    report.stage = 1;
+    if (r == 1)
+      for (;;) pause();
+    until_failure(report, [&] { mixed_call(joined, x, 0); });
+    const std::vector<int> rest{0, 2};
+    joined.engine = joined.engine->shrink(rest);
+    region.reset();
+    mixed_call(joined, x, 0);  // both have let go
+    region.emplace(joined.engine->allocate_shared(kBytes));
+    joined.engine->shutdown(Deadline::after_ms(60'000));
+  });
+  for (const int r : {0, 1, 2})
+    while (ranks.report(r).stage != 1 && ranks.runs(r)) usleep(500);
+  ranks.kill(1, SIGKILL);
+  ranks.join();
+  for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+}
+
 TEST(HostFork, EveryCallInAForkedChildIsRefused) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
