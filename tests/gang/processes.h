@@ -138,6 +138,7 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   Report& report(int r) { return *reports_[static_cast<size_t>(r)]; }
+  Store& store() { return *store_; }
   pid_t pid(int r) const { return pids_[static_cast<size_t>(r)]; }
   void kill(int r, int signal) { ::kill(pid(r), signal); }
   // Has rank r's process not ended? Collects it when it has.
