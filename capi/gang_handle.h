@@ -29,7 +29,7 @@ struct gw_work : gangway::capi::Handle {
 
 namespace gangway::capi {
 
-// Frees what was attached to works that were released in flight and have ended since. Called after every wait.
+// After every wait: frees what was attached to works that were released in flight and have ended since.
 void settle_released(Gang& gang);
 
 inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }

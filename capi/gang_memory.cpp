@@ -10,8 +10,8 @@ using namespace gangway::capi;
 
 namespace {
 
-// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone. Ranks that
-// are threads see a shared region at one address: each has its own entry, and each free drops one.
+// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
+// Ranks that are threads see a shared region at one address: each has its own entry, and each free drops one.
 struct Allocations {
   std::mutex mutex;
   std::multimap<void*, std::shared_ptr<Buffer>> blocks;

@@ -114,7 +114,8 @@ void gw_work_release(gw_work* work) {
   try {
     work->settle();
     if (!work->attached.empty())
-      work->gang->owner()->works()->add(std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
+      work->gang->owner()->works()->add(
+          std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
   } catch (...) {
     // A broken gang: its work reads nothing any more.
   }

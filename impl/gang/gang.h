@@ -151,7 +151,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
     }
   }
   void place(Error& error, const char* op, int peer) const;
-  // A step between two collectives of one call. Peers wait for the second: want of memory here breaks the gang.
+  // A step between two collectives of one call. Peers wait for the second: want of memory breaks the gang.
   template <typename Step>
   auto in_mid_call(Step&& step) {
     try {

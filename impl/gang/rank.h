@@ -1,6 +1,6 @@
-// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of works that a
-// blocking wait drives. One per root gang; its gangs and their engines hold it. Ranks may be threads, so nothing of this
-// is a global.
+// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of
+// works that a blocking wait drives. One per root gang; its gangs and their engines hold it. Ranks may be
+// threads, so nothing of this is a global.
 // Thread rule: any thread.
 #pragma once
 
@@ -18,11 +18,11 @@ namespace gangway {
 class Progressive {
  public:
   virtual ~Progressive() = default;
-  virtual bool progress() = 0;   // true: finished, drop it from the list. Never blocks.
+  virtual bool progress() = 0;    // true: finished, drop it from the list. Never blocks.
   virtual void end() noexcept {}  // nobody will drive it any more
 };
 
-// A rank's outstanding works. What is on the list may hold the list, never the rank: the rank's end ends them all.
+// A rank's outstanding works. What is on the list may hold the list, never the rank: its end ends them all.
 class Works {
  public:
   void add(std::shared_ptr<Progressive> work);
@@ -37,14 +37,16 @@ class Works {
 
  private:
   std::atomic<int64_t> waited_ns_ = 0;
-  std::atomic<bool> driven_ = false;  // no lock: what a work lets go of may be the caller's, which may release gangs
-  std::mutex mutex_;                  // the list
+  // No lock: what a work lets go of may be the caller's, which may release gangs.
+  std::atomic<bool> driven_ = false;
+  std::mutex mutex_;  // the list
   std::vector<std::shared_ptr<Progressive>> works_;
 };
 
 class Rank {
  public:
-  explicit Rank(std::shared_ptr<Device> device) : device_(std::move(device)), works_(std::make_shared<Works>()) {}
+  explicit Rank(std::shared_ptr<Device> device)
+      : device_(std::move(device)), works_(std::make_shared<Works>()) {}
   ~Rank() { works_->end(); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;

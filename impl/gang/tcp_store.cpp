@@ -231,8 +231,8 @@ void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Sends a question and gives its number. One thread writes at a time, so that frames leave in the order of their
-// numbers; the mutex is not held meanwhile.
+// Sends a question and gives its number. One thread writes at a time, so that frames leave in the order of
+// their numbers; the mutex is not held meanwhile.
 uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, Deadline deadline) {
   while (writing_ && !broken_) nap_for_turn(lock);
   if (broken_) throw Error(*broken_);

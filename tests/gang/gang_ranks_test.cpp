@@ -174,7 +174,7 @@ TEST(GangRanks, ChildrenWorkAfterTheParentIsShutDownAndReleased) {
   for (std::thread& t : threads) t.join();
 }
 
-// A call that no peer joins, then the release of the rank's last gang: nothing may be kept by what is in flight.
+// A call that no peer joins, then the release of the rank's last gang: nothing is kept by what is in flight.
 TEST(GangRanks, ReleasingTheLastGangWithACallInFlightFreesTheRank) {
   for (const bool held : {false, true})
     for (const bool child : {false, true}) {

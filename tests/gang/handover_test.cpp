@@ -125,11 +125,13 @@ TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
   });
   ranks.expect_all_well();
   if (ranks.report(1).number[1] != 0)
-    GTEST_SKIP() << "no network namespace can be made here: " << std::strerror(static_cast<int>(ranks.report(1).number[1]));
+    GTEST_SKIP() << "no network namespace can be made here: "
+                 << std::strerror(static_cast<int>(ranks.report(1).number[1]));
   for (const int r : {0, 1}) {
     EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::not_supported));
-    EXPECT_NE(std::strstr(ranks.report(r).text, "the ranks are on several hosts (or network namespaces); that needs "
-                                                "the engines gloo or mpi, which this build lacks"),
+    EXPECT_NE(std::strstr(ranks.report(r).text,
+                          "the ranks are on several hosts (or network namespaces); that needs "
+                          "the engines gloo or mpi, which this build lacks"),
               nullptr)
         << ranks.report(r).text;
   }
@@ -142,8 +144,9 @@ TEST(Handover, EnginesThatThisBuildLacksAreRefusedBeforeAnybodyConnects) {
       ADD_FAILURE() << engine;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::not_supported);
-      EXPECT_EQ(error.message(), text("engine \"", engine, "\" is not in this build (this version has self, fake, host "
-                                                          "and threads)"));
+      EXPECT_EQ(error.message(), text("engine \"", engine,
+                                      "\" is not in this build (this version has self, fake, host "
+                                      "and threads)"));
     }
   }
 }

@@ -378,7 +378,8 @@ TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
       });
       EXPECT_EQ(error.code(), Code::peer_lost) << error.message();
       EXPECT_EQ(error.peer, 1);
-      EXPECT_NE(error.message().find(", its thread ended; rank 0 is alive"), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find(", its thread ended; rank 0 is alive"), std::string::npos)
+          << error.message();
     });
   }
 }

@@ -137,7 +137,8 @@ TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
   ASSERT_NE(host::Board::find(arena, offset), nullptr);
   EXPECT_EQ(host::Board::find(arena, offset)->size(), 2);
   const uint64_t end = arena->header().bytes;
-  for (const uint64_t other : {uint64_t{0}, offset + 64, end - 64, end - host::kPage, end, end + host::kPage, ~uint64_t{0}})
+  for (const uint64_t other :
+       {uint64_t{0}, offset + 64, end - 64, end - host::kPage, end, end + host::kPage, ~uint64_t{0}})
     EXPECT_EQ(host::Board::find(arena, other), nullptr) << other;
   arena->at<host::BoardHeader>(offset)->size = 100'000;  // freed, and the page used for something else
   EXPECT_EQ(host::Board::find(arena, offset), nullptr);

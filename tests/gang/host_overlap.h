@@ -1,5 +1,5 @@
-// Calls in flight on one channel of which a later one reads or writes what an earlier one does: the results must be
-// those of waiting after each call. The same body for ranks that are threads and that are processes.
+// Calls in flight on one channel of which a later one reads or writes what an earlier one does: the results
+// must be those of waiting after each call. The same body for ranks that are threads and that are processes.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,11 @@ namespace gangway::test {
 class OverlappingCalls {
  public:
   OverlappingCalls(Engine& engine, Stream& stream, std::shared_ptr<Allocator> memory)
-      : engine_(engine), stream_(stream), memory_(std::move(memory)), rank_(engine.rank()), size_(engine.size()) {}
+      : engine_(engine),
+        stream_(stream),
+        memory_(std::move(memory)),
+        rank_(engine.rank()),
+        size_(engine.size()) {}
 
   void check_all() {
     for (const size_t count : {size_t{1}, size_t{100}, size_t{1000}, size_t{50'000}})
@@ -88,7 +92,8 @@ class OverlappingCalls {
     start(CollectiveOp::broadcast, other.data, x.data, count, 0);
     finish(turned);
     for (int r = 0; r < size_; ++r)
-      expect(all.data + static_cast<size_t>(r) * count, count, static_cast<float>(r), "all_gather before broadcast");
+      expect(all.data + static_cast<size_t>(r) * count, count, static_cast<float>(r),
+             "all_gather before broadcast");
     expect(x.data, count, 100, "broadcast over an input");
     let_all_look();
   }

@@ -14,7 +14,8 @@ TEST(HostOverlap, CallsThatShareMemoryRunInCallOrder) {
       for (int round = 0; round < 5; ++round) {
         OverlappingCalls(engine, device.stream(), engine.allocator()).check_all();
         OverlappingCalls(engine, device.stream(), device.allocator()).check_all();
-        OverlappingCalls(engine, device.stream(), r % 2 == 0 ? engine.allocator() : device.allocator()).check_all();
+        OverlappingCalls(engine, device.stream(), r % 2 == 0 ? engine.allocator() : device.allocator())
+            .check_all();
       }
     });
   }

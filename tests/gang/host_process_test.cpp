@@ -80,7 +80,8 @@ TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
     Joined joined(r, size, store);
     Device& device = joined.rank->device();
     for (const bool inside : {false, true, r % 2 == 0})
-      OverlappingCalls(*joined.engine, device.stream(), inside ? joined.engine->allocator() : device.allocator())
+      OverlappingCalls(*joined.engine, device.stream(),
+                       inside ? joined.engine->allocator() : device.allocator())
           .check_all();
     joined.engine->shutdown(Deadline::after_ms(60'000));
   });
@@ -110,7 +111,7 @@ void until_failure(Report& report, Call&& call) {
   }
 }
 
-// Survivors stay until all of them have told what they saw: one that has ended is alive no more for the others.
+// Survivors stay until all have told what they saw: one that has ended is alive no more for the others.
 void stay(Report& report) {
   while (report.number[14] == 0) usleep(500);
 }

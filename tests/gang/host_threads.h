@@ -20,8 +20,8 @@ inline EngineOptions small_arena() {
   return options;
 }
 
-// Where rank threads meet outside of any gang, to put in order what no gang orders. Whoever does not come is an
-// error of the others, not a hang.
+// Where rank threads meet outside of any gang, to put in order what no gang orders. Whoever does not come is
+// an error of the others, not a hang.
 class Meeting {
  public:
   explicit Meeting(int size) : size_(size) {}

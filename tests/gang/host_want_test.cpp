@@ -1,5 +1,5 @@
-// Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash. A program of
-// its own, because it replaces operator new.
+// Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash. A
+// program of its own, because it replaces operator new.
 #include <cstdlib>
 #include <new>
 

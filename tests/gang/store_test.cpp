@@ -207,7 +207,8 @@ TEST(FileStore, MakesItsFolderForThisUserOnly) {
 
 TEST(FileStore, RefusesAFolderThatOthersMayWrite) {
   const Scratch scratch;
-  for (const auto& [mode, word] : {std::pair(0777, "0777"), std::pair(0770, "0770"), std::pair(0702, "0702")}) {
+  for (const auto& [mode, word] :
+       {std::pair(0777, "0777"), std::pair(0770, "0770"), std::pair(0702, "0702")}) {
     ASSERT_EQ(chmod(scratch.path().c_str(), static_cast<mode_t>(mode)), 0);
     const Error error = error_of([&] { make_file_store(scratch.path()); });
     EXPECT_EQ(error.code(), Code::invalid_argument);

@@ -149,7 +149,8 @@ bool alive(int pid) {
 
 using Lines = std::vector<std::string>;
 
-// A folder in which ranks tell each other how far they are: order comes from that, not from sleeping long enough.
+// A folder in which ranks tell each other how far they are: order comes from that, not from sleeping long
+// enough.
 class Notes {
  public:
   Notes() {
@@ -236,8 +237,8 @@ TEST(Gangrun, OnATerminalRankZeroRedrawsItsLine) {
   EXPECT_EQ(terminal("[ $RANK = 0 ] || printf 'step 1\\rstep 2\\n'"), "[1] step 2\r\n")
       << "others show the last state";
   const Notes notes;
-  const std::string mixed = terminal("if [ $RANK = 0 ]; then printf '\\rstep 1'; " + notes.tell("step") + "; " +
-                                     notes.wait_for("hello") + "; else " + notes.wait_for("step") +
+  const std::string mixed = terminal("if [ $RANK = 0 ]; then printf '\\rstep 1'; " + notes.tell("step") +
+                                     "; " + notes.wait_for("hello") + "; else " + notes.wait_for("step") +
                                      "; sleep 0.1; echo hello; sleep 0.1; " + notes.tell("hello") + "; fi");
   EXPECT_EQ(mixed, "[0] \r\033[K[0] step 1\r\033[K[1] hello\r\n\r\n");
 }
@@ -309,8 +310,9 @@ TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
 
 TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
   const Notes notes;
-  const Outcome o = shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '' TERM; " +
-                                 notes.tell("trapped") + "; sleep 60; sleep 60");
+  const Outcome o =
+      shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '' TERM; " +
+                   notes.tell("trapped") + "; sleep 60; sleep 60");
   EXPECT_EQ(o.status, 3);
   EXPECT_GT(o.seconds, 4.5);
   EXPECT_LT(o.seconds, 12);
@@ -325,8 +327,8 @@ TEST(Gangrun, WhatARankStartedEndsWithIt) {
 TEST(Gangrun, TheWholeJobIsStartedAgain) {
   const Notes notes;
   const Outcome o = shell(2,
-                          "echo $GANGWAY_RESTART_COUNT; " + notes.tell("$GANGWAY_RESTART_COUNT.$RANK") + "; " +
-                              notes.wait_for("$GANGWAY_RESTART_COUNT.$((1 - RANK))") +
+                          "echo $GANGWAY_RESTART_COUNT; " + notes.tell("$GANGWAY_RESTART_COUNT.$RANK") +
+                              "; " + notes.wait_for("$GANGWAY_RESTART_COUNT.$((1 - RANK))") +
                               "; [ $GANGWAY_RESTART_COUNT = 2 ] || exit 4",
                           {"--max-restarts", "3"});
   EXPECT_EQ(o.status, 0) << o.err;

@@ -21,7 +21,7 @@ class Board {
   static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
 
   Board(std::shared_ptr<Arena> arena, uint64_t offset);
-  // A board named by another rank, which may have freed it meanwhile: null when what lies there cannot be one.
+  // A board that another rank named and may have freed since: null when what lies there cannot be one.
   static std::unique_ptr<Board> find(const std::shared_ptr<Arena>& arena, uint64_t offset);
   ~Board();  // lets go
   Board(const Board&) = delete;

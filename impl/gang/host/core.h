@@ -10,8 +10,8 @@
 // outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
-// More than ten members: it is the engine's whole state; its parts are cut by file (works, order, publish, steps,
-// reductions, pairs, failure, waiting, cycle).
+// More than ten members: it is the engine's whole state; its parts are cut by file (works, order, publish,
+// steps, reductions, pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -110,7 +110,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   const CoreOptions& options() const { return options_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  bool progress() override;     // Progressive
+  bool progress() override;      // Progressive
   void end() noexcept override;  // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that nobody holds. What is left goes on until its
   // last work or its rank is gone.
@@ -153,7 +153,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void note_start(Op& op);
 
   // order.cpp
-  const Op* holder(const Op& op) const;  // the earlier call that must end before this one is published; null: none
+  // The earlier call that must end before this one is published; null: none.
+  const Op* holder(const Op& op) const;
   // publish.cpp
   bool publish_call(Lane& lane, Op& op);
   bool publish_send(Lane& lane, Op& op);
@@ -195,7 +196,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // broken.
   bool check(const HostWork* work, const std::string* call, bool asleep = false);
   bool check_absent(const Op& op);
-  void notice_thread_exit(int r);  // r is a rank that does not come
+  void notice_thread_exit(int r);                                 // r is a rank that does not come
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;

@@ -92,8 +92,8 @@ std::string describe(const Arena& arena, const Record& record, int rank) {
   const char* const held = arena.at<BoardHeader>(record.board)->label;
   const std::string label(held, strnlen(held, sizeof BoardHeader::label));
   if (record.counter != 0) return text(label, ".fence of rank ", rank);
-  return text(label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (",
-              record.count, " ", name(record.dtype), ")");
+  return text(label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (", record.count, " ",
+              name(record.dtype), ")");
 }
 
 }  // namespace

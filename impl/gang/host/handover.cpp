@@ -166,7 +166,8 @@ void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
   }
 }
 
-// A connection to rank 0's listener; none when this host has no such name. With a full queue there: until the deadline.
+// A connection to rank 0's listener; none when this host has no such name. With a full queue there: until the
+// deadline.
 Socket reach(const std::string& name, Deadline deadline) {
   const Address address(name);
   for (;;) {
@@ -197,7 +198,8 @@ std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
   const std::string name = place.substr(0, place.size() - kToken);
   for (bool reached = false;; reached = true) {
     const Socket to = reach(name, deadline);
-    if (to.fd < 0 && reached) fail(Code::gang, "host engine: rank 0 ended before it handed over the shared memory");
+    if (to.fd < 0 && reached)
+      fail(Code::gang, "host engine: rank 0 ended before it handed over the shared memory");
     if (to.fd < 0) return nullptr;
     if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
     const ssize_t sent = send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL);

@@ -13,7 +13,8 @@ struct alignas(kLine) Holders {
   std::atomic<uint32_t> freed;
 };
 
-// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living do not count them.
+// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living do not
+// count them.
 class RegionHold {
  public:
   RegionHold(const Member& member, uint64_t offset, size_t bytes, int owner)
@@ -36,7 +37,9 @@ class RegionHold {
   RegionHold(const RegionHold&) = delete;
   RegionHold& operator=(const RegionHold&) = delete;
 
-  static size_t block_bytes(size_t bytes) { return round_up(round_up(bytes, kLine) + sizeof(Holders), kPage); }
+  static size_t block_bytes(size_t bytes) {
+    return round_up(round_up(bytes, kLine) + sizeof(Holders), kPage);
+  }
   static Holders& holders(const Arena& arena, uint64_t offset, size_t bytes) {
     return *arena.at<Holders>(offset + round_up(bytes, kLine));
   }

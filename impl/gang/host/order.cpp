@@ -1,6 +1,6 @@
-// Calls in flight on one channel that share memory. A call's input is open to peers from the moment it is published,
-// and its output may be written by them; so it is published only when every earlier call that it shares memory with
-// has ended. Sends and receives are in order per pair alone, and there the steps keep it.
+// Calls in flight on one channel that share memory. A call's input is open to peers from the moment it is
+// published, and its output may be written by them; so it is published only when every earlier call that it
+// shares memory with has ended. Sends and receives are in order per pair alone, and there the steps keep it.
 #include "gang/host/core.h"
 
 namespace gangway::host {
