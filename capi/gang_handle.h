@@ -29,6 +29,9 @@ struct gw_work : gangway::capi::Handle {
 
 namespace gangway::capi {
 
+// After every wait: frees what was attached to works that were released in flight and have ended since.
+void settle_released(Gang& gang);
+
 inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
 
 // Reads the arguments of a set-up call. What it refuses on this rank alone joins the check phase that peers

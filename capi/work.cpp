@@ -11,6 +11,35 @@ void gw_work::settle() {
 
 namespace {
 
+// Releasing a work in flight neither waits nor frees what is attached too early: the leftovers wait for the
+// work in the rank's list of things to drive.
+class Leftover final : public Progressive {
+ public:
+  Leftover(WorkPtr work, std::shared_ptr<void> keep, std::vector<CallerObject> attached)
+      : work_(std::move(work)), keep_(std::move(keep)), attached_(std::move(attached)) {
+    count.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Leftover() override { count.fetch_sub(1, std::memory_order_relaxed); }
+  Leftover(const Leftover&) = delete;
+  Leftover& operator=(const Leftover&) = delete;
+  bool progress() override { return work_->poll(); }
+
+  static inline std::atomic<int> count{0};  // of all ranks: a wait that finds none has nothing to do
+
+ private:
+  WorkPtr work_;
+  std::shared_ptr<void> keep_;  // not the gang: its rank holds this list
+  std::vector<CallerObject> attached_;
+};
+
+}  // namespace
+
+void gangway::capi::settle_released(Gang& gang) {
+  if (Leftover::count.load(std::memory_order_relaxed) != 0) gang.owner()->works()->progress();
+}
+
+namespace {
+
 void wait_for(gw_work& work, Deadline deadline) {
   try {
     work.work->wait_input(deadline);
@@ -19,6 +48,7 @@ void wait_for(gw_work& work, Deadline deadline) {
     throw;
   }
   work.settle();
+  settle_released(*work.gang);
 }
 
 }  // namespace
@@ -78,31 +108,14 @@ gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
   });
 }
 
-namespace {
-
-// Releasing a work in flight neither waits nor frees what is attached too early: the leftovers wait for the
-// work in the rank's list of things to drive.
-class Leftover final : public Progressive {
- public:
-  Leftover(WorkPtr work, std::shared_ptr<void> keep, std::vector<CallerObject> attached)
-      : work_(std::move(work)), keep_(std::move(keep)), attached_(std::move(attached)) {}
-  bool progress() override { return work_->poll(); }
-
- private:
-  WorkPtr work_;
-  std::shared_ptr<void> keep_;  // not the gang: its rank holds this list
-  std::vector<CallerObject> attached_;
-};
-
-}  // namespace
-
 void gw_work_release(gw_work* work) {
   if (work == nullptr || forked_child()) return;
   if (work->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   try {
     work->settle();
     if (!work->attached.empty())
-      work->gang->owner()->add(std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
+      work->gang->owner()->works()->add(
+          std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
   } catch (...) {
     // A broken gang: its work reads nothing any more.
   }

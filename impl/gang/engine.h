@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,16 @@
 #include "tensor/tensor.h"
 
 namespace gangway {
+
+// Keeps the first error of several. Without memory for its words its code stays.
+inline void keep_first(std::optional<Error>& place, const Error& error) noexcept {
+  if (place) return;
+  try {
+    place = error;
+  } catch (const std::bad_alloc&) {
+    place.emplace(error.code(), "no memory");  // short enough to need none
+  }
+}
 
 // One region of memory that all ranks of a gang on one host see. Zeroed at creation.
 struct SharedRegion {

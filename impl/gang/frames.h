@@ -61,18 +61,18 @@ FrameHead decode_head(std::span<const uint8_t, kFrameHeadBytes> bytes);
 
 class FrameWriter {
  public:
-  explicit FrameWriter(const Digest& key) : key_(key) {}
+  explicit FrameWriter(const Secret& key) : key_(key) {}
   // The bytes of the next frame in this direction; they must be sent in the order they were made.
   std::string seal(const StoreFrame& frame);
 
  private:
-  Digest key_;
+  Secret key_;
   uint64_t sequence_ = 0;
 };
 
 class FrameReader {
  public:
-  explicit FrameReader(const Digest& key) : key_(key) {}
+  explicit FrameReader(const Secret& key) : key_(key) {}
   // Where the next bytes go; never empty.
   std::span<uint8_t> room();
   // `bytes` of room() are filled. True when a frame is whole: take it before asking for room again. Throws
@@ -83,7 +83,7 @@ class FrameReader {
  private:
   bool in_body() const { return !body_.empty(); }
 
-  Digest key_;
+  Secret key_;
   uint64_t sequence_ = 0;
   size_t have_ = 0;  // bytes of the part being read
   FrameHead head_;

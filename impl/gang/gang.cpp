@@ -143,8 +143,11 @@ std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::stri
   const uint64_t own = mine.size();
   std::vector<uint64_t> sizes(static_cast<size_t>(size()));
   run_now(channel, gather_of_bytes(&own, sizes.data(), sizeof own));
-  const std::vector<size_t> counts(sizes.begin(), sizes.end());
-  std::string packed(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
+  std::string packed;
+  const std::vector<size_t> counts = in_mid_call([&] {
+    packed.resize(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
+    return std::vector<size_t>(sizes.begin(), sizes.end());
+  });
   if (!packed.empty()) {
     Collective bytes = gather_of_bytes(mine.data(), packed.data(), mine.size());
     bytes.counts = counts.data();
@@ -169,7 +172,7 @@ std::string Gang::broadcast_bytes(Channel channel, const std::string& value, int
   c.dtype = DType::u64;
   c.peer = root;
   run_now(channel, c);
-  std::string result = rank() == root ? value : std::string(bytes, '\0');
+  std::string result = in_mid_call([&] { return rank() == root ? value : std::string(bytes, '\0'); });
   c.in = c.out = result.data();
   c.count = bytes;
   c.dtype = DType::u8;

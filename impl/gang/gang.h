@@ -45,8 +45,6 @@ struct GangOptions {
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
-  ~Gang();
-
   // --- making gangs ---
   // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);
@@ -153,6 +151,16 @@ class Gang : public std::enable_shared_from_this<Gang> {
     }
   }
   void place(Error& error, const char* op, int peer) const;
+  // A step between two collectives of one call. Peers wait for the second: want of memory breaks the gang.
+  template <typename Step>
+  auto in_mid_call(Step&& step) {
+    try {
+      return step();
+    } catch (const std::bad_alloc&) {
+      abort(Error(Code::out_of_memory, "no memory"));
+      throw;
+    }
+  }
 
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;

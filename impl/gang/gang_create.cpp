@@ -132,10 +132,6 @@ Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const Eng
       members_(std::move(members)),
       name_(options.label) {}
 
-// The rank's list keeps engines with calls in flight, and those keep the rank: one whose calls have ended meanwhile
-// leaves the list here, or neither would ever go.
-Gang::~Gang() { rank_->progress(); }
-
 std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
                                  const EngineOptions& options, std::vector<int> members) {
   arm_fork_guard();

@@ -41,8 +41,8 @@ class Transcript {
 
   Digest server_proof() const { return sign("server"); }
   Digest client_proof() const { return sign("client"); }
-  Digest to_server_key() const { return sign("frames to server"); }
-  Digest to_client_key() const { return sign("frames to client"); }
+  Secret to_server_key() const { return Secret(sign("frames to server")); }
+  Secret to_client_key() const { return Secret(sign("frames to client")); }
 
  private:
   Digest sign(std::string_view label) const;

@@ -28,6 +28,8 @@ Digest hmac_sha256(std::span<const uint8_t> key, std::initializer_list<std::stri
   return out;
 }
 
+Secret::~Secret() { OPENSSL_cleanse(data(), size()); }
+
 bool same_digest(std::span<const uint8_t, 32> a, std::span<const uint8_t, 32> b) noexcept {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

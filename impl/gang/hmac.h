@@ -1,4 +1,4 @@
-// HMAC-SHA256 and random bytes, from libcrypto. Thread rule: any thread.
+// HMAC-SHA256, keys and random bytes, from libcrypto. Thread rule: any thread.
 #pragma once
 
 #include <array>
@@ -11,6 +11,15 @@
 namespace gangway {
 
 using Digest = std::array<uint8_t, 32>;
+
+// A secret or a key made from one: wiped when it goes.
+struct Secret : Digest {
+  Secret() : Digest{} {}
+  explicit Secret(const Digest& bytes) : Digest(bytes) {}
+  Secret(const Secret&) = default;
+  Secret& operator=(const Secret&) = default;
+  ~Secret();
+};
 
 // Over the parts, each preceded by its length, so that no two lists of parts give one message.
 Digest hmac_sha256(std::span<const uint8_t> key, std::initializer_list<std::string_view> parts);

@@ -18,7 +18,7 @@ int64_t now_ns() {
 
 void LocalState::fail_with(const Error& first) noexcept {
   const std::lock_guard lock(mutex);
-  if (!error) error = first;
+  keep_first(error, first);
   changed.notify_all();
 }
 
@@ -41,11 +41,15 @@ void LocalEngine::publish(std::atomic<uint64_t>& counter, uint64_t value) {
 
 void LocalEngine::abort(const Error& error) noexcept {
   if (error.code() != Code::aborted) return state_->fail_with(error);
-  Error whose(Code::aborted, text(options_.label, ": aborted by rank ", rank(), ": ", error.message()));
-  whose.gang = error.gang;
-  whose.op = error.op;
-  whose.rank = whose.peer = rank();
-  state_->fail_with(whose);
+  try {
+    Error whose(Code::aborted, text(options_.label, ": aborted by rank ", rank(), ": ", error.message()));
+    whose.gang = error.gang;
+    whose.op = error.op;
+    whose.rank = whose.peer = rank();
+    state_->fail_with(whose);
+  } catch (const std::bad_alloc&) {  // no memory to say whose it is
+    state_->fail_with(error);
+  }
 }
 
 std::optional<Error> LocalEngine::error() const {

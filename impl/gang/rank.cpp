@@ -4,17 +4,19 @@
 
 namespace gangway {
 
-void Rank::add(std::shared_ptr<Progressive> work) {
+void Works::add(std::shared_ptr<Progressive> work) {
   const std::lock_guard lock(mutex_);
   works_.push_back(std::move(work));
 }
 
-void Rank::progress() {
-  const std::unique_lock driver(driving_, std::try_to_lock);
-  if (!driver.owns_lock()) return;
-  // Others only append while we drive, so an index stays good without the lock.
+void Works::progress() {
+  if (driven_.exchange(true, std::memory_order_acquire)) return;
+  struct Turn {
+    std::atomic<bool>& driven;
+    ~Turn() { driven.store(false, std::memory_order_release); }
+  } const turn{driven_};
   for (size_t i = 0;;) {
-    std::shared_ptr<Progressive> work;
+    std::shared_ptr<Progressive> work;  // let go of without the mutex
     {
       const std::lock_guard lock(mutex_);
       if (i >= works_.size()) return;
@@ -24,9 +26,19 @@ void Rank::progress() {
       ++i;
       continue;
     }
+    // Others only append while this thread drives, but for end().
     const std::lock_guard lock(mutex_);
-    works_.erase(works_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < works_.size() && works_[i] == work) works_.erase(works_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+void Works::end() noexcept {
+  std::vector<std::shared_ptr<Progressive>> works;
+  {
+    const std::lock_guard lock(mutex_);
+    works.swap(works_);
+  }
+  for (const auto& work : works) work->end();
 }
 
 }  // namespace gangway

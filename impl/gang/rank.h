@@ -1,5 +1,6 @@
-// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of works that a
-// blocking wait drives. One per root gang; children hold it. Ranks may be threads, so nothing of this is a global.
+// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of
+// works that a blocking wait drives. One per root gang; its gangs and their engines hold it. Ranks may be
+// threads, so nothing of this is a global.
 // Thread rule: any thread.
 #pragma once
 
@@ -17,30 +18,47 @@ namespace gangway {
 class Progressive {
  public:
   virtual ~Progressive() = default;
-  virtual bool progress() = 0;  // true: finished, drop it from the list. Never blocks, never throws.
+  virtual bool progress() = 0;    // true: finished, drop it from the list. Never blocks.
+  virtual void end() noexcept {}  // nobody will drive it any more
 };
 
-class Rank {
+// A rank's outstanding works. What is on the list may hold the list, never the rank: its end ends them all.
+class Works {
  public:
-  explicit Rank(std::shared_ptr<Device> device) : device_(std::move(device)) {}
-
-  Device& device() { return *device_; }
-  const std::shared_ptr<Device>& device_ptr() const { return device_; }
-
   void add(std::shared_ptr<Progressive> work);
   // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
   void progress();
+  // Ends all, then lets go of them: the memory of one may be in use by another.
+  void end() noexcept;
 
   // Time that calls of this rank spent blocked in gangs. Engines add each blocking wait; a step reports the difference.
   void add_wait(int64_t ns) noexcept { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }
   int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
 
  private:
-  std::shared_ptr<Device> device_;
   std::atomic<int64_t> waited_ns_ = 0;
-  std::mutex mutex_;     // the list
-  std::mutex driving_;   // one driver at a time
+  // No lock: what a work lets go of may be the caller's, which may release gangs.
+  std::atomic<bool> driven_ = false;
+  std::mutex mutex_;  // the list
   std::vector<std::shared_ptr<Progressive>> works_;
+};
+
+class Rank {
+ public:
+  explicit Rank(std::shared_ptr<Device> device)
+      : device_(std::move(device)), works_(std::make_shared<Works>()) {}
+  ~Rank() { works_->end(); }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  Device& device() { return *device_; }
+  const std::shared_ptr<Device>& device_ptr() const { return device_; }
+  const std::shared_ptr<Works>& works() const { return works_; }
+  int64_t waited_ns() const noexcept { return works_->waited_ns(); }
+
+ private:
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Works> works_;
 };
 
 }  // namespace gangway

@@ -1,6 +1,7 @@
 #include "gang/secret.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ size_t read_secret(int fd, Secret& out, const char* variable) {
     done += static_cast<size_t>(n);
   }
   std::copy_n(bytes.begin(), out.size(), out.begin());
+  OPENSSL_cleanse(bytes.data(), bytes.size());
   return done;
 }
 
@@ -106,7 +108,7 @@ Descriptor open_or_make(const std::string& path) {
 std::optional<Secret> try_share(int fd, const std::string& path) {
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
     if (!still_named(fd, path)) return std::nullopt;
-    Secret fresh{};
+    Secret fresh;
     random_bytes(fresh);
     if (ftruncate(fd, 0) != 0 ||
         pwrite(fd, fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
@@ -114,7 +116,7 @@ std::optional<Secret> try_share(int fd, const std::string& path) {
     // Turning the lock into a shared one may let another writer in between: hence the reading below.
   }
   if (flock(fd, LOCK_SH | LOCK_NB) != 0) return std::nullopt;
-  Secret secret{};
+  Secret secret;
   if (!still_named(fd, path) || read_secret(fd, secret, path.c_str()) != secret.size()) return std::nullopt;
   return secret;
 }
@@ -129,7 +131,7 @@ Secret secret_from_descriptor(int fd) {
   const int flags = fcntl(fd, F_GETFD);
   if (flags < 0)
     fail_system(Code::invalid_argument, text("GANGWAY_SECRET_FD is ", fd, ", not an open descriptor"), errno);
-  Secret secret{};
+  Secret secret;
   const size_t bytes = read_secret(fd, secret, "GANGWAY_SECRET_FD");
   if (bytes != secret.size())
     fail(Code::invalid_argument, "GANGWAY_SECRET_FD: descriptor ", fd,
@@ -145,7 +147,7 @@ Secret secret_from_file(const std::string& path) {
   const std::string what = "GANGWAY_SECRET_FILE: " + path;
   if (!file) fail_system(Code::invalid_argument, what + " cannot be opened", errno);
   check_private(file.get(), what);
-  Secret secret{};
+  Secret secret;
   if (read_secret(file.get(), secret, "GANGWAY_SECRET_FILE") != secret.size()) {
     struct stat facts {};
     fstat(file.get(), &facts);

@@ -122,7 +122,10 @@ class CallbackStore final : public Store {
 
  private:
   static void answered(const char* what, const std::string& key, int answer) {
-    if (answer != 0) fail(Code::caller, "store: the caller's ", what, " of \"", key, "\" returned ", answer);
+    if (answer == 0) return;
+    const bool known = answer > 0 && answer <= static_cast<int>(Code::internal);
+    fail(Code::caller, "store: the caller's ", what, " of \"", key, "\" returned ", answer,
+         known ? text(" (", name(static_cast<Code>(answer)), ")") : "");
   }
 
   const StoreCallbacks callbacks_;

@@ -329,33 +329,32 @@ void StoreServer::answer(Connection& c, const StoreFrame& question) {
 }
 
 void StoreServer::answer_waits(const std::string& key) {
-  const auto value = values_.find(key);
-  for (auto it = waits_.begin(); it != waits_.end();) {
-    if (it->key != key) {
-      ++it;
-      continue;
-    }
-    Connection& c = *it->connection;
-    const uint64_t request = it->request;
-    it = waits_.erase(it);
-    --c.waits;
-    send(c, {.kind = FrameKind::value, .wait_ms = 0, .request = request, .key = "", .value = value->second});
-  }
+  const std::string value = values_.at(key);
+  const auto of_key = [&](const Wait& wait) { return wait.key == key; };
+  // From the start each time: an answer that cannot be sent takes other waits with it.
+  for (auto it = waits_.begin(); (it = std::find_if(waits_.begin(), waits_.end(), of_key)) != waits_.end();)
+    end_wait(it, FrameKind::value, value);
 }
 
 void StoreServer::expire() {
   for (Connection& c : connections_)
     if (c.stage != Connection::Stage::member && c.handshake.passed()) drop(c);
-  for (auto it = waits_.begin(); it != waits_.end();) {
-    if (!it->deadline.passed()) {
-      ++it;
-      continue;
-    }
-    Connection& c = *it->connection;
-    const uint64_t request = it->request;
-    it = waits_.erase(it);
-    --c.waits;
-    send(c, {.kind = FrameKind::absent, .wait_ms = 0, .request = request, .key = "", .value = ""});
+  const auto over = [](const Wait& wait) { return wait.deadline.passed(); };
+  for (auto it = waits_.begin(); (it = std::find_if(waits_.begin(), waits_.end(), over)) != waits_.end();)
+    end_wait(it, FrameKind::absent, "");
+}
+
+// A member that cannot be answered loses its connection; the others go on.
+void StoreServer::end_wait(std::list<Wait>::iterator wait, FrameKind kind, const std::string& value) {
+  Connection& c = *wait->connection;
+  const uint64_t request = wait->request;
+  waits_.erase(wait);
+  --c.waits;
+  try {
+    send(c, {.kind = kind, .wait_ms = 0, .request = request, .key = "", .value = value});
+  } catch (const std::exception& error) {
+    log(LogLevel::warning, text("the store's server ended a connection: ", error.what()));
+    drop(c);
   }
 }
 

@@ -21,6 +21,7 @@
 namespace gangway {
 
 struct StoreFrame;
+enum class FrameKind : uint8_t;
 
 class StoreServer {
  public:
@@ -59,6 +60,7 @@ class StoreServer {
   void answer(Connection& connection, const StoreFrame& question);
   void answer_waits(const std::string& key);
   void expire();
+  void end_wait(std::list<Wait>::iterator wait, FrameKind kind, const std::string& value);
   void send(Connection& connection, const StoreFrame& frame);
   void flush(Connection& connection);
   void drop(Connection& connection);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -152,18 +153,19 @@ class TcpStore final : public Store {
 
  private:
   StoreFrame call(FrameKind kind, const std::string& key, const std::string& value, uint32_t wait_ms);
-  void ask(const StoreFrame& question, Deadline deadline);
+  uint64_t ask(std::unique_lock<std::mutex>& lock, StoreFrame question, Deadline deadline);
+  void nap_for_turn(std::unique_lock<std::mutex>& lock);
   void listen_once();
   void give_up(Error error);
 
   const TcpStoreOptions options_;
   const std::shared_ptr<StoreServer> server_;
   const pid_t process_ = getpid();
-  Link link_;  // the writer under the mutex; the reader belongs to the thread that set reading_
+  Link link_;  // the writer belongs to the thread that set writing_, the reader to the one that set reading_
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool reading_ = false;
+  bool reading_ = false, writing_ = false;
   uint64_t next_request_ = 1;
   std::map<uint64_t, std::optional<StoreFrame>> answers_;  // of questions on their way
   std::optional<Error> broken_;
@@ -178,10 +180,8 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
   const Deadline deadline =
       Deadline::after_ms(waits ? wait_ms + std::min(options_.timeout_ms, kLateMs) : options_.timeout_ms);
   std::unique_lock lock(mutex_);
-  const uint64_t request = next_request_++;
-  if (broken_) throw Error(*broken_);
-  ask({.kind = kind, .wait_ms = wait_ms, .request = request, .key = key, .value = value}, deadline);
-  answers_[request];
+  const uint64_t request =
+      ask(lock, {.kind = kind, .wait_ms = wait_ms, .request = 0, .key = key, .value = value}, deadline);
   while (true) {
     const auto mine = answers_.find(request);
     if (mine->second.has_value()) {
@@ -201,39 +201,65 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
       answers_.erase(mine);
       throw Error(*broken_);
     }
-    if (reading_) {
-      changed_.wait_for(lock, std::chrono::milliseconds(kNapMs));
-    } else {
-      reading_ = true;
-      lock.unlock();
-      listen_once();
-      lock.lock();
-      reading_ = false;
-      changed_.notify_all();
-    }
-    lock.unlock();
     try {
-      poll_interrupt();
+      if (reading_) {
+        nap_for_turn(lock);
+      } else {
+        reading_ = true;
+        lock.unlock();
+        listen_once();
+        lock.lock();
+        reading_ = false;
+        changed_.notify_all();
+        lock.unlock();
+        poll_interrupt();
+        lock.lock();
+      }
     } catch (...) {
-      lock.lock();
+      if (!lock.owns_lock()) lock.lock();
       answers_.erase(request);  // a late answer is then thrown away
       throw;
     }
-    lock.lock();
   }
 }
 
-// Under the lock: frames must leave in the order of their numbers.
-void TcpStore::ask(const StoreFrame& question, Deadline deadline) {
+// Until something has changed, at most 50 ms; then asks the hook, without the mutex: it may take its time.
+void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
+  changed_.wait_for(lock, std::chrono::milliseconds(kNapMs));
+  lock.unlock();
+  poll_interrupt();
+  lock.lock();
+}
+
+// Sends a question and gives its number. One thread writes at a time, so that frames leave in the order of
+// their numbers; the mutex is not held meanwhile.
+uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, Deadline deadline) {
+  while (writing_ && !broken_) nap_for_turn(lock);
+  if (broken_) throw Error(*broken_);
+  question.request = next_request_++;
+  answers_[question.request];  // before it can be answered
+  writing_ = true;
+  lock.unlock();
+  std::optional<Error> end;
+  std::exception_ptr reason;
   try {
     send_all(link_.socket.get(), link_.writer.seal(question), deadline);
   } catch (const Dropped&) {
-    give_up(Error(Code::peer_lost, "store: the connection to rank 0 ended"));
-    throw Error(*broken_);
+    end = Error(Code::peer_lost, "store: the connection to rank 0 ended");
   } catch (const Error& error) {  // the interrupt hook, with half a frame on its way
-    give_up(error);
-    throw;
+    end = error;
+    reason = std::current_exception();
+  } catch (const std::exception& error) {
+    end = Error(Code::internal, text("store: a question could not be sent: ", error.what()));
   }
+  lock.lock();
+  writing_ = false;
+  changed_.notify_all();
+  if (!end) return question.request;
+  answers_.erase(question.request);
+  give_up(*std::move(end));
+  if (reason) std::rethrow_exception(reason);
+  throw Error(*broken_);
 }
 
 // Takes what has arrived, after a nap of at most 50 ms when nothing has.
@@ -252,6 +278,8 @@ void TcpStore::listen_once() {
     }
   } catch (const Error& error) {
     end = error;
+  } catch (const std::exception& error) {
+    end = Error(Code::internal, text("store: an answer could not be read: ", error.what()));
   }
   const std::lock_guard lock(mutex_);
   for (StoreFrame& frame : arrived) {

@@ -6,19 +6,17 @@
 // never crash a rank, never make it take over 1 MiB and never join. Thread rule: any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "gang/hmac.h"
 #include "gang/store.h"
 
 namespace gangway {
 
-using Secret = std::array<uint8_t, 32>;
-
 struct TcpStoreOptions {
-  Secret secret{};
+  Secret secret;
   std::string job;   // separates jobs of one secret (and its restart count)
   int rank = 0;
   int size = 1;

@@ -57,6 +57,12 @@ static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted,
 #define assert_ok(call) assert_refused_as(call, GW_OK, NULL)
 #define assert_refused(call, part) assert_refused_as(call, GW_E_INVALID_ARGUMENT, part)
 
+static MAYBE_UNUSED gw_gang* alone(void) {
+  gw_gang* gang = NULL;
+  assert_ok(gw_gang_create(NULL, &gang));
+  return gang;
+}
+
 /* --- ranks
  * -------------------------------------------------------------------------------------------------------- */
 

@@ -174,6 +174,36 @@ TEST(GangRanks, ChildrenWorkAfterTheParentIsShutDownAndReleased) {
   for (std::thread& t : threads) t.join();
 }
 
+// A call that no peer joins, then the release of the rank's last gang: nothing is kept by what is in flight.
+TEST(GangRanks, ReleasingTheLastGangWithACallInFlightFreesTheRank) {
+  for (const bool held : {false, true})
+    for (const bool child : {false, true}) {
+      std::vector<GangPtr> roots = Gang::create_threads(2, test::thread_rank_options());
+      const std::weak_ptr<Rank> rank = roots[0]->owner();
+      std::vector<float> x(100'000), y(200'000);  // more than is staged at once
+      Collective c;
+      c.op = CollectiveOp::all_gather;
+      c.in = x.data();
+      c.out = y.data();
+      c.count = x.size();
+      WorkPtr work = roots[0]->run(Channel::user, c);
+      GangPtr other = child ? roots[0]->alone() : nullptr;
+      if (!held) work.reset();
+      roots[0].reset();
+      EXPECT_EQ(rank.expired(), !child) << "another gang of the rank keeps it";
+      if (child) {
+        EXPECT_EQ(other->all_sum(Channel::user, 1), 1);
+        other.reset();
+      }
+      EXPECT_TRUE(rank.expired());
+      if (held) {
+        EXPECT_EQ(error_of([&] { work->wait(Deadline::never()); }).code(), Code::invalid_state);
+      }
+      // The peer is told, not left waiting.
+      EXPECT_EQ(error_of([&] { roots[1]->run_now(Channel::user, c); }).code(), Code::peer_lost);
+    }
+}
+
 TEST(GangRanks, AnAbortReachesEveryRank) {
   run_ranks(3, [](Gang& root) {
     const GangPtr child = root.duplicate("child");

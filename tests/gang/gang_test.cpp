@@ -446,13 +446,13 @@ class CountedWork : public Progressive {
   int id_;
 };
 
-TEST(RankProgress, DrivesWorksInOrderAndDropsTheFinished) {
-  Rank rank(make_device("cpu"));
+TEST(RankWorks, AreDrivenInOrderAndDroppedWhenFinished) {
+  Works works;
   std::vector<int> log;
-  rank.add(std::make_shared<CountedWork>(2, &log, 1));
-  rank.add(std::make_shared<CountedWork>(1, &log, 2));
-  rank.add(std::make_shared<CountedWork>(3, &log, 3));
-  for (int i = 0; i < 4; ++i) rank.progress();
+  works.add(std::make_shared<CountedWork>(2, &log, 1));
+  works.add(std::make_shared<CountedWork>(1, &log, 2));
+  works.add(std::make_shared<CountedWork>(3, &log, 3));
+  for (int i = 0; i < 4; ++i) works.progress();
   EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 1, 3, 3}));
 }
 

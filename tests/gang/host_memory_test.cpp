@@ -5,6 +5,7 @@
 #include <latch>
 
 #include "gang/host/arena.h"
+#include "gang/host/board.h"
 #include "gang/host/fold.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
@@ -108,18 +109,39 @@ TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
   });
 }
 
-TEST(HostMemory, SharedRegionsOfOtherSizesAreRefused) {
-  ThreadRanks ranks(2);
+TEST(HostMemory, SharedRegionsOfOtherSizesAreRefusedAndFreed) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  ThreadRanks ranks(2, options);
   ranks.run([&](int r, Engine& engine) {
-    try {
-      engine.allocate_shared(r == 0 ? 1000 : 2000);
-      ADD_FAILURE();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::mismatch);
+    for (int i = 0; i < 3; ++i) {  // the second would not fit beside the first
+      try {
+        engine.allocate_shared((r == 0 ? 60 : 50) << 20);
+        ADD_FAILURE();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+      }
+      Collective barrier;
+      now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
     }
     Collective barrier;
     now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
   });
+}
+
+TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
+  const auto arena = host::Arena::create(2, true, host::ArenaOptions{uint64_t{64} << 20, 0});
+  host::Member member(arena, 0, 0);
+  const std::vector<int> members{0, 1};
+  const uint64_t offset = host::Board::create(member, members, "gang");
+  ASSERT_NE(host::Board::find(arena, offset), nullptr);
+  EXPECT_EQ(host::Board::find(arena, offset)->size(), 2);
+  const uint64_t end = arena->header().bytes;
+  for (const uint64_t other :
+       {uint64_t{0}, offset + 64, end - 64, end - host::kPage, end, end + host::kPage, ~uint64_t{0}})
+    EXPECT_EQ(host::Board::find(arena, other), nullptr) << other;
+  arena->at<host::BoardHeader>(offset)->size = 100'000;  // freed, and the page used for something else
+  EXPECT_EQ(host::Board::find(arena, offset), nullptr);
 }
 
 TEST(HostFold, InstructionSetsAgreeBitForBit) {

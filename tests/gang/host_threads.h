@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -18,6 +20,25 @@ inline EngineOptions small_arena() {
   return options;
 }
 
+// Where rank threads meet outside of any gang, to put in order what no gang orders. Whoever does not come is
+// an error of the others, not a hang.
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size) {}
+  void come() {
+    const int round = came_.fetch_add(1) / size_;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (came_.load() < (round + 1) * size_) {
+      if (std::chrono::steady_clock::now() > end) fail(Code::internal, "a rank did not come to the meeting");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+ private:
+  const int size_;
+  std::atomic<int> came_{0};
+};
+
 struct ThreadRanks {
   std::vector<std::shared_ptr<Rank>> ranks;
   std::vector<std::shared_ptr<Engine>> engines;
@@ -26,11 +47,6 @@ struct ThreadRanks {
     for (int r = 0; r < size; ++r)
       ranks.push_back(std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})));
     engines = make_thread_engines(ranks, options);
-  }
-
-  // What a gang does when it goes: works that have ended leave their rank's list, which they keep alive.
-  ~ThreadRanks() {
-    for (const auto& rank : ranks) rank->progress();
   }
 
   // body(rank, engine) on a thread per rank; the first exception is thrown again here.

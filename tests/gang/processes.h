@@ -138,8 +138,14 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   Report& report(int r) { return *reports_[static_cast<size_t>(r)]; }
+  Store& store() { return *store_; }
   pid_t pid(int r) const { return pids_[static_cast<size_t>(r)]; }
   void kill(int r, int signal) { ::kill(pid(r), signal); }
+  // Has rank r's process not ended? Collects it when it has.
+  bool runs(int r) {
+    int& status = statuses_[static_cast<size_t>(r)];
+    return status == -1 && waitpid(pid(r), &status, WNOHANG) == 0;
+  }
   // Waits for all; the wait statuses.
   const std::vector<int>& join() {
     for (size_t r = 0; r < pids_.size(); ++r)

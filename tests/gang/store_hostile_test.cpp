@@ -4,8 +4,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <random>
 #include <thread>
 
@@ -258,7 +260,7 @@ TEST_F(Hostile, OversizedLengthsAreRefusedBeforeMemoryIsTaken) {
       (in_key ? head.key_bytes : head.value_bytes) = bytes;
       const auto encoded = encode_head(head);
       // Vouched for by a member, and not.
-      Digest key{};
+      const Secret key;
       FrameReader reader(key);
       const std::string start =
           std::string(as_text(encoded)) + std::string(as_text(hmac_sha256(key, {as_text(encoded)})));
@@ -332,7 +334,7 @@ TEST_F(Hostile, TwoProcessesOfOneRankAreToldApart) {
 }
 
 TEST(Frames, ComeThroughInPiecesOfAnySize) {
-  Digest key{};
+  Secret key;
   key.fill(3);
   for (const size_t piece : {size_t{1}, size_t{3}, size_t{64}, size_t{4096}}) {
     FrameWriter writer(key);
@@ -361,6 +363,15 @@ TEST(Frames, ComeThroughInPiecesOfAnySize) {
     }
     EXPECT_EQ(arrived, 5U);
   }
+}
+
+TEST(Secret, IsWipedWhenItGoes) {
+  alignas(Secret) std::array<uint8_t, sizeof(Secret)> place{};
+  auto* const secret = new (place.data()) Secret;
+  secret->fill(7);
+  EXPECT_EQ(std::count(place.begin(), place.end(), 7), 32);
+  secret->~Secret();
+  EXPECT_EQ(std::count(place.begin(), place.end(), 0), 32);
 }
 
 TEST(Hmac, EqualsPythonsOverTheFramedPart) {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -204,13 +205,28 @@ TEST(FileStore, MakesItsFolderForThisUserOnly) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "no temporary file stays";
 }
 
-TEST(FileStore, RefusesAFolderThatEveryUserMayWrite) {
+TEST(FileStore, RefusesAFolderThatOthersMayWrite) {
   const Scratch scratch;
-  ASSERT_EQ(chmod(scratch.path().c_str(), 0777), 0);
+  for (const auto& [mode, word] :
+       {std::pair(0777, "0777"), std::pair(0770, "0770"), std::pair(0702, "0702")}) {
+    ASSERT_EQ(chmod(scratch.path().c_str(), static_cast<mode_t>(mode)), 0);
+    const Error error = error_of([&] { make_file_store(scratch.path()); });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_EQ(error.message(), text("store: ", scratch.path(), " has mode ", word, " and owner ", geteuid(),
+                                    "; only this user (", geteuid(), ") may be able to write into it"));
+  }
+  ASSERT_EQ(chmod(scratch.path().c_str(), 0755), 0);
+  EXPECT_NO_THROW(make_file_store(scratch.path())) << "others may look";
+  EXPECT_EQ(error_of([&] { make_file_store(scratch.path() + "/a/b"); }).code(), Code::io);
+}
+
+TEST(FileStore, RefusesAFolderOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a folder of another user";
+  const Scratch scratch;
+  ASSERT_EQ(chown(scratch.path().c_str(), 12345, 0), 0);
   const Error error = error_of([&] { make_file_store(scratch.path()); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
-  EXPECT_NE(error.message().find(scratch.path()), std::string::npos) << error.message();
-  EXPECT_EQ(error_of([&] { make_file_store(scratch.path() + "/a/b"); }).code(), Code::io);
+  EXPECT_NE(error.message().find("has mode 0700 and owner 12345"), std::string::npos) << error.message();
 }
 
 TEST(CallbackStore, ReleasesOnceAlsoWhenRefused) {

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -147,6 +149,27 @@ bool alive(int pid) {
 
 using Lines = std::vector<std::string>;
 
+// A folder in which ranks tell each other how far they are: order comes from that, not from sleeping long
+// enough.
+class Notes {
+ public:
+  Notes() {
+    char name[] = "/tmp/gangrun-notes-XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~Notes() { std::filesystem::remove_all(folder_); }
+  Notes(const Notes&) = delete;
+  Notes& operator=(const Notes&) = delete;
+  // Words of a shell; `note` may hold variables.
+  std::string tell(const std::string& note) const { return ": > " + folder_ + "/" + note; }
+  std::string wait_for(const std::string& note) const {
+    return "until [ -e " + folder_ + "/" + note + " ]; do sleep 0.01; done";
+  }
+
+ private:
+  std::string folder_;
+};
+
 TEST(Gangrun, GivesEachRankItsPlace) {
   const Outcome o =
       shell(3,
@@ -213,8 +236,10 @@ TEST(Gangrun, OnATerminalRankZeroRedrawsItsLine) {
   EXPECT_EQ(first, "[0] step 1\r\033[K[0] step 2\r\n");
   EXPECT_EQ(terminal("[ $RANK = 0 ] || printf 'step 1\\rstep 2\\n'"), "[1] step 2\r\n")
       << "others show the last state";
-  const std::string mixed =
-      terminal("if [ $RANK = 0 ]; then printf '\\rstep 1'; sleep 0.4; else sleep 0.2; echo hello; fi");
+  const Notes notes;
+  const std::string mixed = terminal("if [ $RANK = 0 ]; then printf '\\rstep 1'; " + notes.tell("step") +
+                                     "; " + notes.wait_for("hello") + "; else " + notes.wait_for("step") +
+                                     "; sleep 0.1; echo hello; sleep 0.1; " + notes.tell("hello") + "; fi");
   EXPECT_EQ(mixed, "[0] \r\033[K[0] step 1\r\033[K[1] hello\r\n\r\n");
 }
 
@@ -284,8 +309,10 @@ TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
 }
 
 TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
+  const Notes notes;
   const Outcome o =
-      shell(2, "if [ $RANK = 0 ]; then sleep 0.3; exit 3; fi; trap '' TERM; sleep 60; sleep 60");
+      shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '' TERM; " +
+                   notes.tell("trapped") + "; sleep 60; sleep 60");
   EXPECT_EQ(o.status, 3);
   EXPECT_GT(o.seconds, 4.5);
   EXPECT_LT(o.seconds, 12);
@@ -298,9 +325,11 @@ TEST(Gangrun, WhatARankStartedEndsWithIt) {
 }
 
 TEST(Gangrun, TheWholeJobIsStartedAgain) {
+  const Notes notes;
   const Outcome o = shell(2,
-                          "echo $GANGWAY_RESTART_COUNT; [ $RANK$GANGWAY_RESTART_COUNT != 12 ] || exit 0;"
-                          "[ $RANK = 0 ] && [ $GANGWAY_RESTART_COUNT = 2 ] || { sleep 0.2; exit 4; }",
+                          "echo $GANGWAY_RESTART_COUNT; " + notes.tell("$GANGWAY_RESTART_COUNT.$RANK") +
+                              "; " + notes.wait_for("$GANGWAY_RESTART_COUNT.$((1 - RANK))") +
+                              "; [ $GANGWAY_RESTART_COUNT = 2 ] || exit 4",
                           {"--max-restarts", "3"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] 0", "[0] 1", "[0] 2", "[1] 0", "[1] 1", "[1] 2"}));

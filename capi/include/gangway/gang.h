@@ -1,9 +1,14 @@
 /* Gangs: ranks that act together, and their collectives.
  *
  * Collectives on one gang from several threads run one by one in the order they come. The plain form is done when it
- * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. `stream`: null
- * for the rank's own. Ranks, roots and peers are relative to the gang. After a failure in mid-collective the gang is
- * broken: outputs are undefined and every later call returns the first error. */
+ * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. Collectives in
+ * flight run in the order of the calls, so one may read or overwrite what an earlier one writes or reads; sends and
+ * receives are in order per pair of ranks only, and share no memory with others in flight. `stream`: null for the rank's
+ * own. Ranks, roots and peers are relative to the gang.
+ *
+ * A call that one rank refuses for its arguments has not begun there: the gang is whole, and peers that are in the call
+ * wait for that rank to call it aright, until their deadline (gw_gang_abort tells them at once). After a failure in
+ * mid-collective the gang is broken: outputs are undefined and every later call returns the first error. */
 #ifndef GANGWAY_GANG_H
 #define GANGWAY_GANG_H
 
@@ -91,7 +96,8 @@ typedef struct gw_gang_traffic {
   uint64_t bytes_staged; /* of its own payload, copied into staging memory first */
 } gw_gang_traffic;
 
-/* A caller's own store. Functions return GW_OK or a status. get: copies at most `capacity` bytes and sets *out_size to
+/* A caller's own store. Functions return GW_OK or a status, which makes the call that used the store GW_E_CALLER, with a
+ * text that names the function, the key and the status. get: copies at most `capacity` bytes and sets *out_size to
  * the whole size, or to -1 when the key is absent. Called on any thread. */
 typedef struct gw_store_callbacks {
   size_t struct_size;
@@ -105,7 +111,8 @@ typedef struct gw_store_callbacks {
 
 /* --- stores ------------------------------------------------------------------------------------------------------ */
 
-/* Local. A folder that all ranks of this host see. */
+/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. INVALID_ARGUMENT: another user
+ * owns it, or may write into it. */
 GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
 /* Local. free_user runs once, also when this fails. */

@@ -47,10 +47,21 @@ uint64_t Board::create(Member& member, std::span<const int> members, const std::
   return offset;
 }
 
-Board::Board(std::shared_ptr<Arena> arena, uint64_t offset) : arena_(std::move(arena)), offset_(offset) {
+Board::Board(std::shared_ptr<Arena> arena, uint64_t offset)
+    : Board(arena, offset, arena->at<BoardHeader>(offset)->size) {}
+
+std::unique_ptr<Board> Board::find(const std::shared_ptr<Arena>& arena, uint64_t offset) {
+  const uint64_t end = arena->header().bytes;
+  if (offset == 0 || offset % kPage != 0 || offset > end - sizeof(BoardHeader)) return nullptr;
+  const uint32_t size = arena->at<BoardHeader>(offset)->size;
+  if (size < 1 || size > kMaxRanks || Offsets(size).bytes > end - offset) return nullptr;
+  return std::unique_ptr<Board>(new Board(arena, offset, size));
+}
+
+Board::Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size)
+    : arena_(std::move(arena)), offset_(offset), size_(static_cast<int>(size)) {
   header_ = arena_->at<BoardHeader>(offset);
-  size_ = static_cast<int>(header_->size);
-  const Offsets at(header_->size);
+  const Offsets at(size);
   members_ = arena_->at<MemberLine>(offset + at.members);
   channels_ = arena_->at<ChannelLine>(offset + at.channels);
   pairs_ = arena_->at<PairLine>(offset + at.pairs);

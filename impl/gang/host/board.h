@@ -21,6 +21,8 @@ class Board {
   static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
 
   Board(std::shared_ptr<Arena> arena, uint64_t offset);
+  // A board that another rank named and may have freed since: null when what lies there cannot be one.
+  static std::unique_ptr<Board> find(const std::shared_ptr<Arena>& arena, uint64_t offset);
   ~Board();  // lets go
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
@@ -50,6 +52,7 @@ class Board {
   void keep_block(int domain_rank, uint64_t offset, size_t bytes);
 
  private:
+  Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size);
   void free_all() noexcept;
 
   std::shared_ptr<Arena> arena_;

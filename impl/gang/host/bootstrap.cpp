@@ -52,9 +52,9 @@ void meet(Member& member, Store& store, Deadline deadline) {
 std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Member>& member,
                                     const EngineOptions& options) {
   auto board = std::make_unique<Board>(member->arena_ptr(), member->arena().header().root_board);
-  auto core = std::make_shared<Core>(rank, member, std::move(board), member->rank(),
+  auto core = std::make_shared<Core>(rank->works(), member, std::move(board), member->rank(),
                                      CoreOptions{options.timeout_ms, options.label});
-  return std::make_shared<HostEngine>(std::move(core));
+  return std::make_shared<HostEngine>(rank, std::move(core));
 }
 
 }  // namespace

@@ -2,16 +2,16 @@
 // Works and the rank's list of outstanding work hold it, so it may outlive the engine object that a gang
 // owns.
 //
-// A call is published (pointers and an arrival flag on the board) when it starts; everything else is pulled
-// by whoever polls or waits. On one channel calls run in order; sends and receives run in order per ordered
-// pair.
+// A call is published (pointers and an arrival flag on the board) when it starts, or when the calls before it
+// that share memory with it have ended; everything else is pulled by whoever polls or waits. On one channel
+// calls run in order; sends and receives run in order per ordered pair.
 //
 // Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input
 // outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
-// More than ten members: it is the engine's whole state; its parts are cut by file (works, steps, reductions,
-// pairs, failure, waiting, cycle).
+// More than ten members: it is the engine's whole state; its parts are cut by file (works, order, publish,
+// steps, reductions, pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -97,7 +97,7 @@ struct CoreOptions {
 
 class Core final : public Progressive, public std::enable_shared_from_this<Core> {
  public:
-  Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
+  Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
        CoreOptions options);
   ~Core() override;
 
@@ -105,13 +105,15 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int size() const { return size_; }
   Member& member() const { return *member_; }
   const std::shared_ptr<Member>& member_ptr() const { return member_; }
-  const std::shared_ptr<Rank>& owner() const { return owner_; }
+  const std::shared_ptr<Works>& owner() const { return owner_; }
   Board& board() const { return *board_; }
   const CoreOptions& options() const { return options_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  bool progress() override;  // Progressive
-  // The engine object is gone: marks the leave, ends calls that nobody holds.
+  bool progress() override;      // Progressive
+  void end() noexcept override;  // likewise: what is in flight will not end
+  // The engine object is gone: marks the leave, ends calls that nobody holds. What is left goes on until its
+  // last work or its rank is gone.
   void release() noexcept;
 
   void publish(std::atomic<uint64_t>& counter, uint64_t value);
@@ -137,6 +139,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool drive(HostWork& work, uint32_t want, int turns);
   void turn();                                       // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
+  void begin(Channel channel, const Collective& c, HostWork& work);
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come
@@ -149,6 +152,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
 
+  // order.cpp
+  // The earlier call that must end before this one is published; null: none.
+  const Op* holder(const Op& op) const;
   // publish.cpp
   bool publish_call(Lane& lane, Op& op);
   bool publish_send(Lane& lane, Op& op);
@@ -190,6 +196,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // broken.
   bool check(const HostWork* work, const std::string* call, bool asleep = false);
   bool check_absent(const Op& op);
+  void notice_thread_exit(int r);                                 // r is a rank that does not come
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
@@ -198,6 +205,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
     if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(op, peer, slot);
   }
+  void leave(Mark mark) noexcept;  // gone: no call goes on
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
   std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
@@ -233,7 +241,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Slot& slot_of(const Op& op, int r) const { return line(op.channel, r).slots[op.sequence % kSlots]; }
   int domain_rank(int r) const { return board_->member(r).domain_rank; }
 
-  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Works> owner_;  // not the rank: its list holds this
   const std::shared_ptr<Member> member_;
   const std::unique_ptr<Board> board_;
   const int rank_;

@@ -5,6 +5,8 @@
 // A ring is real when every record in it stood still while all of them were checked: a blocked rank begins no
 // call, and a call that a blocked rank has not begun cannot end.
 #include <algorithm>
+#include <cstring>
+#include <memory>
 
 #include "gang/host/calls.h"
 #include "gang/host/waiting.h"
@@ -27,17 +29,19 @@ struct Record {
   int peer = -1;
 };
 
+// An even version when the record is none or changed while it was read.
 Record read(const WaitRecord& from) {
   Record r;
   r.version = from.version.load(std::memory_order_acquire);
-  r.board = from.board.load(std::memory_order_relaxed);
-  r.sequence = from.sequence.load(std::memory_order_relaxed);
-  r.count = from.count.load(std::memory_order_relaxed);
-  r.counter = from.counter.load(std::memory_order_relaxed);
-  r.op = static_cast<CollectiveOp>(from.op.load(std::memory_order_relaxed));
-  r.channel = static_cast<Channel>(from.channel.load(std::memory_order_relaxed));
-  r.dtype = static_cast<DType>(from.dtype.load(std::memory_order_relaxed));
-  r.peer = from.peer.load(std::memory_order_relaxed);
+  r.board = from.board.load(std::memory_order_acquire);
+  r.sequence = from.sequence.load(std::memory_order_acquire);
+  r.count = from.count.load(std::memory_order_acquire);
+  r.counter = from.counter.load(std::memory_order_acquire);
+  r.op = static_cast<CollectiveOp>(from.op.load(std::memory_order_acquire));
+  r.channel = static_cast<Channel>(from.channel.load(std::memory_order_acquire));
+  r.dtype = static_cast<DType>(from.dtype.load(std::memory_order_acquire));
+  r.peer = from.peer.load(std::memory_order_acquire);
+  if (from.version.load(std::memory_order_acquire) != r.version) r.version = 0;
   return r;
 }
 
@@ -46,7 +50,9 @@ bool still_absent(const std::shared_ptr<Arena>& arena, const Record& record, int
   if (record.counter != 0)
     return arena->at<std::atomic<uint64_t>>(record.counter)->load(std::memory_order_acquire) <
            record.sequence;
-  const Board board(arena, record.board);
+  const std::unique_ptr<Board> found = Board::find(arena, record.board);
+  if (found == nullptr) return false;
+  const Board& board = *found;
   const int from = member_of(board, missing), to = member_of(board, waiter);
   if (from < 0 || to < 0) return false;
   if (record.op == CollectiveOp::send)
@@ -83,10 +89,11 @@ bool follow(const std::shared_ptr<Arena>& arena, int start, int at, std::vector<
 }
 
 std::string describe(const Arena& arena, const Record& record, int rank) {
-  const auto* const header = arena.at<BoardHeader>(record.board);
-  if (record.counter != 0) return text(header->label, ".fence of rank ", rank);
-  return text(header->label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (",
-              record.count, " ", name(record.dtype), ")");
+  const char* const held = arena.at<BoardHeader>(record.board)->label;
+  const std::string label(held, strnlen(held, sizeof BoardHeader::label));
+  if (record.counter != 0) return text(label, ".fence of rank ", rank);
+  return text(label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (", record.count, " ",
+              name(record.dtype), ")");
 }
 
 }  // namespace
@@ -118,18 +125,18 @@ void Core::publish_wait(Waitable& what) {
   }
   const uint64_t version = record.version.load(std::memory_order_relaxed);
   record.version.store((version | 1) + 1, std::memory_order_seq_cst);  // even
-  record.board.store(next.board, std::memory_order_relaxed);
-  record.sequence.store(next.sequence, std::memory_order_relaxed);
-  record.count.store(next.count, std::memory_order_relaxed);
-  record.counter.store(next.counter, std::memory_order_relaxed);
-  record.op.store(static_cast<uint32_t>(next.op), std::memory_order_relaxed);
-  record.channel.store(static_cast<uint32_t>(next.channel), std::memory_order_relaxed);
-  record.dtype.store(static_cast<int32_t>(next.dtype), std::memory_order_relaxed);
-  record.peer.store(next.peer, std::memory_order_relaxed);
-  for (auto& word : record.missing) word.store(0, std::memory_order_relaxed);
+  record.board.store(next.board, std::memory_order_release);
+  record.sequence.store(next.sequence, std::memory_order_release);
+  record.count.store(next.count, std::memory_order_release);
+  record.counter.store(next.counter, std::memory_order_release);
+  record.op.store(static_cast<uint32_t>(next.op), std::memory_order_release);
+  record.channel.store(static_cast<uint32_t>(next.channel), std::memory_order_release);
+  record.dtype.store(static_cast<int32_t>(next.dtype), std::memory_order_release);
+  record.peer.store(next.peer, std::memory_order_release);
+  for (auto& word : record.missing) word.store(0, std::memory_order_release);
   for (const int r : missing) {
     const int d = domain_rank(r);
-    record.missing[d / 64].fetch_or(uint64_t{1} << (d % 64), std::memory_order_relaxed);
+    record.missing[d / 64].fetch_or(uint64_t{1} << (d % 64), std::memory_order_release);
   }
   record.version.store((version | 1) + 2, std::memory_order_seq_cst);
 }
@@ -146,7 +153,10 @@ bool Core::break_cycle() {
   std::vector<uint64_t> versions;
   if (!follow(member_->arena_ptr(), member_->rank(), member_->rank(), seen, path, versions)) return false;
   std::vector<Record> records;
-  for (const int r : path) records.push_back(read(arena_.rank(r).waiting));
+  for (size_t i = 0; i < path.size(); ++i) {
+    records.push_back(read(arena_.rank(path[i]).waiting));
+    if (records[i].version != versions[i]) return false;
+  }
   std::string what = "calls wait for each other: ";
   for (size_t i = 0; i < path.size(); ++i) {
     what += (i == 0 ? "" : ", ") + describe(arena_, records[i], path[i]) + " for rank " +
@@ -155,11 +165,12 @@ bool Core::break_cycle() {
   for (size_t i = 0; i < path.size(); ++i)
     if (arena_.rank(path[i]).waiting.version.load(std::memory_order_seq_cst) != versions[i]) return false;
   for (size_t i = 0; i < path.size(); ++i) {
-    Board board(member_->arena_ptr(), records[i].board);
+    const std::unique_ptr<Board> board = Board::find(member_->arena_ptr(), records[i].board);
+    if (board == nullptr) continue;
     Error error(Code::mismatch, what);
     error.op = records[i].counter != 0 ? "fence" : gangway::name(records[i].op);
-    board.break_with(error, std::max(0, member_of(board, member_->rank())));
-    for (int r = 0; r < board.size(); ++r) member_->wake(board.member(r).domain_rank);
+    board->break_with(error, std::max(0, member_of(*board, member_->rank())));
+    for (int r = 0; r < board->size(); ++r) member_->wake(board->member(r).domain_rank);
   }
   return true;
 }

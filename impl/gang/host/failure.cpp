@@ -101,13 +101,7 @@ bool Core::check_absent(const Op& op) {
     if ((mark == Mark::gone || (mark == Mark::fading && never_comes)) && marked_ns < left_ns)
       left = r, left_ns = marked_ns;
     if (never_comes && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    if (arena_.threads()) {
-      const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
-      const int64_t patience =
-          options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
-      if (since != 0 && now_ns() - since > patience * 1'000'000)
-        member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
-    }
+    notice_thread_exit(r);
   }
   const char* const name = gangway::name(op.c.op);
   if (left >= 0) {
@@ -124,11 +118,24 @@ bool Core::check_absent(const Op& op) {
   return left >= 0 || leaving >= 0;
 }
 
+void Core::notice_thread_exit(int r) {
+  if (!arena_.threads()) return;
+  const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
+  const int64_t patience =
+      options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
+  if (since != 0 && now_ns() - since > patience * 1'000'000)
+    member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
+}
+
 void Core::break_here(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
-  error_ = error;
-  if (tell_peers && !board_->break_with(error, rank_))
-    if (auto first = board_->error(rank_)) error_ = std::move(first);
+  keep_first(error_, error);
+  if (tell_peers && !board_->break_with(error, rank_)) {
+    try {
+      if (auto first = board_->error(rank_)) error_ = std::move(first);
+    } catch (const std::bad_alloc&) {  // this rank's own reason is true too
+    }
+  }
   failed_.store(true, std::memory_order_release);
   fail_all();
   announced_ = false;
@@ -141,7 +148,7 @@ void Core::fail_all() noexcept {
     while (lane->head != nullptr) {
       Op* const op = lane->head;
       lane->head = op->next;
-      if (!op->work->error_) op->work->error_ = error_;
+      keep_first(op->work->error_, *error_);
       op->work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
       recycle(op);
     }
@@ -154,7 +161,11 @@ void Core::fail_all() noexcept {
 void Core::abort(const Error& error) noexcept {
   if (member_->forked()) return;
   const std::lock_guard lock(mutex_);
-  break_here(shaped(error, error.op.c_str(), error.peer), true);
+  try {
+    break_here(shaped(error, error.op.c_str(), error.peer), true);
+  } catch (const std::bad_alloc&) {  // no memory to say where
+    break_here(error, true);
+  }
 }
 
 Error Core::shaped(Error error, const char* op, int peer) const {
@@ -207,6 +218,7 @@ void Core::mismatch(const Op& op, int peer, const Slot& slot) {
 }
 
 std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
+  if (const Op* const before = holder(op)) return waiting_for(*before, only_absent);
   std::vector<int> ranks;
   const uint64_t over = progress_of(op.sequence + 1, 0);
   if (op.c.op == CollectiveOp::send || op.c.op == CollectiveOp::recv) {
@@ -232,8 +244,8 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
     const bool come = slot_of(op, r).arrived.load(std::memory_order_acquire) > op.sequence;
     const bool finished = line(op.channel, r).drained.load(std::memory_order_acquire) >= over;
     if (!op.published) {  // its slot is still read by those who are behind
-      if (line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits <= op.sequence - kSlots)
-        ranks.push_back(r);
+      const uint64_t ended = line(op.channel, r).drained.load(std::memory_order_acquire) >> kRoundBits;
+      if (ended + kSlots <= op.sequence) ranks.push_back(r);
       continue;
     }
     if (only_absent ? (needed || reads) && !come
@@ -248,7 +260,10 @@ const Op* Core::blocker(const HostWork& work) const {
     const Op* first = nullptr;  // the first call of the lane that has not done its part
     for (const Op* op = lane->head; op != nullptr; op = op->next) {
       if (first == nullptr && !op->done) first = op;
-      if (op->work == &work) return op->done || first == nullptr ? op : first;
+      if (op->work != &work) continue;
+      const Op* const at = op->done || first == nullptr ? op : first;
+      const Op* const before = holder(*at);
+      return before != nullptr ? before : at;
     }
   }
   return nullptr;

@@ -14,12 +14,15 @@
 #include <cstring>
 #include <vector>
 
+#include "base/interrupt.h"
+
 namespace gangway::host {
 namespace {
 
 constexpr size_t kName = 16, kToken = 32;
 constexpr size_t kPending = 64;     // connections that have not shown their token yet
 constexpr int64_t kTokenMs = 2000;  // and how long they may take
+constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
 constexpr char kPlace[] = "host/arena";
 constexpr char kRefused[] = "host/refused";
 constexpr char kOtherHosts[] =
@@ -148,15 +151,43 @@ void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
     for (size_t i = pending.size(); i-- > 0;)
       if (serve(pending[i], token, arena.fd(), served))
         pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
-    while (pending.size() < kPending) {
+    for (int i = 0; i < kAtOnce; ++i) {
       Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
       if (next.fd < 0) break;
-      if (same_user(next.fd)) pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
+      if (!same_user(next.fd)) continue;
+      if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
+      pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
     }
+    poll_interrupt();
     if (store.get(kRefused)) fail(Code::not_supported, kOtherHosts);
     if (deadline.passed())
       fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1,
            " ranks did not come for the shared memory");
+  }
+}
+
+// A connection to rank 0's listener; none when this host has no such name. With a full queue there: until the
+// deadline.
+Socket reach(const std::string& name, Deadline deadline) {
+  const Address address(name);
+  for (;;) {
+    Socket to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (to.fd < 0) fail_system(Code::gang, "host engine: no socket", errno);
+    if (connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) == 0) return to;
+    if (errno == ECONNREFUSED) return Socket(-1);
+    if (errno != EAGAIN && errno != EINTR) fail_system(Code::gang, "host engine: reaching rank 0", errno);
+    if (deadline.passed()) fail(Code::timeout, "host engine: rank 0 did not take the connection in time");
+    poll_interrupt();
+    usleep(1000);
+  }
+}
+
+bool readable(int fd, Deadline deadline) {
+  for (;;) {
+    pollfd one{fd, POLLIN, 0};
+    if (poll(&one, 1, static_cast<int>(deadline.left_ms(50))) > 0) return true;
+    if (deadline.passed()) return false;
+    poll_interrupt();
   }
 }
 
@@ -165,21 +196,19 @@ std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
   if (place.size() <= kToken || place.size() > kToken + 100)
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string name = place.substr(0, place.size() - kToken);
-  const Address address(name);
-  Socket to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  timeval limit{};
-  const int64_t left = deadline.left_ms(3'600'000);
-  limit.tv_sec = left / 1000;
-  limit.tv_usec = left % 1000 * 1000 + 1;
-  setsockopt(to.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  if (to.fd < 0 || connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0)
-    return nullptr;
-  if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
-  if (send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL) != static_cast<ssize_t>(kToken))
-    return nullptr;
-  const int fd = receive_fd(to.fd);
-  if (fd < 0) fail(Code::gang, "host engine: rank 0 did not hand over the shared memory");
-  return Arena::map(fd);
+  for (bool reached = false;; reached = true) {
+    const Socket to = reach(name, deadline);
+    if (to.fd < 0 && reached)
+      fail(Code::gang, "host engine: rank 0 ended before it handed over the shared memory");
+    if (to.fd < 0) return nullptr;
+    if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
+    const ssize_t sent = send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL);
+    if (sent == static_cast<ssize_t>(kToken) && readable(to.fd, deadline))
+      if (const int fd = receive_fd(to.fd); fd >= 0) return Arena::map(fd);
+    // Rank 0 had too many strangers, or this rank was too slow: once more.
+    if (deadline.passed())
+      fail(Code::timeout, "host engine: rank 0 did not hand over the shared memory in time");
+  }
 }
 
 }  // namespace

@@ -7,30 +7,57 @@ namespace {
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-// One rank's hold on a shared region; the last hold of all ranks frees it.
+// Who holds a shared region, by rank of the domain; stands behind it.
+struct alignas(kLine) Holders {
+  std::atomic<uint64_t> ranks[kMaxRanks / 64];
+  std::atomic<uint32_t> freed;
+};
+
+// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living do not
+// count them.
 class RegionHold {
  public:
-  RegionHold(std::shared_ptr<Core> core, uint64_t offset, size_t bytes, int owner)
-      : arena_(core->member().arena_ptr()), offset_(offset), bytes_(bytes), owner_(owner) {}
+  RegionHold(const Member& member, uint64_t offset, size_t bytes, int owner)
+      : arena_(member.arena_ptr()), rank_(member.rank()), offset_(offset), bytes_(bytes), owner_(owner) {}
   ~RegionHold() {
     if (arena_->forked()) return;
-    if (holds(*arena_, offset_, bytes_).fetch_sub(1, std::memory_order_acq_rel) == 1)
+    Holders& all = holders(*arena_, offset_, bytes_);
+    const auto at = static_cast<size_t>(rank_);
+    all.ranks[at / 64].fetch_and(~(uint64_t{1} << at % 64), std::memory_order_seq_cst);
+    for (int r = 0; r < static_cast<int>(arena_->header().size); ++r) {
+      // A thread rank that is lost may have left its memory to another thread.
+      const bool dead = !arena_->threads() && arena_->rank(r).state.load(std::memory_order_acquire) ==
+                                                  static_cast<int32_t>(RankState::lost);
+      const auto word = all.ranks[static_cast<size_t>(r) / 64].load(std::memory_order_seq_cst);
+      if ((word >> (r % 64) & 1) != 0 && !dead) return;
+    }
+    if (all.freed.exchange(1, std::memory_order_acq_rel) == 0)
       Slice::free_remote(*arena_, owner_, offset_, block_bytes(bytes_));
   }
   RegionHold(const RegionHold&) = delete;
   RegionHold& operator=(const RegionHold&) = delete;
 
-  static size_t block_bytes(size_t bytes) { return round_up(round_up(bytes, kLine) + kLine, kPage); }
-  // The count of holds stands behind the region.
-  static std::atomic<uint64_t>& holds(const Arena& arena, uint64_t offset, size_t bytes) {
-    return *arena.at<std::atomic<uint64_t>>(offset + round_up(bytes, kLine));
+  static size_t block_bytes(size_t bytes) {
+    return round_up(round_up(bytes, kLine) + sizeof(Holders), kPage);
+  }
+  static Holders& holders(const Arena& arena, uint64_t offset, size_t bytes) {
+    return *arena.at<Holders>(offset + round_up(bytes, kLine));
+  }
+  // Before any rank can let go: all members of `board` hold it.
+  static void begin(const Arena& arena, uint64_t offset, size_t bytes, const Board& board) {
+    Holders& all = holders(arena, offset, bytes);
+    for (int r = 0; r < board.size(); ++r) {
+      const auto at = static_cast<size_t>(board.member(r).domain_rank);
+      all.ranks[at / 64].fetch_or(uint64_t{1} << at % 64, std::memory_order_relaxed);
+    }
   }
 
  private:
-  std::shared_ptr<Arena> arena_;
-  uint64_t offset_;
-  size_t bytes_;
-  int owner_;
+  const std::shared_ptr<Arena> arena_;
+  const int rank_;
+  const uint64_t offset_;
+  const size_t bytes_;
+  const int owner_;
 };
 
 uint64_t hash_of(std::span<const int> ranks) {
@@ -41,10 +68,11 @@ uint64_t hash_of(std::span<const int> ranks) {
 
 }  // namespace
 
-HostEngine::HostEngine(std::shared_ptr<Core> core)
-    : core_(std::move(core)),
+HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core)
+    : owner_(std::move(owner)),
+      core_(std::move(core)),
       threads_(core_->member().arena().threads()),
-      allocator_(make_slice_allocator(core_->member().slice(), core_->owner()->device_ptr())) {}
+      allocator_(make_slice_allocator(core_->member().slice(), owner_->device_ptr())) {}
 
 HostEngine::~HostEngine() { core_->release(); }
 
@@ -68,7 +96,7 @@ std::shared_ptr<Engine> HostEngine::child(uint64_t board, int rank) const {
   auto core = std::make_shared<Core>(core_->owner(), core_->member_ptr(),
                                      std::make_unique<Board>(core_->member().arena_ptr(), board), rank,
                                      core_->options());
-  return std::make_shared<HostEngine>(std::move(core));
+  return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 
 std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
@@ -101,18 +129,23 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
   Note mine{0, bytes};
   std::optional<Error> refusal;
   Arena& arena = core_->member().arena();
+  const int owner = core_->board().member(0).domain_rank;
+  std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
   if (rank() == 0 && bytes != 0) {
     try {
       mine.offset = core_->member().slice()->allocate(RegionHold::block_bytes(bytes), true);
-      RegionHold::holds(arena, mine.offset, bytes)
-          .store(static_cast<uint64_t>(size()), std::memory_order_relaxed);
+      RegionHold::begin(arena, mine.offset, bytes, core_->board());
+      hold = std::make_shared<RegionHold>(core_->member(), mine.offset, bytes, owner);
     } catch (const Error& error) {
       refusal = error;
     }
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  Device& device = core_->owner()->device();
+  const uint64_t offset = notes[0].offset;
+  if (offset != 0 && hold == nullptr)
+    hold = std::make_shared<RegionHold>(core_->member(), offset, notes[0].check, owner);
+  Device& device = owner_->device();
   for (int r = 0; r < size(); ++r)
     if (notes[static_cast<size_t>(r)].check != bytes)
       fail(Code::mismatch, core_->options().label, ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",
@@ -121,10 +154,8 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
     return {Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr),
             Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr, true)};
   }
-  const uint64_t offset = notes[0].offset;
   if (offset == 0)
     fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
-  const auto hold = std::make_shared<RegionHold>(core_, offset, bytes, core_->board().member(0).domain_rank);
   auto* const read_only = const_cast<unsigned char*>(arena.read_only(offset));
   return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(offset), bytes, hold),
           Buffer::borrow(device, MemoryKind::gang_shared, read_only, bytes, hold, true)};

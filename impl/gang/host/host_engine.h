@@ -10,7 +10,7 @@ namespace gangway::host {
 
 class HostEngine final : public Engine {
  public:
-  explicit HostEngine(std::shared_ptr<Core> core);
+  HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core);
   ~HostEngine() override;
 
   const char* name() const override { return threads_ ? "threads" : "host"; }
@@ -40,6 +40,7 @@ class HostEngine final : public Engine {
   std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
   std::shared_ptr<Engine> child(uint64_t board, int rank) const;
 
+  const std::shared_ptr<Rank> owner_;
   const std::shared_ptr<Core> core_;
   const bool threads_;
   const std::shared_ptr<Allocator> allocator_;

@@ -138,12 +138,14 @@ void Member::attend() {
     if (const auto member = weak.lock(); member.get() == this) return;
   std::erase_if(attendance.members, [](const auto& weak) { return weak.expired(); });
   attendance.members.push_back(self_);
+  const std::lock_guard lock(attendance_mutex_);
   attending_.fetch_add(1, std::memory_order_relaxed);
   own().unattended_since_ns.store(0, std::memory_order_relaxed);
 }
 
 void Member::leave_thread() noexcept {
   if (forked()) return;
+  const std::lock_guard lock(attendance_mutex_);
   if (attending_.fetch_sub(1, std::memory_order_relaxed) == 1 && arena_->threads())
     own().unattended_since_ns.store(now_ns(), std::memory_order_relaxed);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -79,6 +80,7 @@ class Member {
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;
+  std::mutex attendance_mutex_;  // the count and the mark that follows from it change together
   std::atomic<int> attending_{0};
   std::weak_ptr<Member> self_;
   std::unique_ptr<Life> life_;

@@ -146,6 +146,8 @@ class Core::Patience {
 
   // Sleeps until somebody rings. True: over.
   bool nap() {
+    if (what_.work() == nullptr && core_.arena_.threads())
+      for (const int r : what_.missing()) core_.notice_thread_exit(r);
     const uint32_t bell = core_.member_->lie_down();
     bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
     if (!over) {
@@ -291,10 +293,23 @@ void Core::release() noexcept {
   bool held = false;
   for (const auto& work : works_) held |= work.use_count() > 1 && !ended(*work);
   if (shut_down_) return;
-  const Mark mark = outstanding_ > 0 && held ? Mark::fading : Mark::gone;
+  leave(outstanding_ > 0 && held ? Mark::fading : Mark::gone);
+}
+
+void Core::end() noexcept {
+  if (member_->forked()) return;
+  const std::lock_guard lock(mutex_);
+  if (outstanding_ > 0) leave(Mark::gone);
+}
+
+void Core::leave(Mark mark) noexcept {
   board_->mark(mark);
   if (mark == Mark::gone && !error_) {
-    error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
+    try {
+      error_ = shaped(Error(Code::invalid_state, options_.label + ": was released"), "", -1);
+    } catch (const std::bad_alloc&) {
+      keep_first(error_, Error(Code::invalid_state, "was released"));
+    }
     failed_.store(true, std::memory_order_release);
     fail_all();
   }

@@ -14,7 +14,7 @@ constexpr size_t kWorks = 64;
 
 }  // namespace
 
-Core::Core(std::shared_ptr<Rank> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
+Core::Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
            int rank, CoreOptions options)
     : owner_(std::move(owner)),
       member_(std::move(member)),
@@ -53,32 +53,41 @@ void Core::enter(Channel channel, const Collective* c) {
 
 WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
-  bool list = false;
   std::shared_ptr<HostWork> work;
   {
     const std::lock_guard lock(mutex_);
     work = new_work();
     work->outputs_ = work->inputs_ = static_cast<int>(span.size());
     if (span.empty()) work->state_.store(HostWork::kOutput | HostWork::kInput, std::memory_order_release);
-    for (const Collective& c : span) {
-      Lane& lane = lane_of(channel, c);
-      Op* const op = new_op();
-      op->c = c;
-      op->channel = channel;
-      op->work = work.get();
-      prepare(*op, c, rank_, size_);
-      op->sequence = lane.sequence++;
-      op->fingerprint = fingerprint(*op, lane.history, size_);
-      if (lane.peer < 0) lane.history = op->fingerprint;
-      note_start(*op);
-      traffic_.calls += 1;
-      enqueue(lane, op);
+    try {
+      for (const Collective& c : span) begin(channel, c, *work);
+      turn();
+      if (outstanding_ > 0 && !listed_) {
+        owner_->add(shared_from_this());
+        listed_ = true;
+      }
+    } catch (const std::bad_alloc&) {  // half of the span may be on its way: peers must not wait for the rest
+      break_here(Error(Code::out_of_memory, "no memory"), true);
+      keep_first(work->error_, *error_);
+      work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
     }
-    turn();
-    if (outstanding_ > 0 && !listed_) listed_ = list = true;
   }
-  if (list) owner_->add(shared_from_this());
   return work;
+}
+
+void Core::begin(Channel channel, const Collective& c, HostWork& work) {
+  Lane& lane = lane_of(channel, c);
+  Op* const op = new_op();
+  op->c = c;
+  op->channel = channel;
+  op->work = &work;
+  prepare(*op, c, rank_, size_);
+  op->sequence = lane.sequence++;
+  op->fingerprint = fingerprint(*op, lane.history, size_);
+  if (lane.peer < 0) lane.history = op->fingerprint;
+  note_start(*op);
+  traffic_.calls += 1;
+  enqueue(lane, op);
 }
 
 bool Core::progress() {
@@ -114,12 +123,18 @@ void Core::turn() {
     }
   } catch (const Error& error) {
     break_here(error, true);
+  } catch (const std::bad_alloc&) {
+    break_here(Error(Code::out_of_memory, "no memory"), true);
   }
   wake_peers();
 }
 
 void Core::enqueue(Lane& lane, Op* op) {
   op->next = nullptr;
+  if (!lane.active) {  // first, as it may want memory
+    active_.push_back(&lane);
+    lane.active = true;
+  }
   if (lane.head == nullptr) {
     lane.head = lane.tail = op;
   } else {
@@ -127,10 +142,6 @@ void Core::enqueue(Lane& lane, Op* op) {
     lane.tail = op;
   }
   ++outstanding_;
-  if (!lane.active) {
-    lane.active = true;
-    active_.push_back(&lane);
-  }
 }
 
 void Core::advance(Lane& lane) {

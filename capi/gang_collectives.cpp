@@ -1,0 +1,252 @@
+// Collectives: each named one is a shorthand of a record.
+#include <gangway/gang.h>
+
+#include "bytes.h"
+#include "gang_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+static_assert(static_cast<int>(CollectiveOp::recv) == GW_RECV &&
+              static_cast<int>(CollectiveOp::reduce) == GW_REDUCE);
+static_assert(static_cast<int>(Reduce::sum) == GW_SUM && static_cast<int>(Reduce::max) == GW_MAX);
+
+namespace {
+
+// Starts the records; waits for them, or hands out the work.
+void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
+  Gang& gang = gang_of(handle);
+  check_stream(stream, gang.device());
+  std::unique_ptr<gw_work> work;
+  if (out_work != nullptr) work = std::make_unique<gw_work>(nullptr, handle->gang);
+  WorkPtr started = gang.run(Channel::user, records);
+  if (!work) {
+    gang.finish(*started);
+    settle_released(gang);
+    return;
+  }
+  work->work = std::move(started);
+  *out_work = work.release();
+}
+
+gw_status plain(gw_gang* gang, const Collective& record, void* stream) {
+  return guarded([&] { start(gang, std::span(&record, 1), stream, nullptr); });
+}
+
+gw_status async(gw_gang* gang, const Collective& record, void* stream, gw_work** out_work) {
+  return guarded([&] {
+    out(out_work, "out_work");
+    start(gang, std::span(&record, 1), stream, out_work);
+  });
+}
+
+Collective make(CollectiveOp op, const void* input, void* output, size_t count, gw_dtype dtype,
+                gw_reduce reduce = GW_REDUCE_NONE, int32_t peer = -1) {
+  Collective c;
+  c.op = op;
+  c.in = input;
+  c.out = output;
+  c.count = count;
+  c.dtype = static_cast<DType>(dtype);  // the gang's own check names what it cannot move
+  // An unknown number becomes one that the gang refuses.
+  c.reduce = reduce >= GW_REDUCE_NONE && reduce <= GW_MAX ? static_cast<Reduce>(reduce) : Reduce{0xff};
+  c.peer = peer;
+  return c;
+}
+
+Collective from_record(const gw_collective& r) {
+  if (r.op < GW_BARRIER || r.op > GW_RECV)
+    fail(Code::invalid_argument, "record.op is ", r.op, ", not 0 to ", GW_RECV);
+  Collective c = make(static_cast<CollectiveOp>(r.op), r.input, r.output, r.count, r.dtype, r.reduce, r.peer);
+  c.counts = r.counts;
+  c.accumulate = r.accumulate != 0;
+  return c;
+}
+
+}  // namespace
+
+void gw_collective_init(gw_collective* record, size_t size) {
+  gw_collective d{};
+  d.op = GW_OP_INVALID;
+  d.peer = -1;
+  init_struct(record, size, d);
+}
+
+gw_status gw_gang_run(gw_gang* gang, const gw_collective* record, void* stream, gw_work** out_work) {
+  return gw_gang_run_batch(gang, record, 1, stream, out_work);
+}
+
+gw_status gw_gang_run_batch(gw_gang* gang, const gw_collective* records, size_t record_count, void* stream,
+                            gw_work** out_work) {
+  return guarded([&] {
+    if (out_work != nullptr) *out_work = nullptr;
+    if (record_count > 0) required(records, "records");
+    std::vector<Collective> all;
+    for (size_t i = 0; i < record_count; ++i)
+      all.push_back(from_record(read_element(records, i, gw_collective_init, "records")));
+    start(gang, all, stream, out_work);
+  });
+}
+
+gw_status gw_gang_barrier(gw_gang* gang, void* stream) {
+  return plain(gang, make(CollectiveOp::barrier, nullptr, nullptr, 0, GW_U8), stream);
+}
+gw_status gw_gang_barrier_async(gw_gang* gang, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::barrier, nullptr, nullptr, 0, GW_U8), stream, out_work);
+}
+
+gw_status gw_gang_all_reduce(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                             gw_reduce reduce, void* stream) {
+  return plain(gang, make(CollectiveOp::all_reduce, input, output, count, dtype, reduce), stream);
+}
+gw_status gw_gang_all_reduce_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, gw_reduce reduce, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::all_reduce, input, output, count, dtype, reduce), stream, out_work);
+}
+
+gw_status gw_gang_all_gather(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                             void* stream) {
+  return plain(gang, make(CollectiveOp::all_gather, input, output, count, dtype), stream);
+}
+gw_status gw_gang_all_gather_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::all_gather, input, output, count, dtype), stream, out_work);
+}
+
+gw_status gw_gang_all_gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count,
+                                  gw_dtype dtype, void* stream) {
+  return guarded([&] {
+    required(outputs, "outputs");
+    // One launch of a broadcast by each rank: straight into the caller's buffers.
+    const int size = gang_of(gang).size();
+    std::vector<Collective> all;
+    for (int r = 0; r < size; ++r)
+      all.push_back(make(CollectiveOp::broadcast, input, outputs[r], count, dtype, GW_REDUCE_NONE, r));
+    start(gang, all, stream, nullptr);
+  });
+}
+
+gw_status gw_gang_reduce_scatter(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                                 gw_reduce reduce, void* stream) {
+  return plain(gang, make(CollectiveOp::reduce_scatter, input, output, count, dtype, reduce), stream);
+}
+gw_status gw_gang_reduce_scatter_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                       gw_dtype dtype, gw_reduce reduce, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::reduce_scatter, input, output, count, dtype, reduce), stream,
+               out_work);
+}
+
+gw_status gw_gang_broadcast(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                            int32_t root, void* stream) {
+  return plain(gang, make(CollectiveOp::broadcast, input, output, count, dtype, GW_REDUCE_NONE, root),
+               stream);
+}
+gw_status gw_gang_broadcast_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                  gw_dtype dtype, int32_t root, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::broadcast, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
+               out_work);
+}
+
+gw_status gw_gang_reduce(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                         gw_reduce reduce, int32_t root, void* stream) {
+  return plain(gang, make(CollectiveOp::reduce, input, output, count, dtype, reduce, root), stream);
+}
+gw_status gw_gang_reduce_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                               gw_reduce reduce, int32_t root, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::reduce, input, output, count, dtype, reduce, root), stream, out_work);
+}
+
+gw_status gw_gang_gather(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                         int32_t root, void* stream) {
+  return plain(gang, make(CollectiveOp::gather, input, output, count, dtype, GW_REDUCE_NONE, root), stream);
+}
+gw_status gw_gang_gather_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                               int32_t root, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::gather, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
+               out_work);
+}
+
+gw_status gw_gang_scatter(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                          int32_t root, void* stream) {
+  return plain(gang, make(CollectiveOp::scatter, input, output, count, dtype, GW_REDUCE_NONE, root), stream);
+}
+gw_status gw_gang_scatter_async(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                                int32_t root, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::scatter, input, output, count, dtype, GW_REDUCE_NONE, root), stream,
+               out_work);
+}
+
+gw_status gw_gang_all_to_all(gw_gang* gang, const void* input, void* output, size_t count, gw_dtype dtype,
+                             void* stream) {
+  return plain(gang, make(CollectiveOp::all_to_all, input, output, count, dtype), stream);
+}
+gw_status gw_gang_all_to_all_async(gw_gang* gang, const void* input, void* output, size_t count,
+                                   gw_dtype dtype, void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::all_to_all, input, output, count, dtype), stream, out_work);
+}
+
+gw_status gw_gang_send(gw_gang* gang, const void* input, size_t count, gw_dtype dtype, int32_t peer,
+                       void* stream) {
+  return plain(gang, make(CollectiveOp::send, input, nullptr, count, dtype, GW_REDUCE_NONE, peer), stream);
+}
+gw_status gw_gang_send_async(gw_gang* gang, const void* input, size_t count, gw_dtype dtype, int32_t peer,
+                             void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::send, input, nullptr, count, dtype, GW_REDUCE_NONE, peer), stream,
+               out_work);
+}
+gw_status gw_gang_recv(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer,
+                       void* stream) {
+  return plain(gang, make(CollectiveOp::recv, nullptr, output, count, dtype, GW_REDUCE_NONE, peer), stream);
+}
+gw_status gw_gang_recv_async(gw_gang* gang, void* output, size_t count, gw_dtype dtype, int32_t peer,
+                             void* stream, gw_work** out_work) {
+  return async(gang, make(CollectiveOp::recv, nullptr, output, count, dtype, GW_REDUCE_NONE, peer), stream,
+               out_work);
+}
+
+gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, int32_t root,
+                                  gw_bytes** out_bytes) {
+  return guarded([&] {
+    gw_bytes*& result = out(out_bytes, "out_bytes");
+    Gang& g = gang_of(gang);
+    std::string value;
+    if (g.rank() == root && size > 0)
+      value.assign(static_cast<const char*>(&required(static_cast<const char*>(data), "data")), size);
+    result = new gw_bytes{g.broadcast_bytes(Channel::user, value, root)};
+  });
+}
+
+gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size, size_t* out_sizes,
+                                   gw_bytes** out_bytes) {
+  return guarded([&] {
+    gw_bytes*& result = out(out_bytes, "out_bytes");
+    Gang& g = gang_of(gang);
+    required(out_sizes, "out_sizes");
+    std::string mine;
+    if (size > 0) mine.assign(&required(static_cast<const char*>(data), "data"), size);
+    auto bytes = std::make_unique<gw_bytes>();
+    const std::vector<std::string> all = g.all_gather_bytes(Channel::user, mine);
+    for (size_t r = 0; r < all.size(); ++r) {
+      out_sizes[r] = all[r].size();
+      bytes->data += all[r];
+    }
+    result = bytes.release();
+  });
+}
+
+gw_status gw_gang_broadcast_flag(gw_gang* gang, int32_t flag, int32_t root, int32_t* out_flag) {
+  return guarded([&] {
+    int32_t& result = out(out_flag, "out_flag");
+    int32_t value = flag != 0 ? 1 : 0;
+    const Collective record = make(CollectiveOp::broadcast, &value, &value, 1, GW_I32, GW_REDUCE_NONE, root);
+    start(gang, std::span(&record, 1), nullptr, nullptr);
+    result = value;
+  });
+}
+
+gw_status gw_gang_all_sum(gw_gang* gang, double value, double* out_sum) {
+  return guarded([&] {
+    double& result = out(out_sum, "out_sum");
+    result = gang_of(gang).all_sum(Channel::user, value);
+  });
+}

@@ -1,0 +1,59 @@
+// Memory of gangs by plain addresses.
+#include <gangway/gang.h>
+
+#include <map>
+
+#include "gang_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
+// Ranks that are threads see a shared region at one address: each has its own entry, and each free drops one.
+struct Allocations {
+  std::mutex mutex;
+  std::multimap<void*, std::shared_ptr<Buffer>> blocks;
+};
+Allocations& allocations() {
+  static Allocations* const a = new Allocations;
+  return *a;
+}
+
+void hand_out(const std::shared_ptr<Buffer>& buffer, void** out_data) {
+  Allocations& a = allocations();
+  const std::lock_guard lock(a.mutex);
+  a.blocks.emplace(buffer->data(), buffer);
+  *out_data = buffer->data();
+}
+
+}  // namespace
+
+gw_status gw_gang_alloc(gw_gang* gang, size_t bytes, void** out_data) {
+  return guarded([&] {
+    out(out_data, "out_data");
+    Gang& g = gang_of(gang);
+    hand_out(Buffer::allocate(g.allocator(), bytes > 0 ? bytes : 1), out_data);
+  });
+}
+
+gw_status gw_gang_free(gw_gang*, void* data) {
+  std::shared_ptr<Buffer> last;  // freed outside of the lock
+  return guarded([&] {
+    if (data == nullptr) return;
+    Allocations& a = allocations();
+    const std::lock_guard lock(a.mutex);
+    const auto it = a.blocks.find(data);
+    if (it == a.blocks.end()) fail(Code::invalid_argument, "data ", data, " is not memory of gw_gang_alloc");
+    last = std::move(it->second);
+    a.blocks.erase(it);
+  });
+}
+
+gw_status gw_gang_alloc_shared(gw_gang* gang, size_t bytes, void** out_data) {
+  return guarded([&] {
+    out(out_data, "out_data");
+    hand_out(gang_of(gang).allocate_shared(bytes > 0 ? bytes : 1).writable, out_data);
+  });
+}

@@ -1,0 +1,240 @@
+/* Collectives: values, records, works in flight. */
+#include "testing.h"
+
+static void all_collectives(rank* me) {
+  const int32_t n = me->size, r = me->index;
+  float x[2] = {(float)r, 10.0f}, y[2] = {0}, many[8] = {0}, in[8];
+  double sum = 0;
+  int32_t flag = -1;
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+  EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 2, GW_F32, GW_SUM, NULL));
+  EXPECT(y[0] == (float)(n * (n - 1) / 2) && y[1] == 10.0f * (float)n);
+  EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 2, GW_F32, GW_MEAN, NULL));
+  EXPECT(y[0] == (float)(n - 1) / 2 && y[1] == 10.0f);
+  EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 1, GW_F32, GW_MAX, NULL));
+  EXPECT(y[0] == (float)(n - 1));
+  EXPECT_OK(gw_gang_all_gather(me->gang, x, many, 1, GW_F32, NULL));
+  for (int32_t i = 0; i < n; ++i) EXPECT(many[i] == (float)i);
+  float first = -1, second = -1, third = -1;
+  void* outputs[3] = {&first, &second, &third};
+  EXPECT_OK(gw_gang_all_gather_list(me->gang, x, outputs, 1, GW_F32, NULL));
+  EXPECT(first == 0 && (n < 2 || second == 1) && (n < 3 || third == 2));
+  for (int32_t i = 0; i < n; ++i) in[i] = (float)(10 * r + i);
+  EXPECT_OK(gw_gang_reduce_scatter(me->gang, in, y, 1, GW_F32, GW_SUM, NULL));
+  EXPECT(y[0] == (float)(5 * n * (n - 1) + n * r));
+  EXPECT_OK(gw_gang_all_to_all(me->gang, in, many, 1, GW_F32, NULL));
+  for (int32_t i = 0; i < n; ++i) EXPECT(many[i] == (float)(10 * i + r));
+  const int32_t root = n - 1;
+  EXPECT_OK(gw_gang_broadcast(me->gang, r == root ? x : NULL, y, 1, GW_F32, root, NULL));
+  EXPECT(y[0] == (float)root);
+  EXPECT_OK(gw_gang_reduce(me->gang, x, r == root ? y : NULL, 1, GW_F32, GW_SUM, root, NULL));
+  EXPECT(r != root || y[0] == (float)(n * (n - 1) / 2));
+  EXPECT_OK(gw_gang_gather(me->gang, x, r == root ? many : NULL, 1, GW_F32, root, NULL));
+  EXPECT(r != root || many[root] == (float)root);
+  EXPECT_OK(gw_gang_scatter(me->gang, r == root ? in : NULL, y, 1, GW_F32, root, NULL));
+  EXPECT(y[0] == (float)(10 * root + r));
+  EXPECT_OK(gw_gang_all_sum(me->gang, 1.5, &sum));
+  EXPECT(sum == 1.5 * n);
+  EXPECT_OK(gw_gang_broadcast_flag(me->gang, r == root ? 5 : 0, root, &flag));
+  EXPECT(flag == 1);
+  size_t sizes[3];
+  gw_bytes* bytes = NULL;
+  EXPECT_OK(gw_gang_all_gather_bytes(me->gang, "abc", (size_t)r, sizes, &bytes));
+  EXPECT(gw_bytes_size(bytes) == (size_t)(n * (n - 1) / 2) && sizes[n - 1] == (size_t)(n - 1));
+  EXPECT(n < 3 || memcmp(gw_bytes_data(bytes), "aab", 3) == 0);
+  gw_bytes_release(bytes);
+  EXPECT_OK(gw_gang_broadcast_bytes(me->gang, r == root ? "text" : NULL, 4, root, &bytes));
+  EXPECT(gw_bytes_size(bytes) == 4 && memcmp(gw_bytes_data(bytes), "text", 4) == 0);
+  gw_bytes_release(bytes);
+  /* A ring by plain sends and receives. */
+  if (n > 1) {
+    const int32_t next = (r + 1) % n, before = (r + n - 1) % n;
+    if (r == 0) {
+      EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, next, NULL));
+      EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
+    } else {
+      EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
+      EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, next, NULL));
+    }
+    EXPECT(y[0] == (float)before);
+  }
+  EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* nothing is legal */
+}
+
+static void collectives_give_known_values(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_collectives, NULL);
+}
+
+#define WAIT_AND_RELEASE(start)         \
+  do {                                  \
+    gw_work* work_ = NULL;              \
+    EXPECT_OK(start);                   \
+    EXPECT(work_ != NULL);              \
+    EXPECT_OK(gw_work_wait(work_, -1)); \
+    EXPECT_OK(gw_work_error(work_));    \
+    gw_work_release(work_);             \
+  } while (0)
+
+static void all_async(rank* me) {
+  const int32_t n = me->size, r = me->index, root = 0;
+  float x = (float)r + 1, y = 0, many[3] = {0}, in[3] = {1, 2, 3};
+  WAIT_AND_RELEASE(gw_gang_barrier_async(me->gang, NULL, &work_));
+  WAIT_AND_RELEASE(gw_gang_all_reduce_async(me->gang, &x, &y, 1, GW_F32, GW_SUM, NULL, &work_));
+  EXPECT(y == (float)(n * (n + 1) / 2));
+  WAIT_AND_RELEASE(gw_gang_all_gather_async(me->gang, &x, many, 1, GW_F32, NULL, &work_));
+  EXPECT(many[n - 1] == (float)n);
+  WAIT_AND_RELEASE(gw_gang_reduce_scatter_async(me->gang, in, &y, 1, GW_F32, GW_SUM, NULL, &work_));
+  EXPECT(y == (float)(n * (r + 1)));
+  WAIT_AND_RELEASE(gw_gang_broadcast_async(me->gang, &x, &y, 1, GW_F32, root, NULL, &work_));
+  EXPECT(y == 1);
+  WAIT_AND_RELEASE(gw_gang_reduce_async(me->gang, &x, &y, 1, GW_F32, GW_SUM, root, NULL, &work_));
+  EXPECT(r != root || y == (float)(n * (n + 1) / 2));
+  WAIT_AND_RELEASE(gw_gang_gather_async(me->gang, &x, many, 1, GW_F32, root, NULL, &work_));
+  WAIT_AND_RELEASE(gw_gang_scatter_async(me->gang, in, &y, 1, GW_F32, root, NULL, &work_));
+  EXPECT(y == (float)(r + 1));
+  WAIT_AND_RELEASE(gw_gang_all_to_all_async(me->gang, in, many, 1, GW_F32, NULL, &work_));
+  EXPECT(many[0] == (float)(r + 1));
+  if (n > 1) {
+    gw_work* works[2] = {NULL, NULL};
+    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, (r + n - 1) % n, NULL, &works[0]));
+    EXPECT_OK(gw_gang_send_async(me->gang, &x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
+    EXPECT_OK(gw_work_wait_many(works, 2, -1));
+    EXPECT(y == (float)((r + n - 1) % n + 1));
+    int32_t done = 0;
+    EXPECT_OK(gw_work_poll(works[0], &done));
+    EXPECT(done == 1);
+    EXPECT_OK(gw_work_order(works[1], NULL));
+    for (int i = 0; i < 2; ++i) gw_work_release(works[i]);
+  }
+}
+
+static void async_collectives_give_known_values(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_async, NULL);
+}
+
+static void records(rank* me) {
+  const int32_t n = me->size, r = me->index;
+  float x = (float)r, out[2] = {0, 0};
+  gw_collective batch[2];
+  for (int i = 0; i < 2; ++i) gw_collective_init(&batch[i], sizeof batch[i]);
+  batch[0].op = GW_SEND;
+  batch[0].input = &x;
+  batch[0].peer = (r + 1) % n;
+  batch[1].op = GW_RECV;
+  batch[1].output = &out[0];
+  batch[1].peer = (r + n - 1) % n;
+  for (int i = 0; i < 2; ++i) {
+    batch[i].count = 1;
+    batch[i].dtype = GW_F32;
+  }
+  EXPECT_OK(gw_gang_run_batch(me->gang, batch, 2, NULL, NULL));
+  EXPECT(out[0] == (float)((r + n - 1) % n));
+  /* Counts per rank: rank i gives i elements. */
+  const size_t counts[3] = {0, 1, 2};
+  float in[2] = {(float)r, (float)r}, all[3] = {0};
+  gw_collective gather;
+  gw_collective_init(&gather, sizeof gather);
+  gather.op = GW_ALL_GATHER;
+  gather.input = in;
+  gather.output = all;
+  gather.counts = counts;
+  gather.dtype = GW_F32;
+  gw_work* work = NULL;
+  EXPECT_OK(gw_gang_run(me->gang, &gather, NULL, &work));
+  EXPECT_OK(gw_work_wait(work, -1));
+  gw_work_release(work);
+  EXPECT(all[0] == 1 && all[1] == 2 && all[2] == 2);
+  gw_collective add;
+  gw_collective_init(&add, sizeof add);
+  add.op = GW_ALL_REDUCE;
+  add.reduce = GW_SUM;
+  add.dtype = GW_F32;
+  add.count = 1;
+  add.input = &x;
+  add.output = out;
+  add.accumulate = 1;
+  out[0] = 100;
+  EXPECT_OK(gw_gang_run(me->gang, &add, NULL, NULL));
+  EXPECT(out[0] == 103);
+  EXPECT_OK(gw_gang_run_batch(me->gang, NULL, 0, NULL, NULL));
+}
+
+static void records_in_batches_and_with_counts(void** state) {
+  (void)state;
+  run_ranks(3, records, NULL);
+}
+
+static void works(rank* me) {
+  float x = 1, y = 0;
+  int32_t done = -1, freed[3] = {0, 0, 0};
+  gw_work* work = NULL;
+  if (me->index == 0) {
+    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
+    EXPECT_OK(gw_work_poll(work, &done));
+    EXPECT(done == 0);
+    EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL); /* harmless */
+    EXPECT_OK(gw_work_error(work));
+    EXPECT_OK(gw_work_attach(work, &freed[0], count_free));
+    EXPECT(freed[0] == 0);
+    EXPECT_REFUSED(gw_work_attach(NULL, &freed[1], count_free), "work is null");
+    EXPECT(freed[1] == 1); /* also when attaching fails */
+    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+    EXPECT_OK(gw_work_wait(work, -1));
+    EXPECT(y == 1 && freed[0] == 1);
+    EXPECT_OK(gw_work_poll(work, &done));
+    EXPECT(done == 1);
+    EXPECT_OK(gw_work_attach(work, &freed[2], count_free)); /* done: freed at once */
+    EXPECT(freed[2] == 1);
+    EXPECT_REFUSED(gw_work_order(work, &x), "stream");
+    EXPECT_REFUSED(gw_work_poll(work, NULL), "out_done is null");
+    gw_work_release(work);
+    EXPECT(freed[0] == 1 && freed[2] == 1);
+  } else {
+    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+    EXPECT_OK(gw_gang_send(me->gang, &x, 1, GW_F32, 0, NULL));
+  }
+  /* Released in flight: neither cancelled nor waited for; what is attached is freed by a later call. */
+  int32_t late = 0;
+  if (me->index == 0) {
+    y = 0;
+    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
+    EXPECT_OK(gw_work_attach(work, &late, count_free));
+    gw_work_release(work);
+    for (int i = 0; i < 4; ++i) EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+    EXPECT(late == 1 && y == 1);
+  } else {
+    EXPECT_OK(gw_gang_send(me->gang, &x, 1, GW_F32, 0, NULL));
+    for (int i = 0; i < 4; ++i) EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+  }
+}
+
+static void works_in_flight(void** state) {
+  (void)state;
+  run_ranks(2, works, NULL);
+  /* The last handle of a rank goes with its gang, in whatever order: what is attached is freed all the same. */
+  for (int gang_first = 0; gang_first < 2; ++gang_first) {
+    gw_gang* gangs[2];
+    gw_work* work = NULL;
+    float y = 0;
+    int32_t freed = 0;
+    assert_ok(gw_gang_create_threads(2, NULL, gangs));
+    assert_ok(gw_gang_recv_async(gangs[0], &y, 1, GW_F32, 1, NULL, &work));
+    assert_ok(gw_work_attach(work, &freed, count_free));
+    if (gang_first) gw_gang_release(gangs[0]);
+    gw_work_release(work);
+    if (!gang_first) gw_gang_release(gangs[0]);
+    assert_int_equal(freed, 1);
+    gw_gang_release(gangs[1]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(collectives_give_known_values),
+      cmocka_unit_test(async_collectives_give_known_values),
+      cmocka_unit_test(records_in_batches_and_with_counts),
+      cmocka_unit_test(works_in_flight)};
+  return cmocka_run_group_tests_name("capi_gang_collectives", tests, NULL, NULL);
+}

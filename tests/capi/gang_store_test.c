@@ -1,0 +1,222 @@
+/* Where ranks meet: stores, the caller's own one, ids. */
+#include "testing.h"
+
+/* A store of the caller: a list of keys under a lock. */
+typedef struct entry {
+  char key[128];
+  void* value;
+  size_t size;
+  struct entry* next;
+} entry;
+typedef struct own_store {
+  pthread_mutex_t lock;
+  entry* entries;
+  int freed;
+  const char* failing; /* "put", "get" or "remove" */
+} own_store;
+
+static entry* find(own_store* s, const char* key) {
+  entry* e = s->entries;
+  while (e != NULL && strcmp(e->key, key) != 0) e = e->next;
+  return e;
+}
+static int fails(const own_store* s, const char* call) {
+  return s->failing != NULL && strcmp(s->failing, call) == 0;
+}
+static gw_status own_put(void* user, const char* key, const void* value, size_t size) {
+  own_store* s = user;
+  if (fails(s, "put")) return GW_E_IO;
+  pthread_mutex_lock(&s->lock);
+  entry* e = find(s, key);
+  if (e == NULL) {
+    e = calloc(1, sizeof *e);
+    snprintf(e->key, sizeof e->key, "%s", key);
+    e->next = s->entries;
+    s->entries = e;
+  }
+  free(e->value);
+  e->value = malloc(size + 1);
+  memcpy(e->value, value, size);
+  e->size = size;
+  pthread_mutex_unlock(&s->lock);
+  return GW_OK;
+}
+static gw_status own_get(void* user, const char* key, void* value, size_t capacity, int64_t* out_size) {
+  own_store* s = user;
+  if (fails(s, "get")) return 77; /* no status of ours */
+  pthread_mutex_lock(&s->lock);
+  const entry* e = find(s, key);
+  *out_size = e != NULL && e->value != NULL ? (int64_t)e->size : -1;
+  if (*out_size >= 0) memcpy(value, e->value, e->size < capacity ? e->size : capacity);
+  pthread_mutex_unlock(&s->lock);
+  return GW_OK;
+}
+static gw_status own_remove(void* user, const char* key) {
+  own_store* s = user;
+  pthread_mutex_lock(&s->lock);
+  entry* e = find(s, key);
+  if (e != NULL) {
+    free(e->value);
+    e->value = NULL;
+  }
+  pthread_mutex_unlock(&s->lock);
+  return GW_OK;
+}
+static void own_free(void* user) { ++((own_store*)user)->freed; }
+static void clear_store(own_store* s) {
+  while (s->entries != NULL) {
+    entry* e = s->entries;
+    s->entries = e->next;
+    free(e->value);
+    free(e);
+  }
+}
+
+static gw_store_callbacks callbacks_of(own_store* s) {
+  gw_store_callbacks c;
+  gw_store_callbacks_init(&c, sizeof c);
+  c.put = own_put;
+  c.get = own_get;
+  c.remove = own_remove;
+  c.user = s;
+  c.free_user = own_free;
+  return c;
+}
+
+/* Two ranks of one process meet by a store, like processes do. */
+typedef struct meeting {
+  gw_store* store;
+  const void* id;
+  int32_t rank;
+  float sum;
+  gw_status status;
+  char text[300];
+} meeting;
+
+static void* meet(void* argument) {
+  meeting* m = argument;
+  gw_gang_options o;
+  gw_gang_options_init(&o, sizeof o);
+  o.rank = m->rank;
+  o.size = 2;
+  o.store = m->store;
+  o.id = m->id;
+  o.id_size = m->id != NULL ? 64 : 0;
+  o.timeout_ms = 10000;
+  o.threads = 1;
+  o.arena_bytes = (uint64_t)1 << 30;
+  gw_gang* gang = NULL;
+  m->status = gw_gang_create(&o, &gang);
+  snprintf(m->text, sizeof m->text, "%s", last_error().message);
+  if (m->status != GW_OK) return NULL;
+  const float mine = (float)m->rank + 1;
+  m->status = gw_gang_all_reduce(gang, &mine, &m->sum, 1, GW_F32, GW_SUM, NULL);
+  snprintf(m->text, sizeof m->text, "%s", last_error().message);
+  if (m->status == GW_OK) m->status = gw_gang_shutdown(gang, -1);
+  gw_gang_release(gang);
+  return NULL;
+}
+
+static void meet_both(gw_store* store, const void* id) {
+  meeting m[2];
+  pthread_t threads[2];
+  memset(m, 0, sizeof m);
+  for (int i = 0; i < 2; ++i) {
+    m[i].store = store;
+    m[i].id = id;
+    m[i].rank = i;
+    assert_int_equal(pthread_create(&threads[i], NULL, meet, &m[i]), 0);
+  }
+  for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 2; ++i) {
+    if (m[i].status != GW_OK) fail_msg("rank %d: %s: %s", i, gw_status_name(m[i].status), m[i].text);
+    assert_true(m[i].sum == 3.0f);
+  }
+}
+
+static void ranks_meet_in_a_file_store(void** state) {
+  (void)state;
+  char folder[] = "/tmp/gangway-store-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  gw_store* store = NULL;
+  assert_ok(gw_store_create_file(folder, &store));
+  meet_both(store, NULL);
+  gw_store_release(store);
+  gw_store_release(NULL);
+  char command[100];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0);
+  assert_refused(gw_store_create_file(NULL, &store), "folder is null");
+  assert_null(store);
+  assert_refused(gw_store_create_file("x", NULL), "out_store is null");
+}
+
+static void ranks_meet_in_the_callers_store(void** state) {
+  (void)state;
+  own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  const gw_store_callbacks c = callbacks_of(&own);
+  gw_store* store = NULL;
+  assert_ok(gw_store_create_callbacks(&c, &store));
+  meet_both(store, NULL);
+  assert_int_equal(own.freed, 0);
+  gw_store_release(store);
+  assert_int_equal(own.freed, 1);
+  clear_store(&own);
+}
+
+static void ranks_meet_by_an_id(void** state) {
+  (void)state;
+  char id[64];
+  size_t size = 0;
+  assert_ok(gw_gang_id_create(id, sizeof id, &size));
+  meet_both(NULL, id);
+}
+
+static void store_callbacks_are_freed_once(void** state) {
+  (void)state;
+  own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  gw_store_callbacks c = callbacks_of(&own);
+  gw_store* store = NULL;
+  c.get = NULL;
+  assert_refused(gw_store_create_callbacks(&c, &store), "put, get and remove");
+  assert_int_equal(own.freed, 1);
+  c = callbacks_of(&own);
+  assert_refused(gw_store_create_callbacks(&c, NULL), "out_store is null");
+  assert_int_equal(own.freed, 2);
+  assert_refused(gw_store_create_callbacks(NULL, &store), "callbacks is null");
+  gw_store_callbacks_init(NULL, 8);
+  clear_store(&own);
+}
+
+/* Whatever a callback returns, creation is the caller's error, and its text names the call, the key and the status. */
+static void a_failing_store_is_the_callers_error(void** state) {
+  (void)state;
+  static const struct {
+    const char *call, *text;
+    int32_t rank;
+  } cases[] = {{"put", "store: the caller's put of \"host/arena\" returned 14 (IO)", 0},
+               {"get", "store: the caller's get of \"host/arena\" returned 77", 1}};
+  for (size_t i = 0; i < 2; ++i) {
+    own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER, .failing = cases[i].call};
+    gw_store_callbacks c = callbacks_of(&own);
+    gw_store* store = NULL;
+    assert_ok(gw_store_create_callbacks(&c, &store));
+    meeting m = {.store = store, .rank = cases[i].rank};
+    meet(&m);
+    assert_int_equal(m.status, GW_E_CALLER);
+    assert_string_equal(m.text, cases[i].text);
+    gw_store_release(store);
+    assert_int_equal(own.freed, 1);
+    clear_store(&own);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ranks_meet_in_a_file_store),
+      cmocka_unit_test(ranks_meet_in_the_callers_store),
+      cmocka_unit_test(ranks_meet_by_an_id),
+      cmocka_unit_test(store_callbacks_are_freed_once),
+      cmocka_unit_test(a_failing_store_is_the_callers_error)};
+  return cmocka_run_group_tests_name("capi_gang_store", tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+// Start-up of processes: strangers at the socket where the arena is handed over, and ranks of several hosts.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "gang/descriptor.h"
+#include "gang/host_threads.h"
+#include "gang/processes.h"
+
+namespace gangway::test {
+namespace {
+
+EngineOptions options_of(int rank, int size) {
+  EngineOptions options = small_arena();
+  options.rank = rank;
+  options.size = size;
+  return options;
+}
+
+std::shared_ptr<Rank> new_rank() { return std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})); }
+
+// Makes the engine and sums over it.
+void meet(int r, int size, const std::shared_ptr<Store>& store) {
+  const auto rank = new_rank();
+  const auto engine = make_engine("host", rank, options_of(r, size), store);
+  float x = 1;
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = c.out = &x;
+  c.count = 1;
+  now(*engine, c, rank->device().stream());
+  if (x != static_cast<float>(size)) fail(Code::internal, "the sum is ", x);
+  engine->shutdown(Deadline::after_ms(60'000));
+}
+
+// The name of rank 0's socket, which any process of this host can read in /proc/net/unix.
+std::string socket_name(Store& store) {
+  constexpr size_t kToken = 32;
+  const std::string place = store.wait("host/arena", Deadline::after_ms(60'000));
+  return place.substr(0, place.size() - kToken);
+}
+
+Descriptor connect_to(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  while (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno != EAGAIN) return {};  // EAGAIN: its queue is full, as a rank would find it
+    usleep(1000);
+  }
+  return fd;
+}
+
+TEST(Handover, StrangersAtTheSocketDoNotKeepRanksFromMeeting) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    while (r != 0 && report.stage == 0) usleep(500);
+    meet(r, 3, store);
+  });
+  const std::string name = socket_name(ranks.store());
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 200; ++i) {  // more than are kept, and than the queue holds
+    strangers.push_back(connect_to(name));
+    ASSERT_TRUE(strangers.back()) << i;
+    const std::string bytes(static_cast<size_t>(i % 4 == 0 ? 0 : i % 4 == 1 ? 31 : 32), 'x');
+    (void)send(strangers.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (i % 4 == 3) strangers.back().reset();
+  }
+  for (const int r : {1, 2}) ranks.report(r).stage = 1;
+  ranks.expect_all_well();
+}
+
+TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    if (r == 1) {
+      while (report.stage == 0) usleep(500);
+      return;
+    }
+    EngineOptions options = options_of(0, 2);
+    options.timeout_ms = 1500;
+    try {
+      make_engine("host", new_rank(), options, store);
+    } catch (const Error& error) {
+      report.number[0] = static_cast<int64_t>(error.code());
+      report.say(error.message());
+    }
+  });
+  const std::string name = socket_name(ranks.store());
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 10; ++i) strangers.push_back(connect_to(name));
+  for (size_t i = 0; i < strangers.size(); i += 2) {
+    const std::string bytes(32, 'x');
+    (void)send(strangers[i].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  while (ranks.runs(0)) usleep(1000);
+  for (const Descriptor& fd : strangers) {
+    char byte;
+    EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0) << "neither bytes nor a descriptor";
+  }
+  ranks.report(1).stage = 1;
+  ranks.expect_all_well();
+  EXPECT_EQ(ranks.report(0).number[0], static_cast<int64_t>(Code::timeout));
+  EXPECT_STREQ(ranks.report(0).text, "host engine: 1 of 2 ranks did not come for the shared memory");
+}
+
+// Network namespaces count as hosts.
+TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    if (r == 1 && unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+      report.number[1] = errno;
+      store->put("host/refused", "1");  // as if
+    }
+    try {
+      meet(r, 2, store);
+    } catch (const Error& error) {
+      report.number[0] = static_cast<int64_t>(error.code());
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  if (ranks.report(1).number[1] != 0)
+    GTEST_SKIP() << "no network namespace can be made here: "
+                 << std::strerror(static_cast<int>(ranks.report(1).number[1]));
+  for (const int r : {0, 1}) {
+    EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::not_supported));
+    EXPECT_NE(std::strstr(ranks.report(r).text,
+                          "the ranks are on several hosts (or network namespaces); that needs "
+                          "the engines gloo or mpi, which this build lacks"),
+              nullptr)
+        << ranks.report(r).text;
+  }
+}
+
+TEST(Handover, EnginesThatThisBuildLacksAreRefusedBeforeAnybodyConnects) {
+  for (const char* const engine : {"gloo", "mpi", "nccl"}) {
+    try {
+      make_engine(engine, new_rank(), options_of(0, 2), nullptr);
+      ADD_FAILURE() << engine;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::not_supported);
+      EXPECT_EQ(error.message(), text("engine \"", engine,
+                                      "\" is not in this build (this version has self, fake, host "
+                                      "and threads)"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gangway::test
