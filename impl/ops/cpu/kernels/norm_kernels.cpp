@@ -5,6 +5,12 @@
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
+// The same operations in both passes, so that y made again has the same bits.
+template <typename V>
+GW_SIMD V output(V s, V rstd, V weight) {
+  return s * rstd * weight;
+}
+
 // y[d] = s[d] * rstd * weight[d] with s = x + residual, rounded to T first: a later pass over the stored sum
 // then gives the same bits.
 template <typename T>
@@ -26,8 +32,9 @@ void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_ou
   const S r = S(1) / sqrt(mean + eps);
   *rstd = r;
   const T* s_D = residual != nullptr ? sum_out : x;
-  for_lanes<T>(width, [&](int64_t d, auto n)
-                          GW_BODY { store(y + d, load(s_D + d, n) * set(r) * load(weight + d, n), n); });
+  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+    store(y + d, output(load(s_D + d, n), set(r), load(weight + d, n)), n);
+  });
 }
 
 template <typename T>
@@ -43,18 +50,21 @@ void forward(const NormForward& p, int64_t first, int64_t last) {
   }
 }
 
-// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum.
+// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if any, may lie over dy.
 template <typename T>
-void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, int64_t width) {
+void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, T* y,
+            int64_t width) {
   using S = Scalar<T>;
   Vec<T> dot{};
   for_lanes<T>(width, [&](int64_t d, auto n)
                           GW_BODY { dot = fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), dot); });
   const S c = sum(dot) / static_cast<S>(width) * rstd * rstd * rstd;
   for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
-    Vec<T> v = load(dy + d, n) * load(weight + d, n) * set(rstd);
-    v = fma(load(x + d, n), set(-c), v);
+    const Vec<T> w = load(weight + d, n), s = load(x + d, n);
+    Vec<T> v = load(dy + d, n) * w * set(rstd);
+    v = fma(s, set(-c), v);
     if (dsum != nullptr) v = v + load(dsum + d, n);
+    if (y != nullptr) store(y + d, output(s, set(rstd), w), n);
     store(dx + d, v, n);
   });
 }
@@ -84,8 +94,8 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
   const int64_t width = p.width;
   const T *dy = static_cast<const T*>(p.dy), *x = static_cast<const T*>(p.x);
   const auto* rstd = static_cast<const Scalar<T>*>(p.rstd);
-  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx, which may be
-  // dy.
+  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx and y, which
+  // may be dy.
   constexpr int64_t kGroup = 8;
   for (int64_t t0 = first; t0 < last; t0 += kGroup) {
     const int64_t t1 = t0 + kGroup < last ? t0 + kGroup : last;
@@ -95,8 +105,9 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
     if (p.dx == nullptr) continue;
     for (int64_t t = t0; t < t1; ++t) {
       const T* dsum = p.dsum != nullptr ? static_cast<const T*>(p.dsum) + t * width : nullptr;
+      T* y = p.y != nullptr ? static_cast<T*>(p.y) + t * width : nullptr;
       dx_row<T>(dy + t * width, x + t * width, static_cast<const T*>(p.weight), rstd[t], dsum,
-                static_cast<T*>(p.dx) + t * width, width);
+                static_cast<T*>(p.dx) + t * width, y, width);
     }
   }
 }

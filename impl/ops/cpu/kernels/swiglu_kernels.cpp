@@ -35,7 +35,8 @@ void forward(const SwigluRows& p, int64_t first, int64_t last) {
   }
 }
 
-// With s = sigmoid(g): d silu / d g = s + silu (1 - s).
+// With s = sigmoid(g): d silu / d g = s + silu (1 - s). All is read before anything is written: results may
+// lie over inputs.
 template <typename T>
 void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
   const SwigluRows& in = p.forward;
@@ -49,7 +50,6 @@ void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
     for_lanes<T>(in.width, [&](int64_t f, auto n) GW_BODY {
       const Vec<T> g = load(gate + f, n), u = load(up + f, n), d = load(dy + f, n);
       const Vec<T> s = sigmoid(g), silu = g * s;
-      // Before the gradients: they may lie over gate and up. y never lies over dy.
       if (y != nullptr) store(y + f, output(silu, u), n);
       store(dup + f, d * silu, n);
       store(dgate + f, d * u * (s + silu * (one<Vec<T>>() - s)), n);
