@@ -5,6 +5,24 @@
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
+// The sum over a row of what body(d, Full{} or Part{n}, sum so far) adds, in four sums of vectors: one would
+// wait for itself.
+template <typename T, typename Body>
+GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
+  constexpr int64_t step = Compute<T>::kLanes;
+  Vec<T> a{}, b{}, c{}, d{};
+  int64_t i = 0;
+  for (; i + 4 * step <= width; i += 4 * step) {
+    a = body(i, Full{}, a);
+    b = body(i + step, Full{}, b);
+    c = body(i + 2 * step, Full{}, c);
+    d = body(i + 3 * step, Full{}, d);
+  }
+  for (; i + step <= width; i += step) a = body(i, Full{}, a);
+  if (i < width) b = body(i, Part{static_cast<int>(width - i)}, b);
+  return sum((a + b) + (c + d));
+}
+
 // The same operations in both passes, so that y made again has the same bits.
 template <typename V>
 GW_SIMD V output(V s, V rstd, V weight) {
@@ -17,18 +35,15 @@ template <typename T>
 void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_out, Scalar<T>* rstd,
                  int64_t width, Scalar<T> eps) {
   using S = Scalar<T>;
-  Vec<T> squares[2] = {};
-  int which = 0;
-  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+  const S squares = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
     Vec<T> s = load(x + d, n);
     if (residual != nullptr) {
       s = rounded<T>(s + load(residual + d, n));
       store(sum_out + d, s, n);
     }
-    squares[which] = fma(s, s, squares[which]);
-    which ^= 1;
+    return fma(s, s, so_far);
   });
-  const S mean = sum(squares[0] + squares[1]) / static_cast<S>(width);
+  const S mean = squares / static_cast<S>(width);
   const S r = S(1) / sqrt(mean + eps);
   *rstd = r;
   const T* s_D = residual != nullptr ? sum_out : x;
@@ -55,10 +70,10 @@ template <typename T>
 void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, T* y,
             int64_t width) {
   using S = Scalar<T>;
-  Vec<T> dot{};
-  for_lanes<T>(width, [&](int64_t d, auto n)
-                          GW_BODY { dot = fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), dot); });
-  const S c = sum(dot) / static_cast<S>(width) * rstd * rstd * rstd;
+  const S dot = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+    return fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), so_far);
+  });
+  const S c = dot / static_cast<S>(width) * rstd * rstd * rstd;
   for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
     const Vec<T> w = load(weight + d, n), s = load(x + d, n);
     Vec<T> v = load(dy + d, n) * w * set(rstd);

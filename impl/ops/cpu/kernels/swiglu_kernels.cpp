@@ -10,10 +10,11 @@ GW_SIMD V one() {
   return set(static_cast<decltype(to_scalar(V{}[0]))>(1));
 }
 
-// 1 / (1 + e^-g): 0 for a very negative g, where e^-g is infinite.
+// 1 / (1 + e^-g), for a negative g as e^g / (1 + e^g): the exponential is at most 1, which is the cheap kind.
 template <typename V>
 GW_SIMD V sigmoid(V g) {
-  return one<V>() / (one<V>() + exp(-g));
+  const V e = exp_flush(-abs(g));
+  return select(g < V{}, e, one<V>()) / (one<V>() + e);
 }
 
 // Both passes make y by the same operations in the same order, so a recomputed y has the same bits.
