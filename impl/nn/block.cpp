@@ -2,11 +2,10 @@
 //
 // Bytes that a forward with a frame saves, e bytes an element and s bytes a statistic (4, or 8 for f64),
 // every tensor rounded up to 64:
-//   none:      e T (4 D + 2 H K + 2 G K + 3 F) + s T (2 + H)
-//     norm outputs 2 D, attention and mlp outputs 2 D (the residual sum stands in the first, the block's
-//     output in the second), q, heads' output 2 H K, k and v 2 G K, gate, up and their product 3 F; rstd
-//     twice, lse H
-//   selective: e T (2 D + 2 H K + 2 G K + 2 F) + s T (2 + H)
+//   e T (2 D + 2 H K + 2 G K + 2 F) + s T (2 + H)
+//     attention and mlp outputs 2 D (the residual sum stands in the first, the block's output in the second),
+//     q, heads' output 2 H K, k and v 2 G K, gate and up 2 F; rstd twice, lse H
+// The outputs of the norms and of SwiGLU are made again in their backward.
 #include "nn/attention.h"
 
 namespace gangway {
@@ -18,9 +17,9 @@ class LayerBlock final : public Module {
  public:
   LayerBlock(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias,
              std::shared_ptr<RopeTable> table) {
-    add_child("input_layernorm", make_rmsnorm(o.dim, eps));
+    add_child("input_layernorm", make_rmsnorm(o.dim, eps, true));
     add_child("self_attn", make_attention(o, std::move(table)));
-    add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps));
+    add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps, true));
     add_child("mlp", make_mlp(o.dim, ffn, mlp_bias, o.deviation));
   }
 
@@ -30,9 +29,7 @@ class LayerBlock final : public Module {
     const Tensor& x = inputs[0];
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
-    const Tensor normed = child(kInputNorm).forward1(ctx, x, frame);
-    const Tensor attended = child(kAttention).forward1(ctx, normed, frame);
-    const Tensor both[] = {attended, x};
+    const Tensor both[] = {attention(ctx, x, frame), x};
     const Values post = child(kPostNorm).forward(ctx, both, frame);
     const Tensor out = child(kMlp).forward1(ctx, post[0], frame);
     ctx.ops.add(post[1], 1, out, ctx.stream);
@@ -45,6 +42,14 @@ class LayerBlock final : public Module {
     const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
     const Tensor input[] = {child(kAttention).backward1(ctx, dsum, frame), dsum};
     return {child(kInputNorm).backward(ctx, input, frame)[0]};
+  }
+
+ private:
+  // Its own scope: the norm's output is not in the way while the mlp runs.
+  Tensor attention(Context& ctx, const Tensor& x, Frame* frame) {
+    std::optional<StackScope> scope;
+    if (frame != nullptr) scope.emplace(ctx.temporaries);
+    return child(kAttention).forward1(ctx, child(kInputNorm).forward1(ctx, x, frame), frame);
   }
 };
 

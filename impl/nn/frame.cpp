@@ -24,23 +24,66 @@ void Frame::save(const Module& owner, int slot, const Tensor& tensor) {
   Slot& place = slots_[{&owner, slot}];
   place.shape = tensor.shape();
   place.producer = find_producer(tensor);
-  if (place.producer < 0) place.tensor = tensor;
+  if (place.producer < 0) {
+    place.tensor = tensor;
+  } else {
+    producers_[static_cast<size_t>(place.producer)].saved = true;
+  }
 }
 
-void Frame::recomputable(const Tensor& tensor, Module& producer, int index) {
+void Frame::recomputable(const Tensor& tensor, Module& producer, int index, MadeAgain when) {
   producer_of_[{tensor.buffer().get(), tensor.byte_offset()}] = static_cast<int>(producers_.size());
   Producer& entry = producers_.emplace_back();
   entry.module = &producer;
   entry.index = index;
+  entry.when = when;
   entry.place = tensor.buffer();
 }
 
-Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
+Tensor Frame::kept(Context& ctx, const Tensor& tensor) {
+  if (!tensor || find_producer(tensor) < 0) return tensor;
+  const Tensor copy = allocate(tensor.dtype(), tensor.shape());
+  ctx.ops.cast(tensor, copy, ctx.stream);
+  return copy;
+}
+
+int Frame::find_producer(const Module& producer, int index) const {
+  for (size_t i = producers_.size(); i-- > 0;)
+    if (producers_[i].module == &producer && producers_[i].index == index) return static_cast<int>(i);
+  return -1;
+}
+
+const Frame::Slot& Frame::filled(const Module& owner, int slot) const {
   const auto found = slots_.find({&owner, slot});
   if (found == slots_.end())
     fail(Code::invalid_state, owner.kind(), owner.full_name().empty() ? "" : " ", owner.full_name(),
          ": slot ", slot, " of the frame is empty; forward did not run in it");
-  const Slot& place = found->second;
+  return found->second;
+}
+
+void Frame::prepare(Context& ctx, const Module& owner, int slot) {
+  const int producer = filled(owner, slot).producer;
+  if (producer >= 0 && producers_[static_cast<size_t>(producer)].when == MadeAgain::when_loaded)
+    load(ctx, owner, slot);
+}
+
+bool Frame::wanted(const Module& producer, int index) const {
+  const int found = find_producer(producer, index);
+  if (found < 0) return false;
+  const Producer& entry = producers_[static_cast<size_t>(found)];
+  return entry.saved && !entry.again;
+}
+
+void Frame::made_again(const Module& producer, int index, const Tensor& tensor) {
+  const int found = find_producer(producer, index);
+  GW_CHECK(found, >=, 0);
+  Producer& entry = producers_[static_cast<size_t>(found)];
+  entry.again = tensor;
+  entry.made_at = gradients_.mark().total;
+}
+
+Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
+  const Slot& place = filled(owner, slot);
   if (place.producer < 0) return place.tensor;
   const auto at = static_cast<size_t>(place.producer);
   if (!producers_[at].again) {

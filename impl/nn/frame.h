@@ -4,9 +4,10 @@
 // Memory. Two stacks: activations (everything allocated in forward) and gradients (everything allocated in backward,
 // the dy of pending weight tasks among it). Addresses repeat from step to step.
 //
-// Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor that was
-// announced by recomputable() is not kept: load() has its producer run again, into the gradient stack: once in a
-// backward, unless settle() gave that memory back.
+// Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor
+// that was announced by recomputable() is not kept. Its producer makes it again in its own backward, in a pass that
+// has the values at hand (wanted(), made_again()); whoever loads it before has the producer run once more, into the
+// gradient stack. Either way once in a backward, unless settle() gave that memory back.
 //
 // Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
 // drain() runs it. The input half needs weights, the weight half needs x and dy only.
@@ -35,11 +36,14 @@ struct FrameId {
   int stage = 0;
 };
 
-// What a forward does not keep.
+// What a forward does not keep (rotary works in place and keeps nothing of its own).
 enum class Recompute : uint8_t {
-  none,
-  selective,  // norm and SwiGLU outputs are made again (rotary works in place and keeps nothing of its own)
+  none,       // outputs of SwiGLU and of a block's norms: backward makes them again in its own pass, at no cost
+  selective,  // outputs of other norms and what boundaries gathered, too
 };
+
+// When an announced tensor is made again, at the latest before the weight half.
+enum class MadeAgain : uint8_t { in_backward /* of its producer */, when_loaded };
 
 class Frame {
  public:
@@ -55,13 +59,23 @@ class Frame {
   Tensor allocate(DType dtype, const Shape& shape) { return activations_.allocate(dtype, shape); }
   // INVALID_STATE when the slot is taken: the module ran twice in one frame.
   void save(const Module& owner, int slot, const Tensor& tensor);
-  // `tensor` (in the context's temporaries) will be made again by producer.recompute(ctx, frame, index).
-  void recomputable(const Tensor& tensor, Module& producer, int index);
+  // `tensor` (in the context's temporaries) can be made again by producer.recompute(ctx, frame, index).
+  void recomputable(const Tensor& tensor, Module& producer, int index, MadeAgain when);
+  // `tensor`, or a copy in the frame of one that was announced: for an output that leaves the place where what
+  // its producer needs is at hand.
+  Tensor kept(Context& ctx, const Tensor& tensor);
 
   // --- backward ---
   // The saved tensor; runs its producer if it was not kept. INVALID_STATE when the slot is empty.
   Tensor load(Context& ctx, const Module& owner, int slot);
   bool holds(const Module& owner, int slot) const { return slots_.contains({&owner, slot}); }
+  // For an input half whose weight half will load: making a tensor again may need weights, which the weight half
+  // does not have, so it is made now, but for one that its producer's backward, still to come, makes anyhow.
+  void prepare(Context& ctx, const Module& owner, int slot);
+  // For a producer's backward: output `index` was saved by somebody and is not there yet.
+  bool wanted(const Module& producer, int index) const;
+  // It is now, in `tensor`, which lies in the gradient stack.
+  void made_again(const Module& producer, int index, const Tensor& tensor);
   // Memory for gradients and recomputed values: lives until settle() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
@@ -106,6 +120,8 @@ class Frame {
   struct Producer {
     Module* module = nullptr;
     int index = 0;
+    MadeAgain when = MadeAgain::when_loaded;
+    bool saved = false;
     std::weak_ptr<Buffer> place;  // the temporaries that hold the announced tensor; tells a reused address apart
     Tensor again;                 // made again in this backward
     size_t made_at = 0;           // gradient bytes in use when `again` was made
@@ -119,6 +135,8 @@ class Frame {
   using Address = std::pair<const Buffer*, size_t>;  // byte offset in the buffer; holds on meta, too
 
   int find_producer(const Tensor& tensor) const;  // -1: none
+  int find_producer(const Module& producer, int index) const;
+  const Slot& filled(const Module& owner, int slot) const;
   void reset_nested();
 
   Stack activations_;

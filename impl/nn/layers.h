@@ -20,7 +20,9 @@ ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.0
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
 // inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual (or x itself). `sum` is written over x.
-ModulePtr make_rmsnorm(int64_t dim, double eps);
+// owns_gradient: nobody but the norm needs the gradient of y once backward has it. A frame then does not keep y;
+// backward makes it again in its pass, over that gradient.
+ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 
 // Rotary frequencies; Llama-3 scaling when factor > 1.
 struct RopeOptions {

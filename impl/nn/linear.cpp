@@ -36,9 +36,7 @@ class Linear final : public Module {
     const Tensor& w_OI = value_of(*parameters()[kWeight]);
     const Tensor dx = frame.allocate_gradient(dy[0].dtype(), with_last(dy[0].shape(), w_OI.dim(1)));
     ctx.ops.gemm({.a = dy[0].flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
-    // An x that must be made again is made here: making it may need weights, which the weight half does not
-    // have.
-    if (wants_gradient(*parameters()[kWeight])) frame.load(ctx, *this, kX);
+    if (wants_gradient(*parameters()[kWeight])) frame.prepare(ctx, *this, kX);
     if (wants_gradient(*parameters()[kWeight]) || (has_bias() && wants_gradient(*parameters()[kBias])))
       frame.push_weight(*this, kWeight, dy[0]);
     return {dx};

@@ -24,31 +24,31 @@ class Mlp final : public Module {
     const Tensor up = child(kUpProjection).forward1(ctx, inputs[0], frame);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
-    const bool again = frame != nullptr && frame->recompute == Recompute::selective;
-    const Tensor hidden = again ? ctx.temporaries.allocate(gate.dtype(), gate.shape())
-                                : make_output(ctx, frame, gate.dtype(), gate.shape());
-    if (again) frame->recomputable(hidden, *this, kHidden);
+    const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
     swiglu(ctx, gate, up, hidden);
     if (frame != nullptr) {
+      frame->recomputable(hidden, *this, kHidden, MadeAgain::in_backward);
       frame->save(*this, kGate, gate);
       frame->save(*this, kUp, up);
     }
     return {child(kDownProjection).forward1(ctx, hidden, frame)};
   }
 
-  // The gradients of gate and up go over their saved values: down_proj, the only one to make `hidden` again,
-  // has done so by then.
+  // In place: the gradients of gate and up go over their saved values, and `hidden`, which down_proj's weight
+  // half needs, over its gradient, which nobody needs any more.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor dhidden = child(kDownProjection).backward1(ctx, dy[0], frame);
     const Tensor gate = frame.load(ctx, *this, kGate);
     const Tensor up = frame.load(ctx, *this, kUp);
+    const bool again = frame.wanted(*this, kHidden);
     ctx.ops.swiglu_backward({.gate = gate.flatten2(),
                              .up = up.flatten2(),
                              .dy = dhidden.flatten2(),
                              .dgate = gate.flatten2(),
                              .dup = up.flatten2(),
-                             .y = {}},
+                             .y = again ? dhidden.flatten2() : Tensor()},
                             ctx.stream);
+    if (again) frame.made_again(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
     ctx.ops.add(child(kUpProjection).backward1(ctx, up, frame), 1, dx, ctx.stream);
     return {dx};

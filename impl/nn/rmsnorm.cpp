@@ -10,7 +10,7 @@ constexpr int kY = 0;               // output that can be made again
 
 class RmsNorm final : public Module {
  public:
-  RmsNorm(int64_t dim, double eps) : eps_(eps) {
+  RmsNorm(int64_t dim, double eps, bool owns_gradient) : eps_(eps), owns_gradient_(owns_gradient) {
     if (dim < 1 || !(eps > 0))
       fail(Code::invalid_argument, "RMSNorm: dim is ", dim, ", eps is ", eps, "; both are above 0");
     add_parameter("weight", Shape{dim}, Init::ones());
@@ -22,11 +22,12 @@ class RmsNorm final : public Module {
     const Tensor& x = inputs[0];
     const bool with_residual = inputs.size() > 1 && inputs[1];
     check(x, with_residual ? inputs[1] : x);
-    const bool again = frame != nullptr && frame->recompute == Recompute::selective;
+    const bool again = frame != nullptr && (owns_gradient_ || frame->recompute == Recompute::selective);
     const Tensor rstd = make_output(ctx, frame, statistics_dtype(x.dtype()), Shape{rows(x)});
     const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
                            : make_output(ctx, frame, x.dtype(), x.shape());
-    if (again) frame->recomputable(y, *this, kY);
+    if (again)
+      frame->recomputable(y, *this, kY, owns_gradient_ ? MadeAgain::in_backward : MadeAgain::when_loaded);
     StackScope scope(ctx.temporaries);
     RmsNormArgs args{.x = x.flatten2(),
                      .residual = {},
@@ -60,10 +61,14 @@ class RmsNorm final : public Module {
                              .rstd = frame.load(ctx, *this, kRstd),
                              .dsum = {},
                              .dx = dx.flatten2(),
-                             .dweight = {}};
+                             .dweight = {},
+                             .y = {}};
     if (dy.size() > 1 && dy[1]) args.dsum = dy[1].flatten2();
+    const bool y_again = owns_gradient_ && frame.wanted(*this, kY);
+    if (y_again) args.y = args.dy;
     if (wants_gradient(*parameters()[0])) args.dweight = gradient_to_add(ctx, *parameters()[0]);
     ctx.ops.rmsnorm_backward(args, ctx.stream);
+    if (y_again) frame.made_again(*this, kY, dy[0]);
     return {dx, dx};
   }
 
@@ -107,10 +112,13 @@ class RmsNorm final : public Module {
   }
 
   double eps_;
+  bool owns_gradient_;  // of y: backward may write over it
 };
 
 }  // namespace
 
-ModulePtr make_rmsnorm(int64_t dim, double eps) { return std::make_shared<RmsNorm>(dim, eps); }
+ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient) {
+  return std::make_shared<RmsNorm>(dim, eps, owns_gradient);
+}
 
 }  // namespace gangway

@@ -94,6 +94,10 @@ void check(const RmsNormBackwardArgs& args) {
   need("rmsnorm_backward.rstd", args.rstd, accumulator(dtype), {t});
   if (args.dsum) need("rmsnorm_backward.dsum", args.dsum, dtype, {t, d});
   if (args.dx) need("rmsnorm_backward.dx", args.dx, dtype, {t, d});
+  if (args.y) {
+    need("rmsnorm_backward.y", args.y, dtype, {t, d});
+    GW_CHECK(static_cast<bool>(args.dx), ==, true);
+  }
   if (args.dweight) need("rmsnorm_backward.dweight", args.dweight, accumulator(dtype), {d});
 }
 

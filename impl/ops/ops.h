@@ -50,6 +50,7 @@ struct RmsNormArgs {
 struct RmsNormBackwardArgs {
   Tensor dy, x /* the forward's sum */, weight, rstd, dsum;
   Tensor dx, dweight /* f32 or f64 */;
+  Tensor y;  // when present (with dx): the forward's y, written again in the same pass; may be dy, in place
 };
 
 // Rotary embedding in the half-rotation form, in place or not: for each head vector (x1, x2) of two halves,
@@ -69,7 +70,7 @@ struct SwigluArgs {
 };
 struct SwigluBackwardArgs {
   Tensor gate, up, dy, dgate, dup;  // dgate may be gate, dup may be up, in place
-  Tensor y;                         // when present: written again (recomputation in the same pass)
+  Tensor y;                         // when present: written again (in the same pass); may be dy, in place
 };
 
 // out = softmax(scale * q k^T + mask) v for each head; query head h uses key/value head h / (H / G).

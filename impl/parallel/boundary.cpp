@@ -59,7 +59,7 @@ class Boundary final : public Module {
     const Tensor y =
         again ? ctx.temporaries.allocate(x.dtype(), shape) : make_output(ctx, frame, x.dtype(), shape);
     if (again) {
-      frame->recomputable(y, *this, 0);
+      frame->recomputable(y, *this, 0, MadeAgain::when_loaded);
       frame->save(*this, kInput, x);
     }
     run(ctx, pair_.forward, x, y, nullptr);

@@ -52,6 +52,8 @@ Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
   output_dtypes_.clear();
   for (Tensor& y : outputs) {
     output_dtypes_.push_back(y ? y.dtype() : kNone);
+    // Others read it when the unit's weights may be gone, with which it would be made again.
+    if (frame != nullptr) y = frame->kept(ctx, y);
     if (options.output_dtype == kNone || !y || !is_floating(y.dtype()) || y.dtype() == options.output_dtype)
       continue;
     if (y.dtype() == DType::f64 && options.param_dtype != DType::f64) continue;

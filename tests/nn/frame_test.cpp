@@ -58,7 +58,7 @@ TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
 
 TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {2, 3});
-  frame.recomputable(y, probe, 5);
+  frame.recomputable(y, probe, 5, MadeAgain::when_loaded);
   frame.save(other, 0, y);
   frame.save(other, 1, y.reshape({3, 2}));
   EXPECT_EQ(frame.saved_bytes(), 0u);
@@ -70,11 +70,62 @@ TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
   EXPECT_EQ(probe.recomputed, 1);
 }
 
+TEST_F(FrameTest, ProducersBackwardMakesWhatWasSaved) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {6}), z = rig.temporaries.allocate(DType::f64, {6});
+  frame.recomputable(y, probe, 0, MadeAgain::in_backward);
+  frame.recomputable(z, probe, 1, MadeAgain::in_backward);
+  frame.save(other, 0, y);
+  EXPECT_TRUE(frame.wanted(probe, 0));
+  EXPECT_FALSE(frame.wanted(probe, 1)) << "nobody saved it";
+  EXPECT_FALSE(frame.wanted(other, 0));
+  frame.prepare(ctx, other, 0);
+  EXPECT_EQ(probe.recomputed, 0) << "its backward is still to come";
+  const Tensor again = frame.allocate_gradient(DType::f64, {6});
+  frame.made_again(probe, 0, again);
+  EXPECT_FALSE(frame.wanted(probe, 0));
+  EXPECT_EQ(frame.load(ctx, other, 0).raw(), again.raw());
+  EXPECT_EQ(probe.recomputed, 0);
+}
+
+TEST_F(FrameTest, LoadBeforeTheProducersBackwardMakesItOnce) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {6});
+  frame.recomputable(y, probe, 3, MadeAgain::in_backward);
+  frame.save(other, 0, y);
+  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 3));
+  EXPECT_FALSE(frame.wanted(probe, 3));
+  EXPECT_EQ(probe.recomputed, 1);
+}
+
+TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {6});
+  frame.recomputable(y, probe, 2, MadeAgain::when_loaded);
+  frame.save(other, 0, y);
+  frame.save(other, 1, frame.allocate(DType::f64, {3}));
+  frame.prepare(ctx, other, 1);
+  EXPECT_EQ(probe.recomputed, 0);
+  frame.prepare(ctx, other, 0);
+  frame.load(ctx, other, 0);
+  EXPECT_EQ(probe.recomputed, 1);
+  expect_text(expect_error(Code::invalid_state, [&] { frame.prepare(ctx, other, 2); }), {"Probe", "slot 2"});
+}
+
+TEST_F(FrameTest, AnAnnouncedTensorCanBeKept) {
+  const Tensor y = rig.temporaries.allocate(DType::f64, {6}), plain = frame.allocate(DType::f64, {6});
+  put(y, Vector(6, 2));
+  frame.recomputable(y, probe, 0, MadeAgain::in_backward);
+  EXPECT_EQ(frame.kept(ctx, plain).raw(), plain.raw());
+  EXPECT_FALSE(frame.kept(ctx, Tensor()));
+  frame.save(other, 0, frame.kept(ctx, y));
+  EXPECT_FALSE(frame.wanted(probe, 0));
+  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 2));
+  EXPECT_EQ(probe.recomputed, 0);
+}
+
 TEST_F(FrameTest, LaterAnnouncementAtTheSameAddressWins) {
   for (int index : {1, 2}) {
     StackScope scope(rig.temporaries);
     const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-    frame.recomputable(y, probe, index);
+    frame.recomputable(y, probe, index, MadeAgain::when_loaded);
     frame.save(other, index, y);
   }
   EXPECT_EQ(get(frame.load(ctx, other, 1)), Vector(6, 1));
@@ -86,7 +137,7 @@ TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
   Context shape_only = meta.context();
   Frame own(meta.device->allocator());
   const Tensor announced = meta.temporaries.allocate(DType::f64, {6}), kept = own.allocate(DType::f64, {6});
-  own.recomputable(announced, probe, 0);
+  own.recomputable(announced, probe, 0, MadeAgain::when_loaded);
   own.save(other, 0, kept);
   EXPECT_EQ(own.load(shape_only, other, 0).buffer(), kept.buffer());
   EXPECT_EQ(probe.recomputed, 0);
@@ -165,7 +216,7 @@ TEST_F(FrameTest, SettleDoesNothingWhenWeightsAreDeferred) {
 
 TEST_F(FrameTest, SettleForgetsRecomputedTensorsItGaveBack) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 4);
+  frame.recomputable(y, probe, 4, MadeAgain::when_loaded);
   frame.save(other, 0, y);
   const Stack::Mark mark = frame.mark();
   frame.load(ctx, other, 0);

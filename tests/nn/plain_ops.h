@@ -102,9 +102,10 @@ class PlainOps final : public Ops {
       double square = 0;
       for (size_t i = 0; i < d; ++i) square += x[t * d + i] * x[t * d + i];
       rstd[t] = 1 / std::sqrt(square / static_cast<double>(d) + r.eps);
-      for (size_t i = 0; i < d; ++i) y[t * d + i] = x[t * d + i] * rstd[t] * w[i];
     }
     put(r.rstd, rstd);
+    rstd = get(r.rstd);  // as stored: backward makes y again from it
+    for (size_t i = 0; i < y.size(); ++i) y[i] = x[i] * rstd[i / d] * w[i % d];
     put(r.y, y);
   }
 
@@ -124,6 +125,10 @@ class PlainOps final : public Ops {
     }
     if (r.dx) put(r.dx, dx);
     if (r.dweight) put(r.dweight, dw);
+    if (!r.y) return;
+    Vector y(x.size());
+    for (size_t i = 0; i < y.size(); ++i) y[i] = x[i] * rstd[i / d] * w[i % d];
+    put(r.y, y);
   }
 
   void rope(const RopeArgs& r, Stream&) override {
@@ -159,6 +164,10 @@ class PlainOps final : public Ops {
     }
     put(s.dgate, dgate);
     put(s.dup, dup);
+    if (!s.y) return;
+    Vector y(gate.size());
+    for (size_t i = 0; i < y.size(); ++i) y[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    put(s.y, y);
   }
 
   // Scores and probabilities of one query; visible(i) is the number of keys it sees.

@@ -100,7 +100,7 @@ TEST_P(RmsNorm, GradientsMatchFiniteDifferences) {
     const Tensor dx = bench.empty(DType::f64, {rows, width});
     const Tensor dweight =
         tensor(bench, DType::f64, {width}, std::vector<double>(static_cast<size_t>(width), 0));
-    bench.ops->rmsnorm_backward({dy, n.x, n.weight, n.rstd, {}, dx, dweight}, bench.stream());
+    bench.ops->rmsnorm_backward({dy, n.x, n.weight, n.rstd, {}, dx, dweight, {}}, bench.stream());
     const std::vector<double> x = values(n.x), weight = values(n.weight), g = values(dy);
     // Beside the largest gradient of weight: for a width of 1, dx is a small difference of large numbers.
     expect_close(dx, numeric_gradient(x, [&](auto& moved) { return dot(reference(moved, {}, weight).y, g); }),
@@ -119,7 +119,7 @@ Gradients backward(Bench& bench, const Norm& n, const Tensor& dy, const Tensor& 
   const int64_t width = n.x.dim(1);
   Gradients g{bench.empty(n.x.dtype(), n.x.shape()), bench.empty(n.rstd.dtype(), {width})};
   assign(g.dweight, std::vector<double>(static_cast<size_t>(width), 0.5));
-  bench.ops->rmsnorm_backward({dy, n.stored(), n.weight, n.rstd, dsum, g.dx, g.dweight}, bench.stream());
+  bench.ops->rmsnorm_backward({dy, n.stored(), n.weight, n.rstd, dsum, g.dx, g.dweight, {}}, bench.stream());
   return g;
 }
 
@@ -153,8 +153,13 @@ TEST_P(RmsNorm, BackwardMatchesF64OnAnyNumberOfThreads) {
           const Gradients again = backward(bench, n, dy, dsum);
           EXPECT_TRUE(same_bits(again.dx, got.dx)) << what;
           EXPECT_TRUE(same_bits(again.dweight, got.dweight)) << what;
-          bench.ops->rmsnorm_backward({dy, n.sum, n.weight, n.rstd, dsum, dsum, {}}, bench.stream());
+          const Tensor y = bench.empty(dtype, n.x.shape());
+          bench.ops->rmsnorm_backward({dy, n.sum, n.weight, n.rstd, dsum, got.dx, {}, y}, bench.stream());
+          EXPECT_TRUE(same_bits(again.dx, got.dx)) << what << " with y";
+          EXPECT_TRUE(same_bits(y, n.y)) << what;
+          bench.ops->rmsnorm_backward({dy, n.sum, n.weight, n.rstd, dsum, dsum, {}, dy}, bench.stream());
           EXPECT_TRUE(same_bits(dsum, got.dx)) << what << " in place";
+          EXPECT_TRUE(same_bits(dy, n.y)) << what << " in place";
         }
 }
 

@@ -91,8 +91,9 @@ TEST_P(Swiglu, BackwardMatchesF64AndWritesYAgain) {
         expect_close(d.gate, values(dgate64), tolerance_of(dtype), "dgate " + what);
         expect_close(d.up, values(dup64), tolerance_of(dtype), "dup " + what);
         EXPECT_TRUE(same_bits(again, y)) << what;
-        bench.ops->swiglu_backward({x.gate, x.up, dy, x.gate, x.up, {}}, bench.stream());
+        bench.ops->swiglu_backward({x.gate, x.up, dy, x.gate, x.up, dy}, bench.stream());
         EXPECT_TRUE(same_bits(x.both, d.both)) << what << " in place";
+        EXPECT_TRUE(same_bits(dy, y)) << what << " in place";
       }
 }
 

@@ -54,6 +54,34 @@ TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   }
 }
 
+ModulePtr block() {
+  AttentionOptions attention;
+  attention.dim = 12;
+  attention.heads = 3;
+  attention.deviation = 0.5;
+  return make_sequential(
+      {make_block(attention, 20, 1e-5), make_rmsnorm(12, 1e-5), make_linear(12, 4, false)});
+}
+
+// What a norm makes is needed after its unit, which has the weight to make it again, was resharded.
+TEST(FullyShard, NormsCanBeUnitsOfTheirOwn) {
+  const Trial trial{block, Shape{2, 5, 12}};
+  const auto want = trial.alone(2);
+  for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::selective})
+    for (const Strategy strategy : kStrategies)
+      run_ranks(2, [&](Gang& root) {
+        const ParallelOptions options = f64_options(strategy);
+        Model model(block(), mesh_of(root));
+        model.recompute({.kind = recompute});
+        for (const char* unit :
+             {"*.input_layernorm", "*.post_attention_layernorm", "*.self_attn.*", "*.mlp.*", "1", "2", ""})
+          model.fully_shard(unit, options.shard);
+        model.materialize(options.seed, options.master_dtype);
+        trial.run(model);
+        expect_near(trial.gradients(model), want, 1e-12);
+      });
+}
+
 TEST(FullyShard, FirstValuesAreTheSameBitsOnEveryMesh) {
   const auto values = [](int ranks, Strategy strategy) {
     std::map<std::string, Vector> out;

@@ -50,6 +50,7 @@ void rmsnorm_backward(Context& context, const RmsNormBackwardArgs& args) {
                        args.rstd.raw(),
                        args.dsum ? args.dsum.raw() : nullptr,
                        args.dx ? args.dx.raw() : nullptr,
+                       args.y ? args.y.raw() : nullptr,
                        args.x.dim(1)};
   const int64_t width = args.x.dim(1);
   std::vector<void*> partials;

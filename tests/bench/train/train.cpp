@@ -94,7 +94,7 @@ class Benchmark {
     for (auto& [dtype, o] : operations_)
       if (o.side) {
         o.side->ask("setup", kPatience);
-        o.side->ask("step 1", kPatience);
+        o.side->ask("step 2", kPatience);  // the second still takes fresh memory
       }
     for (int round = 0; round < settings_.rounds; ++round) {
       if (isatty(2)) std::fprintf(stderr, "\rround %d of %d ", round + 1, settings_.rounds);

@@ -5,29 +5,51 @@
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
+// The sum over a row of what body(d, Full{} or Part{n}, sum so far) adds, in four sums of vectors: one would
+// wait for itself.
+template <typename T, typename Body>
+GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
+  constexpr int64_t step = Compute<T>::kLanes;
+  Vec<T> a{}, b{}, c{}, d{};
+  int64_t i = 0;
+  for (; i + 4 * step <= width; i += 4 * step) {
+    a = body(i, Full{}, a);
+    b = body(i + step, Full{}, b);
+    c = body(i + 2 * step, Full{}, c);
+    d = body(i + 3 * step, Full{}, d);
+  }
+  for (; i + step <= width; i += step) a = body(i, Full{}, a);
+  if (i < width) b = body(i, Part{static_cast<int>(width - i)}, b);
+  return sum((a + b) + (c + d));
+}
+
+// The same operations in both passes, so that y made again has the same bits.
+template <typename V>
+GW_SIMD V output(V s, V rstd, V weight) {
+  return s * rstd * weight;
+}
+
 // y[d] = s[d] * rstd * weight[d] with s = x + residual, rounded to T first: a later pass over the stored sum
 // then gives the same bits.
 template <typename T>
 void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_out, Scalar<T>* rstd,
                  int64_t width, Scalar<T> eps) {
   using S = Scalar<T>;
-  Vec<T> squares[2] = {};
-  int which = 0;
-  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+  const S squares = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
     Vec<T> s = load(x + d, n);
     if (residual != nullptr) {
       s = rounded<T>(s + load(residual + d, n));
       store(sum_out + d, s, n);
     }
-    squares[which] = fma(s, s, squares[which]);
-    which ^= 1;
+    return fma(s, s, so_far);
   });
-  const S mean = sum(squares[0] + squares[1]) / static_cast<S>(width);
+  const S mean = squares / static_cast<S>(width);
   const S r = S(1) / sqrt(mean + eps);
   *rstd = r;
   const T* s_D = residual != nullptr ? sum_out : x;
-  for_lanes<T>(width, [&](int64_t d, auto n)
-                          GW_BODY { store(y + d, load(s_D + d, n) * set(r) * load(weight + d, n), n); });
+  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+    store(y + d, output(load(s_D + d, n), set(r), load(weight + d, n)), n);
+  });
 }
 
 template <typename T>
@@ -43,18 +65,21 @@ void forward(const NormForward& p, int64_t first, int64_t last) {
   }
 }
 
-// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum.
+// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if any, may lie over dy.
 template <typename T>
-void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, int64_t width) {
+void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, T* y,
+            int64_t width) {
   using S = Scalar<T>;
-  Vec<T> dot{};
-  for_lanes<T>(width, [&](int64_t d, auto n)
-                          GW_BODY { dot = fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), dot); });
-  const S c = sum(dot) / static_cast<S>(width) * rstd * rstd * rstd;
+  const S dot = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+    return fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), so_far);
+  });
+  const S c = dot / static_cast<S>(width) * rstd * rstd * rstd;
   for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
-    Vec<T> v = load(dy + d, n) * load(weight + d, n) * set(rstd);
-    v = fma(load(x + d, n), set(-c), v);
+    const Vec<T> w = load(weight + d, n), s = load(x + d, n);
+    Vec<T> v = load(dy + d, n) * w * set(rstd);
+    v = fma(s, set(-c), v);
     if (dsum != nullptr) v = v + load(dsum + d, n);
+    if (y != nullptr) store(y + d, output(s, set(rstd), w), n);
     store(dx + d, v, n);
   });
 }
@@ -84,8 +109,8 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
   const int64_t width = p.width;
   const T *dy = static_cast<const T*>(p.dy), *x = static_cast<const T*>(p.x);
   const auto* rstd = static_cast<const Scalar<T>*>(p.rstd);
-  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx, which may be
-  // dy.
+  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx and y, which
+  // may be dy.
   constexpr int64_t kGroup = 8;
   for (int64_t t0 = first; t0 < last; t0 += kGroup) {
     const int64_t t1 = t0 + kGroup < last ? t0 + kGroup : last;
@@ -95,8 +120,9 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
     if (p.dx == nullptr) continue;
     for (int64_t t = t0; t < t1; ++t) {
       const T* dsum = p.dsum != nullptr ? static_cast<const T*>(p.dsum) + t * width : nullptr;
+      T* y = p.y != nullptr ? static_cast<T*>(p.y) + t * width : nullptr;
       dx_row<T>(dy + t * width, x + t * width, static_cast<const T*>(p.weight), rstd[t], dsum,
-                static_cast<T*>(p.dx) + t * width, width);
+                static_cast<T*>(p.dx) + t * width, y, width);
     }
   }
 }

@@ -16,7 +16,7 @@ struct NormForward {
 };
 struct NormBackward {
   const void *dy, *x, *weight, *rstd, *dsum;  // dsum may be null
-  void* dx;                                   // may be null
+  void *dx, *y;                               // may be null; y only with dx
   int64_t width;
 };
 

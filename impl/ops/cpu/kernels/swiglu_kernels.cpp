@@ -10,10 +10,11 @@ GW_SIMD V one() {
   return set(static_cast<decltype(to_scalar(V{}[0]))>(1));
 }
 
-// 1 / (1 + e^-g): 0 for a very negative g, where e^-g is infinite.
+// 1 / (1 + e^-g), for a negative g as e^g / (1 + e^g): the exponential is at most 1, which is the cheap kind.
 template <typename V>
 GW_SIMD V sigmoid(V g) {
-  return one<V>() / (one<V>() + exp(-g));
+  const V e = exp_flush(-abs(g));
+  return select(g < V{}, e, one<V>()) / (one<V>() + e);
 }
 
 // Both passes make y by the same operations in the same order, so a recomputed y has the same bits.
@@ -35,7 +36,8 @@ void forward(const SwigluRows& p, int64_t first, int64_t last) {
   }
 }
 
-// With s = sigmoid(g): d silu / d g = s + silu (1 - s).
+// With s = sigmoid(g): d silu / d g = s + silu (1 - s). All is read before anything is written: results may
+// lie over inputs.
 template <typename T>
 void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
   const SwigluRows& in = p.forward;
@@ -49,7 +51,6 @@ void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
     for_lanes<T>(in.width, [&](int64_t f, auto n) GW_BODY {
       const Vec<T> g = load(gate + f, n), u = load(up + f, n), d = load(dy + f, n);
       const Vec<T> s = sigmoid(g), silu = g * s;
-      // Before the gradients: they may lie over gate and up. y never lies over dy.
       if (y != nullptr) store(y + f, output(silu, u), n);
       store(dup + f, d * silu, n);
       store(dgate + f, d * u * (s + silu * (one<Vec<T>>() - s)), n);

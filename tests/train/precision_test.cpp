@@ -1,0 +1,70 @@
+// Training in bf16 with f32 masters stays beside training in f32.
+#include "train/train_testing.h"
+
+namespace gangway {
+namespace {
+
+constexpr int64_t kVocab = 64, kRows = 4, kLength = 32;
+constexpr int kSteps = 50;
+
+// A chain that goes on by a fixed rule three times in four and anywhere else: much to learn, nothing to learn
+// by heart, so the loss stays well above 0. Every step and rank has its own.
+Batch chain_batch(Model& model, int step, int rank) {
+  uint64_t state = 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(2 * step + rank + 1);
+  const auto next = [&] {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return static_cast<int64_t>(state >> 33);
+  };
+  std::vector<int64_t> ids;
+  for (int64_t row = 0; row < kRows; ++row)
+    for (int64_t s = 0; s < kLength; ++s)
+      ids.push_back(s > 0 && next() % 4 != 0 ? (5 * ids.back() + 7) % kVocab : next() % kVocab);
+  const Tensor tokens = test::tensor_of(model, DType::i64, Shape{kRows, kLength}, ids.data());
+  Batch batch;
+  batch.inputs = {tokens};
+  batch.targets = {tokens};
+  return batch;
+}
+
+std::vector<double> losses(DType compute) {
+  LlamaConfig config;
+  config.vocab = kVocab;
+  config.dim = 64;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.ffn = 160;
+  config.max_positions = kLength;
+  std::vector<double> out;
+  test::run_ranks(2, [&](Gang& root) {
+    ParallelOptions options = test::parallel(Strategy::full_shard, DType::f32);
+    if (compute == DType::bf16) options.shard.param_dtype = DType::bf16;
+    const auto model = test::make_model(make_llama(config), test::make_gangs(root), options);
+    EXPECT_EQ(model->parameters()[0].parameter->shard.dtype(), DType::f32);
+    OptimizerOptions adamw;
+    adamw.lr = 3e-3;
+    const auto optimizer = make_adamw(model->parameters(), adamw, model->ops());
+    StepOptions step_options;
+    step_options.max_grad_norm = 1;
+    for (int step = 0; step < kSteps; ++step) {
+      const StepResult result = train_step(*model, *optimizer, chain_batch(*model, step, root.rank()),
+                                           step_options, model->device().stream());
+      EXPECT_FALSE(result.skipped) << result.why_skipped;
+      if (root.rank() == 0) out.push_back(result.loss);
+    }
+  });
+  return out;
+}
+
+TEST(Precision, FiftyStepsInBf16StayWithinOnePercentOfF32) {
+  const std::vector<double> f32 = losses(DType::f32), bf16 = losses(DType::bf16);
+  ASSERT_EQ(f32.size(), static_cast<size_t>(kSteps));
+  ASSERT_EQ(bf16.size(), f32.size());
+  EXPECT_LT(f32.back(), 0.8 * f32.front()) << "it learns";
+  EXPECT_NE(f32, bf16) << "it computes in bf16";
+  for (size_t step = 0; step < f32.size(); ++step)
+    EXPECT_NEAR(bf16[step] / f32[step], 1, 0.01) << "step " << step << ", loss " << f32[step];
+}
+
+}  // namespace
+}  // namespace gangway
