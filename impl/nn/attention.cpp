@@ -76,8 +76,10 @@ class Attention final : public Module {
     rotate(ctx, dq, true);
     rotate(ctx, dk, true);
     const Tensor dx = child(kQ).backward1(ctx, rows(dq), frame);
-    ctx.ops.add(child(kK).backward1(ctx, rows(dk), frame), 1, dx, ctx.stream);
-    ctx.ops.add(child(kV).backward1(ctx, rows(dv), frame), 1, dx, ctx.stream);
+    for (const auto& [part, dy_part] : {std::pair(kK, dk), std::pair(kV, dv)}) {
+      const Stack::Mark mark = frame.mark();
+      frame.fold(ctx, dx, child(part).backward1(ctx, rows(dy_part), frame), mark);
+    }
     return {dx};
   }
 

@@ -95,6 +95,13 @@ Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
   return producers_[at].again.reshape(place.shape);
 }
 
+// A pending task holds no input gradient but one that passed through a module, which has then made two
+// tensors.
+void Frame::fold(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before) {
+  ctx.ops.add(more, 1, dx, ctx.stream);
+  if (gradients_.only(before, more)) gradients_.release(before);
+}
+
 size_t Frame::pending_weight() const {
   size_t tasks = pending_weight_.size();
   for (size_t i = 0; i < nested_used_; ++i) tasks += nested_[i]->pending_weight();

@@ -79,6 +79,10 @@ class Frame {
   // Memory for gradients and recomputed values: lives until settle() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
+  // dx += more: two gradients of one input. `more`, made since `before`, gives its memory back, unless whoever
+  // made it took more.
+  void fold(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before);
+
   struct WeightTask {
     Module* module;
     int index;  // the module's own number of the task

@@ -50,7 +50,8 @@ class Mlp final : public Module {
                             ctx.stream);
     if (again) frame.made_again(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
-    ctx.ops.add(child(kUpProjection).backward1(ctx, up, frame), 1, dx, ctx.stream);
+    const Stack::Mark mark = frame.mark();
+    frame.fold(ctx, dx, child(kUpProjection).backward1(ctx, up, frame), mark);
     return {dx};
   }
 

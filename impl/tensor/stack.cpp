@@ -8,11 +8,12 @@ namespace {
 constexpr size_t kAlign = 64;
 constexpr size_t kSmallestChunk = 1 << 20;
 
+size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
 }  // namespace
 
 Tensor Stack::allocate(DType dtype, const Shape& shape) {
-  const size_t bytes =
-      (static_cast<size_t>(shape.count()) * item_bytes(dtype) + kAlign - 1) / kAlign * kAlign;
+  const size_t bytes = padded(static_cast<size_t>(shape.count()) * item_bytes(dtype));
   while (current_ < chunks_.size() && chunks_[current_].used + bytes > chunks_[current_].buffer->bytes())
     ++current_;
   if (current_ == chunks_.size()) {
@@ -29,6 +30,12 @@ Tensor Stack::allocate(DType dtype, const Shape& shape) {
 
 Stack::Mark Stack::mark() const {
   return {current_, current_ < chunks_.size() ? chunks_[current_].used : 0, total_};
+}
+
+bool Stack::only(const Mark& mark, const Tensor& tensor) const {
+  if (current_ >= chunks_.size() || tensor.buffer() != chunks_[current_].buffer) return false;
+  return total_ - mark.total == padded(tensor.bytes()) &&
+         chunks_[current_].used == tensor.byte_offset() + padded(tensor.bytes());
 }
 
 void Stack::release(const Mark& mark) noexcept {

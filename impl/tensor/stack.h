@@ -30,6 +30,8 @@ class Stack {
   };
   Mark mark() const;
   void release(const Mark& mark) noexcept;
+  // Whether `tensor`, which is not empty, is all that was allocated since `mark`.
+  bool only(const Mark& mark, const Tensor& tensor) const;
   void reset() noexcept { release(Mark{}); }
 
   size_t used_bytes() const { return total_; }       // now, after 64-byte padding

@@ -204,6 +204,23 @@ TEST_F(FrameTest, SettleMovesTheGradientDownAndDrains) {
   EXPECT_EQ(frame.allocate_gradient(DType::f64, {1}).raw(), first.raw());
 }
 
+TEST_F(FrameTest, FoldAddsAndGivesBackWhatLiesAlone) {
+  const Tensor dx = frame.allocate_gradient(DType::f64, {4});
+  put(dx, {1, 2, 3, 4});
+  const Stack::Mark mark = frame.mark();
+  const Tensor alone = frame.allocate_gradient(DType::f64, {4});
+  put(alone, {10, 20, 30, 40});
+  frame.fold(ctx, dx, alone, mark);
+  EXPECT_EQ(get(dx), (Vector{11, 22, 33, 44}));
+  const Tensor again = frame.allocate_gradient(DType::f64, {4}),
+               beside = frame.allocate_gradient(DType::f64, {4});
+  EXPECT_EQ(again.raw(), alone.raw());
+  put(beside, {1, 1, 1, 1});
+  frame.fold(ctx, dx, beside, mark);
+  EXPECT_EQ(get(dx), (Vector{12, 23, 34, 45}));
+  EXPECT_NE(frame.allocate_gradient(DType::f64, {4}).raw(), again.raw()) << "somebody took more";
+}
+
 TEST_F(FrameTest, SettleDoesNothingWhenWeightsAreDeferred) {
   ctx.defer_weight = true;
   const Stack::Mark mark = frame.mark();

@@ -84,6 +84,25 @@ TEST(Stack, AScopeGivesBackWhatWasTakenInsideIt) {
   EXPECT_EQ(stack.allocate(DType::f32, {1000}).raw(), first);
 }
 
+TEST(Stack, KnowsATensorThatIsAllSinceAMark) {
+  for (const char* device : {"cpu", "meta"}) {
+    Stack stack(make_device(device)->allocator()), other(make_device(device)->allocator());
+    const Tensor first = stack.allocate(DType::f32, {10});
+    const Stack::Mark mark = stack.mark();
+    EXPECT_FALSE(stack.only(mark, first)) << "nothing was taken since";
+    EXPECT_FALSE(other.only(Stack::Mark{}, first)) << "another stack's";
+    const Tensor tensor = stack.allocate(DType::f32, {10});
+    EXPECT_TRUE(stack.only(mark, tensor));
+    EXPECT_FALSE(stack.only(mark, first));
+    EXPECT_FALSE(stack.only(Stack::Mark{}, tensor));
+    stack.allocate(DType::f32, {1});
+    EXPECT_FALSE(stack.only(mark, tensor));
+    stack.release(mark);
+    const Tensor far = stack.allocate(DType::f32, {3000000});  // in a second chunk
+    EXPECT_TRUE(stack.only(mark, far));
+  }
+}
+
 TEST(Stack, ATensorPinsItsChunkThroughAReset) {
   Stack stack(make_device("cpu")->allocator());
   const Tensor kept = stack.allocate(DType::f32, {300000});
