@@ -73,6 +73,28 @@ TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {
   EXPECT_THROW(Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{2} << 30), Error);
 }
 
+TEST(HostMemory, MoreThanThereCanBeIsRefusedAndTakesNothing) {
+  ThreadRanks ranks(2, small_arena());
+  ranks.run([&](int r, Engine& engine) {
+    const auto first = Buffer::allocate(engine.allocator(), 1 << 20);
+    for (const size_t bytes : {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX - 4094, SIZE_MAX / 2}) {
+      for (const bool shared : {false, true}) {
+        try {
+          if (shared)
+            engine.allocate_shared(bytes);
+          else
+            Buffer::allocate(engine.allocator(), bytes);
+          ADD_FAILURE() << bytes << " bytes on rank " << r;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), Code::out_of_memory) << error.message();
+        }
+      }
+    }
+    const auto second = Buffer::allocate(engine.allocator(), 1 << 20);
+    EXPECT_NE(first->data(), second->data());
+  });
+}
+
 TEST(HostMemory, AFreedLargeBlockGivesItsShareBack) {
   EngineOptions options = small_arena();
   options.memory_limit = uint64_t{100} << 20;

@@ -133,7 +133,8 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
   std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
   if (rank() == 0 && bytes != 0) {
     try {
-      mine.offset = core_->member().slice()->allocate(RegionHold::block_bytes(bytes), true);
+      const bool may_fit = bytes <= arena.header().slice_bytes;  // else the sum below could wrap
+      mine.offset = core_->member().slice()->allocate(may_fit ? RegionHold::block_bytes(bytes) : bytes, true);
       RegionHold::begin(arena, mine.offset, bytes, core_->board());
       hold = std::make_shared<RegionHold>(core_->member(), mine.offset, bytes, owner);
     } catch (const Error& error) {

@@ -21,13 +21,25 @@ uint64_t number_in(const std::string& path) {
   return in >> value ? value : kUnknown;  // "max" is no number: no limit
 }
 
+// Pages of files that a group is charged for and that the kernel takes back when memory is wanted.
+uint64_t file_cache(const std::string& folder, bool unified) {
+  uint64_t bytes = 0, value = 0;
+  std::ifstream in(folder + "memory.stat");
+  const std::string prefix = unified ? "" : "total_";
+  for (std::string word; in >> word >> value;)
+    if (word == prefix + "inactive_file" || word == prefix + "active_file") bytes += value;
+  return bytes;
+}
+
 // What the cgroups of this process leave, the tightest of the whole path.
 uint64_t cgroup_left() {
   uint64_t least = kUnknown;
-  const auto look = [&](const std::string& folder, const char* limit_file, const char* used_file) {
+  const auto look = [&](const std::string& folder, bool unified, const char* limit_file, const char* used_file) {
     const uint64_t limit = number_in(folder + limit_file);
-    const uint64_t used = number_in(folder + used_file);
-    if (limit != kUnknown && used != kUnknown) least = std::min(least, limit > used ? limit - used : 0);
+    const uint64_t charged = number_in(folder + used_file);
+    if (limit == kUnknown || charged == kUnknown) return;
+    const uint64_t used = charged - std::min(charged, file_cache(folder, unified));
+    least = std::min(least, limit > used ? limit - used : 0);
   };
   std::ifstream in("/proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
@@ -42,9 +54,9 @@ uint64_t cgroup_left() {
       std::string tail = path;
       if (tail != "/") tail.push_back('/');
       if (unified) {
-        look("/sys/fs/cgroup" + tail, "memory.max", "memory.current");
+        look("/sys/fs/cgroup" + tail, true, "memory.max", "memory.current");
       } else {
-        look("/sys/fs/cgroup/memory" + tail, "memory.limit_in_bytes", "memory.usage_in_bytes");
+        look("/sys/fs/cgroup/memory" + tail, false, "memory.limit_in_bytes", "memory.usage_in_bytes");
       }
       if (path.empty() || path == "/") break;
       path = path.substr(0, path.rfind('/'));

@@ -17,7 +17,6 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 // A block of another rank's slice on its way back: lies in the block itself.
 struct Returned {
   uint64_t next;
-  uint64_t bytes;
 };
 
 class SliceAllocator final : public Allocator {
@@ -110,8 +109,10 @@ uint64_t Slice::allocate(size_t bytes, bool zeroed, bool lazy) {
       return at;
     }
   }
-  const uint64_t want = round_up(std::max<size_t>(bytes, 1), kPage);
-  const uint64_t at = pages_.take(want, want >= kHuge ? kHuge : kPage);
+  // More than there is in all may not be rounded up: it could wrap to nothing.
+  const bool too_large = bytes > arena_->header().slice_bytes;
+  const uint64_t want = too_large ? 0 : round_up(std::max<size_t>(bytes, 1), kPage);
+  const uint64_t at = too_large ? 0 : pages_.take(want, want >= kHuge ? kHuge : kPage);
   if (at == 0)
     fail(Code::out_of_memory, "host engine: ", bytes, " bytes do not fit the slice of ",
          arena_->header().slice_bytes, " bytes that each of ", arena_->header().size,
@@ -146,7 +147,6 @@ void Slice::free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) 
     madvise(arena.at(offset) + kPage, bytes - kPage, arena.threads() ? MADV_DONTNEED : MADV_REMOVE);
   auto* const returned = arena.at<Returned>(offset);
   std::atomic<uint64_t>& head = arena.rank(owner).freed;
-  returned->bytes = bytes;
   uint64_t next = head.load(std::memory_order_relaxed);
   do {
     returned->next = next;
@@ -158,14 +158,15 @@ void Slice::drain_freed() {
   if (head.load(std::memory_order_relaxed) == 0) return;
   uint64_t at = head.exchange(0, std::memory_order_acquire);
   while (at != 0) {
-    const Returned returned = *arena_->at<Returned>(at);
+    const uint64_t next = arena_->at<Returned>(at)->next;
     const auto found = blocks_.find(at);
     if (found != blocks_.end()) {
+      const uint64_t bytes = found->second;  // whole pages, whatever size it came back with
       blocks_.erase(found);
-      arena_->give_back(at, returned.bytes);
-      pages_.add(at, returned.bytes);
+      arena_->give_back(at, bytes);
+      pages_.add(at, bytes);
     }
-    at = returned.next;
+    at = next;
   }
 }
 
