@@ -9,6 +9,11 @@ void Works::add(std::shared_ptr<Progressive> work) {
   works_.push_back(std::move(work));
 }
 
+size_t Works::size() const {
+  const std::lock_guard lock(mutex_);
+  return works_.size();
+}
+
 void Works::progress() {
   if (driven_.exchange(true, std::memory_order_acquire)) return;
   struct Turn {
@@ -26,9 +31,20 @@ void Works::progress() {
       ++i;
       continue;
     }
-    // Others only append while this thread drives, but for end().
+    // Others append, and take away what is over.
     const std::lock_guard lock(mutex_);
     if (i < works_.size() && works_[i] == work) works_.erase(works_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void Works::remove(const Progressive* work) noexcept {
+  std::shared_ptr<Progressive> over;  // let go of without the mutex
+  const std::lock_guard lock(mutex_);
+  for (auto& listed : works_) {
+    if (listed.get() != work) continue;
+    over = std::move(listed);
+    std::erase(works_, nullptr);
+    return;
   }
 }
 

@@ -28,8 +28,12 @@ class Works {
   void add(std::shared_ptr<Progressive> work);
   // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
   void progress();
+  // Lets go of one that has ended before anybody drove it again.
+  void remove(const Progressive* work) noexcept;
   // Ends all, then lets go of them: the memory of one may be in use by another.
   void end() noexcept;
+
+  size_t size() const;
 
   // Time that calls of this rank spent blocked in gangs. Engines add each blocking wait; a step reports the difference.
   void add_wait(int64_t ns) noexcept { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }
@@ -39,7 +43,7 @@ class Works {
   std::atomic<int64_t> waited_ns_ = 0;
   // No lock: what a work lets go of may be the caller's, which may release gangs.
   std::atomic<bool> driven_ = false;
-  std::mutex mutex_;  // the list
+  mutable std::mutex mutex_;  // the list
   std::vector<std::shared_ptr<Progressive>> works_;
 };
 

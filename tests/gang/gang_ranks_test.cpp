@@ -204,6 +204,20 @@ TEST(GangRanks, ReleasingTheLastGangWithACallInFlightFreesTheRank) {
     }
 }
 
+TEST(GangRanks, AReleasedGangWhoseCallsHaveEndedIsGoneAtOnce) {
+  run_ranks(2, [](Gang& root) {
+    const auto before = root.owner().use_count();
+    for (int i = 0; i < 20; ++i) {
+      const GangPtr child = root.duplicate();
+      Collective c;
+      const WorkPtr work = child->run(Channel::user, c);  // puts the gang on the rank's list
+      work->wait_input(Deadline::never());
+    }
+    EXPECT_EQ(root.owner().use_count(), before);
+    EXPECT_LE(root.owner()->works()->size(), 1u) << "the root itself";
+  });
+}
+
 TEST(GangRanks, AnAbortReachesEveryRank) {
   run_ranks(3, [](Gang& root) {
     const GangPtr child = root.duplicate("child");

@@ -27,8 +27,11 @@ const Op* Core::holder(const Op& op) const {
   const Range in = input(op), out = output(op, rank_, size_);
   const Lane& lane = channels_[static_cast<size_t>(op.channel)];
   for (const Op* before = lane.head; before != nullptr && before != &op; before = before->next) {
+    // What is done on this rank may still be read by peers, and written where they fold into its output.
     const Range written = output(*before, rank_, size_);
-    if (overlap(written, in) || overlap(written, out) || overlap(input(*before), out)) return before;
+    const bool writing = !before->done || before->in_place_on_peers;
+    if (overlap(input(*before), out) || (writing && (overlap(written, in) || overlap(written, out))))
+      return before;
   }
   return nullptr;
 }

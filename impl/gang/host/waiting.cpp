@@ -289,11 +289,15 @@ void Core::shutdown(Deadline deadline) {
 
 void Core::release() noexcept {
   if (member_->forked()) return;
-  const std::lock_guard lock(mutex_);
-  bool held = false;
-  for (const auto& work : works_) held |= work.use_count() > 1 && !ended(*work);
-  if (shut_down_) return;
-  leave(outstanding_ > 0 && held ? Mark::fading : Mark::gone);
+  {
+    const std::lock_guard lock(mutex_);
+    bool held = false;
+    for (const auto& work : works_) held |= work.use_count() > 1 && !ended(*work);
+    if (!shut_down_) leave(outstanding_ > 0 && held ? Mark::fading : Mark::gone);
+    if (outstanding_ > 0 || !listed_) return;
+    listed_ = false;
+  }
+  owner_->remove(this);  // or it would stay until the next long wait
 }
 
 void Core::end() noexcept {
