@@ -1,4 +1,4 @@
-// Sharded units: rows, frozen and unused parameters, microbatches, storage, precision, paths, refusals.
+// Sharded units: rows, frozen and unused parameters, microbatches, local gradients, storage, precision, norms.
 #include <numeric>
 
 #include "parallel/trial.h"

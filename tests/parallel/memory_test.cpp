@@ -1,4 +1,5 @@
-// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank.
+// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank; and what
+// moves between ranks of one host.
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
