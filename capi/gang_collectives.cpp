@@ -17,15 +17,13 @@ namespace {
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
   Gang& gang = gang_of(handle);
   check_stream(stream, gang.device());
-  std::unique_ptr<gw_work> work;
-  if (out_work != nullptr) work = std::make_unique<gw_work>(nullptr, handle->gang);
-  WorkPtr started = gang.run(Channel::user, records);
-  if (!work) {
-    gang.finish(*started);
+  if (out_work == nullptr) {
+    gang.run_now(Channel::user, records);
     settle_released(gang);
     return;
   }
-  work->work = std::move(started);
+  auto work = std::make_unique<gw_work>(nullptr, handle->gang);
+  work->work = gang.run(Channel::user, records);
   *out_work = work.release();
 }
 

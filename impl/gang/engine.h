@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <span>
@@ -71,6 +72,15 @@ class Engine {
   // Starts all records of the span as one launch, in order, on the channel. Never waits for peers. A span of sends and
   // receives cannot deadlock. Throws the engine's first error when it is broken.
   virtual WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) = 0;
+  // run, then waits for both ends; an engine may do it with less than a work takes. `order` keeps other calls off the
+  // channel and is released before the call blocks.
+  using Order = std::unique_lock<std::recursive_mutex>;
+  virtual void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) {
+    const WorkPtr work = run(channel, span, stream);
+    order.unlock();
+    work->wait(Deadline::never());
+    work->wait_input(Deadline::never());
+  }
 
   // Engine of a subset. Collective over this engine (control channel). `ranks` are ranks of this engine in the new order;
   // null for a rank that is not in it. Equal members in equal order: may share everything but the abort state.

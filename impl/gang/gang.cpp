@@ -76,19 +76,39 @@ int call_peer(std::span<const Collective> records) {
 }  // namespace
 
 WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* stream) {
-  const char* call = call_name(records);
-  return named(call, call_peer(records), [&] {
-    if (shut_down_ || forked_child()) check_usable(call);
-    try {
-      check_records(records, stream);
-    } catch (const Error&) {
-      check_usable(call);  // a broken gang tells its first error, whatever the arguments are
-      throw;
-    }
+  return named(call_name(records), call_peer(records), [&] {
+    admit(records, stream);
     if (records.empty()) return finished_work();
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
     return engine_->run(channel, records, stream != nullptr ? *stream : device().stream());
   });
+}
+
+void Gang::run_now(Channel channel, std::span<const Collective> records, Stream* stream) {
+  named(call_name(records), call_peer(records), [&] {
+    admit(records, stream);
+    if (records.empty()) return;
+    try {
+      Engine::Order order(channel_mutex_[static_cast<size_t>(channel)]);
+      engine_->run_now(channel, records, stream != nullptr ? *stream : device().stream(), order);
+    } catch (Error& error) {
+      if (error.code() == Code::caller) {
+        place(error, call_name(records), call_peer(records));
+        abort(error);
+      }
+      throw;
+    }
+  });
+}
+
+void Gang::admit(std::span<const Collective> records, const Stream* stream) const {
+  if (shut_down_ || forked_child()) check_usable(call_name(records));
+  try {
+    check_records(records, stream);
+  } catch (const Error&) {
+    check_usable(call_name(records));  // a broken gang tells its first error, whatever the arguments are
+    throw;
+  }
 }
 
 void Gang::check_records(std::span<const Collective> records, const Stream* stream) const {
@@ -113,27 +133,6 @@ void Gang::place(Error& error, const char* op, int peer) const {
     if (error.peer < 0) error.peer = peer;
   }
   if (error.op.empty()) error.op = op;
-}
-
-void Gang::run_now(Channel channel, const Collective& record, Stream* stream) {
-  const WorkPtr work = run(channel, record, stream);
-  const std::span<const Collective> records(&record, 1);
-  named(call_name(records), call_peer(records), [&] {
-    finish(*work);
-  });
-}
-
-void Gang::finish(Work& work) {
-  try {
-    work.wait(Deadline::never());
-    work.wait_input(Deadline::never());
-  } catch (Error& error) {
-    if (error.code() == Code::caller) {
-      place(error, "", -1);
-      abort(error);
-    }
-    throw;
-  }
 }
 
 void Gang::barrier(Channel channel) { run_now(channel, Collective{}); }

@@ -82,11 +82,12 @@ class Gang : public std::enable_shared_from_this<Gang> {
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
   }
-  // run, then wait for both ends.
-  void run_now(Channel channel, const Collective& record, Stream* stream = nullptr);
-  // The end of a blocking call: waits for both ends. An interrupt breaks the gang: the caller's memory is its
-  // own again when the call returns, so nothing may go on with it.
-  void finish(Work& work);
+  // run, then wait for both ends. An interrupt breaks the gang: the caller's memory is its own again when the
+  // call returns, so nothing may go on with it.
+  void run_now(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
+  void run_now(Channel channel, const Collective& record, Stream* stream = nullptr) {
+    run_now(channel, std::span<const Collective>(&record, 1), stream);
+  }
 
   void barrier(Channel channel = Channel::control);
   // Every rank's bytes, in rank order; sizes may differ.
@@ -140,6 +141,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void check(const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(std::span<const Collective> records, const Stream* stream) const;
+  void admit(std::span<const Collective> records, const Stream* stream) const;  // all checks before a launch
   // Runs `call`; an Error of it that has no place yet gets this gang's name, rank and the call's name.
   template <typename Call>
   decltype(auto) named(const char* op, int peer, Call&& call) const {

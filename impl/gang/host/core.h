@@ -10,8 +10,8 @@
 // outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
-// More than ten members: it is the engine's whole state; its parts are cut by file (works, order, publish,
-// steps, reductions, pairs, failure, waiting, cycle).
+// More than ten members: it is the engine's whole state; its parts are cut by file (starting, works, order,
+// publish, steps, reductions, pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -41,6 +41,9 @@ struct Flight {
   Channel channel = Channel::user;
   CollectiveOp op = CollectiveOp::barrier;
 };
+
+constexpr size_t kFlights = 64;  // entries of the ring
+constexpr int kEager = 8;        // looks without a pause: for a peer that is about to come
 
 struct Op {
   Collective c;
@@ -110,6 +113,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   const CoreOptions& options() const { return options_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
+  // run and both ends of the wait. Most calls are over within one hold of the mutex, without a work to hand
+  // out.
+  void run_now(Channel channel, std::span<const Collective> span, Engine::Order& order);
   bool progress() override;      // Progressive
   void end() noexcept override;  // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that nobody holds. What is left goes on until its
@@ -134,12 +140,19 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   class LeaveWait;
   class Patience;
 
+  // starting.cpp
+  // `begun`: the one call of the span when meet() has begun it, else null.
+  void start(HostWork& work, Channel channel, std::span<const Collective> span, Op* begun);
+  Op* begin(Lane& lane, Channel channel, const Collective& c);
+  // Drives a call whose input rides with its flag, while nothing else is outstanding. True: it is over.
+  // False: it has to be queued.
+  bool meet(Lane& lane, Op& op);
   // works.cpp
   // Looks `turns` times; true: one of the states in `want` has come.
   bool drive(HostWork& work, uint32_t want, int turns);
+  bool look(const HostWork& work, uint32_t want, int turns);  // the same, under the mutex
   void turn();                                       // every lane once; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
-  void begin(Channel channel, const Collective& c, HostWork& work);
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come
@@ -148,7 +161,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   Op* new_op();
   void recycle(Op* op);
   static bool ended(const HostWork& work);  // no call in a queue points to it
-  std::shared_ptr<HostWork> new_work();
+  std::shared_ptr<HostWork>& new_work();    // its place among works_
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
 
@@ -172,6 +185,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool can_drain(const Op& op) const;
   void drain(Op& op);
   void mark_done(Op& op);
+  void note_behind(const Op& op);
   void move_from(Op& op, int peer);
   void move_own(Op& op);
   const unsigned char* source_of(const Op& op, int peer, size_t in_first) const;
@@ -287,6 +301,12 @@ class HostWork final : public Work {
  private:
   friend class Core;
   enum State : uint32_t { kOutput = 1, kInput = 2, kFailed = 4 };
+
+  // Under the core's mutex.
+  void enter(State state) {
+    state_.store(state_.load(std::memory_order_relaxed) | state, std::memory_order_release);
+  }
+  bool is_in(uint32_t states) const { return (state_.load(std::memory_order_acquire) & states) != 0; }
 
   std::weak_ptr<Core> core_;  // an outstanding call keeps it on its rank's list
   std::atomic<uint32_t> state_{0};

@@ -149,7 +149,7 @@ void Core::fail_all() noexcept {
       Op* const op = lane->head;
       lane->head = op->next;
       keep_first(op->work->error_, *error_);
-      op->work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
+      op->work->enter(HostWork::kFailed);
       recycle(op);
     }
     lane->tail = nullptr;

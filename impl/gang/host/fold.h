@@ -29,9 +29,8 @@ const FoldKernels& fold_kernels();
 // Of one instruction set, for tests; null where the processor lacks it.
 const FoldKernels* fold_kernels(const char* isa);
 
+// Through the caches also where another core reads next: past them that core reads from memory, and the two
+// take longer together than the lines take from cache to cache.
 void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
-// The same; long pieces past the caches, for memory that another core reads next: that does not fetch the
-// lines from the reader's cache first, which between far cores costs three times the copy.
-void copy_past_caches(void* to, const void* from, size_t bytes) noexcept;
 
 }  // namespace gangway::host

@@ -80,6 +80,10 @@ WorkPtr HostEngine::run(Channel channel, std::span<const Collective> span, Strea
   return core_->run(channel, span);
 }
 
+void HostEngine::run_now(Channel channel, std::span<const Collective> span, Stream&, Order& order) {
+  core_->run_now(channel, span, order);
+}
+
 std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   std::vector<Note> notes(static_cast<size_t>(size()));
   Collective c;

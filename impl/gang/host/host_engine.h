@@ -18,6 +18,7 @@ class HostEngine final : public Engine {
   int size() const override { return core_->size(); }
   bool on_one_host() const override { return true; }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
+  void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) override;
   std::shared_ptr<Engine> create(std::span<const int> ranks) override;
   std::shared_ptr<Allocator> allocator() override { return allocator_; }
   SharedRegion allocate_shared(size_t bytes) override;

@@ -22,8 +22,8 @@ bool Core::step_send(Lane& lane, Op& op) {
   if (op.filled >= 2 && drained < progress_of(op.sequence, op.filled - 1)) return false;
   const size_t first = op.filled * op.chunk;
   const size_t n = std::min(op.chunk, op.in_bytes - first);
-  copy_past_caches(arena_.at(lane.staging) + op.filled % 2 * kChunk,
-                   static_cast<const unsigned char*>(op.c.in) + first, n);
+  copy_bytes(arena_.at(lane.staging) + op.filled % 2 * kChunk,
+             static_cast<const unsigned char*>(op.c.in) + first, n);
   traffic_.bytes_staged += n;
   ++op.filled;
   announce(pair.filled, progress_of(op.sequence, op.filled));

@@ -29,7 +29,7 @@ void Core::choose_source(Lane& lane, Op& op, Slot& slot, int slots) {
       op.source = Source::small;
       slot.in = block_of(lane.small, static_cast<size_t>(slots) * kSmall) +
                 op.sequence % static_cast<uint64_t>(slots) * kSmall;
-      copy_past_caches(arena_.at(slot.in), op.c.in, op.in_bytes);
+      copy_bytes(arena_.at(slot.in), op.c.in, op.in_bytes);
     } else if (op.in_offset != 0) {
       op.source = Source::direct;
       slot.in = op.in_offset;
@@ -77,6 +77,7 @@ bool Core::publish_call(Lane& lane, Op& op) {
     slot.out = op.out_offset;
     slot.out_direct = op.out_offset != 0;
   }
+  slot.behind = static_cast<uint32_t>(mine.behind(op.sequence));
   slot.table = 0;
   if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty()) {
     const size_t words = static_cast<size_t>(size_) + 1;

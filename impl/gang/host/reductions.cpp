@@ -183,7 +183,7 @@ void Core::fold_round(Lane& lane, Op& op) {
     args.count = std::min(block, part.count - at);
     args.out = result;
     fold_kernels().fold(args);
-    copy_past_caches(results + args.first * op.item, result, args.count * op.item);
+    copy_bytes(results + args.first * op.item, result, args.count * op.item);
     if (receives(op, rank_))
       deliver(static_cast<unsigned char*>(op.c.out) + first + args.first * op.item, result, args.count,
               op.c.dtype, op.c.accumulate);

@@ -83,6 +83,7 @@ struct alignas(kLine) Slot {
   Source source;
   bool out_direct;
   bool accumulate;
+  uint32_t behind;  // calls before this one that the rank had not ended when it published
   alignas(8) unsigned char payload[kInline];  // folded where it lies
   // Second line.
   alignas(kLine) CollectiveOp op;
@@ -102,6 +103,10 @@ struct alignas(kLine) ChannelLine {
   alignas(kLine) std::atomic<uint64_t> filled;
   alignas(kLine)
       std::atomic<uint64_t> drained;  // (sequence + 1) << kRoundBits: done, reads no peer's memory any more
+  // Calls before `sequence` that the line's own rank has not ended.
+  uint64_t behind(uint64_t sequence) const {
+    return sequence - (drained.load(std::memory_order_relaxed) >> kRoundBits);
+  }
   alignas(kLine) std::atomic<uint64_t> collected;
   std::atomic<uint64_t>
       staging;  // offset of two chunks and two chunks of folded results; set before the first use

@@ -190,7 +190,7 @@ void Core::fill(Lane& lane, Op& op) {
   const auto put = [&](unsigned char* to, const unsigned char* from, size_t bytes) {
     if (first >= bytes) return;
     const size_t n = std::min(op.chunk, bytes - first);
-    copy_past_caches(to, from + first, n);
+    copy_bytes(to, from + first, n);
     traffic_.bytes_staged += n;
   };
   if (splits(op.c.op)) {
@@ -225,7 +225,7 @@ void Core::drain(Op& op) {
   } else if (op.c.op == CollectiveOp::reduce_scatter) {
     fold_segment(op);
   } else {
-    if (op.drained == 0) move_own(op);
+    move_own(op);
     for (int i = 1; i < size_; ++i) {
       const int peer = (rank_ + i) % size_;
       if (needs(op, peer, rank_, false)) move_from(op, peer);
@@ -236,6 +236,16 @@ void Core::drain(Op& op) {
     announce(line(op.channel, rank_).drained, progress_of(op.sequence, op.drained));
 }
 
+// All have come and said how far behind they were: slots of calls before that may be written again, which
+// saves a look at each one's line.
+void Core::note_behind(const Op& op) {
+  uint64_t behind = line(op.channel, rank_).behind(op.sequence);
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) behind = std::max<uint64_t>(behind, slot_of(op, r).behind);
+  Lane& lane = channels_[static_cast<size_t>(op.channel)];
+  if (behind <= op.sequence) lane.reusable = std::max(lane.reusable, op.sequence - behind);
+}
+
 void Core::mark_done(Op& op) {
   // Those this call did not need may have come with another one; whoever comes second finds out.
   if (producers(op, rank_, is_small(op)) != Peers::all) {
@@ -244,6 +254,8 @@ void Core::mark_done(Op& op) {
       if (r != rank_ && slot.arrived.load(std::memory_order_acquire) == op.sequence + 1)
         check_fingerprint(op, r, slot);
     }
+  } else {
+    note_behind(op);
   }
   op.done = true;
   announce(line(op.channel, rank_).drained, progress_of(op.sequence + 1, 0));
@@ -287,10 +299,14 @@ void Core::move_own(Op& op) {
        op.c.op == CollectiveOp::gather) &&
       !root)
     return;
-  Piece piece = piece_from(op, rank_, rank_, size_);
+  // Chunk by chunk, because a chunk that was staged a moment ago is still in the cache.
+  const Piece piece = piece_from(op, rank_, rank_, size_);
+  const size_t first = op.drained == 0 ? 0 : std::min(piece.bytes, op.drained * op.drain_chunk);
+  const size_t rest = piece.bytes - first;
+  const size_t n = op.drained + 1 == op.drain_rounds ? rest : std::min(rest, op.drain_chunk);
   const unsigned char* const from = static_cast<const unsigned char*>(op.c.in) + piece.in_first;
   unsigned char* const to = static_cast<unsigned char*>(op.c.out) + piece.out_first;
-  if (from != to) copy_bytes(to, from, piece.bytes);
+  if (from != to) copy_bytes(to + first, from + first, n);
 }
 
 }  // namespace gangway::host

@@ -1,4 +1,4 @@
-// Starting calls, driving them, ending them.
+// Driving calls, ending them; the ring of the last ones.
 #include <algorithm>
 
 #include "gang/host/calls.h"
@@ -9,7 +9,6 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kFlights = 64;
 constexpr size_t kWorks = 64;
 
 }  // namespace
@@ -51,45 +50,6 @@ void Core::enter(Channel channel, const Collective* c) {
   if (check(nullptr, &call)) throw_error();
 }
 
-WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
-  enter(channel, span.empty() ? nullptr : span.data());
-  std::shared_ptr<HostWork> work;
-  {
-    const std::lock_guard lock(mutex_);
-    work = new_work();
-    work->outputs_ = work->inputs_ = static_cast<int>(span.size());
-    if (span.empty()) work->state_.store(HostWork::kOutput | HostWork::kInput, std::memory_order_release);
-    try {
-      for (const Collective& c : span) begin(channel, c, *work);
-      turn();
-      if (outstanding_ > 0 && !listed_) {
-        owner_->add(shared_from_this());
-        listed_ = true;
-      }
-    } catch (const std::bad_alloc&) {  // half of the span may be on its way: peers must not wait for the rest
-      break_here(Error(Code::out_of_memory, "no memory"), true);
-      keep_first(work->error_, *error_);
-      work->state_.fetch_or(HostWork::kFailed, std::memory_order_release);
-    }
-  }
-  return work;
-}
-
-void Core::begin(Channel channel, const Collective& c, HostWork& work) {
-  Lane& lane = lane_of(channel, c);
-  Op* const op = new_op();
-  op->c = c;
-  op->channel = channel;
-  op->work = &work;
-  prepare(*op, c, rank_, size_);
-  op->sequence = lane.sequence++;
-  op->fingerprint = fingerprint(*op, lane.history, size_);
-  if (lane.peer < 0) lane.history = op->fingerprint;
-  note_start(*op);
-  traffic_.calls += 1;
-  enqueue(lane, op);
-}
-
 bool Core::progress() {
   if (member_->forked()) return true;
   const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -101,12 +61,15 @@ bool Core::progress() {
 
 bool Core::drive(HostWork& work, uint32_t want, int turns) {
   const std::lock_guard lock(mutex_);
-  for (int i = 0; i < turns; ++i) {
-    if (i >= 8) pause_cpu();  // a peer that is about to come is met without
-    if ((work.state_.load(std::memory_order_relaxed) & want) != 0) return true;
+  return look(work, want, turns);
+}
+
+bool Core::look(const HostWork& work, uint32_t want, int turns) {
+  for (int i = 0; i < turns && !work.is_in(want); ++i) {
+    if (i >= kEager) pause_cpu();
     turn();
   }
-  return (work.state_.load(std::memory_order_relaxed) & want) != 0;
+  return work.is_in(want);
 }
 
 void Core::turn() {
@@ -141,7 +104,6 @@ void Core::enqueue(Lane& lane, Op* op) {
     lane.tail->next = op;
     lane.tail = op;
   }
-  ++outstanding_;
 }
 
 void Core::advance(Lane& lane) {
@@ -185,15 +147,16 @@ bool Core::settle(Op& op) {
 void Core::finish_output(Op& op) {
   op.output_ready = true;
   flights_[op.flight % kFlights].end = ticks();
-  if (--op.work->outputs_ == 0) op.work->state_.fetch_or(HostWork::kOutput, std::memory_order_release);
+  if (--op.work->outputs_ == 0) op.work->enter(HostWork::kOutput);
 }
 
 void Core::finish_input(Op& op) {
   op.input_free = true;
-  if (--op.work->inputs_ == 0) op.work->state_.fetch_or(HostWork::kInput, std::memory_order_release);
+  if (--op.work->inputs_ == 0) op.work->enter(HostWork::kInput);
 }
 
 Op* Core::new_op() {
+  ++outstanding_;
   if (free_ops_ == nullptr) return &ops_.emplace_back();
   Op* const op = free_ops_;
   free_ops_ = op->next;
@@ -210,11 +173,9 @@ void Core::recycle(Op* op) {
   free_ops_ = op;
 }
 
-bool Core::ended(const HostWork& work) {
-  return (work.state_.load(std::memory_order_acquire) & (HostWork::kInput | HostWork::kFailed)) != 0;
-}
+bool Core::ended(const HostWork& work) { return work.is_in(HostWork::kInput | HostWork::kFailed); }
 
-std::shared_ptr<HostWork> Core::new_work() {
+std::shared_ptr<HostWork>& Core::new_work() {
   for (size_t i = 0; i < works_.size() && i < 4; ++i) {
     std::shared_ptr<HostWork>& work = works_[next_work_++ % works_.size()];
     if (work.use_count() != 1 || !ended(*work)) continue;
@@ -227,12 +188,9 @@ std::shared_ptr<HostWork> Core::new_work() {
   // Calls in flight point to their work, which nobody but this list may hold: only an ended one leaves it.
   std::shared_ptr<HostWork>* place = nullptr;
   if (works_.size() >= kWorks) place = &works_[next_work_++ % works_.size()];
-  if (place != nullptr && ended(**place)) {
-    *place = work;
-  } else {
-    works_.push_back(work);
-  }
-  return work;
+  if (place == nullptr || !ended(**place)) place = &works_.emplace_back();
+  *place = std::move(work);
+  return *place;
 }
 
 Lane& Core::lane_of(Channel channel, const Collective& c) {
