@@ -206,6 +206,30 @@ TEST(HostAsync, SubGangsHaveTheOrderOfTheirList) {
   });
 }
 
+// Blocking calls end without a queue when nothing is outstanding, and behind the others when something is.
+TEST(HostAsync, ShortBlockingCallsBetweenAsynchronousOnesKeepTheirOrder) {
+  ThreadRanks ranks(3);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    constexpr size_t kLong = 50'000;
+    std::vector<float> in(kLong), out(kLong);
+    for (int i = 0; i < 100; ++i) {
+      std::fill(in.begin(), in.end(), static_cast<float>(r + i));
+      const Collective c = reduction(in.data(), out.data(), kLong);
+      WorkPtr work;
+      if (i % 3 == 0) work = engine.run(Channel::user, {&c, 1}, stream);
+      for (int k = 0; k < 20; ++k) {  // more than a channel has slots
+        float x = static_cast<float>(r * 20 + k);
+        now(engine, reduction(&x, &x, 1), stream, k % 4 == 0 ? Channel::control : Channel::user);
+        ASSERT_EQ(x, static_cast<float>(60 + 3 * k));
+      }
+      if (work == nullptr) continue;
+      work->wait_input(Deadline::never());
+      ASSERT_EQ(out[kLong - 1], static_cast<float>(3 + 3 * i));
+    }
+  });
+}
+
 TEST(HostAsync, ArenaTensorsAreNotStaged) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {

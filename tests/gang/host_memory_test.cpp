@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <latch>
+#include <span>
 
 #include "gang/host/arena.h"
 #include "gang/host/board.h"
@@ -164,6 +165,24 @@ TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
     EXPECT_EQ(host::Board::find(arena, other), nullptr) << other;
   arena->at<host::BoardHeader>(offset)->size = 100'000;  // freed, and the page used for something else
   EXPECT_EQ(host::Board::find(arena, offset), nullptr);
+}
+
+TEST(HostFold, CopiesAreWholeWhateverLiesBetweenTargetAndSource) {
+  constexpr size_t kRoom = 8192;
+  std::vector<unsigned char> memory(3 * kRoom);
+  // The same place within their pages, but for 3 bytes and the shift.
+  const size_t head = -reinterpret_cast<uintptr_t>(memory.data()) % 4096;
+  const std::span<unsigned char> from(memory.data() + head, kRoom), to(memory.data() + head + kRoom, kRoom);
+  for (size_t i = 0; i < kRoom; ++i) from[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1023}, size_t{1024}, size_t{4099}})
+    for (size_t shift = 0; shift < 66; ++shift) {
+      std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xee));
+      host::copy_bytes(to.data() + shift, from.data() + 3, bytes);
+      ASSERT_TRUE(std::equal(from.begin() + 3, from.begin() + 3 + static_cast<std::ptrdiff_t>(bytes),
+                             to.begin() + static_cast<std::ptrdiff_t>(shift)));
+      ASSERT_EQ(to[shift + bytes], 0xee);
+      ASSERT_TRUE(shift == 0 || to[shift - 1] == 0xee);
+    }
 }
 
 TEST(HostFold, InstructionSetsAgreeBitForBit) {
