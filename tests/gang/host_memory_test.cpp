@@ -115,7 +115,7 @@ TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
     Collective barrier;
     for (int round = 0; round < 5; ++round) {  // each time the last holder frees it
       constexpr size_t kBytes = 50 << 20;
-      std::optional<SharedRegion> held(engine.allocate_shared(kBytes));
+      auto held = std::make_unique<SharedRegion>(engine.allocate_shared(kBytes));
       const SharedRegion& region = *held;
       EXPECT_FALSE(region.writable->read_only());
       EXPECT_TRUE(region.readable->read_only());

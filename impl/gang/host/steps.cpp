@@ -152,7 +152,7 @@ void Core::plan(Op& op) {
 // Are the calls before this one through with filling? One that needs no peer's input (a broadcast's root, a
 // send) is passed by later ones while it still waits for the staging area.
 bool Core::filled_before(const Lane& lane, const Op& op) {
-  for (const Op* before = lane.head; before != &op; before = before->next)
+  for (const Op* before = lane.head; before != nullptr && before != &op; before = before->next)
     if (before->filled < before->fill_rounds) return false;
   return true;
 }
