@@ -45,6 +45,16 @@ uint64_t checked_bytes(const RawTensor& raw, DType dtype, const std::string& whe
   return bytes;
 }
 
+// Bytes say nothing of the other dimensions where one is 0.
+Shape checked_shape(const RawTensor& raw, const std::string& where) {
+  const std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
+  try {
+    return Shape(std::span<const int64_t>(dims));
+  } catch (const Error& error) {
+    fail(Code::corrupt, where, ".shape: ", error.message());
+  }
+}
+
 StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
   const std::string where = "tensor " + printable(raw.name);
   const DType dtype = parse_dtype(raw, where);
@@ -57,8 +67,7 @@ StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
          " bytes, its dtype and shape need ", bytes);
   if (raw.shape.size() > static_cast<size_t>(kMaxDims))
     fail(Code::not_supported, where, ".shape has ", raw.shape.size(), " dimensions, over ", kMaxDims);
-  std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
-  return {dtype, Shape(std::span<const int64_t>(dims)), raw.first, raw.last};
+  return {dtype, checked_shape(raw, where), raw.first, raw.last};
 }
 
 // The tensors, in the order of their offsets, must cover the data section exactly.

@@ -251,6 +251,18 @@ TEST(Safetensors, WritesWhatItReads) {
   }
 }
 
+TEST(Safetensors, DimensionsBesideAZeroAreCheckedToo) {
+  const std::string json =
+      R"({"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 0]}})";
+  try {
+    parse_safetensors_header(json, 0);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::corrupt) << error.message();
+    EXPECT_NE(error.message().find("tensor \"w\".shape"), std::string::npos) << error.message();
+  }
+}
+
 TEST(Safetensors, RefusesToWriteWhatTheFormatLacks) {
   SafetensorsHeader header;
   header.tensors["w"] = {DType::c128, Shape{1}, 0, 0};
