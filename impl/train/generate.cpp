@@ -57,14 +57,13 @@ std::vector<double> last_logits(Model& model, std::vector<int64_t>& tokens, Stre
   return logits;
 }
 
-// `uniform` in [0, 1) chooses; ties of logits go to the lower id.
+// `uniform` in [0, 1) chooses; ties of logits go to the lower id. -1 - id: that token's logit is not finite.
 int64_t sample(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](int64_t id) { return logits[static_cast<size_t>(id)]; };
   for (const int64_t id : order)
-    if (!std::isfinite(logit(id)))
-      fail(Code::invalid_state, "generate: the logit of token ", id, " is ", logit(id));
+    if (!std::isfinite(logit(id))) return -1 - id;
   const bool greedy = options.temperature == 0;
   const size_t keep = greedy               ? 1
                       : options.top_k == 0 ? order.size()
@@ -103,7 +102,8 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
     check(model, prompt, options);
   });
   agree(gangs, refusal, said(prompt, options), Totals{});
-  return or_abort(gangs, "generate", [&] {
+  int64_t broken = -1;
+  const std::vector<int64_t> made = or_abort(gangs, "generate", [&] {
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());
     const uint64_t key = philox_key(options.seed, "generate");
     for (int64_t i = 0; i < options.new_tokens; ++i) {
@@ -112,10 +112,18 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
       int64_t next = 0;
       if (gangs.root()->rank() == 0)
         next = sample(logits, options, philox_uniform(key, static_cast<uint64_t>(i)));
-      tokens.push_back(from_first_rank(*gangs.root(), next));
+      next = from_first_rank(*gangs.root(), next);
+      if (next < 0) {
+        broken = -1 - next;
+        break;
+      }
+      tokens.push_back(next);
     }
     return std::vector<int64_t>(tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end());
   });
+  if (broken >= 0)  // on every rank; the gangs work on
+    fail(Code::invalid_state, "generate: the logit of token ", broken, " is not finite");
+  return made;
 }
 
 }  // namespace gangway
