@@ -101,7 +101,10 @@ GW_API gw_shard_group *gw_shard_group_retain(gw_shard_group *group);
 GW_API void gw_shard_group_release(gw_shard_group *group);
 /* Collective. `into`: null, or one view of the caller's memory per parameter, which gets a stable copy. */
 GW_API gw_status gw_shard_group_unshard(gw_shard_group *group, const gw_view *into, void *stream);
+/* Collective. Starts what gw_shard_group_unshard would wait for, where values are gathered; that call comes later and ends
+ * it. Elsewhere there is nothing to start and *out_work is done. */
 GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *stream, gw_work **out_work);
+/* Local. Full values and full gradients that were reduced are gone; ones that wait for their reduction stay. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
 /* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
