@@ -301,19 +301,20 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
           {&required(p.name, "options.parameters[i].name"), shape_of(p), initializers.read(p.initializer)});
     }
     if (o.child_count > 0) required(o.children, "options.children");
+    std::vector<ModulePtr> children;
     for (size_t i = 0; i < o.child_count; ++i) {
-      gw_module& child = required(o.children[i], "options.children[i]");
-      if (!child.module || child.model)
-        fail(Code::invalid_state, "options.children[", i,
-             "] is bound to gangs already; build the whole model first");
+      const std::string name = text("options.children[", i, "]");
+      children.push_back(required(o.children[i], name.c_str()).part(name));
+      check_once(children, name);
       c.children.push_back(
-          {o.child_names != nullptr ? text_or(o.child_names[i], "") : std::to_string(i), child.module});
+          {o.child_names != nullptr ? text_or(o.child_names[i], "") : std::to_string(i), children.back()});
     }
     ModulePtr module = make_custom(c, std::make_shared<Callbacks>(o, std::move(user)));
     for (size_t i = 0; i < o.parameter_count; ++i)
       if (read_element(o.parameters, i, gw_parameter_options_init, "options.parameters").frozen != 0)
         module->parameters()[i]->trainable = false;
     result = new gw_module(std::move(module));
+    if (o.child_count > 0) result->takes({o.children, o.child_count});
     initializers.take();
   });
 }

@@ -42,6 +42,25 @@ Context context_of(Model& model, const gw_frame* frame) {
   return ctx;
 }
 
+void begin(gw_frame& f) {
+  f.unfinished = true;
+  f.added = f.model->gradient_in_forward();
+  f.emptied = f.model->emptied();
+}
+
+template <typename Run>
+void whole_or_given_up(gw_frame& f, Run&& run) {
+  try {
+    run();
+  } catch (...) {
+    try {
+      f.reset();
+    } catch (const Error&) {  // what run threw says more
+    }
+    throw;
+  }
+}
+
 }  // namespace
 
 gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
@@ -51,6 +70,21 @@ gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
       seed(Tensor::allocate(model->device().allocator(), DType::f64, {1})) {
   model->ops().fill(seed, o.loss_seed, model->device().stream());
   frame.id = {o.step, o.microbatch, 0};
+}
+
+gw_frame::~gw_frame() {
+  try {
+    reset();
+  } catch (const Error&) {  // the gang is broken: its gradients are nobody's
+  }
+}
+
+void gw_frame::reset() {
+  frame.reset();
+  if (!std::exchange(unfinished, false)) return;
+  model->reshard();
+  // Nothing takes a part out of a sum again.
+  if (added) model->zero_gradients(model->device().stream());
 }
 
 void gw_frame_options_init(gw_frame_options* options, size_t size) {
@@ -70,7 +104,7 @@ gw_status gw_frame_create(gw_module* model, const gw_frame_options* options, gw_
 }
 
 gw_status gw_frame_reset(gw_frame* frame) {
-  return guarded([&] { required(frame, "frame").frame.reset(); });
+  return guarded([&] { required(frame, "frame").reset(); });
 }
 
 void gw_frame_release(gw_frame* frame) { release(frame); }
@@ -83,6 +117,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     check_stream(stream, m.device());
     if (frame != nullptr && frame->model != model->model)
       fail(Code::invalid_argument, "frame belongs to another model");
+    if (frame != nullptr && frame->unfinished)
+      fail(Code::invalid_state, "frame has had a forward already; its backward or gw_frame_reset comes first");
     const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
@@ -94,8 +130,14 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
         m.ops().cast(value, copy, ctx.stream);
         value = copy;
       }
-    hand_out(m.forward(ctx, values, frame != nullptr ? &frame->frame : nullptr), m, out_tensors, out_capacity,
-             out_count);
+    if (frame == nullptr) {
+      hand_out(m.forward(ctx, values, nullptr), m, out_tensors, out_capacity, out_count);
+      return;
+    }
+    begin(*frame);
+    whole_or_given_up(*frame, [&] {
+      hand_out(m.forward(ctx, values, &frame->frame), m, out_tensors, out_capacity, out_count);
+    });
   });
 }
 
@@ -108,6 +150,10 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     check_stream(stream, m.device());
     gw_frame& f = required(frame, "frame");
     if (f.model != model->model) fail(Code::invalid_argument, "frame belongs to another model");
+    if (!f.unfinished) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
+    if (m.gradient_in_forward() && f.emptied != m.emptied())
+      fail(Code::invalid_state,
+           "gradients were emptied since the frame's forward, which had made some of its own; run forward again");
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
@@ -116,10 +162,15 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
       m.ops().cast(tensor, grads.back(), ctx.stream);
     }
-    const Values inputs = m.backward(ctx, grads, f.frame);
-    m.finish_gradients(ctx.stream);
-    hand_out(inputs, m, out_tensors, out_capacity, out_count);
-    f.frame.reset();
+    f.unfinished = f.added = true;
+    whole_or_given_up(f, [&] {
+      const Values inputs = m.backward(ctx, grads, f.frame);
+      m.reshard();
+      if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+      hand_out(inputs, m, out_tensors, out_capacity, out_count);
+    });
+    f.unfinished = false;
+    f.reset();
   });
 }
 

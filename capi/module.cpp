@@ -1,5 +1,7 @@
 #include <gangway/module.h>
 
+#include <algorithm>
+
 #include "checkpoint/safetensors.h"
 #include "module_handle.h"
 
@@ -7,14 +9,6 @@ using namespace gangway;
 using namespace gangway::capi;
 
 namespace {
-
-// A described module that may become part of another.
-ModulePtr described(gw_module* model, const std::string& name) {
-  gw_module& m = required(model, name.c_str());
-  if (!m.module || m.model)
-    fail(Code::invalid_state, name, " is bound to gangs already; build the whole model first");
-  return m.module;
-}
 
 double deviation_of(double range) {
   if (!(finite(range, "options.initializer_range") >= 0))
@@ -46,12 +40,25 @@ AttentionOptions attention_of(const gw_attention_options* options) {
 
 }  // namespace
 
+ModulePtr gw_module::part(const std::string& name) {
+  if (!module || model)
+    fail(Code::invalid_state, name, " is bound to gangs already; build the whole model first");
+  if (!inside.expired()) fail(Code::invalid_state, name, " is part of another module already");
+  return module;
+}
+
+void gw_module::takes(std::span<gw_module* const> parts) {
+  for (gw_module* part : parts) part->inside = module;
+}
+
 Model& gw_module::bind(gw_gangs* given) {
   if (model) {
     if (given != nullptr && (!gangs || given->gangs != gangs->gangs))
       fail(Code::invalid_state, "the model is bound to other gangs already");
     return *model;
   }
+  if (!inside.expired())
+    fail(Code::invalid_state, "the module is part of another one; the whole model is bound to gangs");
   decltype(gangs) handle(given != nullptr ? new gw_gangs(given->gangs) : nullptr);
   model = std::make_shared<Model>(module, given != nullptr ? given->gangs : nullptr);
   gangs = std::move(handle);
@@ -88,6 +95,12 @@ std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& devic
     tensors.push_back(std::move(t));
   }
   return tensors;
+}
+
+void check_once(const std::vector<ModulePtr>& modules, const std::string& last) {
+  const auto first = std::find(modules.begin(), modules.end(), modules.back());
+  if (first + 1 != modules.end())
+    fail(Code::invalid_argument, last, " is the module at ", first - modules.begin(), " again; each stands once");
 }
 
 }  // namespace gangway::capi
@@ -198,8 +211,13 @@ gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_
     if (model_count == 0) fail(Code::invalid_argument, "a sequential of 0 modules");
     required(models, "models");
     std::vector<ModulePtr> all;
-    for (size_t i = 0; i < model_count; ++i) all.push_back(described(models[i], text("models[", i, "]")));
+    for (size_t i = 0; i < model_count; ++i) {
+      const std::string name = text("models[", i, "]");
+      all.push_back(required(models[i], name.c_str()).part(name));
+      check_once(all, name);
+    }
     result = new gw_module(make_sequential(std::move(all)));
+    result->takes({models, model_count});
   });
 }
 

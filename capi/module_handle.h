@@ -26,7 +26,13 @@ struct gw_module : gangway::capi::Handle {
   // INVALID_STATE that names gw_module_materialize.
   gangway::Model& ready() const;
 
+  // Says that `parts` are inside of this module now.
+  void takes(std::span<gw_module* const> parts);
+  // The module, described, to be put into another one. INVALID_STATE: bound to gangs, or in another one already.
+  gangway::ModulePtr part(const std::string& name);
+
   gangway::ModulePtr module;              // null for groups
+  std::weak_ptr<gangway::Module> inside;  // of this module
   std::shared_ptr<gangway::Model> model;  // null until bound
   // What callbacks see, and may retain; null: a gang of one.
   struct Release {
@@ -38,10 +44,16 @@ struct gw_module : gangway::capi::Handle {
 
 struct gw_frame : gangway::capi::Handle {
   gw_frame(std::shared_ptr<gangway::Model> m, const gw_frame_options& o);
+  ~gw_frame();
+  // Ready for the next forward; one that has not had its backward is given up.
+  void reset();
   std::shared_ptr<gangway::Model> model;
   gangway::Frame frame;
   gw_frame_options options;
   gangway::Tensor seed;  // f64 [1]
+  bool unfinished = false;  // forward ran, backward has not
+  bool added = false;       // to the sums of gradients, perhaps, since it has been unfinished
+  uint64_t emptied = 0;     // Model::emptied at that forward
 };
 
 struct gw_parameter : gangway::capi::Handle {
@@ -92,6 +104,8 @@ void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
   }
 }
 
+// INVALID_ARGUMENT: the last of `modules`, called `last`, stands before.
+void check_once(const std::vector<ModulePtr>& modules, const std::string& last);
 std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& device, const char* name);
 // Reads the initialisers of parameters. Each distinct record's object is freed once: with the last parameter
 // that was made of it or, while take() was not called, by the destructor.

@@ -39,7 +39,7 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
     case GW_PART_FULL_GRADIENT:
       if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
       if (!p.grad) fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
-      return p.grad;
+      return model.full_gradient(p, model.device().stream());
     default:
       fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
   }

@@ -40,7 +40,17 @@ gw_step_result result_of(const StepResult& s) {
   r.weight = s.weight;
   r.step = s.step;
   r.skipped = s.skipped ? 1 : 0;
-  r.skip_reason = !s.skipped ? GW_SKIP_NONE : s.weight == 0 ? GW_SKIP_NO_WEIGHT : GW_SKIP_NON_FINITE;
+  switch (s.why_skipped) {
+    case Skip::none:
+      r.skip_reason = GW_SKIP_NONE;
+      break;
+    case Skip::no_weight:
+      r.skip_reason = GW_SKIP_NO_WEIGHT;
+      break;
+    case Skip::non_finite:
+      r.skip_reason = GW_SKIP_NON_FINITE;
+      break;
+  }
   return r;
 }
 
@@ -80,7 +90,6 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
                         const gw_step_options* options, void* stream, gw_step_result* result) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    Optimizer& o = *required(optimizer, "optimizer").optimizer;
     Batch b;
     StepOptions s;
     const auto refusal = refusal_of([&] {
@@ -88,10 +97,11 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
       if (result != nullptr) check_out_struct(result, "result");
       b = batch_of(batch, m.device());
       s = step_options_of(options);
-      if (optimizer->model != model->model)
+      if (required(optimizer, "optimizer").model != model->model)
         fail(Code::invalid_argument, "optimizer was made for another model");
     });
-    const StepResult r = train_step(m, o, b, s, m.device().stream(), refusal);
+    const StepResult r = train_step(m, optimizer != nullptr ? optimizer->optimizer.get() : nullptr, b, s,
+                                    m.device().stream(), refusal);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }

@@ -2,6 +2,7 @@
 #include "parallel/model.h"
 
 #include <algorithm>
+#include <map>
 
 #include "parallel/clip.h"
 #include "parallel/shard_domain.h"
@@ -15,6 +16,18 @@ std::shared_ptr<Gangs> or_alone(std::shared_ptr<Gangs> gangs) {
   options.rank = 0;
   options.size = 1;
   return create_gangs(Gang::create(options), MeshOptions{});
+}
+
+// Files and look-ups know parameters by their names.
+void check_names(const Module& root) {
+  std::map<std::string, const Parameter*> seen;
+  for (const NamedParameter& p : named_parameters_with_aliases(root)) {
+    const auto [at, fresh] = seen.emplace(p.name, p.parameter.get());
+    if (!fresh && at->second != p.parameter.get())
+      fail(Code::invalid_argument, "two parameters have the name ", p.name, ", one ",
+           at->second->shape.text(), ", one ", p.parameter->shape.text(),
+           "; names of modules and parameters, joined by dots, must differ");
+  }
 }
 
 const ShardUnit& unit_of(const ShardDomain& domain, const Parameter& parameter, size_t* index) {
@@ -43,6 +56,7 @@ Model::Model(ModulePtr root, std::shared_ptr<Gangs> gangs)
       temporaries_(gangs_->root()->device().allocator()),
       domain_(std::make_shared<ShardDomain>(gangs_, *ops_)) {
   assign_full_names(*root_);
+  check_names(*root_);
 }
 
 Model::~Model() = default;
@@ -68,11 +82,24 @@ void Model::check_trainable(const char* call) const {
          " ranks: its peers have no data (device meta counts without them)");
 }
 
+void Model::check_computes(const char* call) const {
+  if (!computes_)
+    fail(Code::invalid_state, call, ": a model of shard groups computes nothing; the caller does, between unshard and "
+         "reshard");
+}
+
 // --- running
 // ----------------------------------------------------------------------------------------------------------
 
 Context Model::context(Stream& stream) {
-  return Context{.ops = *ops_, .stream = stream, .temporaries = temporaries_, .loss_seed = {}};
+  int index = 0, count = 1;
+  gangs_->data_shard(&index, &count);
+  return Context{.ops = *ops_,
+                 .stream = stream,
+                 .temporaries = temporaries_,
+                 .loss_seed = {},
+                 .seed = seed_,
+                 .data_index = index};
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
@@ -99,9 +126,13 @@ void Model::finish_gradients(Stream& stream) {
 }
 
 void Model::set_last_microbatch(bool last) { domain_->set_last_microbatch(last); }
+bool Model::last_microbatch() const { return domain_->last_microbatch(); }
+
+void Model::reshard() { domain_->reshard_all(); }
 
 void Model::zero_gradients(Stream& stream) {
   check_running("zero_gradients");
+  ++emptied_;
   domain_->zero_gradients(stream);
 }
 
@@ -131,6 +162,7 @@ void Model::begin_update(Stream& stream) {
 
 void Model::end_update(Stream& stream, bool copies_written) {
   check_running("end_update");
+  ++emptied_;
   domain_->end_update(!copies_written, true, stream);
 }
 
@@ -152,6 +184,11 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
   check_running("gradient");
   return local_gradient(parameter, *ops_, stream);
+}
+
+Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
+  check_running("full_gradient");
+  return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
 }
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {

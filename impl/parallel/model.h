@@ -71,7 +71,9 @@ class Model {
   // -----------------------------------------------------------------------------
   // Local: throws what training would refuse (INVALID_STATE: no values; NOT_SUPPORTED: a fake gang).
   void check_trainable(const char* call) const;
-  Context context(Stream& stream);
+  // Likewise: INVALID_STATE for a model of shard groups, whose forward is the caller's.
+  void check_computes(const char* call) const;
+  Context context(Stream& stream);  // with the run's seed and this rank's data coordinate
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy,
@@ -79,7 +81,15 @@ class Model {
   // After the last microbatch: outstanding reductions, unsharded accumulations, replicas. Blocks on a CPU.
   void finish_gradients(Stream& stream);
   void set_last_microbatch(bool last);  // no_sync until the last
+  bool last_microbatch() const;
+  // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or a given up one.
+  void reshard();
+  void give_up();
   void zero_gradients(Stream& stream);
+  // Grows when gradients are emptied. A frame whose forward has made gradients already (gradient_in_forward)
+  // cannot run backward after that.
+  uint64_t emptied() const { return emptied_; }
+  bool gradient_in_forward() const { return gradient_in_forward_; }
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
 
@@ -103,6 +113,8 @@ class Model {
   // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then).
   // Local.
   Tensor gradient(Parameter& parameter, Stream& stream);
+  // The full gradient of this rank's own backward while there is one (else absent), zero likewise. Local.
+  Tensor full_gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
@@ -132,6 +144,10 @@ class Model {
   Recompute selective_ = Recompute::none;
   std::vector<std::weak_ptr<const uint64_t>> optimizers_;  // bytes of each
   void* caller_ = nullptr;
+  bool computes_ = true;  // has a forward of its own
+  uint64_t seed_ = 0;
+  uint64_t emptied_ = 0;
+  bool gradient_in_forward_ = false;  // of some module
   bool materialized_ = false;
   bool pristine_ = true;
 };

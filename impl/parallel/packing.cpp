@@ -17,13 +17,6 @@ size_t take(size_t& used, size_t bytes) {
   return at;
 }
 
-DType compute_dtype(const ShardOptions& options, const std::string& name, DType master) {
-  DType dtype = options.param_dtype == kNone ? master : options.param_dtype;
-  for (const DtypeRule& rule : options.dtype_rules)
-    if (path_matches(rule.pattern, name)) dtype = rule.dtype;
-  return dtype;
-}
-
 void place(PackedParameter& p, UnitBytes& bytes, int ranks) {
   const size_t own = p.padded_bytes(p.compute);
   if (p.has_copy()) p.master_at = take(bytes.masters, p.padded_bytes(p.master));
@@ -40,6 +33,13 @@ void place(PackedParameter& p, UnitBytes& bytes, int ranks) {
 }
 
 }  // namespace
+
+DType compute_dtype(const ShardOptions& options, const std::string& name, DType master) {
+  DType dtype = options.param_dtype == kNone ? master : options.param_dtype;
+  for (const DtypeRule& rule : options.dtype_rules)
+    if (path_matches(rule.pattern, name)) dtype = rule.dtype;
+  return dtype;
+}
 
 Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& options, DType master,
              const std::string& axis, int ranks, int rank) {

@@ -63,6 +63,9 @@ struct Packing {
   bool same_wire = true;  // gradients travel in their own dtype
 };
 
+// What compute reads: dtype_rules by name, else param_dtype, else the master's.
+DType compute_dtype(const ShardOptions& options, const std::string& name, DType master);
+
 // Sets also each parameter's layout (over `axis`; empty when `ranks` is 1), row bounds and master dtype.
 // `master` none: each parameter's own dtype stays.
 Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& options, DType master,

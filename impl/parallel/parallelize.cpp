@@ -1,5 +1,6 @@
 // Wrapping a model and giving it memory; every refusal is made, and agreed, before anything changes.
 #include <algorithm>
+#include <set>
 
 #include "parallel/model.h"
 #include "parallel/recompute.h"
@@ -100,11 +101,22 @@ void Model::parallelize(const ParallelOptions& options) {
            " is made already; parallelize makes all units itself");
     check_units(root_, default_places(root_), options.shard, options.master_dtype);
   });
-  pristine_ = false;
-  if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
-  wrap_recomputed(root_, options.recompute);
-  wrap_all(root_, default_places(root_), options.shard, domain_);
-  materialize(options.seed, options.master_dtype);
+  std::set<const Module*> before;
+  for (const NamedModule& m : named_modules(root_)) before.insert(m.module.get());
+  const Recompute selective = selective_;
+  const bool pristine = std::exchange(pristine_, false);
+  try {
+    if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
+    wrap_recomputed(root_, options.recompute);
+    wrap_all(root_, default_places(root_), options.shard, domain_);
+    materialize(options.seed, options.master_dtype);
+  } catch (...) {  // so that it may be called again
+    domain_->remove_units();
+    unwrap(root_, before);
+    selective_ = selective;
+    pristine_ = pristine;
+    throw;
+  }
 }
 
 void Model::materialize(uint64_t seed, DType master) {
@@ -112,6 +124,7 @@ void Model::materialize(uint64_t seed, DType master) {
     check_describing("materialize");
     check_master(master);
     for (const auto& unit : domain_->units()) check(unit->options(), master);
+    check_dtypes(*root_, master);
     const std::vector<NamedParameter> free = free_parameters(*root_);
     const bool alone = gangs_->root()->size() == 1 && domain_->units().empty();
     if (!free.empty() && !alone)
@@ -119,6 +132,7 @@ void Model::materialize(uint64_t seed, DType master) {
            ", are in no unit; fully_shard(\"\") or replicate comes first");
   });
   pristine_ = false;
+  seed_ = seed;
   if (domain_->units().empty() && gangs_->root()->size() == 1)
     wrap_all(root_, match_places(root_, ""), ShardOptions{}, domain_);
   domain_->set_order(units_of(*root_));
@@ -133,6 +147,8 @@ void Model::finish_materialize() {
     return std::any_of(parameters_.begin(), parameters_.end(),
                        [&](const auto& p) { return p.name == a.name; });
   });
+  for (const NamedModule& m : named_modules(root_))
+    gradient_in_forward_ = gradient_in_forward_ || m.module->gradient_in_forward();
   materialized_ = true;
 }
 

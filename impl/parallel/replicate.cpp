@@ -46,6 +46,11 @@ void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit,
   if (bucket.units.empty() || bucket.units.back() != &unit) bucket.units.push_back(&unit);
 }
 
+void Buckets::remove(const BucketGradients& unit) {
+  std::erase(units_, &unit);
+  if (units_.empty()) buckets_.clear();
+}
+
 void Buckets::allocate() {
   plan();
   Stream& stream = ops_->device().stream();

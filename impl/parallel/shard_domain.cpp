@@ -50,7 +50,8 @@ void ShardDomain::materialize(uint64_t seed, DType master) {
     plan(master);
     allocate();
   });
-  open_regions();
+  // Replicas open regions of their own, and one may lack memory.
+  root.agree_on([&] { open_regions(); });
   // An initialiser may be a caller's own.
   root.agree_on([&] {
     for (const auto& unit : units_) unit->values().fill(seed, stream);
@@ -60,7 +61,20 @@ void ShardDomain::materialize(uint64_t seed, DType master) {
 }
 
 void ShardDomain::plan(DType master) {
+  forget_plans();
   for (const auto& unit : units_) unit->plan(place_of(*unit), master);
+}
+
+// Of a materialize that was refused half-way.
+void ShardDomain::forget_plans() {
+  for (const auto& unit : units_) unit->forget_plan();
+  values_ = {};
+  gradients_ = {};
+}
+
+void ShardDomain::remove_units() {
+  forget_plans();
+  units_.clear();
 }
 
 void ShardDomain::allocate() {
@@ -101,6 +115,10 @@ void ShardDomain::unshard(ShardUnit& unit, bool forward, Stream& stream) {
     if (other < 0 || other >= static_cast<std::ptrdiff_t>(units_.size())) return;
     units_[static_cast<size_t>(other)]->values().prefetch(stream);
   }
+}
+
+void ShardDomain::reshard_all() {
+  for (const auto& unit : units_) unit->reshard();
 }
 
 void ShardDomain::finish_gradients(Stream& stream) {

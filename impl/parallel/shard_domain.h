@@ -28,6 +28,7 @@ class ShardDomain {
   // Before materialize: false keeps private shards even on one host.
   void use_regions(bool on) { regions_ = on; }
 
+  void remove_units();  // before materialize succeeded
   void add(std::shared_ptr<ShardUnit> unit) { units_.push_back(std::move(unit)); }
   void set_order(const std::vector<const ShardUnit*>& order);  // of all units, before materialize
   std::shared_ptr<Buckets> make_buckets();
@@ -38,6 +39,7 @@ class ShardDomain {
   void materialize(uint64_t seed, DType master);
 
   void unshard(ShardUnit& unit, bool forward, Stream& stream);  // and gathers its neighbours ahead
+  void reshard_all();
   void finish_gradients(Stream& stream);
   void zero_gradients(Stream& stream);
   void check_update() const;  // what begin_update would refuse on this rank
@@ -52,6 +54,7 @@ class ShardDomain {
  private:
   UnitPlace place_of(const ShardUnit& unit);
   void plan(DType master);
+  void forget_plans();
   void allocate();
   void open_regions();
 

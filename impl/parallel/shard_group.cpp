@@ -154,9 +154,7 @@ class Group final : public ShardGroup {
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
     unit_->gradients().acquire(stream);
-    if (!p.grad_written && p.grad.count() != 0) ops_->fill(p.grad, 0, stream);
-    p.grad_written = true;
-    return p.grad;
+    return gangway::full_gradient(p, *ops_, stream);
   }
 
   std::shared_ptr<Gangs> gangs_;
@@ -227,6 +225,7 @@ std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<Shard
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
   for (const auto& group : groups) model->domain_->adopt(as_group(group).domain());
   model->finish_materialize();
+  model->computes_ = false;
   return model;
 }
 

@@ -32,8 +32,17 @@ void ShardUnit::plan(const UnitPlace& place, DType master) {
     return;
   }
   const bool accumulates = accumulates_unsharded();
-  gradients_ = std::make_unique<ShardGradients>(
-      place_, packing_, ShardGradients::Ways{inner && !accumulates, accumulates, role_ == UnitRole::manual});
+  const bool manual = role_ == UnitRole::manual;
+  auto own = std::make_unique<ShardGradients>(
+      place_, packing_, ShardGradients::Ways{inner && !accumulates, accumulates, manual});
+  if (manual) manual_ = own.get();
+  gradients_ = std::move(own);
+}
+
+void ShardUnit::forget_plan() {
+  values_.reset();
+  gradients_.reset();
+  manual_ = nullptr;
 }
 
 void ShardUnit::allocate() {
@@ -47,11 +56,15 @@ void ShardUnit::count(MemoryUse& use) const {
 }
 
 void ShardUnit::reduce(Stream& stream) {
-  GW_CHECK(role_ == UnitRole::manual, ==, true);
-  auto& gradients = static_cast<ShardGradients&>(*gradients_);
-  gradients.reduce(stream);
-  gradients.finish(stream);
-  gradients.drop_full();
+  GW_CHECK(manual_ != nullptr, ==, true);
+  manual_->reduce(stream);
+  manual_->finish(stream);
+  if (!unsharded()) manual_->drop_full();
+}
+
+void ShardUnit::reshard() {
+  values_->reshard();
+  if (manual_ != nullptr) manual_->drop_full();
 }
 
 }  // namespace gangway

@@ -45,11 +45,12 @@ class ShardUnit {
   UnitGradients& gradients() { return *gradients_; }
   void allocate();
   void count(MemoryUse& use) const;
+  void forget_plan();
 
   bool unsharded() const { return values_ != nullptr && values_->unsharded(); }
   void unshard(Stream& stream) { values_->unshard(stream); }
-  void reshard() { values_->reshard(); }
-  // manual: starts the reduction, ends it, gives the full gradients' memory back.
+  void reshard();
+  // manual: starts the reduction and ends it; the memory of full gradients stays while views of it may be used.
   void reduce(Stream& stream);
 
  private:
@@ -62,6 +63,7 @@ class ShardUnit {
   Packing packing_;
   std::unique_ptr<UnitValues> values_;
   std::unique_ptr<UnitGradients> gradients_;
+  ShardGradients* manual_ = nullptr;  // gradients_ of a manual unit
 };
 
 }  // namespace gangway

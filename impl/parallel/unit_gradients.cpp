@@ -7,10 +7,18 @@ namespace gangway {
 Tensor local_gradient(Parameter& p, Ops& ops, Stream& stream) {
   if (!p.trainable || !p.shard_grad)
     fail(Code::invalid_state, "parameter ", p.full_name, " is frozen and has no gradient");
-  if (!p.shard_grad_written && p.shard_grad.count() != 0) ops.fill(p.shard_grad, 0, stream);
+  const bool one_tensor = p.grad.buffer() == p.shard_grad.buffer();
+  const bool written = p.shard_grad_written || (one_tensor && p.grad_written);
+  if (!written && p.shard_grad.count() != 0) ops.fill(p.shard_grad, 0, stream);
   p.shard_grad_written = true;
-  if (p.grad.buffer() == p.shard_grad.buffer()) p.grad_written = true;  // one tensor
+  if (one_tensor) p.grad_written = true;
   return p.shard_grad;
+}
+
+Tensor full_gradient(Parameter& p, Ops& ops, Stream& stream) {
+  if (!p.grad_written && p.grad.count() != 0) ops.fill(p.grad, 0, stream);
+  p.grad_written = true;
+  return p.grad;
 }
 
 ShardGradients::ShardGradients(const UnitPlace& place, const Packing& packing, Ways ways)
@@ -42,7 +50,7 @@ void ShardGradients::allocate() {
     p.grad_written = p.shard_grad_written = false;
     if (!packed.has_gradient) continue;
     p.shard_grad = own_rows(local_, packed.shard_gradient_at, packed.gradient, packed);
-    if (!reduces()) p.grad = p.shard_grad;  // whole, and nobody else's
+    if (!reduces() || packing_.bytes.gradients == 0) p.grad = p.shard_grad;  // whole, and nobody else's
   }
   if (own_.full_bytes == 0) return;
   own_.full_from = place_.reachable();
@@ -54,7 +62,10 @@ void ShardGradients::acquire(Stream& stream) {
   if (!reduces() || slot_ != nullptr || packing_.bytes.gradients == 0) return;
   GradientSlot& slot = ways_.shares_slots ? place_.gradients->next() : own_;
   place_.line->settle(slot, stream);
-  slot.refresh();
+  if (!ways_.manual)
+    slot.refresh();
+  else if (slot.full == nullptr)
+    slot.allocate();
   slot.user = this;
   slot_ = &slot;
   for (const PackedParameter& p : packing_.parameters) {
@@ -93,6 +104,10 @@ void ShardGradients::reduce(Stream& stream) {
     slot.second = finished_work();
   }
   place_.line->push(slot, stream);
+}
+
+void ShardGradients::drop_full() {
+  if (slot_ == nullptr && !own_.in_flight) own_.release();
 }
 
 WorkPtr ShardGradients::reduce_over_shards(GradientSlot& slot, Stream& stream) {

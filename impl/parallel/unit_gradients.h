@@ -35,6 +35,8 @@ class UnitGradients {
 
 // The local gradient to look at: emptied ones are undefined until they are written, here they are made zero.
 Tensor local_gradient(Parameter& parameter, Ops& ops, Stream& stream);
+// The full gradient likewise, where there is one.
+Tensor full_gradient(Parameter& parameter, Ops& ops, Stream& stream);
 
 // reduce_scatter over shards with each rank's own counts, one span on Channel::fsdp_reduce, then all_reduce
 // over replicas on Channel::replicate. Reductions are only started; they end before their slot is used again
@@ -59,7 +61,8 @@ class ShardGradients final : public UnitGradients {
   void count(MemoryUse& use) const override;
 
   void reduce(Stream& stream);  // starts; manual: of zeros if nothing was acquired
-  void drop_full() { own_.release(); }
+  // manual: gives the full gradients' memory back, unless they wait for their reduction.
+  void drop_full();
 
   // For ReductionLine: the second half, and adding the sum where that did not come by itself.
   WorkPtr reduce_over_replicas(GradientSlot& slot, Stream& stream);

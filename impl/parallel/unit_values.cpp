@@ -28,10 +28,8 @@ UnitValues::~UnitValues() {
 void UnitValues::allocate() {
   const UnitBytes& b = packing_.bytes;
   Device& device = place_.ops->device();
-  if (b.masters != 0) {
-    masters_ = Buffer::allocate(place_.plain(), b.masters);
-    device.zero(masters_->data(), b.masters, device.stream());  // padding stays so
-  }
+  masters_ = Buffer::allocate(place_.plain(), b.masters);
+  device.zero(masters_->data(), b.masters, device.stream());  // padding stays so
   if (storage_ == Storage::region) return;
   own_ = Buffer::allocate(storage_ == Storage::gathered ? place_.reachable() : place_.plain(), b.own);
   device.zero(own_->data(), b.own, device.stream());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "nn/custom.h"
 #include "parallel/fully_shard.h"
@@ -89,6 +88,36 @@ std::string refusal(const Module& module, DType compute) {
   return {};
 }
 
+struct Product {
+  std::string name;  // of a parameter; empty: none yet
+  DType dtype = DType{};
+};
+
+// `first`: of the products that hand on to each other without a cast.
+void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
+  const auto* custom = dynamic_cast<const Custom*>(&module);
+  const bool product = std::string_view(module.kind()) == "Linear" || std::string_view(module.kind()) == "Embedding";
+  for (const ParameterPtr& p : module.parameters()) {
+    const DType dtype = compute_dtype(options, p->full_name, master);
+    if (custom != nullptr && !custom->behaviour().accepts(dtype))
+      fail(Code::not_supported, "module ", module.full_name().empty() ? module.kind() : module.full_name(),
+           " does not compute in ", name(dtype), ", the dtype of parameter ", p->full_name);
+    if (!product) continue;
+    if (first.name.empty()) first = {p->full_name, dtype};
+    if (first.dtype != dtype)
+      fail(Code::invalid_argument, "dtype_rules make parameter ", first.name, " ", name(first.dtype), " and ",
+           p->full_name, " ", name(dtype), "; both compute in one unit and must have one dtype");
+  }
+  for (const Module::Child& child : module.children()) {
+    Product own;
+    const UnitModule* unit = as_unit(*child.module);
+    if (unit != nullptr)
+      check_dtypes_below(child.module->child(0), unit->unit().options(), master, own);
+    else
+      check_dtypes_below(*child.module, options, master, custom != nullptr ? own : first);
+  }
+}
+
 std::vector<Place> children_with_parameters(const ModulePtr& root) {
   std::vector<Place> out;
   Module& inner = unwrapped(*root);
@@ -151,6 +180,13 @@ void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& o
     fail(Code::not_supported, "module ", path, " does not compute in ", name(compute));
 }
 
+void check_dtypes(const Module& root, DType master) {
+  Product first;
+  const UnitModule* unit = as_unit(root);
+  check_dtypes_below(unit != nullptr ? root.child(0) : root, unit != nullptr ? unit->unit().options() : ShardOptions{},
+                     master, first);
+}
+
 void check_apart(const std::vector<Place>& places) {
   for (const Place& outer : places)
     for (const Place& inner : places)
@@ -172,6 +208,15 @@ void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
                                                 around ? UnitRole::around : UnitRole::inner, buckets);
   domain->add(unit);
   replace(root, place, std::make_shared<UnitModule>(place.module, unit, domain));
+}
+
+void unwrap(ModulePtr& root, const std::set<const Module*>& stay) {
+  while (root->is_wrapper() && !stay.contains(root.get())) root = ModulePtr(root->children()[0].module);
+  for (size_t i = 0; i < root->children().size(); ++i) {
+    ModulePtr below = root->children()[i].module;
+    unwrap(below, stay);
+    root->set_child(i, std::move(below));
+  }
 }
 
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ std::vector<Place> block_places(const ModulePtr& root);
 // param_dtype; none: not checked).
 void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
 
+// With the dtypes that every parameter gets at last. NOT_SUPPORTED: a custom module that does not take one of its
+// own. INVALID_ARGUMENT: products of one unit that hand on to each other, but differ.
+void check_dtypes(const Module& root, DType master);
+
 // INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters
 // are.
 void check_apart(const std::vector<Place>& places);
@@ -46,6 +51,8 @@ void check_apart(const std::vector<Place>& places);
 // Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD.
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
                const std::shared_ptr<ShardDomain>& domain, const std::shared_ptr<Buckets>& buckets);
+// Takes wrappers out again, but those in `stay`.
+void unwrap(ModulePtr& root, const std::set<const Module*>& stay);
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
 
 // Units in the order of the tree.

@@ -38,7 +38,6 @@ Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context& ctx,
 bool gradients_finite(Model& model, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
             StepResult& result);
-void skip(Model& model, const std::string& why, Stream& stream, StepResult& result);
 void measure(Model& model, Clock::time_point start, int64_t waited_ns, int64_t tokens, StepResult& result);
 
 // Without a clip, whose norm would show it, somebody has to look whether gradients are finite. The largest of
@@ -49,7 +48,7 @@ bool needs_finite_flag(const StepOptions& options) {
 
 }  // namespace
 
-StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
+StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const StepOptions& options,
                       Stream& stream, const std::optional<Error>& callers) {
   const Clock::time_point start = Clock::now();
   Gangs& gangs = model.gangs();
@@ -62,23 +61,26 @@ StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, co
   const std::optional<Error> refusal = refusal_of([&] {
     if (callers) throw *callers;
     model.check_trainable("train_step");
+    model.check_computes("train_step");
     check_options(options);
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
            ", but the step seeds with 1/N (scale is for ", "loops of your own)");
-    check_optimizer(model, optimizer);
+    if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
+    check_optimizer(model, *given);
     prepared.emplace(model, batch, options.microbatches, stream);
   });
 
   // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
   const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
   const Totals totals = agree(gangs, refusal, said("train_step", options), mine);
+  Optimizer& optimizer = *given;
   result.weight = totals.weight;
   result.lr = optimizer.lr();
   result.step = optimizer.steps();
   if (totals.weight == 0) {  // on every rank: there is no mean to learn from
     result.skipped = true;
-    result.why_skipped = "no item of the batch counts (N = 0)";
+    result.why_skipped = Skip::no_weight;
     measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
@@ -90,6 +92,7 @@ StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, co
   const Outcome own = or_abort(gangs, "train_step", [&] {
     Context ctx = make_context(model, stream, optimizer.steps() + 1, 1 / static_cast<double>(totals.weight));
     Outcome outcome = run_microbatches(model, *prepared, ctx, &wrong_weight);
+    model.reshard();
     model.finish_gradients(stream);
     if (needs_finite_flag(options)) outcome.finite = gradients_finite(model, stream);
     return outcome;
@@ -123,6 +126,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   const std::optional<Error> refusal = refusal_of([&] {
     if (callers) throw *callers;
     model.check_trainable("eval_step");
+    model.check_computes("eval_step");
     check_options(options);
     prepared.emplace(model, batch, options.microbatches, stream);
   });
@@ -132,7 +136,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   result.weight = totals.weight;
   if (totals.weight == 0) {
     result.skipped = true;
-    result.why_skipped = "no item of the batch counts (N = 0)";
+    result.why_skipped = Skip::no_weight;
     measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
@@ -217,9 +221,6 @@ Context make_context(Model& model, Stream& stream, int64_t step, double seed) {
   ctx.step = step;
   ctx.loss_seed = model.temporaries().allocate(DType::f64, Shape{1});
   model.ops().fill(ctx.loss_seed, seed, stream);
-  int index = 0, count = 1;
-  model.gangs().data_shard(&index, &count);
-  ctx.data_index = index;
   return ctx;
 }
 
@@ -310,14 +311,15 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   // the most
   //    that is allowed.
   double clip = 1;
-  result.grad_norm = -1;
   if (options.max_grad_norm > 0) {
     result.grad_norm = model.gradient_norm(options.norm_type, stream) * std::fabs(options.scale);
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
     finite = finite && std::isfinite(result.grad_norm);
   }
   if (options.check_finite && !finite) {  // equal on all ranks
-    skip(model, "gradients are not finite", stream, result);
+    model.zero_gradients(stream);
+    result.skipped = true;
+    result.why_skipped = Skip::non_finite;
     return;
   }
 
@@ -328,12 +330,6 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   optimizer.step(options.scale, clip, stream);
   model.end_update(stream, /*copies_written=*/true);
   result.step = optimizer.steps();
-}
-
-void skip(Model& model, const std::string& why, Stream& stream, StepResult& result) {
-  model.zero_gradients(stream);
-  result.skipped = true;
-  result.why_skipped = why;
 }
 
 // 7. Seconds are this rank's own; tokens are those of all data ranks.

@@ -33,12 +33,14 @@ struct StepOptions {
   double scale = 1;          // of gradients, for loops that seed with 1; train_step takes 1 only
 };
 
+enum class Skip : uint8_t { none, no_weight /* N = 0 */, non_finite /* gradients */ };
+
 struct StepResult {
   double loss = 0;       // global mean, on every rank
-  double grad_norm = 0;  // before clipping; -1: not taken (no clipping asked)
-  int64_t weight = 0;    // N
+  double grad_norm = -1;  // before clipping; -1: not taken (no clipping asked, or no gradients)
+  int64_t weight = 0;     // N
   bool skipped = false;
-  std::string why_skipped;
+  Skip why_skipped = Skip::none;
   double seconds = 0;
   double tokens_per_second = 0;     // over all data ranks
   double exposed_wait_seconds = 0;  // time this rank spent waiting in collectives
@@ -51,7 +53,8 @@ struct StepResult {
 // pass different options; nothing has changed and the gangs work on. `refusal`: what the caller found wrong
 // on this rank already; it joins the check phase. A failure after that aborts every gang of the model, and
 // peers throw the failing rank's error. N = 0: loss 0, skipped.
-StepResult train_step(Model& model, Optimizer& optimizer, const Batch& batch, const StepOptions& options,
+// `optimizer` null: refused likewise.
+StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,
                       Stream& stream, const std::optional<Error>& refusal = std::nullopt);
 
 // Loss of a batch without gradients; of the options only microbatches matter. Collective.

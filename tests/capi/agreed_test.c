@@ -163,6 +163,11 @@ static gw_status train(scene* s, int bad) {
   if (bad) b.tokens[3] = 77;
   return gw_train_step(s->ready, s->optimizer, &b.batch, NULL, NULL, NULL);
 }
+static gw_status train_null(scene* s, int bad) {
+  small_batch b;
+  fill_batch(&b, 2, s->me->index);
+  return gw_train_step(s->ready, bad ? NULL : s->optimizer, &b.batch, NULL, NULL, NULL);
+}
 static gw_status train_options(scene* s, int bad) {
   small_batch b;
   gw_step_options o;
@@ -218,6 +223,7 @@ static const struct {
     {"gw_module_save", save, GW_E_INVALID_ARGUMENT, "i8"},
     {"gw_parameter_assign", assign, GW_E_INVALID_ARGUMENT, "[7]"},
     {"gw_train_step", train, GW_E_INVALID_ARGUMENT, "id 77, outside [0, 11)"},
+    {"gw_train_step", train_null, GW_E_INVALID_ARGUMENT, "optimizer is null"},
     {"gw_train_step", train_options, GW_E_INVALID_ARGUMENT, "norm_type = -1"},
     {"gw_eval_step", evaluate, GW_E_INVALID_ARGUMENT, "batch is null"},
     {"gw_optimizer_step", step, GW_E_INVALID_ARGUMENT, "max_grad_norm = -2"},

@@ -62,6 +62,7 @@ static void trains(rank* me) {
   }
   EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &r));
   losses[kSteps] = r.loss;
+  EXPECT(r.grad_norm == -1); /* not taken */
   EXPECT(losses[kSteps] < losses[0] && fabs(losses[0] - log(11)) < 0.1);
   EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, NULL)); /* no result wanted */
   /* Text, the same on every rank. */

@@ -109,6 +109,26 @@ TEST(FullyShard, OneRanksRefusalComesBackOnEveryRank) {
   });
 }
 
+TEST(FullyShard, TwoParametersOfOneNameAreRefused) {
+  CustomOptions options;
+  options.name = "Twice";
+  options.parameters = {{"0.weight", Shape{3}, Init::ones()}};
+  options.children = {{"0", make_linear(2, 2, false)}};
+  expect_refusal(Code::invalid_argument, [&] { Model(make_custom(options, nullptr), nullptr); },
+                 {"0.weight", "[3]", "[2, 2]"});
+}
+
+TEST(FullyShard, ProductsOfOneUnitMustHaveOneDtype) {
+  run_ranks(2, [](Gang& root) {
+    Model model(make_sequential({make_linear(2, 2, true), make_linear(2, 2, false)}), mesh_of(root));
+    ParallelOptions options;
+    options.shard.dtype_rules = {{"0.weight", DType::bf16}};
+    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); }, {"0.weight bf16", "0.bias f32"});
+    options.shard.dtype_rules = {{"**", DType::bf16}};
+    model.parallelize(options);
+  });
+}
+
 TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
   run_ranks(2, [](Gang& root) {
     for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) {

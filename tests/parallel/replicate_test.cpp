@@ -61,5 +61,65 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
   EXPECT_EQ(calls(25, true), 3u);
 }
 
+// Refuses once.
+struct Reluctant final : Init::Filler {
+  void fill(int64_t first, int64_t last, void* out) override {
+    if (!asked) {
+      asked = true;
+      fail(Code::caller, "not yet");
+    }
+    std::fill(static_cast<double*>(out), static_cast<double*>(out) + (last - first), 0.0);
+  }
+  bool asked = false;
+};
+
+ModulePtr reluctant_chain() {
+  const ModulePtr module = chain();
+  Init init;
+  init.kind = Init::Kind::fill;
+  init.filler = std::make_shared<Reluctant>();
+  named_parameters(*module).back().parameter->init = init;  // the last bias, zero in chain()
+  return module;
+}
+
+TEST(Replicate, MaterializeThatWasRefusedMayBeCalledAgain) {
+  const auto want = kChain.alone(2);
+  run_ranks(2, [&](Gang& root) {
+    Model model(reluctant_chain(), mesh_of(root));
+    model.replicate({});
+    expect_refusal(Code::caller, [&] { model.materialize(kChain.seed, DType::f64); }, {"not yet"});
+    model.materialize(kChain.seed, DType::f64);
+    kChain.run(model);
+    expect_near(kChain.gradients(model), want, 1e-12);
+  });
+}
+
+TEST(Parallelize, WhatWasRefusedWhileFillingMayBeCalledAgain) {
+  const auto want = kChain.alone(2);
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
+    run_ranks(2, [&](Gang& root) {
+      Model model(reluctant_chain(), mesh_of(root));
+      ParallelOptions options;
+      options.shard.strategy = strategy;
+      options.recompute.kind = RecomputeKind::full;
+      options.master_dtype = DType::f64;
+      options.seed = kChain.seed;
+      expect_refusal(Code::caller, [&] { model.parallelize(options); }, {"not yet"});
+      EXPECT_TRUE(model.pristine());
+      model.parallelize(options);
+      kChain.run(model);
+      expect_near(kChain.gradients(model), want, 1e-12);
+    });
+}
+
+TEST(Parallelize, ContextsCarryTheSeedAndTheDataCoordinate) {
+  run_ranks(3, [&](Gang& root) {
+    const auto model = replicated(root, 25);
+    const Context ctx = model->context(model->device().stream());
+    EXPECT_EQ(ctx.seed, kChain.seed);
+    EXPECT_EQ(ctx.data_index, root.rank());
+  });
+}
+
 }  // namespace
 }  // namespace gangway::test

@@ -162,5 +162,43 @@ TEST(ShardGroup, HeldViewsOfGatheredValuesAreNotReused) {
   });
 }
 
+TEST(ShardGroup, ParametersWithoutRowsNeedNoMemory) {
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
+    run_ranks(2, [&](Gang& root) {
+      ShardOptions options;
+      options.strategy = strategy;
+      options.param_dtype = DType::bf16;
+      const auto group = make_shard_group(
+          mesh_of(root), "g", {{.name = "none", .shape = Shape{0, 8}, .init = Init::ones()}}, options, 1);
+      Stream& stream = root.device().stream();
+      group->unshard({}, stream);
+      for (const Part part : {Part::value, Part::gradient, Part::full_value, Part::full_gradient})
+        EXPECT_EQ(group->view(0, part).count(), 0);
+      group->reduce(stream);
+      group->reshard(stream);
+      group->begin_update(stream);
+      group->end_update(stream);
+    });
+}
+
+TEST(ShardGroup, ViewsOfFullGradientsStayUntilReshard) {
+  run_ranks(2, [](Gang& root) {
+    const auto group = make_shard_group(mesh_of(root), "g", parameters(), {}, 1);
+    Stream& stream = root.device().stream();
+    group->unshard({}, stream);
+    double* const view = group->view(0, Part::full_gradient).data<double>();
+    for (int times = 1; times <= 2; ++times) {
+      for (int i = 0; i < 15; ++i) view[i] += 1;
+      group->reduce(stream);
+      ASSERT_EQ(group->view(0, Part::full_gradient).data<double>(), view);
+      EXPECT_EQ(get(group->view(0, Part::full_gradient)), Vector(15)) << "reduce emptied it";
+      const Vector own = get(group->view(0, Part::gradient));
+      EXPECT_EQ(own, Vector(own.size(), 2 * times));
+    }
+    group->reshard(stream);
+    group->reduce(stream);
+  });
+}
+
 }  // namespace
 }  // namespace gangway::test

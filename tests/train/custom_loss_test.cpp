@@ -1,6 +1,7 @@
 // A loss of one's own: its formula, its weight, non-finite gradients, the norm, failures, own loops.
 #include <limits>
 
+#include "nn/custom.h"
 #include "train/rig.h"
 
 namespace gangway {
@@ -64,7 +65,7 @@ TEST(TrainStep, NonFiniteGradientsOfOneRankSkipTheStepOnAll) {
         loss->poison = root.rank() == 2;
         const StepResult result = rig.step(loss->batch(*rig.model, root.rank(), 0), options);
         EXPECT_TRUE(result.skipped) << max_grad_norm << " " << norm_type;
-        EXPECT_EQ(result.why_skipped, "gradients are not finite");
+        EXPECT_EQ(result.why_skipped, Skip::non_finite);
         EXPECT_EQ(result.step, 0);
         EXPECT_EQ(rig.parameters(), before);
         loss->poison = false;
@@ -104,6 +105,61 @@ TEST(TrainStep, AFailureInOneRanksModuleReachesEveryRank) {
       EXPECT_TRUE(root.error().has_value());
       EXPECT_TRUE(rig.model->gangs().dp()->error().has_value());
       EXPECT_NE(error_of([&] { rig.step(loss->batch(*rig.model, root.rank(), 0)); }).code(), Code::ok);
+    });
+}
+
+// Half the squared distance of a pupil to a teacher, whose backward never runs.
+class Distance final : public CustomBehaviour {
+ public:
+  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
+    return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  }
+  void forward(Call& call) override {
+    const Tensor pupil = call.module.child(0).forward1(call.ctx, call.inputs[0], call.frame);
+    const Tensor teacher = call.module.child(1).forward1(call.ctx, call.inputs[0], call.frame);
+    apart_.clear();
+    double sum = 0;
+    for (int64_t i = 0; i < pupil.count(); ++i) {
+      apart_.push_back(pupil.data<double>()[i] - teacher.data<double>()[i]);
+      sum += 0.5 * apart_.back() * apart_.back();
+    }
+    *call.outputs[0].data<double>() = sum;
+    *call.outputs[1].data<double>() = static_cast<double>(call.inputs[0].dim(0));
+  }
+  void backward_input(Call& call) override {
+    const Tensor dy = call.frame->allocate_gradient(DType::f64, call.inputs[0].shape());
+    for (size_t i = 0; i < apart_.size(); ++i)
+      dy.data<double>()[i] = apart_[i] * *call.ctx.loss_seed.data<double>();
+    call.module.child(0).backward1(call.ctx, dy, *call.frame);
+  }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType) const override { return true; }
+
+ private:
+  std::vector<double> apart_;
+};
+
+TEST(TrainStep, APartWhoseBackwardNeverRunsHoldsUpNoUpdate) {
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+    test::run_ranks(2, [&](Gang& root) {
+      CustomOptions custom;
+      custom.name = "Distance";
+      custom.input_count = 2;
+      custom.output_count = 2;
+      custom.children = {{"pupil", make_linear(test::kWidth, test::kWidth, false, 1)},
+                         {"teacher", make_linear(test::kWidth, test::kWidth, false, 1)}};
+      custom.children[1].module->parameters()[0]->trainable = false;
+      Rig rig;
+      rig.model = test::make_model(make_custom(custom, std::make_shared<Distance>()), test::make_gangs(root),
+                                   test::parallel(strategy));
+      OptimizerOptions options;
+      options.lr = 0.1;
+      rig.optimizer = make_sgd(rig.model->parameters(), options, rig.model->ops());
+      const Batch batch = std::make_shared<SquareLoss>()->batch(*rig.model, root.rank(), 0);
+      const double first = rig.step(batch).loss;
+      EXPECT_LT(rig.step(batch).loss, first);
     });
 }
 

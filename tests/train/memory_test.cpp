@@ -40,7 +40,7 @@ MemoryUse use(Gang& root, const Case& c) {
   StepOptions step;
   step.microbatches = 2;
   step.max_grad_norm = 1;
-  for (int i = 0; i < 2; ++i) train_step(*model, *optimizer, batch, step, stream);
+  for (int i = 0; i < 2; ++i) train_step(*model, optimizer.get(), batch, step, stream);
   eval_step(*model, batch, step, stream);
   return model->memory();
 }

@@ -1,6 +1,7 @@
 // Refusals of a step: the lowest rank's on every rank, and the gang works on.
 #include <limits>
 
+#include "parallel/shard_group.h"
 #include "train/rig.h"
 
 namespace gangway {
@@ -117,7 +118,7 @@ TEST(TrainStep, ACallersOwnRefusalJoinsTheCheckPhase) {
     std::optional<Error> refusal;
     if (root.rank() == 1) refusal = Error(Code::not_supported, "a view of no known kind");
     const Error error = error_of([&] {
-      train_step(*rig.model, *rig.optimizer, pattern_batch(*rig.model, 2, 6, 0), {}, rig.stream(), refusal);
+      train_step(*rig.model, rig.optimizer.get(), pattern_batch(*rig.model, 2, 6, 0), {}, rig.stream(), refusal);
     });
     EXPECT_EQ(error.code(), Code::not_supported);
     EXPECT_NE(error.message().find("a view of no known kind"), std::string::npos);
@@ -130,12 +131,36 @@ TEST(TrainStep, NeedsStorageAndItsOwnOptimizer) {
     const Rig rig = llama_rig(root), other = llama_rig(root);
     Model bare(make_llama(small_llama()), test::make_gangs(root));
     const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
-    const Error early = error_of([&] { train_step(bare, *rig.optimizer, batch, {}, rig.stream()); });
+    const Error early = error_of([&] { train_step(bare, rig.optimizer.get(), batch, {}, rig.stream()); });
     EXPECT_EQ(early.code(), Code::invalid_state);
     EXPECT_NE(early.message().find("materialize"), std::string::npos);
     const Error foreign =
-        error_of([&] { train_step(*rig.model, *other.optimizer, batch, {}, rig.stream()); });
+        error_of([&] { train_step(*rig.model, other.optimizer.get(), batch, {}, rig.stream()); });
     EXPECT_EQ(foreign.code(), Code::invalid_argument);
+  });
+}
+
+TEST(TrainStep, AModelOfShardGroupsIsRefusedAndTheGangWorksOn) {
+  test::run_ranks(2, [](Gang& root) {
+    const auto group = make_shard_group(test::make_gangs(root), "g",
+                                        {{.name = "w", .shape = Shape{3}, .init = Init::ones()}}, {}, 1);
+    const auto model = model_from_groups({group});
+    const auto optimizer = make_sgd(model->parameters(), {}, model->ops());
+    const double x[] = {1, 2};
+    Batch batch;
+    batch.inputs = {test::tensor_of(*model, DType::f64, Shape{2, 1}, x)};
+    batch.weight = 2;
+    for (const bool evaluate : {false, true}) {
+      const Error error = error_of([&] {
+        if (evaluate)
+          eval_step(*model, batch, {}, model->device().stream());
+        else
+          train_step(*model, optimizer.get(), batch, {}, model->device().stream());
+      });
+      EXPECT_EQ(error.code(), Code::invalid_state);
+      EXPECT_NE(error.message().find("computes nothing"), std::string::npos) << error.message();
+    }
+    root.barrier();
   });
 }
 

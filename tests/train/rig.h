@@ -35,7 +35,7 @@ struct Rig {
   std::unique_ptr<Optimizer> optimizer;
   Stream& stream() const { return model->device().stream(); }
   StepResult step(const Batch& batch, const StepOptions& options = {}) const {
-    return train_step(*model, *optimizer, batch, options, stream());
+    return train_step(*model, optimizer.get(), batch, options, stream());
   }
   std::vector<double> parameters() const {
     std::vector<double> all;

@@ -209,7 +209,9 @@ typedef struct gw_frame_options {
 GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
-/* Local. Forgets what was saved, so that the frame can be used again. */
+/* Local. Forgets what was saved, so that the frame can be used again. A forward that has not had its backward is given
+ * up, by gw_frame_release and by a failed forward or backward too: its units are resharded and, where it has added to
+ * gradients (backward has begun, or forward makes some, as a Llama's loss), all gradients of the model are emptied. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. *out_tensors: copies owned by the caller, at most out_capacity; *out_count as many
@@ -217,7 +219,8 @@ GW_API void gw_frame_release(gw_frame *frame);
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
                                    void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is none); adds
- * the sum over data ranks to the local gradients. The frame is reset. */
+ * the sum over data ranks to the local gradients. The frame is reset. INVALID_STATE: gradients were emptied since a
+ * forward that had made some (a Llama's loss). */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
                                     void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
 /* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first backward after

@@ -1,0 +1,187 @@
+/* Frames by hand: a forward without backward leaves nothing behind, no_sync keeps reductions back. */
+#include "models.h"
+
+#include <math.h>
+
+typedef struct loop {
+  gw_gangs* gangs;
+  gw_module* model;
+  gw_frame* frame;
+  small_batch b;
+  gw_view inputs[2];
+} loop;
+
+static gw_status set_up(rank* me, gw_strategy strategy, loop* l) {
+  gw_parallel_options p;
+  gw_parallel_options_init(&p, sizeof p);
+  p.strategy = strategy;
+  p.master_dtype = GW_F64;
+  p.seed = 3;
+  const gw_llama_options o = small_llama();
+  memset(l, 0, sizeof *l);
+  gw_status status = gw_gangs_create(me->gang, NULL, &l->gangs);
+  if (status == GW_OK) status = gw_llama_create(&o, &l->model);
+  if (status == GW_OK) status = gw_parallelize(l->model, l->gangs, &p);
+  if (status == GW_OK) status = gw_frame_create(l->model, NULL, &l->frame);
+  fill_batch(&l->b, 2, me->index);
+  l->inputs[0] = l->inputs[1] = l->b.input;
+  return status;
+}
+
+static void tear_down(loop* l) {
+  gw_frame_release(l->frame);
+  gw_module_release(l->model);
+  gw_gangs_release(l->gangs);
+}
+
+static gw_status forward(loop* l, size_t capacity) {
+  gw_tensor* out[2] = {NULL, NULL};
+  size_t count = 0;
+  const gw_status status =
+      gw_module_forward(l->model, l->inputs, 2, l->frame, NULL, out, capacity, &count);
+  for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
+  return status;
+}
+static gw_status backward(loop* l) {
+  gw_tensor* out[2] = {NULL, NULL};
+  size_t count = 0;
+  const gw_status status = gw_module_backward(l->model, NULL, 0, l->frame, NULL, out, 2, &count);
+  for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
+  return status;
+}
+/* The norm of one forward and backward, -1: a call was refused; gradients are empty afterwards. */
+static double norm_of_one(loop* l) {
+  double norm = -1;
+  const int ran = forward(l, 2) == GW_OK && backward(l) == GW_OK &&
+                  gw_clip_grad_norm(l->model, 1e9, 2, NULL, &norm) == GW_OK &&
+                  gw_zero_grad(l->model, NULL) == GW_OK;
+  return ran ? norm : -1;
+}
+
+/* user: the strategy. */
+static void given_up(rank* me) {
+  loop l;
+  EXPECT_OK(set_up(me, *(const gw_strategy*)me->user, &l));
+  const double want = norm_of_one(&l);
+  gw_parameter* p = NULL;
+  gw_tensor* whole = NULL;
+  gw_view view;
+  EXPECT(want > 0);
+  EXPECT_OK(forward(&l, 2));
+  EXPECT_STATUS(forward(&l, 2), GW_E_INVALID_STATE, "gw_frame_reset");
+  EXPECT_OK(gw_frame_reset(l.frame));
+  EXPECT(norm_of_one(&l) == want);
+  EXPECT_REFUSED(forward(&l, 1), "out_capacity is 1");
+  EXPECT(norm_of_one(&l) == want);
+  EXPECT_OK(forward(&l, 2));
+  EXPECT_OK(gw_zero_grad(l.model, NULL));
+  EXPECT_STATUS(backward(&l), GW_E_INVALID_STATE, "run forward again");
+  EXPECT_OK(gw_frame_reset(l.frame));
+  EXPECT(norm_of_one(&l) == want);
+  EXPECT_OK(forward(&l, 2));
+  gw_frame_release(l.frame);
+  l.frame = NULL;
+  EXPECT_OK(gw_module_find_parameter(l.model, "lm_head.weight", &p)); /* no unit is left unsharded */
+  EXPECT_OK(gw_parameter_gather(p, NULL, &whole));
+  EXPECT_OK(gw_tensor_view(whole, &view));
+  EXPECT_OK(gw_parameter_assign(p, &view, NULL));
+  gw_tensor_release(whole);
+  gw_parameter_release(p);
+  EXPECT_OK(gw_frame_create(l.model, NULL, &l.frame));
+  EXPECT(norm_of_one(&l) == want);
+  tear_down(&l);
+}
+
+static void a_forward_without_backward_leaves_nothing_behind(void** state) {
+  (void)state;
+  const gw_strategy strategies[3] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
+  for (int i = 0; i < 3; ++i) run_ranks(2, given_up, (void*)&strategies[i]);
+}
+
+static void kept_back(rank* me) {
+  loop l;
+  gw_gang* losses = NULL;
+  gw_gang_traffic before, after;
+  EXPECT_OK(set_up(me, GW_NO_SHARD, &l));
+  const double one = norm_of_one(&l);
+  EXPECT_OK(gw_gangs_get(l.gangs, "dp_replicate+dp_shard+cp", &losses));
+  gw_gang_traffic_init(&before, sizeof before);
+  gw_gang_traffic_init(&after, sizeof after);
+  EXPECT_OK(gw_module_set_no_sync(l.model, 1));
+  EXPECT_OK(gw_gang_get_traffic(losses, &before));
+  EXPECT_OK(forward(&l, 2));
+  EXPECT_OK(backward(&l));
+  EXPECT_OK(gw_gang_get_traffic(losses, &after));
+  EXPECT(after.calls == before.calls);
+  EXPECT_OK(gw_module_set_no_sync(l.model, 0));
+  EXPECT_OK(forward(&l, 2));
+  EXPECT_OK(backward(&l));
+  EXPECT_OK(gw_gang_get_traffic(losses, &after));
+  EXPECT(after.calls > before.calls);
+  double norm = 0;
+  EXPECT_OK(gw_clip_grad_norm(l.model, 1e9, 2, NULL, &norm));
+  EXPECT(fabs(norm - 2 * one) < 1e-12 * one);
+  gw_gang_release(losses);
+  tear_down(&l);
+}
+
+static void no_sync_keeps_reductions_for_the_last_backward(void** state) {
+  (void)state;
+  run_ranks(2, kept_back, NULL);
+}
+
+static void non_finite_gradients_are_the_reason_of_a_skipped_step(void** state) {
+  (void)state;
+  gw_module* model = NULL;
+  gw_frame* frame = NULL;
+  gw_optimizer* opt = NULL;
+  gw_tensor* out = NULL;
+  gw_view view;
+  size_t count = 0;
+  double x = 1, dy = HUGE_VAL;
+  const int64_t shape[2] = {1, 1};
+  assert_ok(gw_linear_create(1, 1, 0, &model));
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
+  assert_ok(gw_sgd_create(model, NULL, &opt));
+  assert_ok(gw_frame_create(model, NULL, &frame));
+  gw_view_set(&view, &x, shape, 2, GW_F64);
+  assert_ok(gw_module_forward(model, &view, 1, frame, NULL, &out, 1, &count));
+  gw_tensor_release(out);
+  gw_view_set(&view, &dy, shape, 2, GW_F64);
+  assert_ok(gw_module_backward(model, &view, 1, frame, NULL, &out, 1, &count));
+  gw_tensor_release(out);
+  gw_step_result r;
+  gw_step_result_init(&r, sizeof r);
+  assert_ok(gw_optimizer_step(opt, NULL, NULL, &r));
+  assert_int_equal(r.skipped, 1);
+  assert_int_equal(r.skip_reason, GW_SKIP_NON_FINITE);
+  gw_frame_release(frame);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+}
+
+static void a_module_stands_in_one_place(void** state) {
+  (void)state;
+  gw_module *part = NULL, *other = NULL, *whole = NULL, *second = NULL;
+  assert_ok(gw_linear_create(2, 2, 0, &part));
+  assert_ok(gw_linear_create(2, 2, 0, &other));
+  gw_module* const twice[3] = {part, other, part};
+  assert_refused(gw_sequential_create(twice, 3, &whole), "models[2]");
+  assert_ok(gw_sequential_create(twice, 2, &whole));
+  assert_refused_as(gw_sequential_create(&part, 1, &second), GW_E_INVALID_STATE, "models[0] is part of another");
+  assert_refused_as(gw_module_materialize(part, NULL, 1, GW_F32), GW_E_INVALID_STATE, "part of another");
+  assert_ok(gw_module_materialize(whole, NULL, 1, GW_F32));
+  gw_module_release(whole);
+  gw_module_release(other);
+  gw_module_release(part);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_forward_without_backward_leaves_nothing_behind),
+      cmocka_unit_test(non_finite_gradients_are_the_reason_of_a_skipped_step),
+      cmocka_unit_test(a_module_stands_in_one_place),
+      cmocka_unit_test(no_sync_keeps_reductions_for_the_last_backward),
+  };
+  return cmocka_run_group_tests_name("capi_frame", tests, NULL, NULL);
+}
