@@ -19,8 +19,9 @@ ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.0
 // ids i64 [..] -> [.., dim]; weight [rows, dim]. INVALID_ARGUMENT when an id is outside [0, rows).
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
-// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual (or x itself). `sum` is written over x.
-// owns_gradient: nobody but the norm needs the gradient of y once backward has it. A frame then does not keep y;
+// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual (or x itself). `sum` is memory of
+// its own with a residual.
+// owns_gradient, inside of a block: x and the gradient of y are the norm's, so `sum` is written over x. A frame then does not keep y;
 // backward makes it again in its pass, over that gradient.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 

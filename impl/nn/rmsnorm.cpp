@@ -28,6 +28,8 @@ class RmsNorm final : public Module {
                            : make_output(ctx, frame, x.dtype(), x.shape());
     if (again)
       frame->recomputable(y, *this, kY, owns_gradient_ ? MadeAgain::in_backward : MadeAgain::when_loaded);
+    const bool apart = with_residual && !owns_gradient_;
+    const Tensor sum = apart ? make_output(ctx, frame, x.dtype(), x.shape()) : x;
     StackScope scope(ctx.temporaries);
     RmsNormArgs args{.x = x.flatten2(),
                      .residual = {},
@@ -38,14 +40,14 @@ class RmsNorm final : public Module {
                      .eps = eps_};
     if (with_residual) {
       args.residual = inputs[1].flatten2();
-      args.sum = args.x;  // x is the output of the module before, which nobody else reads
+      args.sum = sum.flatten2();  // over x inside of a block, where nobody else reads it
     }
     ctx.ops.rmsnorm(args, ctx.stream);
     if (frame != nullptr) {
-      frame->save(*this, kSum, x);
+      frame->save(*this, kSum, sum);
       frame->save(*this, kRstd, rstd);
     }
-    return {y, x};
+    return {y, sum};
   }
 
   // dy {dy, dsum}; gives the gradient of the sum, which is that of x and of a residual: one tensor, both

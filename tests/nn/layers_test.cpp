@@ -110,18 +110,23 @@ TEST(RmsNorm, GradientsAgreeWithDifferences) {
   expect_gradients(rig, *narrow, {rig.normal({3, 1}, 1)});
 }
 
-TEST(RmsNorm, SumStandsInTheFirstInput) {
-  Rig rig;
-  const ModulePtr norm = make_rmsnorm(4, 1e-5);
-  rig.materialize(*norm, DType::f64);
-  Context ctx = rig.context();
-  const Tensor x = rig.normal({2, 4}, 1), residual = rig.normal({2, 4}, 2);
-  const Vector a = get(x), b = get(residual);
-  const Tensor both[] = {x, residual};
-  const Values out = norm->forward(ctx, both, nullptr);
-  EXPECT_EQ(out[1].raw(), x.raw());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_DOUBLE_EQ(get(out[1])[i], a[i] + b[i]);
-  EXPECT_EQ(get(residual), b);
+TEST(RmsNorm, SumStandsInTheFirstInputOnlyWhereAParentOwnsIt) {
+  for (const bool owned : {false, true}) {
+    Rig rig;
+    const ModulePtr norm = make_rmsnorm(4, 1e-5, owned);
+    rig.materialize(*norm, DType::f64);
+    Context ctx = rig.context();
+    const Tensor x = rig.normal({2, 4}, 1), residual = rig.normal({2, 4}, 2);
+    const Vector a = get(x), b = get(residual);
+    const Tensor both[] = {x, residual};
+    const Values out = norm->forward(ctx, both, nullptr);
+    EXPECT_EQ(out[1].raw() == x.raw(), owned);
+    if (!owned) {
+      EXPECT_EQ(get(x), a);
+    }
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_DOUBLE_EQ(get(out[1])[i], a[i] + b[i]);
+    EXPECT_EQ(get(residual), b);
+  }
 }
 
 TEST(RmsNorm, TakesAWeightOfAnotherDtype) {
