@@ -118,7 +118,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     if (frame != nullptr && frame->model != model->model)
       fail(Code::invalid_argument, "frame belongs to another model");
     if (frame != nullptr && frame->unfinished)
-      fail(Code::invalid_state, "frame has had a forward already; its backward or gw_frame_reset comes first");
+      fail(Code::invalid_state,
+           "frame has had a forward already; its backward or gw_frame_reset comes first");
     const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
@@ -153,7 +154,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     if (!f.unfinished) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
     if (m.gradient_in_forward() && f.emptied != m.emptied())
       fail(Code::invalid_state,
-           "gradients were emptied since the frame's forward, which had made some of its own; run forward again");
+           "gradients were emptied since the frame's forward, which had made some of its own; run forward "
+           "again");
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);

@@ -100,7 +100,8 @@ std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& devic
 void check_once(const std::vector<ModulePtr>& modules, const std::string& last) {
   const auto first = std::find(modules.begin(), modules.end(), modules.back());
   if (first + 1 != modules.end())
-    fail(Code::invalid_argument, last, " is the module at ", first - modules.begin(), " again; each stands once");
+    fail(Code::invalid_argument, last, " is the module at ", first - modules.begin(),
+         " again; each stands once");
 }
 
 }  // namespace gangway::capi

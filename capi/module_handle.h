@@ -28,7 +28,8 @@ struct gw_module : gangway::capi::Handle {
 
   // Says that `parts` are inside of this module now.
   void takes(std::span<gw_module* const> parts);
-  // The module, described, to be put into another one. INVALID_STATE: bound to gangs, or in another one already.
+  // The module, described, to be put into another one. INVALID_STATE: bound to gangs, or in another one
+  // already.
   gangway::ModulePtr part(const std::string& name);
 
   gangway::ModulePtr module;              // null for groups
@@ -50,7 +51,7 @@ struct gw_frame : gangway::capi::Handle {
   std::shared_ptr<gangway::Model> model;
   gangway::Frame frame;
   gw_frame_options options;
-  gangway::Tensor seed;  // f64 [1]
+  gangway::Tensor seed;     // f64 [1]
   bool unfinished = false;  // forward ran, backward has not
   bool added = false;       // to the sums of gradients, perhaps, since it has been unfinished
   uint64_t emptied = 0;     // Model::emptied at that forward

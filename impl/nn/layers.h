@@ -19,10 +19,9 @@ ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.0
 // ids i64 [..] -> [.., dim]; weight [rows, dim]. INVALID_ARGUMENT when an id is outside [0, rows).
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
-// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual (or x itself). `sum` is memory of
-// its own with a residual.
-// owns_gradient, inside of a block: x and the gradient of y are the norm's, so `sum` is written over x. A frame then does not keep y;
-// backward makes it again in its pass, over that gradient.
+// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual, in memory of its own, or x itself.
+// owns_gradient, inside of a block: x and the gradient of y are the norm's. `sum` is written over x; a frame does not
+// keep y, which backward makes again in its pass, over that gradient.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 
 // Rotary frequencies; Llama-3 scaling when factor > 1.

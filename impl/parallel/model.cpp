@@ -84,7 +84,8 @@ void Model::check_trainable(const char* call) const {
 
 void Model::check_computes(const char* call) const {
   if (!computes_)
-    fail(Code::invalid_state, call, ": a model of shard groups computes nothing; the caller does, between unshard and "
+    fail(Code::invalid_state, call,
+         ": a model of shard groups computes nothing; the caller does, between unshard and "
          "reshard");
 }
 

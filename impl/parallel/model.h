@@ -84,7 +84,6 @@ class Model {
   bool last_microbatch() const;
   // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or a given up one.
   void reshard();
-  void give_up();
   void zero_gradients(Stream& stream);
   // Grows when gradients are emptied. A frame whose forward has made gradients already (gradient_in_forward)
   // cannot run backward after that.

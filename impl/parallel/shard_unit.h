@@ -50,7 +50,8 @@ class ShardUnit {
   bool unsharded() const { return values_ != nullptr && values_->unsharded(); }
   void unshard(Stream& stream) { values_->unshard(stream); }
   void reshard();
-  // manual: starts the reduction and ends it; the memory of full gradients stays while views of it may be used.
+  // manual: starts the reduction and ends it; the memory of full gradients stays while views of it may be
+  // used.
   void reduce(Stream& stream);
 
  private:

@@ -96,7 +96,8 @@ struct Product {
 // `first`: of the products that hand on to each other without a cast.
 void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
   const auto* custom = dynamic_cast<const Custom*>(&module);
-  const bool product = std::string_view(module.kind()) == "Linear" || std::string_view(module.kind()) == "Embedding";
+  const bool product =
+      std::string_view(module.kind()) == "Linear" || std::string_view(module.kind()) == "Embedding";
   for (const ParameterPtr& p : module.parameters()) {
     const DType dtype = compute_dtype(options, p->full_name, master);
     if (custom != nullptr && !custom->behaviour().accepts(dtype))
@@ -183,8 +184,8 @@ void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& o
 void check_dtypes(const Module& root, DType master) {
   Product first;
   const UnitModule* unit = as_unit(root);
-  check_dtypes_below(unit != nullptr ? root.child(0) : root, unit != nullptr ? unit->unit().options() : ShardOptions{},
-                     master, first);
+  check_dtypes_below(unit != nullptr ? root.child(0) : root,
+                     unit != nullptr ? unit->unit().options() : ShardOptions{}, master, first);
 }
 
 void check_apart(const std::vector<Place>& places) {

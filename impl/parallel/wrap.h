@@ -40,8 +40,8 @@ std::vector<Place> block_places(const ModulePtr& root);
 // param_dtype; none: not checked).
 void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
 
-// With the dtypes that every parameter gets at last. NOT_SUPPORTED: a custom module that does not take one of its
-// own. INVALID_ARGUMENT: products of one unit that hand on to each other, but differ.
+// With the dtypes that every parameter gets at last. NOT_SUPPORTED: a custom module that does not take one of
+// its own. INVALID_ARGUMENT: products of one unit that hand on to each other, but differ.
 void check_dtypes(const Module& root, DType master);
 
 // INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters

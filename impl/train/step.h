@@ -36,7 +36,7 @@ struct StepOptions {
 enum class Skip : uint8_t { none, no_weight /* N = 0 */, non_finite /* gradients */ };
 
 struct StepResult {
-  double loss = 0;       // global mean, on every rank
+  double loss = 0;        // global mean, on every rank
   double grad_norm = -1;  // before clipping; -1: not taken (no clipping asked, or no gradients)
   int64_t weight = 0;     // N
   bool skipped = false;

@@ -37,8 +37,7 @@ static void tear_down(loop* l) {
 static gw_status forward(loop* l, size_t capacity) {
   gw_tensor* out[2] = {NULL, NULL};
   size_t count = 0;
-  const gw_status status =
-      gw_module_forward(l->model, l->inputs, 2, l->frame, NULL, out, capacity, &count);
+  const gw_status status = gw_module_forward(l->model, l->inputs, 2, l->frame, NULL, out, capacity, &count);
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   return status;
 }
@@ -168,7 +167,8 @@ static void a_module_stands_in_one_place(void** state) {
   gw_module* const twice[3] = {part, other, part};
   assert_refused(gw_sequential_create(twice, 3, &whole), "models[2]");
   assert_ok(gw_sequential_create(twice, 2, &whole));
-  assert_refused_as(gw_sequential_create(&part, 1, &second), GW_E_INVALID_STATE, "models[0] is part of another");
+  assert_refused_as(gw_sequential_create(&part, 1, &second), GW_E_INVALID_STATE,
+                    "models[0] is part of another");
   assert_refused_as(gw_module_materialize(part, NULL, 1, GW_F32), GW_E_INVALID_STATE, "part of another");
   assert_ok(gw_module_materialize(whole, NULL, 1, GW_F32));
   gw_module_release(whole);

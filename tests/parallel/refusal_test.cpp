@@ -123,7 +123,8 @@ TEST(FullyShard, ProductsOfOneUnitMustHaveOneDtype) {
     Model model(make_sequential({make_linear(2, 2, true), make_linear(2, 2, false)}), mesh_of(root));
     ParallelOptions options;
     options.shard.dtype_rules = {{"0.weight", DType::bf16}};
-    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); }, {"0.weight bf16", "0.bias f32"});
+    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); },
+                   {"0.weight bf16", "0.bias f32"});
     options.shard.dtype_rules = {{"**", DType::bf16}};
     model.parallelize(options);
   });

@@ -118,7 +118,8 @@ TEST(TrainStep, ACallersOwnRefusalJoinsTheCheckPhase) {
     std::optional<Error> refusal;
     if (root.rank() == 1) refusal = Error(Code::not_supported, "a view of no known kind");
     const Error error = error_of([&] {
-      train_step(*rig.model, rig.optimizer.get(), pattern_batch(*rig.model, 2, 6, 0), {}, rig.stream(), refusal);
+      train_step(*rig.model, rig.optimizer.get(), pattern_batch(*rig.model, 2, 6, 0), {}, rig.stream(),
+                 refusal);
     });
     EXPECT_EQ(error.code(), Code::not_supported);
     EXPECT_NE(error.message().find("a view of no known kind"), std::string::npos);
