@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "parallel/interrupted.h"
+
 namespace gangway {
 
 // A line of its own for each rank, which alone writes both.
@@ -24,8 +26,10 @@ Fence::Counters& Fence::of(int rank) const {
 
 void Fence::wait_ready() {
   if (memory_->data() == nullptr || seen_ready_ == version_) return;
-  for (int r = 0; r < gang_->size(); ++r)
-    gang_->engine().wait_counter(of(r).ready, version_, r, ready_name_.c_str());
+  wait_or_break(*gang_, [&] {
+    for (int r = 0; r < gang_->size(); ++r)
+      gang_->engine().wait_counter(of(r).ready, version_, r, ready_name_.c_str());
+  });
   seen_ready_ = version_;
 }
 
@@ -35,8 +39,10 @@ void Fence::release() {
 
 void Fence::wait_released() {
   if (memory_->data() == nullptr) return;
-  for (int r = 0; r < gang_->size(); ++r)
-    gang_->engine().wait_counter(of(r).released, version_, r, released_name_.c_str());
+  wait_or_break(*gang_, [&] {
+    for (int r = 0; r < gang_->size(); ++r)
+      gang_->engine().wait_counter(of(r).released, version_, r, released_name_.c_str());
+  });
 }
 
 void Fence::publish() {

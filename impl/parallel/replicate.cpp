@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/interrupted.h"
 #include "parallel/model.h"
 
 namespace gangway {
@@ -109,8 +110,10 @@ void Buckets::start(Bucket& bucket, Stream& stream) {
 }
 
 void Buckets::end(Bucket& bucket, Stream& stream) {
-  bucket.work->wait(Deadline::never());
-  bucket.work->wait_input(Deadline::never());
+  wait_or_break(*gang_, [&] {
+    bucket.work->wait(Deadline::never());
+    bucket.work->wait_input(Deadline::never());
+  });
   bucket.work = nullptr;
   if (bucket.wire != nullptr && gang_->size() > 1) ops_->cast(bucket.wire_view(), bucket.all(), stream);
   for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad_written = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "parallel/interrupted.h"
 #include "parallel/model.h"
 
 namespace gangway {
@@ -142,9 +143,12 @@ void ShardDomain::check_update() const {
 
 void ShardDomain::begin_update(Stream& stream) {
   check_update();
-  finish_gradients(stream);
-  for (const auto& unit : units_) unit->values().release();
-  for (const auto& unit : units_) unit->values().wait_released();
+  // Root, too: replicas of other shards meet this rank there.
+  wait_or_break(*gangs_->root(), [&] {
+    finish_gradients(stream);
+    for (const auto& unit : units_) unit->values().release();
+    for (const auto& unit : units_) unit->values().wait_released();
+  });
   updating_ = true;
 }
 

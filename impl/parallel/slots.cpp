@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/interrupted.h"
 #include "parallel/unit_gradients.h"
 #include "parallel/unit_values.h"
 
@@ -115,17 +116,20 @@ void ReductionLine::settle(GradientSlot& slot, Stream& stream) {
 
 void ReductionLine::settle_all(Stream& stream) {
   // All sums first: peers may wait for this rank's part of a later one.
-  for (GradientSlot* slot : line_) slot->first->wait(Deadline::never());
+  for (GradientSlot* slot : line_)
+    wait_or_break(slot->user->first_gang(), [&] { slot->first->wait(Deadline::never()); });
   while (!line_.empty()) land(*line_.front(), stream);
 }
 
 void ReductionLine::land(GradientSlot& slot, Stream& stream) {
-  slot.first->wait(Deadline::never());
+  Gang& first = slot.user->first_gang();
+  Gang& second = slot.user->second_gang();
+  wait_or_break(first, [&] { slot.first->wait(Deadline::never()); });
   if (slot.second == nullptr) slot.second = slot.user->reduce_over_replicas(slot, stream);
-  slot.second->wait(Deadline::never());
+  wait_or_break(second, [&] { slot.second->wait(Deadline::never()); });
   slot.user->land(slot, stream);
-  slot.first->wait_input(Deadline::never());
-  slot.second->wait_input(Deadline::never());
+  wait_or_break(first, [&] { slot.first->wait_input(Deadline::never()); });
+  wait_or_break(second, [&] { slot.second->wait_input(Deadline::never()); });
   slot.first = slot.second = nullptr;
   slot.in_flight = false;
   slot.user = nullptr;

@@ -67,6 +67,8 @@ class ShardGradients final : public UnitGradients {
   // For ReductionLine: the second half, and adding the sum where that did not come by itself.
   WorkPtr reduce_over_replicas(GradientSlot& slot, Stream& stream);
   void land(GradientSlot& slot, Stream& stream);
+  Gang& first_gang() const { return sharded() ? *place_.shards : *place_.replicas; }
+  Gang& second_gang() const { return *place_.replicas; }
 
  private:
   bool sharded() const { return place_.shard_ranks() > 1; }

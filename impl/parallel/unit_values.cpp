@@ -1,6 +1,7 @@
 #include "parallel/unit_values.h"
 
 #include "base/interrupt.h"
+#include "parallel/interrupted.h"
 #include "parallel/model.h"
 
 namespace gangway {
@@ -101,7 +102,7 @@ void UnitValues::wait_gathered(Stream& stream) {
            "others");
     gather(stream);
   }
-  gathering_.work->wait(Deadline::never());
+  wait_or_break(*place_.shards, [&] { gathering_.work->wait(Deadline::never()); });
   gathering_.work->order(stream);
   gathering_.work = nullptr;
 }
@@ -150,7 +151,8 @@ void UnitValues::release() {
 
 void UnitValues::wait_released() {
   if (fence_) fence_->wait_released();
-  if (gathering_.last != nullptr) gathering_.last->wait_input(Deadline::never());
+  if (gathering_.last != nullptr)
+    wait_or_break(*place_.shards, [&] { gathering_.last->wait_input(Deadline::never()); });
   gathering_.last = nullptr;
 }
 

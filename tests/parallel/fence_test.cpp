@@ -238,6 +238,25 @@ TEST(Fence, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
     });
 }
 
+TEST(Fence, AnInterruptInTheFenceBreaksTheGang) {
+  std::atomic<bool> interrupted{false};
+  run_ranks(2, [&](Gang& root) {
+    const auto group = make_shard_group(
+        mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
+    const auto model = model_from_groups({group});
+    if (root.rank() == 0) {
+      set_interrupt([](void*) { return 1; }, nullptr, nullptr);
+      expect_refusal(Code::caller, [&] { model->begin_update(model->device().stream()); });
+      set_interrupt(nullptr, nullptr, nullptr);
+      EXPECT_TRUE(root.error().has_value());
+      interrupted = true;
+    } else {
+      while (!interrupted) std::this_thread::sleep_for(1ms);
+      expect_refusal(Code::aborted, [&] { root.barrier(); });
+    }
+  });
+}
+
 TEST(Fence, GroupsReadersHoldTheOwnersBack) {
   run_ranks(3, [](Gang& root) {
     const auto gangs = mesh_of(root);
