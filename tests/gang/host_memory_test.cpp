@@ -96,6 +96,8 @@ TEST(HostMemory, ASilentRankThatWakesStillFindsItsBoard) {
 TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
   const auto arena = host::Arena::create(2, true, {uint64_t{64} << 20, 0});
   host::Member owner(arena, 0, 0);
+  const auto take_back = [&] { owner.slice()->free(owner.slice()->allocate(host::kPage)); };
+  take_back();
   const uint64_t before = arena->header().used;
   for (int i = 0; i < 500; ++i) {
     const uint64_t offset = host::Board::create(owner, std::vector<int>{0, 1}, "gang");
@@ -111,7 +113,7 @@ TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
     both.arrive_and_wait();
     first.reset();
     other.join();
-    owner.slice()->free(owner.slice()->allocate(host::kPage));  // takes back what was freed
+    take_back();
     ASSERT_EQ(arena->header().used, before) << "round " << i;
   }
 }
