@@ -1,6 +1,7 @@
 // Start-up of processes: strangers at the socket where the arena is handed over, and ranks of several hosts.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -112,10 +113,8 @@ TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
 // Network namespaces count as hosts.
 TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
-    if (r == 1 && unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    if (r == 1 && unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
       report.number[1] = errno;
-      store->put("host/refused", "1");  // as if
-    }
     try {
       meet(r, 2, store);
     } catch (const Error& error) {
@@ -135,6 +134,84 @@ TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
               nullptr)
         << ranks.report(r).text;
   }
+}
+
+// Says in the store when its rank waits for rank 0's address.
+class WaitingStore final : public Store {
+ public:
+  explicit WaitingStore(std::shared_ptr<Store> inner) : inner_(std::move(inner)) {}
+  void put(const std::string& key, const std::string& value) override { inner_->put(key, value); }
+  std::optional<std::string> get(const std::string& key) override { return inner_->get(key); }
+  void remove(const std::string& key) override { inner_->remove(key); }
+  std::string wait(const std::string& key, Deadline deadline) override {
+    inner_->put("test/waits", "");
+    return inner_->wait(key, deadline);
+  }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+};
+
+TEST(Handover, EntriesOfAnEarlierGangArePassedOver) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+    if (r == 1) {
+      const std::string name = "gangway-" + std::string(32, 'a');
+      store->put("host/arena", name + std::string(32, 't'));
+      store->put("host/refused", name);
+      store->put("host/failed", name + " 1 0 it was full");
+      store->put("test/begin", "");
+    }
+    if (r != 1) store->wait("test/begin", Deadline::after_ms(60'000));
+    for (int i = 0; i < 3; ++i) meet(r, 3, store);  // and gang after gang
+    if (r == 0)
+      for (const char* const key : {"host/arena", "host/refused", "host/failed"})
+        if (store->get(key)) fail(Code::internal, key, " was left in the store");
+  });
+  ranks.expect_all_well();
+}
+
+TEST(Handover, ARankThatGivesUpTellsTheOthersWhy) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    try {
+      if (r != 2) store->wait("test/waits", Deadline::after_ms(60'000));
+      make_engine("host", new_rank(), options_of(r, r == 1 ? 4 : 3),
+                  r == 2 ? std::make_shared<WaitingStore>(store) : store);
+    } catch (const Error& error) {
+      report.number[0] = static_cast<int64_t>(error.code());
+      report.number[1] = error.peer;
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  const std::string why = "host engine: rank 1 says 4 ranks, rank 0 says 3";
+  EXPECT_EQ(ranks.report(1).text, why);
+  for (const int r : {0, 2}) {
+    EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::aborted));
+    EXPECT_EQ(ranks.report(r).number[1], 1);
+    EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
+  }
+}
+
+TEST(Handover, RankZeroThatCannotListenTellsTheOthersWhy) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    EngineOptions options = options_of(r, 2);
+    if (r == 0) {
+      store->wait("test/waits", Deadline::after_ms(60'000));
+      const rlimit none{3, 3};  // descriptors
+      setrlimit(RLIMIT_NOFILE, &none);
+    }
+    try {
+      make_engine("host", new_rank(), options, std::make_shared<WaitingStore>(store));
+    } catch (const Error& error) {
+      report.number[0] = static_cast<int64_t>(error.code());
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  EXPECT_NE(ranks.report(0).number[0], 0);
+  EXPECT_EQ(ranks.report(1).number[0], static_cast<int64_t>(Code::aborted));
+  EXPECT_EQ(ranks.report(1).text,
+            text("host engine: rank 0 gave up while the gang was made: ", ranks.report(0).text));
 }
 
 TEST(Handover, EnginesThatThisBuildLacksAreRefusedBeforeAnybodyConnects) {

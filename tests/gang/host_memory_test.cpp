@@ -1,8 +1,10 @@
 // The arena: blocks, limits, shared regions; and the arithmetic of reductions for each instruction set.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <latch>
+#include <optional>
 #include <span>
 
 #include "gang/host/arena.h"
@@ -54,6 +56,67 @@ TEST(HostMemory, ABlockOutlivesTheEngine) {
   }
   std::memset(block->data(), 1, block->bytes());
   block.reset();
+}
+
+// A board of three ranks and their views of it, as if each were in a process of its own.
+struct SharedBoard {
+  std::shared_ptr<host::Arena> arena = host::Arena::create(3, false, {uint64_t{64} << 20, 0});
+  host::Member owner{arena, 0, 0};
+  uint64_t offset = host::Board::create(owner, std::vector<int>{0, 1, 2}, "gang");
+  std::array<std::optional<host::Board>, 3> views;
+
+  SharedBoard() {
+    for (int r = 0; r < 3; ++r) views[static_cast<size_t>(r)].emplace(arena, offset).attach(r);
+  }
+  void lose(int r, host::LossCause cause) {
+    arena->rank(r).loss_cause = static_cast<int32_t>(cause);
+    arena->rank(r).state = static_cast<int32_t>(host::RankState::lost);
+  }
+  bool freed() const { return arena->rank(0).freed.load() == offset; }
+};
+
+TEST(HostMemory, TheLivingFreeTheBoardOfOneThatDied) {
+  SharedBoard board;
+  board.lose(2, host::LossCause::signal);
+  board.views[1].reset();
+  EXPECT_FALSE(board.freed());
+  board.views[0].reset();
+  EXPECT_TRUE(board.freed());
+}
+
+TEST(HostMemory, ASilentRankThatWakesStillFindsItsBoard) {
+  SharedBoard board;
+  board.lose(2, host::LossCause::silent);
+  board.views[0].reset();
+  board.views[1].reset();
+  EXPECT_FALSE(board.freed());
+  board.views[2].reset();
+  EXPECT_TRUE(board.freed());
+}
+
+TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
+  const auto arena = host::Arena::create(2, true, {uint64_t{64} << 20, 0});
+  host::Member owner(arena, 0, 0);
+  const auto take_back = [&] { owner.slice()->free(owner.slice()->allocate(host::kPage)); };
+  take_back();
+  const uint64_t before = arena->header().used;
+  for (int i = 0; i < 500; ++i) {
+    const uint64_t offset = host::Board::create(owner, std::vector<int>{0, 1}, "gang");
+    auto first = std::make_unique<host::Board>(arena, offset);
+    auto second = std::make_unique<host::Board>(arena, offset);
+    first->attach(0);
+    second->attach(1);
+    std::latch both(2);
+    std::thread other([&] {
+      both.arrive_and_wait();
+      second.reset();
+    });
+    both.arrive_and_wait();
+    first.reset();
+    other.join();
+    take_back();
+    ASSERT_EQ(arena->header().used, before) << "round " << i;
+  }
 }
 
 TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {

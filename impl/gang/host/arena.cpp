@@ -1,6 +1,7 @@
 #include "gang/host/arena.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -132,6 +133,14 @@ uint64_t Arena::offset_of(const void* p, size_t bytes) const {
   if (c >= read_only_ && c < read_only_ + bytes_ && bytes <= static_cast<size_t>(read_only_ + bytes_ - c))
     return static_cast<uint64_t>(c - read_only_);
   return 0;
+}
+
+bool Arena::died(int r) const noexcept {
+  const RankSlot& slot = rank(r);
+  if (threads_ || slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost))
+    return false;
+  return slot.loss_cause.load(std::memory_order_relaxed) != static_cast<int32_t>(LossCause::silent) ||
+         (slot.life.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
 }
 
 void Arena::take(uint64_t offset, size_t bytes, bool lazy) {

@@ -41,6 +41,7 @@ uint64_t Board::create(Member& member, std::span<const int> members, const std::
   auto* const header = member.arena().at<BoardHeader>(offset);
   header->bytes = at.bytes;
   header->size = static_cast<uint32_t>(members.size());
+  header->holders.store(header->size, std::memory_order_relaxed);
   copy_text(header->label, sizeof header->label, label);
   auto* const lines = member.arena().at<MemberLine>(offset + at.members);
   for (size_t i = 0; i < members.size(); ++i) lines[i].domain_rank = members[i];
@@ -67,20 +68,18 @@ Board::Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size)
   pairs_ = arena_->at<PairLine>(offset + at.pairs);
 }
 
-void Board::attach(int rank) {
-  rank_ = rank;
-}
+void Board::attach(int rank) { rank_ = rank; }
 
 Board::~Board() {
   if (rank_ < 0 || arena_->forked()) return;
-  members_[rank_].detached.store(1, std::memory_order_seq_cst);
-  // The dead never let go: the last of the living frees.
+  // A hold is ended once: by its holder, or by a peer when that one has died. The count stays above zero
+  // until the own hold is taken off it, so nobody frees what this loop still reads.
+  uint32_t ended = 0;
   for (int r = 0; r < size_; ++r) {
-    const int32_t state = arena_->rank(members_[r].domain_rank).state.load(std::memory_order_acquire);
-    const bool dead = state == static_cast<int32_t>(RankState::lost);
-    if (members_[r].detached.load(std::memory_order_seq_cst) == 0 && !dead) return;
+    if (r != rank_ && !arena_->died(members_[r].domain_rank)) continue;
+    if (members_[r].detached.exchange(1, std::memory_order_acq_rel) == 0) ++ended;
   }
-  if (header_->freed.exchange(1, std::memory_order_acq_rel) == 0) free_all();
+  if (ended != 0 && header_->holders.fetch_sub(ended, std::memory_order_acq_rel) == ended) free_all();
 }
 
 void Board::free_all() noexcept {

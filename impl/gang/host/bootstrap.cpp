@@ -26,19 +26,16 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Until every rank has mapped the arena; whoever cannot says so in the store.
-void meet(Member& member, Store& store, Deadline deadline) {
+// Until every rank has mapped the arena.
+void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
       const uint32_t bell = member.own().bell.load(std::memory_order_seq_cst);
       const auto state = static_cast<RankState>(member.arena().rank(r).state.load(std::memory_order_acquire));
       if (state == RankState::alive) break;
+      handover.check();  // first: who gave up has left as well
       if (state != RankState::absent)
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
-      if (store.get("host/refused"))
-        fail(Code::not_supported,
-             "host engine: the ranks are on several hosts (or network namespaces); that needs the "
-             "engines gloo or mpi, which this build lacks");
       if (deadline.passed())
         fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
       poll_interrupt();
@@ -57,22 +54,37 @@ std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std
   return std::make_shared<HostEngine>(rank, std::move(core));
 }
 
+void join(std::shared_ptr<Member>& member, host::Handover& handover, const EngineOptions& options,
+          Deadline deadline) {
+  auto arena = handover.share(options.size, ArenaOptions{options.arena_bytes, options.memory_limit});
+  if (static_cast<int>(arena->header().size) != options.size)
+    fail(Code::invalid_argument, "host engine: rank ", options.rank, " says ", options.size,
+         " ranks, rank 0 says ", arena->header().size);
+  member = std::make_shared<Member>(std::move(arena), options.rank, options.liveness_ms);
+  if (options.rank == 0)
+    member->arena().header().root_board = Board::create(*member, all_ranks(options.size), options.label);
+  member->begin(member);
+  meet(*member, handover, deadline);
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                          const std::shared_ptr<Store>& store) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
-  auto arena = host::share_arena(*store, options.rank, options.size,
-                                 ArenaOptions{options.arena_bytes, options.memory_limit}, deadline);
-  if (static_cast<int>(arena->header().size) != options.size)
-    fail(Code::invalid_argument, "host engine: rank ", options.rank, " says ", options.size,
-         " ranks, rank 0 says ", arena->header().size);
-  const auto member = std::make_shared<Member>(std::move(arena), options.rank, options.liveness_ms);
-  if (options.rank == 0)
-    member->arena().header().root_board = Board::create(*member, all_ranks(options.size), options.label);
-  member->begin(member);
-  meet(*member, *store, deadline);
-  return root_engine(rank, member, options);
+  host::Handover handover(*store, options.rank, deadline);
+  std::shared_ptr<Member> member;  // leaves after the others can know why
+  try {
+    join(member, handover, options, deadline);
+    handover.end();
+    return root_engine(rank, member, options);
+  } catch (const Error& error) {
+    handover.give_up(error);
+    throw;
+  } catch (const std::bad_alloc&) {
+    handover.give_up(Error(Code::out_of_memory, "no memory"));
+    throw;
+  }
 }
 
 std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -19,12 +20,15 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kName = 16, kToken = 32;
+constexpr char kNameStart[] = "gangway-";
+constexpr size_t kNameBytes = 16, kToken = 32;
+constexpr size_t kName = sizeof kNameStart - 1 + 2 * kNameBytes;
 constexpr size_t kPending = 64;     // connections that have not shown their token yet
 constexpr int64_t kTokenMs = 2000;  // and how long they may take
 constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
 constexpr char kPlace[] = "host/arena";
-constexpr char kRefused[] = "host/refused";
+constexpr char kRefused[] = "host/refused";  // the name that a rank could not reach
+constexpr char kFailed[] = "host/failed";    // a name, then why a rank gave up: code, rank, text
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
     "mpi, which this "
@@ -133,36 +137,14 @@ bool serve(Pending& p, const std::string& token, int fd, int& served) {
   return true;
 }
 
-void hand_over(Store& store, const Arena& arena, int peers, Deadline deadline) {
-  Socket listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const std::string name = "gangway-" + hex(random_bytes(kName));
-  const std::string token = random_bytes(kToken);
-  const Address address(name);
-  if (listener.fd < 0 ||
-      bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
-      listen(listener.fd, 128) != 0)
-    fail_system(Code::gang, "host engine: listening for the other ranks", errno);
-  store.put(kPlace, name + token);
-  std::vector<Pending> pending;
-  for (int served = 0; served < peers;) {
-    std::vector<pollfd> polls{{listener.fd, POLLIN, 0}};
-    for (const Pending& p : pending) polls.push_back({p.socket.fd, POLLIN, 0});
-    poll(polls.data(), polls.size(), static_cast<int>(deadline.left_ms(50)));
-    for (size_t i = pending.size(); i-- > 0;)
-      if (serve(pending[i], token, arena.fd(), served))
-        pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
-    for (int i = 0; i < kAtOnce; ++i) {
-      Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (next.fd < 0) break;
-      if (!same_user(next.fd)) continue;
-      if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
-      pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
-    }
-    poll_interrupt();
-    if (store.get(kRefused)) fail(Code::not_supported, kOtherHosts);
-    if (deadline.passed())
-      fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1,
-           " ranks did not come for the shared memory");
+// Those who wait at the listener, up to a turn's worth.
+void take_in(const Socket& listener, std::vector<Pending>& pending) {
+  for (int i = 0; i < kAtOnce; ++i) {
+    Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
+    if (next.fd < 0) return;
+    if (!same_user(next.fd)) continue;
+    if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
+    pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
   }
 }
 
@@ -191,40 +173,126 @@ bool readable(int fd, Deadline deadline) {
   }
 }
 
-std::shared_ptr<Arena> fetch(Store& store, Deadline deadline) {
-  const std::string place = store.wait(kPlace, deadline);
-  if (place.size() <= kToken || place.size() > kToken + 100)
+}  // namespace
+
+Handover::Handover(Store& store, int rank, Deadline deadline)
+    : store_(store), rank_(rank), deadline_(deadline) {
+  if (rank_ != 0) return;
+  name_ = kNameStart + hex(random_bytes(kNameBytes));
+  token_ = random_bytes(kToken);
+}
+
+void Handover::check() {
+  if (name_.empty()) return;
+  if (rank_ == 0)
+    if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
+  const auto failed = store_.get(kFailed);
+  if (failed && failed->starts_with(name_) && failed != old_failure_) throw_failure(*failed);
+}
+
+void Handover::throw_failure(const std::string& entry) {
+  told_ = true;
+  int code = 0, rank = 0, text_at = 0;
+  const char* const words = entry.c_str() + name_.size();
+  if (std::sscanf(words, " %d %d %n", &code, &rank, &text_at) != 2)
     fail(Code::gang, "host engine: a bad entry in the store");
-  const std::string name = place.substr(0, place.size() - kToken);
-  for (bool reached = false;; reached = true) {
-    const Socket to = reach(name, deadline);
-    if (to.fd < 0 && reached)
-      fail(Code::gang, "host engine: rank 0 ended before it handed over the shared memory");
-    if (to.fd < 0) return nullptr;
-    if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
-    const ssize_t sent = send(to.fd, place.data() + name.size(), kToken, MSG_NOSIGNAL);
-    if (sent == static_cast<ssize_t>(kToken) && readable(to.fd, deadline))
-      if (const int fd = receive_fd(to.fd); fd >= 0) return Arena::map(fd);
-    // Rank 0 had too many strangers, or this rank was too slow: once more.
-    if (deadline.passed())
-      fail(Code::timeout, "host engine: rank 0 did not hand over the shared memory in time");
+  const std::string why = words + text_at;
+  if (code == static_cast<int>(Code::not_supported)) fail(Code::not_supported, why);
+  Error error(code == static_cast<int>(Code::timeout) ? Code::timeout : Code::aborted,
+              text("host engine: rank ", rank, " gave up while the gang was made: ", why));
+  error.peer = rank;
+  throw error;
+}
+
+void Handover::give_up(const Error& why) noexcept {
+  if (told_ || name_.empty()) return;
+  told_ = true;
+  try {
+    store_.put(kFailed, text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.message()));
+    if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
+  } catch (const std::exception&) {  // without the store they hear of it by their deadline
   }
 }
 
-}  // namespace
+void Handover::end() noexcept {
+  if (rank_ != 0) return;
+  try {
+    for (const char* const key : {kPlace, kRefused, kFailed}) store_.remove(key);
+  } catch (const std::exception&) {  // the gang is made; what is left is passed over
+  }
+}
 
-std::shared_ptr<Arena> share_arena(Store& store, int rank, int size, const ArenaOptions& options,
-                                   Deadline deadline) {
-  std::shared_ptr<Arena> arena;
-  if (rank == 0) {
-    arena = Arena::create(size, false, options);
-    if (size > 1) hand_over(store, *arena, size - 1, deadline);
-  } else {
-    arena = fetch(store, deadline);
-    if (arena == nullptr) {
-      store.put(kRefused, std::to_string(rank));
-      fail(Code::not_supported, kOtherHosts);
+void Handover::hand_over(const Arena& arena, int peers) {
+  Socket listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const Address address(name_);
+  if (listener.fd < 0 ||
+      bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
+      listen(listener.fd, 128) != 0)
+    fail_system(Code::gang, "host engine: listening for the other ranks", errno);
+  store_.put(kPlace, name_ + token_);
+  placed_ = true;
+  std::vector<Pending> pending;
+  for (int served = 0; served < peers;) {
+    std::vector<pollfd> polls{{listener.fd, POLLIN, 0}};
+    for (const Pending& p : pending) polls.push_back({p.socket.fd, POLLIN, 0});
+    poll(polls.data(), polls.size(), static_cast<int>(deadline_.left_ms(50)));
+    for (size_t i = pending.size(); i-- > 0;)
+      if (serve(pending[i], token_, arena.fd(), served))
+        pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
+    take_in(listener, pending);
+    poll_interrupt();
+    check();
+    if (deadline_.passed())
+      fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1,
+           " ranks did not come for the shared memory");
+  }
+}
+
+std::shared_ptr<Arena> Handover::fetch() {
+  old_failure_ = store_.get(kFailed);
+  for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
+    if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
+    name_ = place.substr(0, kName);
+    for (;;) {
+      const Socket to = reach(name_, deadline_);
+      if (to.fd < 0) break;
+      if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
+      const ssize_t sent = send(to.fd, place.data() + kName, kToken, MSG_NOSIGNAL);
+      if (sent == static_cast<ssize_t>(kToken) && readable(to.fd, deadline_))
+        if (const int fd = receive_fd(to.fd); fd >= 0) {
+          old_failure_.reset();  // the name is of this gang, and so is what is said of it
+          return Arena::map(fd);
+        }
+      // Rank 0 had too many strangers, or this rank was too slow: once more.
+      if (deadline_.passed())
+        fail(Code::timeout, "host engine: rank 0 did not hand over the shared memory in time");
     }
+  }
+}
+
+// Nobody listens at the entry `dead`. Its rank 0 may be on another host, and then says so to all; or it was
+// of an earlier gang, and another entry will come.
+std::string Handover::next_place(const std::string& dead) {
+  store_.put(kRefused, name_);
+  for (;;) {
+    check();
+    if (auto place = store_.get(kPlace); place && *place != dead) return *std::move(place);
+    if (deadline_.passed()) {
+      if (old_failure_ && old_failure_->starts_with(name_)) throw_failure(*old_failure_);
+      fail(Code::timeout, "host engine: rank 0 put no address at which it listens into the store");
+    }
+    poll_interrupt();
+    usleep(5000);
+  }
+}
+
+std::shared_ptr<Arena> Handover::share(int size, const ArenaOptions& options) {
+  std::shared_ptr<Arena> arena;
+  if (rank_ == 0) {
+    arena = Arena::create(size, false, options);
+    if (size > 1) hand_over(*arena, size - 1);
+  } else {
+    arena = fetch();
   }
   arena->close_fd();
   return arena;

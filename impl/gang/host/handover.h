@@ -4,17 +4,44 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "gang/host/arena.h"
 #include "gang/store.h"
 
 namespace gangway::host {
 
-// Rank 0: creates and hands over to size - 1 peers. Others: fetch and map. All throw NOT_SUPPORTED when one
-// of them cannot.
-std::shared_ptr<Arena> share_arena(Store& store, int rank, int size, const ArenaOptions& options,
-                                   Deadline deadline);
+// One rank's part in it. Entries in the store name the socket they belong to, so what an earlier gang or run
+// left there is passed over.
+class Handover {
+ public:
+  Handover(Store& store, int rank, Deadline deadline);
+
+  // Rank 0: creates and hands over to size - 1 peers. Others: fetch and map. All throw NOT_SUPPORTED when one
+  // of them cannot.
+  std::shared_ptr<Arena> share(int size, const ArenaOptions& options);
+  void check();                             // throws when another rank has given up
+  void give_up(const Error& why) noexcept;  // the others hear of it at their next check()
+  void end() noexcept;                      // all have met: rank 0 takes its entries away
+
+ private:
+  void hand_over(const Arena& arena, int peers);
+  std::shared_ptr<Arena> fetch();
+  std::string next_place(const std::string& dead);
+  [[noreturn]] void throw_failure(const std::string& entry);
+
+  Store& store_;
+  const int rank_;
+  const Deadline deadline_;
+  std::string name_, token_;  // of rank 0's socket; name_ is empty while unknown
+  bool placed_ = false;       // rank 0: they are in the store
+  // What the store said before this rank came: of an earlier gang, or of this one when rank 0 was quicker. It
+  // counts when the deadline has passed.
+  std::optional<std::string> old_failure_;
+  bool told_ = false;  // a rank has given up, and the store says so
+};
 
 }  // namespace gangway::host

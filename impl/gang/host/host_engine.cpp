@@ -10,11 +10,11 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 // Who holds a shared region, by rank of the domain; stands behind it.
 struct alignas(kLine) Holders {
   std::atomic<uint64_t> ranks[kMaxRanks / 64];
-  std::atomic<uint32_t> freed;
+  std::atomic<uint32_t> count;  // whoever ends the last hold frees
 };
 
-// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living do not
-// count them.
+// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living end their
+// holds.
 class RegionHold {
  public:
   RegionHold(const Member& member, uint64_t offset, size_t bytes, int owner)
@@ -22,16 +22,14 @@ class RegionHold {
   ~RegionHold() {
     if (arena_->forked()) return;
     Holders& all = holders(*arena_, offset_, bytes_);
-    const auto at = static_cast<size_t>(rank_);
-    all.ranks[at / 64].fetch_and(~(uint64_t{1} << at % 64), std::memory_order_seq_cst);
+    uint32_t ended = 0;  // as for a board: each hold once, by its holder or for a dead one
     for (int r = 0; r < static_cast<int>(arena_->header().size); ++r) {
-      // A thread rank that is lost may have left its memory to another thread.
-      const bool dead = !arena_->threads() && arena_->rank(r).state.load(std::memory_order_acquire) ==
-                                                  static_cast<int32_t>(RankState::lost);
-      const auto word = all.ranks[static_cast<size_t>(r) / 64].load(std::memory_order_seq_cst);
-      if ((word >> (r % 64) & 1) != 0 && !dead) return;
+      if (r != rank_ && !arena_->died(r)) continue;
+      const uint64_t bit = uint64_t{1} << r % 64;
+      if ((all.ranks[static_cast<size_t>(r) / 64].fetch_and(~bit, std::memory_order_acq_rel) & bit) != 0)
+        ++ended;
     }
-    if (all.freed.exchange(1, std::memory_order_acq_rel) == 0)
+    if (ended != 0 && all.count.fetch_sub(ended, std::memory_order_acq_rel) == ended)
       Slice::free_remote(*arena_, owner_, offset_, block_bytes(bytes_));
   }
   RegionHold(const RegionHold&) = delete;
@@ -46,6 +44,7 @@ class RegionHold {
   // Before any rank can let go: all members of `board` hold it.
   static void begin(const Arena& arena, uint64_t offset, size_t bytes, const Board& board) {
     Holders& all = holders(arena, offset, bytes);
+    all.count.store(static_cast<uint32_t>(board.size()), std::memory_order_relaxed);
     for (int r = 0; r < board.size(); ++r) {
       const auto at = static_cast<size_t>(board.member(r).domain_rank);
       all.ranks[at / 64].fetch_or(uint64_t{1} << at % 64, std::memory_order_relaxed);

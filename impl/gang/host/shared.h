@@ -141,8 +141,8 @@ struct BoardHeader {
   uint64_t bytes;
   uint32_t size;
   char label[64];
-  std::atomic<uint32_t> freed;
-  std::atomic<uint64_t> blocks;  // list of the members' blocks that go with the board
+  std::atomic<uint32_t> holders;  // members that have not let go; whoever ends the last hold frees
+  std::atomic<uint64_t> blocks;   // list of the members' blocks that go with the board
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> gone;  // members that are not `here` any more
