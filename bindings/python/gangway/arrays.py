@@ -60,8 +60,17 @@ def as_kind(view: View, kind: str) -> Array:
     if kind == "torch":
         return importlib.import_module("torch").from_dlpack(view)
     if kind == "jax":
-        return importlib.import_module("jax").dlpack.from_dlpack(view)
+        return _as_jax(view)
     raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
+
+
+def _as_jax(view: View) -> Array:
+    """JAX asks for the old capsule, which cannot say read-only; its arrays are immutable anyway."""
+    read_only, view.read_only = view.read_only, False
+    try:
+        return importlib.import_module("jax").dlpack.from_dlpack(view)
+    finally:
+        view.read_only = read_only
 
 
 class Made:

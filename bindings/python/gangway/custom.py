@@ -84,14 +84,14 @@ class Call:
     def forward(self, child: int | str, *inputs: Array) -> list[Array | None]:
         """Runs a child, inside of forward."""
         index = self._inner.child(child)
-        views = [borrow(x, f"inputs[{i}]", 0) for i, x in enumerate(inputs)]
+        views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         found = c.gw_call_forward(self._raw, index, block("v", views), len(views), _MOST)
         return [self._array(v, f"child {child}'s output {i}", False) for i, v in enumerate(_there(found))]
 
     def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
         """A child's input gradients, inside of backward_input."""
         index = self._inner.child(child)
-        views = [None if g is None else borrow(g, f"output_grads[{i}]", 0) for i, g in enumerate(output_grads)]
+        views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
         found = c.gw_call_backward(self._raw, index, block("v", views), len(views), _MOST)
         return [self._array(v, f"child {child}'s input gradient {i}", False) for i, v in enumerate(_there(found))]
 

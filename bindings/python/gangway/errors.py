@@ -24,9 +24,6 @@ class GangwayError(Exception):
         self.op = op
         self.system_error = system_error
 
-    def __str__(self) -> str:
-        return f"{self.code.name}: {self.text}"
-
 
 class InvalidArgument(GangwayError, ValueError):
     """The caller's arguments are wrong; the text names the argument and the reason."""

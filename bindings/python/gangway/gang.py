@@ -138,7 +138,7 @@ class Gang:
 
     def release(self) -> None:
         """Drops the handle now. Never waits."""
-        c.gw_gang_release(self._h)
+        self._h = c.RELEASED
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Collective and orderly."""

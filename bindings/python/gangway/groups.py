@@ -106,6 +106,6 @@ class ShardGroup:
 
     def release(self) -> None:
         """Drops the handle now."""
-        c.gw_shard_group_release(self._h)
+        self._h = c.RELEASED
 
 

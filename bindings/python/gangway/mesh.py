@@ -78,7 +78,7 @@ class Gangs:
 
     def release(self) -> None:
         """Drops the handle now. Never waits."""
-        c.gw_gangs_release(self._h)
+        self._h = c.RELEASED
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Collective and orderly: all gangs that this made."""

@@ -106,7 +106,7 @@ class Frame:
 
 def parallel_options(kind: str, strategy: Strategy | str, options: dict[str, Any]) -> Any:
     """gw_parallel_options or gw_shard_options from keywords: *_dtype takes dtypes, dtype_rules {pattern: dtype}."""
-    fields = {name: dtype_of(value) if name.endswith("_dtype") else value for name, value in options.items()}
+    fields: dict[str, Any] = {n: dtype_of(v) if n.endswith("_dtype") else v for n, v in options.items()}
     if "recompute" in fields:
         fields["recompute"] = member(Recompute, fields["recompute"], "recompute")
     rules = fields.pop("dtype_rules", None)
@@ -124,7 +124,7 @@ class Module:
 
     def release(self) -> None:
         """Drops the handle now."""
-        c.gw_module_release(self._h)
+        self._h = c.RELEASED
 
     # --- wrapping (collective)
 
@@ -168,13 +168,13 @@ class Module:
 
     def forward(self, *inputs: Array, frame: Frame | None = None) -> list[Array]:
         """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
-        views = [borrow(x, f"inputs[{i}]", 0) for i, x in enumerate(inputs)]
+        views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         made = c.gw_module_forward(self._h, block("v", views), len(views), frame._h if frame else None, None)
         return [Tensor(t).to(kind_of(inputs[0])) for t in made]
 
     def backward(self, *output_grads: Array | None, frame: Frame, kind: str = "numpy") -> list[Array | None]:
         """Input gradients (None where there is none) from those of the outputs (none for a loss)."""
-        views = [None if g is None else borrow(g, f"output_grads[{i}]", 0) for i, g in enumerate(output_grads)]
+        views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
         made = c.gw_module_backward(self._h, block("v", views), len(views), frame._h, None)
         return [None if t is None else Tensor(t).to(kind) for t in made]
 

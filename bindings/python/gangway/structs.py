@@ -8,7 +8,7 @@ from . import _low as c
 from . import low
 
 
-def struct(kind: str, **fields: Any) -> Any:
+def struct(kind: str, /, **fields: Any) -> Any:
     """A struct with its defaults and the given fields; None leaves a default. Keeps what it points at."""
     made = getattr(low, kind)()
     made._keep = fields

@@ -81,7 +81,7 @@ class Optimizer:
 
     def release(self) -> None:
         """Drops the handle now."""
-        c.gw_optimizer_release(self._h)
+        self._h = c.RELEASED
 
 
 class AdamW(Optimizer):
@@ -104,7 +104,7 @@ def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
-        views = [borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", 0) for i, a in enumerate(arrays)]
+        views = [borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s") for i, a in enumerate(arrays)]
         sides[f"{name}s"], sides[f"{name}_count"] = block("v", views), len(views)
     return struct("gw_batch", weight=-1 if weight is None else weight, shifted=shifted, **sides)
 

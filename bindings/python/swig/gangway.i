@@ -43,7 +43,8 @@ GW_OUT(double, PyFloat_FromDouble)
     int64_t *out_tokens, size_t *out_sizes, const char *const *, const gw_view *, gw_view *view {
   if (!gwpy_address($input, $descriptor, "$1_name", (void **)&$1)) SWIG_fail;
 }
-%typemap(argout) int64_t *out_tokens, size_t *out_sizes ""
+%typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, int64_t *out_tokens,
+    size_t *out_sizes ""
 %typemap(out) const void *, void * "$result = PyLong_FromVoidPtr((void *)$1);"
 %typemap(in) const char * {
   if (!gwpy_text($input, "$1_name", (const char **)&$1)) SWIG_fail;
@@ -99,6 +100,7 @@ static PyObject *gwpy_wrap_##X(gw_##X *handle) {
 %typemap(in) gw_##X *const * {
   if (!gwpy_address($input, $descriptor, "$1_name", (void **)&$1)) SWIG_fail;
 }
+%typemap(argout) gw_##X *const * ""
 %typemap(out) gw_##X * { $result = gwpy_wrap_##X($1 != NULL ? RETAIN($1) : NULL); }
 %typemap(out) gw_##X *gw_##X##_retain, gw_##X *gw_##X##_take { $result = gwpy_wrap_##X($1); }
 %typemap(in, numinputs=0) gw_##X ** (gw_##X *value = NULL) "$1 = &value;"

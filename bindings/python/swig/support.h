@@ -260,7 +260,9 @@ static PyObject *gwpy_block(PyObject *module, PyObject *args) {
 }
 
 static int gwpy_ready(PyObject *module) {
-  return PyType_Ready(&block_type) == 0 && PyType_Ready(&view_type) == 0 &&
+  if (PyType_Ready(&block_type) != 0 || PyType_Ready(&view_type) != 0) return 0;
+  PyObject *released = PyCapsule_New(&block_type, kReleased, NULL); /* stands for a handle that was given up */
+  return released != NULL && PyModule_AddObject(module, "RELEASED", released) == 0 &&
          PyModule_AddObjectRef(module, "View", (PyObject *)&view_type) == 0;
 }
 
