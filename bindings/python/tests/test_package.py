@@ -130,7 +130,7 @@ def test_progress_is_the_iterable_itself_off_rank_0(monkeypatch):
     assert gw.progress(things) is things
 
 
-def test_types():
+def test_types(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     user = """
@@ -143,7 +143,7 @@ loss: float = gw.train_step(model, opt, np.zeros(3), np.zeros(3), max_grad_norm=
 rank: int = gangs["dp"].rank
 reveal_type(gangs["dp"].create_gang([0]))
 """
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "-c", user], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "-c", user], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and "Gang | None" in done.stdout, done.stdout + done.stderr
     source = TOP / "gangway"
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", str(source)], capture_output=True, text=True, cwd=TOP)
