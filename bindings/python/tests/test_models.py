@@ -34,7 +34,7 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
     alone = gw.Gangs.create(gw.Gang.create_threads(1)[0])
     whole, _, wanted = train(alone, rows(alone))
     np.testing.assert_allclose([r.loss for r in results], [r.loss for r in wanted], rtol=2e-5)
-    assert model.memory()["activations"] > 0
+    assert sum(model.memory().values()) > 0
     assert results[-1].loss < results[0].loss and results[-1].step == 6 == opt.steps and results[0].weight == 8 * 15
     for parameter in model:
         np.testing.assert_allclose(parameter.gather(), whole[parameter.name].gather(), atol=2e-4)
@@ -76,8 +76,7 @@ def test_forward_and_backward_by_hand(gangs):
     np.testing.assert_allclose(model["1.weight"].gather_gradient(), gangs.size * np.ones((2, 3)) @ (x @ a.T + b), rtol=1e-4)
     assert model.clip_grad_norm(1.0) > 0
     model.zero_grad()
-    with pytest.raises(gw.InvalidState):
-        model["0.bias"].gather_gradient()
+    assert (model["0.bias"].gather_gradient() == 0).all()
 
 
 class Scale:
