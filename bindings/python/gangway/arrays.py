@@ -47,7 +47,7 @@ def kind_of(array: Array) -> str:
 
 def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
     """A view of the array's own memory. A refusal names the argument and the reason."""
-    if wants & WRITABLE and kind_of(array) == "jax":
+    if wants & WRITABLE and type(array) is not np.ndarray and kind_of(array) == "jax":
         raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
     view: View = c.borrow(array, name, wants)
     return view

@@ -159,6 +159,8 @@ class SkipReason(Open):
 
 def member(kind: Type[E], value: int | str, argument: str) -> E:
     """A member by itself, its number, or its name in any case."""
+    if type(value) is kind:
+        return value
     if not isinstance(value, str):
         return kind(value)
     found = kind.__members__.get(value.upper())

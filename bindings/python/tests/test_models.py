@@ -44,7 +44,7 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
         assert parameter.state(opt, "exp_avg").size == mine.size
     assert gw.eval_step(model, rows(gangs), rows(gangs)).loss < results[0].loss
     opt.lr = 0.5
-    assert opt.lr == 0.5
+    assert 0 < opt.lr < 0.5  # of the next step, by the schedule
 
 
 @over(1, 2)
