@@ -41,8 +41,8 @@ class ShardGroup:
         return Module(c.gw_module_from_groups(block("h", [g._h for g in all_groups]), len(all_groups)))
 
     def _view(self, index: int, part: Part, read_only: bool) -> View:
-        # The view holds the group's handle: its memory outlives reshard and this object.
-        view: View = c.gw_shard_group_view(self._h, index, part)
+        # The tensor keeps the memory: it outlives reshard and this object, and is never used again under an array.
+        view: View = c.gw_tensor_view(c.gw_shard_group_tensor(self._h, index, part))
         view.read_only = read_only
         return view
 
@@ -82,6 +82,10 @@ class ShardGroup:
         for name, gradient in pairs:
             view = borrow(gradient, f'gradients["{name}"]')
             c.gw_shard_group_add_gradient(self._h, self.names.index(name), view, None)
+
+    def full_gradients(self) -> dict[str, Array]:
+        """While unsharded: the whole gradients, to add into in place."""
+        return self._all(Part.FULL_GRADIENT, False)
 
     def reduce(self) -> None:
         """Collective. Adds the sum over all data ranks to the local gradients."""

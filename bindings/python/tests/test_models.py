@@ -202,6 +202,12 @@ def test_shard_groups_train_like_plain_numpy(gangs):
             value[...] = 7
     with group.unsharded() as full:
         assert all((v == 7).all() for v in full.values())
+    with group.unsharded():
+        whole = group.full_gradients()
+        whole["w"] += 3
+    group.reduce()
+    assert whole["w"].tolist() == [3.0] * 10  # an array that lives is never used again by the library
+    assert (group.gradients()["w"] == 3 * gangs.size).all()
     group.unshard_async().wait(60)
     with pytest.raises(gw.InvalidState, match="sharded"):
         group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group._view(0, gw.Part.FULL_VALUE, True)
