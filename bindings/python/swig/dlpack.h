@@ -8,16 +8,16 @@ struct DLManagedTensorVersioned {
   struct {
     uint32_t major, minor;
   } version;
-  void *manager_ctx;
-  void (*deleter)(struct DLManagedTensorVersioned *managed);
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned* managed);
   uint64_t flags;
   gw_view tensor;
 };
 
 typedef struct OldManaged {
   gw_view tensor;
-  void *manager_ctx;
-  void (*deleter)(struct OldManaged *managed);
+  void* manager_ctx;
+  void (*deleter)(struct OldManaged* managed);
 } OldManaged;
 
 #endif
