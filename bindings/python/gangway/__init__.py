@@ -1,0 +1,70 @@
+"""Gangway: sharded training by gangs of ranks.
+
+    import gangway as gw
+    with gw.init() as gangs:
+        model = gw.Llama(dim=256, layers=4).parallelize(gangs)
+        opt = gw.AdamW(model, lr=3e-4)
+        result = gw.train_step(model, opt, tokens, labels, max_grad_norm=1.0)
+"""
+
+from __future__ import annotations
+
+from . import _low as _c
+from ._low import View
+from .arrays import Array, dtype_of
+from .custom import Behaviour, Call, Custom
+from .enums import DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, Status, Strategy
+from .errors import (
+    Aborted, CallerFailed, Corrupt, FileFailed, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
+    InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
+)
+from .gang import Gang, Work, new_id, wait_all
+from .groups import ShardGroup
+from .mesh import Gangs, current_gangs, init, set_default_gangs, watch_signals
+from .module import (
+    Attention, Block, Embedding, Frame, Linear, Llama, Mlp, Module, Parameter, RMSNorm, Sequential, Tensor,
+)
+from .parameters import Spec
+from .progress import progress
+from .store import FileStore, Store
+from .structs import text as _text
+from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
+
+
+def version() -> tuple[int, int, int]:
+    """Of the library that is loaded."""
+    major, minor, patch = _c.gw_version()
+    return major, minor, patch
+
+
+def abi_version() -> tuple[int, int]:
+    """The ABI level of the library that is loaded."""
+    major, minor = _c.gw_abi_version()
+    return major, minor
+
+
+def config() -> str:
+    """Every environment variable that the library reads, with its value."""
+    return _text(_c.gw_config_text)
+
+
+def log(first: int = 0) -> tuple[str, int]:
+    """The library's log from line `first` on, and the number to ask for next."""
+    size, _ = _c.gw_log_read(first, None, 0)
+    buffer = bytearray(size + 4096)  # lines may come in between
+    size, following = _c.gw_log_read(first, buffer, len(buffer))
+    return buffer[:size].decode(), following
+
+
+watch_signals()
+
+__all__ = [
+    "Aborted", "AdamW", "Array", "Attention", "Behaviour", "Block", "Call", "CallerFailed", "Corrupt", "Custom", "DType",
+    "Embedding", "FileFailed", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Init",
+    "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module", "NotFound",
+    "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "PeerLost", "Phase", "RMSNorm",
+    "Recompute", "Reduce", "Rule", "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status",
+    "StepResult", "Store", "Strategy", "Tensor", "Timeout", "View", "Work", "abi_version", "config", "current_gangs",
+    "dtype_of", "eval_step", "init", "log", "new_id", "progress", "set_default_gangs", "train_step", "version",
+    "wait_all", "watch_signals",
+]

@@ -1,0 +1,116 @@
+"""Arrays of NumPy, PyTorch and JAX: borrowed through DLPack without a copy, and made from the library's memory."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Sequence
+
+import numpy as np
+
+from . import _low as c
+from ._low import View
+from .enums import DType, member
+from .errors import InvalidArgument
+
+Array = Any
+"""Anything with __dlpack__."""
+
+WRITABLE, CONTIGUOUS = 1, 2
+_ALIGNMENT = 64  # JAX takes memory without a copy from here on
+_LONG = {
+    "bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",
+    "complex128": "C128", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
+    "uint16": "U16", "uint32": "U32", "uint64": "U64",
+}
+_SHORT = {short: name for name, short in _LONG.items()}
+
+
+def dtype_of(dtype: Any) -> DType:
+    """An element type by DType, name ("f32", "float32") or a framework's own dtype object."""
+    if dtype is None:
+        return DType.NONE
+    if isinstance(dtype, int):
+        return DType(dtype)
+    if isinstance(dtype, str):
+        return member(DType, _LONG.get(dtype, dtype), "dtype")
+    name = str(dtype).rpartition(".")[2] if type(dtype).__module__.startswith("torch") else np.dtype(dtype).name
+    return member(DType, _LONG.get(name, name), "dtype")
+
+
+def kind_of(array: Array) -> str:
+    """Which framework an array is of: numpy, torch or jax; others count as numpy."""
+    root = type(array).__module__.partition(".")[0]
+    if root in ("jax", "jaxlib"):
+        return "jax"
+    return root if root == "torch" else "numpy"
+
+
+def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
+    """A view of the array's own memory. A refusal names the argument and the reason."""
+    if wants & WRITABLE and type(array) is not np.ndarray and kind_of(array) == "jax":
+        raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
+    view: View = c.borrow(array, name, wants)
+    return view
+
+
+def as_kind(view: View, kind: str) -> Array:
+    """The same memory as an array of a framework."""
+    if kind == "numpy":
+        return np.from_dlpack(view)
+    if kind == "torch":
+        return importlib.import_module("torch").from_dlpack(view)
+    if kind == "jax":
+        return _as_jax(view)
+    raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
+
+
+def _as_jax(view: View) -> Array:
+    """JAX asks for the old capsule, which cannot say read-only; its arrays are immutable anyway."""
+    read_only, view.read_only = view.read_only, False
+    try:
+        return importlib.import_module("jax").dlpack.from_dlpack(view)
+    finally:
+        view.read_only = read_only
+
+
+class Made:
+    """A new array of a framework, written by a collective before anyone sees it."""
+
+    def __init__(self, kind: str, shape: Sequence[int], dtype: int) -> None:
+        self._kind = kind
+        name = _SHORT.get(DType(dtype).name)
+        if name is None:
+            raise InvalidArgument(f"a new array of {DType(dtype).name} cannot be made; use the form in place")
+        if kind == "torch":
+            torch = importlib.import_module("torch")
+            self._array: Array = torch.empty(tuple(shape), dtype=getattr(torch, name))
+        elif kind == "jax":
+            self._array = _aligned(shape, c.gw_dtype_bytes(dtype), dtype)
+        else:
+            self._array = np.empty(tuple(shape), name)
+        self.view = borrow(self._array, "the new array")
+
+    def array(self) -> Array:
+        """The array, once it is written."""
+        return as_kind(self._array, "jax") if self._kind == "jax" else self._array
+
+
+def _aligned(shape: Sequence[int], item: int, dtype: int) -> View:
+    """Memory that every framework takes as it is."""
+    size = item
+    for n in shape:
+        size *= n
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    view: View = c.make_view(memory.ctypes.data + start, tuple(shape), int(dtype), memory)
+    return view
+
+
+def as_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """An array's values for reading; half precisions of PyTorch and JAX become f32."""
+    if kind_of(array) == "torch":
+        array = array.detach().cpu()
+        if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
+            array = array.float()
+        return np.from_dlpack(array)
+    return np.asarray(array)

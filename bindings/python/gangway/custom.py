@@ -1,0 +1,185 @@
+"""Own compute as a module."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Mapping, Protocol, Sequence
+
+from . import _low as c
+from . import low
+from ._low import View
+from .arrays import Array, as_kind, borrow, dtype_of
+from .enums import DType, Phase
+from .errors import InvalidArgument, InvalidState
+from .module import Module
+from .parameters import Spec, parameter_options, spec_of
+from .structs import block, struct
+
+
+class Call:
+    """What a callback sees. Arrays show the library's memory and live as long as the callback; copy what is kept, or
+    leave it in `state` for backward."""
+
+    def __init__(self, raw: Any, kind: str, names: Sequence[str], inner: _Inner) -> None:
+        self._raw, self._kind, self._names, self._inner = raw, kind, names, inner
+        self._lent: list[tuple[str, View]] = []
+        self.phase = Phase(raw.phase)
+        self.training = bool(raw.training)
+        self.recomputing = bool(raw.recomputing)
+        self.microbatch: int = raw.microbatch
+        self.step: int = raw.step
+        self.seed: int = raw.seed
+        self.loss_seed: float = raw.loss_seed
+        """1/N: what the gradient of a loss starts with."""
+
+    def _arrays(self, field: str, writable: bool) -> list[Array | None]:
+        return [self._array(v, f"{field}[{i}]", writable) for i, v in enumerate(c.call_views(self._raw, field))]
+
+    def _array(self, view: View | None, name: str, writable: bool) -> Array | None:
+        if view is None or (view.address in (0, None) and view.count > 0):
+            return None
+        view.read_only = not writable
+        self._lent.append((name, view))
+        return as_kind(view, self._kind)
+
+    @property
+    def inputs(self) -> list[Array | None]:
+        """In forward and backward; read-only."""
+        return self._arrays("inputs", False)
+
+    @property
+    def outputs(self) -> list[Array | None]:
+        """To write in forward; as written in backward."""
+        return self._arrays("outputs", self.phase == Phase.FORWARD)
+
+    @property
+    def output_grads(self) -> list[Array | None]:
+        """In backward_input; None: zero."""
+        return self._arrays("output_grads", False)
+
+    @property
+    def input_grads(self) -> list[Array | None]:
+        """In backward_input, to write; None: not wanted."""
+        return self._arrays("input_grads", True)
+
+    @property
+    def parameters(self) -> dict[str, Array | None]:
+        """Values in the compute dtype, read-only."""
+        return dict(zip(self._names, self._arrays("parameters", False)))
+
+    @property
+    def parameter_grads(self) -> dict[str, Array | None]:
+        """To add to; None: frozen."""
+        return dict(zip(self._names, self._arrays("parameter_grads", True)))
+
+    @property
+    def state(self) -> Any:
+        """What forward left for backward: any object."""
+        return c.call_state(self._raw)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        c.call_state(self._raw, state)
+
+    def forward(self, child: int | str, *inputs: Array) -> list[Array | None]:
+        """Runs a child, inside of forward."""
+        index = self._inner.child(child)
+        views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
+        found = c.gw_call_forward(self._raw, index, block("v", views), len(views), _MOST)
+        return [self._array(v, f"child {child}'s output {i}", False) for i, v in enumerate(_there(found))]
+
+    def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
+        """A child's input gradients, inside of backward_input."""
+        index = self._inner.child(child)
+        views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
+        found = c.gw_call_backward(self._raw, index, block("v", views), len(views), _MOST)
+        return [self._array(v, f"child {child}'s input gradient {i}", False) for i, v in enumerate(_there(found))]
+
+    def finish(self) -> None:
+        """Refuses arrays that outlive the callback: their memory is used for something else then."""
+        if any(view.exports for _, view in self._lent):
+            gc.collect()
+        kept = [name for name, view in self._lent if view.exports]
+        if kept:
+            raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} kept {', '.join(kept)} after its end: "
+                               f"copy what is kept, the memory is used for something else then")
+
+
+_MOST = 16  # outputs of a child
+
+
+def _there(views: list[View | None]) -> list[View | None]:
+    """Without the unused places at the end."""
+    while views and views[-1] is None:
+        views = views[:-1]
+    return views
+
+
+class Behaviour(Protocol):
+    """What a custom module does. Optional: backward_weight(call), which adds to parameter_grads (without it
+    backward_input does both), and accepts(dtype) -> bool for compute dtypes."""
+
+    def shapes(self, *inputs: tuple[tuple[int, ...], DType]) -> Sequence[tuple[Sequence[int], Any]]:
+        """(shape, dtype) of each output from those of the inputs."""
+
+    def forward(self, call: Call) -> None:
+        """Writes call.outputs; call.state = whatever backward needs."""
+
+    def backward_input(self, call: Call) -> None:
+        """call.output_grads -> call.input_grads."""
+
+
+class _Inner:
+    """The library's way to a behaviour. Holds no module: what the library owns must not own the library's handle."""
+
+    def __init__(self, behaviour: Behaviour, name: str, kind: str, parameters: Sequence[str], children: Sequence[str]) -> None:
+        self.behaviour, self.name, self.kind = behaviour, name, kind
+        self.parameters, self.children = parameters, children
+
+    def child(self, child: int | str) -> int:
+        if isinstance(child, int):
+            return child
+        if child not in self.children:
+            raise InvalidArgument(f'{self.name} has no child "{child}", only {", ".join(self.children) or "none"}')
+        return list(self.children).index(child)
+
+    def accepts(self, dtype: int) -> bool:
+        answer = getattr(self.behaviour, "accepts", None)
+        return True if answer is None else bool(answer(DType(dtype)))
+
+    def __call__(self, raw: Any) -> None:
+        phase = Phase(raw.phase)
+        if phase == Phase.SHAPES:
+            self._shapes(raw)
+            return
+        call = Call(raw, self.kind, self.parameters, self)
+        getattr(self.behaviour, phase.name.lower())(call)
+        call.finish()
+
+    def _shapes(self, raw: Any) -> None:
+        inputs = [(v.shape, DType(v.dtype)) for v in c.call_views(raw, "inputs")]
+        outputs = list(self.behaviour.shapes(*inputs))
+        if len(outputs) != raw.output_count:
+            raise InvalidArgument(f"{self.name}: shapes gave {len(outputs)} outputs, the module has {raw.output_count}")
+        for i, (shape, dtype) in enumerate(outputs):
+            c.set_shape(raw, i, tuple(shape), dtype_of(dtype))
+
+
+class Custom(Module):
+    """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
+    root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see."""
+
+    def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
+                 inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
+                 name: str | None = None, kind: str = "numpy") -> None:
+        made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
+        kids = dict(children or {})
+        label = name or type(behaviour).__name__
+        inner = _Inner(behaviour, label, kind, list(parameters or {}), list(kids))
+        super().__init__(c.gw_custom_create(struct(
+            "gw_custom_options", name=label, shapes=low.py_call, forward=low.py_call, backward_input=low.py_call,
+            backward_weight=low.py_call if hasattr(behaviour, "backward_weight") else None,
+            accepts_dtype=low.py_accepts, user=c.own(inner), free_user=low.py_free, free_state=low.py_free,
+            input_count=inputs, output_count=outputs, parameters=block("s", made), parameter_count=len(made),
+            children=block("h", [m._h for m in kids.values()]), child_names=block("t", list(kids)),
+            child_count=len(kids))))

@@ -1,0 +1,172 @@
+"""Enumerations of the library. They are open: a later library may return a number that this package does not know."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Type, TypeVar
+
+from . import _low as c
+
+E = TypeVar("E", bound="Open")
+
+
+class Open(IntEnum):
+    """An IntEnum that takes unknown numbers, named UNKNOWN_<number>."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Any:
+        if not isinstance(value, int):
+            return None
+        member = int.__new__(cls, value)
+        member._name_ = f"UNKNOWN_{value}"
+        member._value_ = value
+        return member
+
+
+class Status(Open):
+    """Result of a call."""
+
+    NONE = c.GW_STATUS_NONE
+    OK = c.GW_OK
+    INVALID_ARGUMENT = c.GW_E_INVALID_ARGUMENT
+    NOT_SUPPORTED = c.GW_E_NOT_SUPPORTED
+    INVALID_STATE = c.GW_E_INVALID_STATE
+    GANG = c.GW_E_GANG
+    PEER_LOST = c.GW_E_PEER_LOST
+    TIMEOUT = c.GW_E_TIMEOUT
+    MISMATCH = c.GW_E_MISMATCH
+    ABORTED = c.GW_E_ABORTED
+    NOT_READY = c.GW_E_NOT_READY
+    NOT_FOUND = c.GW_E_NOT_FOUND
+    FORKED = c.GW_E_FORKED
+    CALLER = c.GW_E_CALLER
+    OUT_OF_MEMORY = c.GW_E_OUT_OF_MEMORY
+    IO = c.GW_E_IO
+    CORRUPT = c.GW_E_CORRUPT
+    INTERNAL = c.GW_E_INTERNAL
+
+
+class DType(Open):
+    """Element types: DLPack's code, bits and lanes as one word."""
+
+    NONE = c.GW_DTYPE_NONE
+    I8 = c.GW_I8
+    I16 = c.GW_I16
+    I32 = c.GW_I32
+    I64 = c.GW_I64
+    U8 = c.GW_U8
+    U16 = c.GW_U16
+    U32 = c.GW_U32
+    U64 = c.GW_U64
+    F16 = c.GW_F16
+    F32 = c.GW_F32
+    F64 = c.GW_F64
+    BF16 = c.GW_BF16
+    C64 = c.GW_C64
+    C128 = c.GW_C128
+    BOOL = c.GW_BOOL
+    F8_E4M3 = c.GW_F8_E4M3
+    F8_E5M2 = c.GW_F8_E5M2
+
+
+class Reduce(Open):
+    """Reductions; MEAN is the sum divided by the gang's size."""
+
+    NONE = c.GW_REDUCE_NONE
+    SUM = c.GW_SUM
+    MEAN = c.GW_MEAN
+    PRODUCT = c.GW_PRODUCT
+    MIN = c.GW_MIN
+    MAX = c.GW_MAX
+
+
+class Op(Open):
+    """Collectives."""
+
+    BARRIER = c.GW_BARRIER
+    ALL_REDUCE = c.GW_ALL_REDUCE
+    ALL_GATHER = c.GW_ALL_GATHER
+    REDUCE_SCATTER = c.GW_REDUCE_SCATTER
+    BROADCAST = c.GW_BROADCAST
+    REDUCE = c.GW_REDUCE
+    GATHER = c.GW_GATHER
+    SCATTER = c.GW_SCATTER
+    ALL_TO_ALL = c.GW_ALL_TO_ALL
+    SEND = c.GW_SEND
+    RECV = c.GW_RECV
+
+
+class Strategy(Open):
+    """How parameters are sharded."""
+
+    FULL_SHARD = c.GW_FULL_SHARD
+    SHARD_GRAD_OP = c.GW_SHARD_GRAD_OP
+    NO_SHARD = c.GW_NO_SHARD
+
+
+class Recompute(Open):
+    """What backward makes again instead of keeping it."""
+
+    NONE = c.GW_RECOMPUTE_NONE
+    FULL = c.GW_RECOMPUTE_FULL
+    SELECTIVE = c.GW_RECOMPUTE_SELECTIVE
+    EVERY = c.GW_RECOMPUTE_EVERY
+    RATIO = c.GW_RECOMPUTE_RATIO
+
+
+class Schedule(Open):
+    """Learning-rate schedules."""
+
+    CONSTANT = c.GW_CONSTANT
+    LINEAR = c.GW_LINEAR
+    COSINE = c.GW_COSINE
+
+
+class Init(Open):
+    """First values of a parameter."""
+
+    NORMAL = c.GW_INIT_NORMAL
+    ZEROS = c.GW_INIT_ZEROS
+    ONES = c.GW_INIT_ONES
+    FILL = c.GW_INIT_FILL
+
+
+class Part(Open):
+    """What of a parameter is looked at."""
+
+    VALUE = c.GW_PART_VALUE
+    GRADIENT = c.GW_PART_GRADIENT
+    FULL_VALUE = c.GW_PART_FULL_VALUE
+    FULL_GRADIENT = c.GW_PART_FULL_GRADIENT
+
+
+class Phase(Open):
+    """Which callback of a custom module runs."""
+
+    SHAPES = c.GW_PHASE_SHAPES
+    FORWARD = c.GW_PHASE_FORWARD
+    BACKWARD_INPUT = c.GW_PHASE_BACKWARD_INPUT
+    BACKWARD_WEIGHT = c.GW_PHASE_BACKWARD_WEIGHT
+
+
+class SkipReason(Open):
+    """Why a training step changed nothing."""
+
+    NONE = c.GW_SKIP_NONE
+    NO_WEIGHT = c.GW_SKIP_NO_WEIGHT
+    NON_FINITE = c.GW_SKIP_NON_FINITE
+
+
+def member(kind: Type[E], value: int | str, argument: str) -> E:
+    """A member by itself, its number, or its name in any case."""
+    if type(value) is kind:
+        return value
+    if not isinstance(value, str):
+        return kind(value)
+    found = kind.__members__.get(value.upper())
+    if found is None:
+        names = ", ".join(n.lower() for n in kind.__members__)
+        from .errors import InvalidArgument
+
+        raise InvalidArgument(f'{argument} is "{value}", not one of {names}')
+    return found

@@ -1,0 +1,135 @@
+"""Meshes: the ranks of a root gang along named axes pp, dp_replicate, dp_shard, cp, tp."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+from . import _low as c
+from . import low
+from .gang import Gang, gang_options, milliseconds
+from .structs import struct
+
+
+def watch_signals() -> None:
+    """Ctrl-C ends a wait of the main thread, the only one that Python gives signals to."""
+    if threading.current_thread() is threading.main_thread():
+        c.gw_interrupt_set(low.py_interrupt, None, None)
+
+
+class Gangs:
+    """The gangs of a mesh: gangs["dp"], gangs["tp"], gangs["dp_shard+cp"], ... As a context manager it shuts down in
+    order, or aborts when the body raises, so that peers do not wait."""
+
+    def __init__(self, handle: Any) -> None:
+        self._h = handle
+        self._gangs: dict[str, Gang] = {}
+
+    @classmethod
+    def create(cls, root: Gang | None = None, **degrees: int) -> Gangs:
+        """Collective. Degrees pp, dp_replicate, dp_shard (-1: what the others leave), cp and tp."""
+        return cls(c.gw_gangs_create(root._h if root is not None else None, struct("gw_mesh_options", **degrees)))
+
+    @classmethod
+    def create_parallel(cls, root: Gang, tp: int = 1, pp: int = 1, cp: int = 1) -> Gangs:
+        """Collective. The rest is dp."""
+        return cls(c.gw_gangs_create_parallel(root._h, tp, pp, cp))
+
+    @classmethod
+    def create_fake(cls, device: str = "cpu") -> Gangs:
+        """A fake gang of one in every place."""
+        return cls(c.gw_gangs_create_fake(device))
+
+    def create_fsdp(self, intra_node_size: int = 0) -> Gangs:
+        """Collective. Splits dp into sdp within a node and rdp between nodes."""
+        return Gangs(c.gw_gangs_create_fsdp(self._h, intra_node_size))
+
+    def __getitem__(self, axes: str) -> Gang:
+        if axes not in self._gangs:
+            self._gangs[axes] = Gang(c.gw_gangs_get(self._h, axes))
+        return self._gangs[axes]
+
+    @property
+    def root(self) -> Gang:
+        """All ranks."""
+        return self["root"]
+
+    @property
+    def rank(self) -> int:
+        """In the root gang."""
+        return self.root.rank
+
+    @property
+    def size(self) -> int:
+        """Of the root gang."""
+        return self.root.size
+
+    @property
+    def data_shard(self) -> tuple[int, int]:
+        """(index, count): which rows of the global batch this rank reads."""
+        index, count = c.gw_gangs_data_shard(self._h)
+        return index, count
+
+    def coordinate(self, axis: str) -> tuple[int, int]:
+        """(index, degree) on an axis."""
+        index, degree = c.gw_gangs_coordinate(self._h, axis)
+        return index, degree
+
+    def release(self) -> None:
+        """Drops the handle now. Never waits."""
+        self._h = c.RELEASED
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Collective and orderly: all gangs that this made."""
+        c.gw_gangs_shutdown(self._h, milliseconds(timeout))
+
+    def abort(self, reason: str) -> None:
+        """Breaks all gangs that this made."""
+        c.gw_gangs_abort(self._h, reason)
+
+    def __enter__(self) -> Gangs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.shutdown()
+        else:
+            self.abort(f"rank {self.rank}: {kind.__name__}: {error}")
+
+    def as_current(self) -> _Current:
+        """with gangs.as_current(): current_gangs() is this, on this thread."""
+        return _Current(self)
+
+
+class _Current:
+    def __init__(self, gangs: Gangs) -> None:
+        self._gangs = gangs
+
+    def __enter__(self) -> Gangs:
+        c.gw_gangs_push_current(self._gangs._h)
+        return self._gangs
+
+    def __exit__(self, *_: object) -> None:
+        c.gw_gangs_pop_current(self._gangs._h)
+
+
+def current_gangs(device: str | None = None) -> Gangs | None:
+    """The top of this thread's stack; with a device, else that device's default."""
+    handle = c.gw_gangs_current(device)
+    return None if handle is None else Gangs(handle)
+
+
+def set_default_gangs(device: str, gangs: Gangs | None) -> None:
+    """The default of a device for this thread; None: fake gangs of one."""
+    c.gw_gangs_set_default(device, gangs._h if gangs is not None else None)
+
+
+def init(*, tp: int = 1, pp: int = 1, cp: int = 1, dp_replicate: int = 1, dp_shard: int = -1, root: Gang | None = None,
+         **options: Any) -> Gangs:
+    """The gangs of this job. The environment decides (gangrun, torchrun, srun, mpirun), else one rank; `options` are
+    those of Gang.create. Collective."""
+    watch_signals()
+    if root is None and options:
+        root = Gang(c.gw_gang_create(gang_options(options)))
+    return Gangs.create(root, tp=tp, pp=pp, cp=cp, dp_replicate=dp_replicate, dp_shard=dp_shard)

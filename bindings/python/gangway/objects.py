@@ -1,0 +1,77 @@
+"""Objects over a gang of bytes: bytes as they are, JSON where it gives back an equal object, pickle when allowed. A rank
+that cannot send says so to all, so that no one waits for it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from . import _low as c
+from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from .gang import Gang
+
+_BYTES, _JSON, _PICKLE, _REFUSED = b"b", b"j", b"p", b"r"
+
+
+def _encode(thing: Any, rank: int, allow_pickle: bool) -> bytes:
+    if isinstance(thing, bytes):
+        return _BYTES + thing
+    try:
+        text = json.dumps(thing)
+        if json.loads(text) == thing:
+            return _JSON + text.encode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    if not allow_pickle:
+        return _REFUSED + (f"rank {rank}: a {type(thing).__name__} is neither bytes nor what JSON gives back equal; "
+                           f"pass allow_pickle=True if all ranks are trusted").encode()
+    try:
+        return _PICKLE + pickle.dumps(thing)
+    except Exception as error:  # whatever __reduce__ raises
+        return _REFUSED + f"rank {rank}: a {type(thing).__name__} cannot be pickled: {error}".encode()
+
+
+def _decode(message: bytes, allow_pickle: bool) -> Any:
+    kind, content = message[:1], message[1:]
+    if kind == _BYTES:
+        return content
+    if kind == _JSON:
+        return json.loads(content)
+    if kind == _REFUSED:
+        raise InvalidArgument(content.decode())
+    if not allow_pickle:
+        raise InvalidArgument("a peer sent a pickle, and this rank did not say allow_pickle=True")
+    return pickle.loads(content)
+
+
+def _take(owned: Any) -> bytes:
+    size = c.gw_bytes_size(owned)
+    return bytes(size) if size == 0 else bytes(_memory(owned, size))
+
+
+def _memory(owned: Any, size: int) -> memoryview:
+    import numpy as np
+
+    return np.from_dlpack(c.make_view(c.gw_bytes_data(owned), (size,), c.GW_U8, owned)).data
+
+
+def broadcast(gang: Gang, thing: Any, root: int, allow_pickle: bool) -> Any:
+    """The root's object on every rank."""
+    message = _encode(thing, root, allow_pickle) if gang.rank == root else b""
+    return _decode(_take(c.gw_gang_broadcast_bytes(gang._h, message, len(message), root)), allow_pickle)
+
+
+def all_gather(gang: Gang, thing: Any, allow_pickle: bool) -> list[Any]:
+    """Every rank's object, by rank."""
+    message = _encode(thing, gang.rank, allow_pickle)
+    sizes = bytearray(8 * gang.size)
+    together = _take(c.gw_gang_all_gather_bytes(gang._h, message, len(message), sizes))
+    things, start = [], 0
+    for size in memoryview(sizes).cast("Q"):
+        things.append(together[start : start + size])
+        start += size
+    refusals = [t for t in things if t[:1] == _REFUSED]
+    return [_decode(t, allow_pickle) for t in (refusals or things)]

@@ -1,0 +1,75 @@
+"""Descriptions of parameters of custom modules and shard groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from . import _low as c
+from . import low
+from .arrays import Array, as_numpy, dtype_of
+from .enums import DType, Init, member
+from .structs import struct
+
+Fill = Callable[[int, int], Array]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parameter that is not there yet. `init`: "normal", "zeros", "ones", or a function (first_row, last_row) -> rows.
+    `dtype` None: f32 in shard groups, the model's in custom modules."""
+
+    shape: Sequence[int]
+    dtype: Any = None
+    init: Init | str | Fill = "normal"
+    deviation: float = 0.02
+    frozen: bool = False
+
+
+def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
+    """A Spec, a shape, or an array whose values are the first ones."""
+    if isinstance(given, Spec):
+        return given
+    if isinstance(given, (tuple, list)):
+        return Spec(given)
+    array = as_numpy(given)
+    dtype = DType.F64 if array.dtype == np.float64 else DType.F32
+    return Spec(array.shape or (1,), dtype, lambda first, last: array.reshape(array.shape or (1,))[first:last])
+
+
+class Filler:
+    """The library's way to a fill function: writes rows at an address in the parameter's type."""
+
+    def __init__(self, name: str, spec: Spec, function: Fill) -> None:
+        self._name, self._spec = name, spec
+        self._function: Fill | None = function
+
+    def __call__(self, first: int, last: int, address: int) -> None:
+        assert self._function is not None
+        dtype = dtype_of(self._spec.dtype) or DType.F32
+        shape = (last - first, *self._spec.shape[1:])
+        view = c.make_view(address, shape, dtype, None)
+        np.from_dlpack(view)[...] = as_numpy(self._function(first, last))
+
+    def forget(self) -> None:
+        """The values are in their shards: lets go of the caller's array."""
+        self._function = None
+
+
+def parameter_options(specs: Mapping[str, Spec]) -> tuple[list[Any], list[Filler]]:
+    """gw_parameter_options of named specs, and the fill functions among them."""
+    made, fills = [], []
+    for name, spec in specs.items():
+        if callable(spec.init):
+            fill = Filler(name, spec, spec.init)
+            fills.append(fill)
+            first = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, user=c.own(fill), free_user=low.py_free)
+        else:
+            first = struct("gw_init_options", kind=member(Init, spec.init, f"init of {name}"), deviation=spec.deviation)
+        made.append(struct("gw_parameter_options", name=name, dims=tuple(spec.shape), ndim=len(spec.shape),
+                           dtype=dtype_of(spec.dtype), frozen=spec.frozen, initializer=first))
+    return made, fills
+
+

@@ -1,0 +1,49 @@
+"""Stores: where ranks meet."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import _low as c
+from . import low
+from .structs import struct
+
+
+class Store:
+    """A store by subclassing: put, get and remove, called on any thread."""
+
+    def __init__(self) -> None:
+        # The library owns a reference on the callbacks, not on this object, which owns the library's handle.
+        callbacks = _Callbacks(type(self), self.__dict__)
+        self._h: Any = c.gw_store_create_callbacks(struct(
+            "gw_store_callbacks", put=low.py_put, get=low.py_get, remove=low.py_remove, user=c.own(callbacks),
+            free_user=low.py_free))
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value."""
+        raise NotImplementedError
+
+    def get(self, key: str) -> bytes | None:
+        """The value, or None when the key is absent."""
+        raise NotImplementedError
+
+    def remove(self, key: str) -> None:
+        """Forgets a key."""
+        raise NotImplementedError
+
+
+class _Callbacks:
+    """A store's methods over the attributes that it has when it is registered."""
+
+    def __init__(self, kind: type[Store], attributes: dict[str, Any]) -> None:
+        twin = kind.__new__(kind)
+        twin.__dict__.update(attributes)
+        self.put, self.get, self.remove = twin.put, twin.get, twin.remove
+
+
+class FileStore(Store):
+    """A folder that all ranks of this host see."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._h = c.gw_store_create_file(os.fspath(folder))

@@ -1,0 +1,34 @@
+"""Option structs from keywords, texts from buffers: what every class needs of the low-level layer."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+from . import _low as c
+from . import low
+
+
+def struct(kind: str, /, **fields: Any) -> Any:
+    """A struct with its defaults and the given fields; None leaves a default. Keeps what it points at."""
+    made = getattr(low, kind)()
+    made._keep = fields
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if not isinstance(getattr(type(made), name, None), property):
+            raise TypeError(f"{kind} has no option {name}")
+        setattr(made, name, int(value) if isinstance(value, bool) else value)
+    return made
+
+
+def block(kind: str, items: Iterable[Any]) -> Any:
+    """An array for C: v views, s structs, h handles, t texts, a addresses, i int32, l int64; None when empty."""
+    return c.block(kind, tuple(items))
+
+
+def text(function: Callable[..., Any], *arguments: Any) -> str:
+    """What a function writes into a buffer."""
+    size = function(*arguments, None, 0)
+    buffer = bytearray(size + 1)
+    size = min(size, function(*arguments, buffer, len(buffer)))
+    return buffer[:size].decode()

@@ -1,0 +1,156 @@
+/* C functions that the library calls and that call Python, under the interpreter's lock. `user` is the
+ * callable or the object, owned until gwpy_free. An exception is kept and comes out of the call in progress
+ * as itself. */
+#ifndef GANGWAY_PYTHON_CALLBACKS_H
+#define GANGWAY_PYTHON_CALLBACKS_H
+
+static void gwpy_free(void* user) {
+  if (!Py_IsInitialized()) return; /* the interpreter is gone: nothing to give back */
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *type, *value, *trace; /* a failing call may be on its way through this thread */
+  PyErr_Fetch(&type, &value, &trace);
+  Py_XDECREF((PyObject*)user);
+  PyErr_Restore(type, value, trace);
+  PyGILState_Release(state);
+}
+
+/* own(object) -> the address of one more reference, for `user` and gwpy_free. */
+static PyObject* gwpy_own(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* object;
+  if (!PyArg_ParseTuple(args, "O", &object)) return NULL;
+  Py_INCREF(object);
+  return PyLong_FromVoidPtr(object);
+}
+
+static gw_status finish(PyObject* result, PyGILState_STATE state) {
+  const gw_status status = result != NULL ? GW_OK : keep_error();
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+static gw_status gwpy_call(void* user, gw_call* call) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* argument = SWIG_NewPointerObj(call, SWIGTYPE_p_gw_call, 0);
+  PyObject* result = argument != NULL ? PyObject_CallOneArg((PyObject*)user, argument) : NULL;
+  Py_XDECREF(argument);
+  return finish(result, state);
+}
+
+static int32_t gwpy_accepts(void* user, gw_dtype dtype) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* result = PyObject_CallMethod((PyObject*)user, "accepts", "i", (int)dtype);
+  const int answer = result != NULL ? PyObject_IsTrue(result) : -1;
+  if (answer < 0) PyErr_WriteUnraisable((PyObject*)user);
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return answer == 1;
+}
+
+static gw_status gwpy_fill(void* user, int64_t first_row, int64_t last_row, void* out_data) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  return finish(PyObject_CallFunction((PyObject*)user, "LLN", (long long)first_row, (long long)last_row,
+                                      PyLong_FromVoidPtr(out_data)),
+                state);
+}
+
+static gw_status gwpy_put(void* user, const char* key, const void* value, size_t size) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  return finish(PyObject_CallMethod((PyObject*)user, "put", "sy#", key, (const char*)value, (Py_ssize_t)size),
+                state);
+}
+
+static gw_status gwpy_get(void* user, const char* key, void* value, size_t capacity, int64_t* out_size) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* found = PyObject_CallMethod((PyObject*)user, "get", "s", key);
+  char* bytes = NULL;
+  Py_ssize_t size = -1;
+  if (found != NULL && found != Py_None && PyBytes_AsStringAndSize(found, &bytes, &size) == 0)
+    memcpy(value, bytes, (size_t)size < capacity ? (size_t)size : capacity);
+  if (PyErr_Occurred()) Py_CLEAR(found);
+  *out_size = size;
+  return finish(found, state);
+}
+
+static gw_status gwpy_remove(void* user, const char* key) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  return finish(PyObject_CallMethod((PyObject*)user, "remove", "s", key), state);
+}
+
+/* Ends a wait when a signal's handler raised, as KeyboardInterrupt does. */
+static int32_t gwpy_interrupt(void* user) {
+  (void)user;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const int raised = PyErr_CheckSignals() != 0;
+  if (raised) keep_error();
+  PyGILState_Release(state);
+  return raised;
+}
+
+/* --- what a callback sees
+ * ------------------------------------------------------------------------------------------- */
+
+static gw_call* call_of(PyObject* given) {
+  void* call = NULL;
+  if (!SWIG_IsOK(SWIG_ConvertPtr(given, &call, SWIGTYPE_p_gw_call, 0)) || call == NULL)
+    PyErr_SetString(PyExc_TypeError, "a gw_call is wanted");
+  return call;
+}
+
+/* call_views(call, which) -> list of View or None; which is the field's name. */
+static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* given;
+  const char* which;
+  if (!PyArg_ParseTuple(args, "Os", &given, &which)) return NULL;
+  gw_call* call = call_of(given);
+  if (call == NULL) return NULL;
+  const struct {
+    const char* name;
+    const gw_view* views;
+    int32_t count;
+  } fields[] = {{"inputs", call->inputs, call->input_count},
+                {"outputs", call->outputs, call->output_count},
+                {"output_grads", call->output_grads, call->output_count},
+                {"input_grads", call->input_grads, call->input_count},
+                {"parameters", call->parameters, call->parameter_count},
+                {"parameter_grads", call->parameter_grads, call->parameter_count}};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
+    if (strcmp(which, fields[i].name) == 0)
+      return gwpy_views_of(fields[i].views, fields[i].views != NULL ? (size_t)fields[i].count : 0, NULL);
+  return PyErr_Format(PyExc_KeyError, "%s", which);
+}
+
+/* set_shape(call, output, dims, dtype): the shapes phase's answer. */
+static PyObject* gwpy_set_shape(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject *given, *dims;
+  int output, dtype;
+  if (!PyArg_ParseTuple(args, "OiOi", &given, &output, &dims, &dtype)) return NULL;
+  gw_call* call = call_of(given);
+  if (call == NULL) return NULL;
+  gw_view* view = &call->outputs[output];
+  const Py_ssize_t ndim = PySequence_Size(dims);
+  if (ndim < 0 || !gwpy_numbers(dims, "shape", (int64_t*)view->shape, kViewDims)) return NULL;
+  view->ndim = (int32_t)ndim;
+  view->dtype = dtype;
+  Py_RETURN_NONE;
+}
+
+/* call_state(call[, state]): what forward left for backward, or None; with a second argument, leaves it. */
+static PyObject* gwpy_call_state(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject *given, *state = NULL;
+  if (!PyArg_ParseTuple(args, "O|O", &given, &state)) return NULL;
+  gw_call* call = call_of(given);
+  if (call == NULL) return NULL;
+  if (call->state == NULL) Py_RETURN_NONE;
+  if (state == NULL) return Py_NewRef(*call->state != NULL ? (PyObject*)*call->state : Py_None);
+  PyObject* before = (PyObject*)*call->state;
+  *call->state = Py_NewRef(state);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* What the typemaps call: errors, handles, pointers. */
+#ifndef GANGWAY_PYTHON_SUPPORT_H
+#define GANGWAY_PYTHON_SUPPORT_H
+
+/* --- errors: statuses to exceptions
+ * -------------------------------------------------------------------------------- */
+
+static PyObject* error_factory; /* (code, message, gang, rank, peer, op, system_error) -> exception */
+/* The exception of this thread's callback, kept while it travels through the library as GW_E_CALLER. */
+static _Thread_local PyObject *kept_type, *kept_value, *kept_trace;
+
+static PyObject* gwpy_set_error_factory(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* factory;
+  if (!PyArg_ParseTuple(args, "O", &factory)) return NULL;
+  Py_INCREF(factory);
+  Py_XSETREF(error_factory, factory);
+  Py_RETURN_NONE;
+}
+
+static void drop_kept(void) {
+  Py_CLEAR(kept_type);
+  Py_CLEAR(kept_value);
+  Py_CLEAR(kept_trace);
+}
+
+/* Keeps the current exception for the call that is in progress on this thread; what a callback returns then.
+ */
+static gw_status keep_error(void) {
+  drop_kept();
+  PyErr_Fetch(&kept_type, &kept_value, &kept_trace);
+  return GW_E_CALLER;
+}
+
+static void raise_code(gw_status code, const char* message, const gw_error_info* info) {
+  PyObject* made = PyObject_CallFunction(error_factory, "isziizi", (int)code, message, info ? info->gang : "",
+                                         info ? (int)info->rank : -1, info ? (int)info->peer : -1,
+                                         info ? info->op : "", info ? (int)info->system_error : 0);
+  if (made == NULL) return;
+  PyErr_SetObject((PyObject*)Py_TYPE(made), made);
+  Py_DECREF(made);
+}
+
+/* Refuses an argument like the library does; the text names it. */
+static void refuse(const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  PyObject* text = PyUnicode_FromFormatV(format, list);
+  va_end(list);
+  if (text == NULL) return;
+  raise_code(GW_E_INVALID_ARGUMENT, PyUnicode_AsUTF8(text), NULL);
+  Py_DECREF(text);
+}
+
+static int gwpy_check(gw_status status) {
+  if (status == GW_OK) {
+    if (kept_type != NULL) drop_kept();
+    return 1;
+  }
+  if (status == GW_E_CALLER && kept_type != NULL) {
+    PyErr_Restore(kept_type, kept_value, kept_trace);
+    kept_type = kept_value = kept_trace = NULL;
+    return 0;
+  }
+  gw_error_info info;
+  gw_error_info_init(&info, sizeof info);
+  gw_last_error(&info);
+  drop_kept();
+  raise_code(status, info.message, &info);
+  return 0;
+}
+
+/* --- results
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* None, then the first result itself, then a tuple. */
+static PyObject* gwpy_append(PyObject* result, PyObject* next) {
+  if (result == NULL || result == Py_None) {
+    Py_XDECREF(result);
+    return next;
+  }
+  if (next == NULL) {
+    Py_DECREF(result);
+    return NULL;
+  }
+  PyObject* left = PyTuple_Check(result) ? result : PyTuple_Pack(1, result);
+  PyObject *right = PyTuple_Pack(1, next), *all = left && right ? PySequence_Concat(left, right) : NULL;
+  if (left != result) Py_XDECREF(left);
+  Py_XDECREF(right);
+  Py_DECREF(result);
+  Py_DECREF(next);
+  return all;
+}
+
+static PyObject* gwpy_tuple(const int64_t* values, Py_ssize_t count) {
+  PyObject* all = PyTuple_New(count);
+  for (Py_ssize_t i = 0; all != NULL && i < count; ++i)
+    PyTuple_SET_ITEM(all, i, PyLong_FromLongLong(values[i]));
+  return all;
+}
+
+static int gwpy_numbers(PyObject* given, const char* name, int64_t* values, Py_ssize_t capacity) {
+  PyObject* all = PySequence_Fast(given, "a sequence of integers is wanted");
+  if (all == NULL) return 0;
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(all);
+  if (count > capacity) refuse("%s has %zd numbers, at most %zd are possible", name, count, capacity);
+  memset(values, 0, (size_t)capacity * sizeof *values);
+  for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i)
+    values[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(all, i));
+  Py_DECREF(all);
+  return !PyErr_Occurred();
+}
+
+/* --- handles: capsules that release themselves
+ * ---------------------------------------------------------------------- */
+
+/* Handles without a retain function have one owner; reading one back from a struct gives None. */
+#define gwpy_no_retain(handle) NULL
+static const char kReleased[] = "released";
+
+static int gwpy_handle(PyObject* given, const char* kind, const char* name, void** out) {
+  *out = NULL;
+  if (given == Py_None) return 1;
+  if (PyCapsule_IsValid(given, kind)) {
+    *out = PyCapsule_GetPointer(given, kind);
+    return 1;
+  }
+  if (PyCapsule_IsValid(given, kReleased))
+    raise_code(GW_E_INVALID_STATE, "the object was released", NULL);
+  else
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a %s handle", name, Py_TYPE(given)->tp_name, kind);
+  return 0;
+}
+
+static PyObject* gwpy_release(PyObject* handle, const char* kind, PyCapsule_Destructor destructor) {
+  if (handle == Py_None || PyCapsule_IsValid(handle, kReleased)) Py_RETURN_NONE;
+  void* pointer;
+  if (!gwpy_handle(handle, kind, "handle", &pointer)) return NULL;
+  destructor(handle);
+  PyCapsule_SetDestructor(handle, NULL);
+  PyCapsule_SetName(handle, kReleased);
+  Py_RETURN_NONE;
+}
+
+/* --- blocks: arrays for parameters that take several, kept with what they point at
+ * ----------------------------------- */
+
+typedef struct Block {
+  PyObject_HEAD void* data;
+  PyObject* keep;
+} Block;
+
+static void block_free(PyObject* block) {
+  free(((Block*)block)->data);
+  Py_CLEAR(((Block*)block)->keep);
+  Py_TYPE(block)->tp_free(block);
+}
+
+static PyTypeObject block_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gangway._low.Block",
+    .tp_basicsize = sizeof(Block),
+    .tp_dealloc = block_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+};
+
+#include "view.h"
+
+static int gwpy_text(PyObject* given, const char* name, const char** out) {
+  *out = NULL;
+  if (given == Py_None) return 1;
+  if (!PyUnicode_Check(given)) {
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a str", name, Py_TYPE(given)->tp_name);
+    return 0;
+  }
+  *out = PyUnicode_AsUTF8(given); /* lives as long as the str */
+  return *out != NULL;
+}
+
+/* The address behind None, a view, a block, bytes, a bytearray, a wrapped struct or an integer. Views as
+ * `const gw_view *` give the view itself, elsewhere their elements. */
+static int gwpy_address(PyObject* given, swig_type_info* type, const char* name, void** out) {
+  *out = NULL;
+  if (given == Py_None) return 1;
+  if (Py_TYPE(given) == &view_type) {
+    View* view = (View*)given;
+    *out = type == SWIGTYPE_p_gw_view ? (void*)&view->view : address_of(view);
+  } else if (Py_TYPE(given) == &block_type) {
+    *out = ((Block*)given)->data;
+  } else if (PyBytes_Check(given)) {
+    *out = PyBytes_AS_STRING(given);
+  } else if (PyByteArray_Check(given)) {
+    *out = PyByteArray_AS_STRING(given);
+  } else if (PyLong_Check(given)) {
+    *out = PyLong_AsVoidPtr(given);
+    return !PyErr_Occurred();
+  } else if (!SWIG_IsOK(SWIG_ConvertPtr(given, out, type, 0))) {
+    PyErr_Format(PyExc_TypeError, "%s is a %s, which has no address", name, Py_TYPE(given)->tp_name);
+    return 0;
+  }
+  return 1;
+}
+
+/* One element of a block at `place`; 0 with an exception when it does not fit. */
+static int block_element(char kind, PyObject* item, char* place, size_t size) {
+  void* pointer = NULL;
+  switch (kind) {
+    case 'v':
+      if (item == Py_None) return 1;
+      if (Py_TYPE(item) != &view_type) return PyErr_SetString(PyExc_TypeError, "a view is wanted"), 0;
+      memcpy(place, &((View*)item)->view, size);
+      return 1;
+    case 's':
+      if (!SWIG_IsOK(SWIG_ConvertPtr(item, &pointer, NULL, 0)))
+        return PyErr_SetString(PyExc_TypeError, "a struct is wanted"), 0;
+      memcpy(place, pointer, size);
+      return 1;
+    case 'h':
+      if (PyCapsule_CheckExact(item)) pointer = PyCapsule_GetPointer(item, PyCapsule_GetName(item));
+      memcpy(place, &pointer, sizeof pointer);
+      return pointer != NULL || PyErr_Occurred() == NULL;
+    case 't':
+      if (!gwpy_text(item, "text", (const char**)&pointer)) return 0;
+      memcpy(place, &pointer, sizeof pointer);
+      return 1;
+    case 'a':
+      if (!gwpy_address(item, SWIGTYPE_p_void, "address", &pointer)) return 0;
+      memcpy(place, &pointer, sizeof pointer);
+      return 1;
+    case 'i':
+      *(int32_t*)place = (int32_t)PyLong_AsLong(item);
+      return PyErr_Occurred() == NULL;
+    default:
+      *(int64_t*)place = PyLong_AsLongLong(item);
+      return PyErr_Occurred() == NULL;
+  }
+}
+
+static size_t element_size(char kind, PyObject* first) {
+  void* pointer = NULL;
+  if (kind == 'v') return sizeof(gw_view);
+  if (kind == 's' && SWIG_IsOK(SWIG_ConvertPtr(first, &pointer, NULL, 0)) && pointer)
+    return *(size_t*)pointer;
+  return kind == 'i' ? sizeof(int32_t) : sizeof(int64_t);
+}
+
+/* block(kind, sequence): v views, s structs, h handles, t texts, a addresses, i int32, l int64; None when
+ * empty. */
+static PyObject* gwpy_block(PyObject* module, PyObject* args) {
+  (void)module;
+  const char* kind;
+  PyObject* given;
+  if (!PyArg_ParseTuple(args, "sO", &kind, &given)) return NULL;
+  PyObject* items = PySequence_Tuple(given);
+  if (items == NULL) return NULL;
+  const Py_ssize_t count = PyTuple_GET_SIZE(items);
+  if (count == 0) return Py_DECREF(items), Py_NewRef(Py_None);
+  Block* block = PyObject_New(Block, &block_type);
+  if (block == NULL) return Py_DECREF(items), NULL;
+  const size_t size = element_size(*kind, PyTuple_GET_ITEM(items, 0));
+  block->keep = items;
+  block->data = calloc((size_t)count, size);
+  if (block->data == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i)
+    block_element(*kind, PyTuple_GET_ITEM(items, i), (char*)block->data + (size_t)i * size, size);
+  if (!PyErr_Occurred()) return (PyObject*)block;
+  Py_DECREF(block);
+  return NULL;
+}
+
+static int gwpy_ready(PyObject* module) {
+  if (PyType_Ready(&block_type) != 0 || PyType_Ready(&view_type) != 0) return 0;
+  PyObject* released =
+      PyCapsule_New(&block_type, kReleased, NULL); /* stands for a handle that was given up */
+  return released != NULL && PyModule_AddObject(module, "RELEASED", released) == 0 &&
+         PyModule_AddObjectRef(module, "View", (PyObject*)&view_type) == 0;
+}
+
+#endif

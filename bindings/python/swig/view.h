@@ -1,0 +1,341 @@
+/* View: a gw_view with what keeps its memory alive. In: an array that was borrowed through DLPack. Out:
+ * memory of the library, which NumPy, PyTorch and JAX take through DLPack. */
+#ifndef GANGWAY_PYTHON_VIEW_H
+#define GANGWAY_PYTHON_VIEW_H
+
+#include "dlpack.h"
+
+enum { kViewDims = 8 };
+
+typedef struct View {
+  PyObject_HEAD gw_view view;
+  int64_t shape[kViewDims], strides[kViewDims];
+  struct DLManagedTensorVersioned* managed; /* of the array that was borrowed */
+  OldManaged* old;
+  PyObject* owner; /* keeps memory of the library alive */
+  Py_ssize_t exports;
+  char read_only;
+} View;
+
+static PyTypeObject view_type;
+
+static void* address_of(const View* view) {
+  return view->view.data == NULL ? NULL : (char*)view->view.data + view->view.byte_offset;
+}
+
+static int64_t count_of(const View* view) {
+  int64_t count = 1;
+  for (int i = 0; i < view->view.ndim; ++i) count *= view->shape[i];
+  return count;
+}
+
+static int contiguous(const View* view) {
+  int64_t step = 1;
+  if (count_of(view) == 0) return 1;
+  for (int i = view->view.ndim - 1; i >= 0; --i) {
+    if (view->shape[i] != 1 && view->strides[i] != step) return 0;
+    step *= view->shape[i];
+  }
+  return 1;
+}
+
+/* A view with its own copy of shape and strides; 0 dims too many. */
+static View* view_new(const gw_view* from, PyObject* owner) {
+  if (from->ndim < 0 || from->ndim > kViewDims) {
+    refuse("the array has %d dims, at most %d are possible", (int)from->ndim, (int)kViewDims);
+    return NULL;
+  }
+  View* made = PyObject_New(View, &view_type);
+  if (made == NULL) return NULL;
+  memset((char*)made + sizeof(PyObject), 0, sizeof *made - sizeof(PyObject));
+  made->view = *from;
+  int64_t step = 1;
+  for (int i = from->ndim - 1; i >= 0; --i) {
+    made->shape[i] = from->shape[i];
+    made->strides[i] = from->strides != NULL ? from->strides[i] : step;
+    step *= from->shape[i];
+  }
+  made->view.shape = made->shape;
+  made->view.strides = made->strides;
+  made->owner = Py_XNewRef(owner);
+  return made;
+}
+
+static PyObject* gwpy_view_of(const gw_view* from, PyObject* owner) {
+  return (PyObject*)view_new(from, owner);
+}
+
+static PyObject* gwpy_views_of(const gw_view* from, size_t count, PyObject* owner) {
+  PyObject* all = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; all != NULL && i < count; ++i) {
+    const int absent = from[i].data == NULL && from[i].shape == NULL;
+    PyObject* item = absent ? Py_NewRef(Py_None) : gwpy_view_of(&from[i], owner);
+    if (item == NULL) return Py_DECREF(all), NULL;
+    PyList_SET_ITEM(all, (Py_ssize_t)i, item);
+  }
+  return all;
+}
+
+static void view_free(PyObject* object) {
+  View* view = (View*)object;
+  if (view->managed != NULL && view->managed->deleter != NULL) view->managed->deleter(view->managed);
+  if (view->old != NULL && view->old->deleter != NULL) view->old->deleter(view->old);
+  Py_CLEAR(view->owner);
+  Py_TYPE(object)->tp_free(object);
+}
+
+/* --- out
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+static void drop_export(void* view) {
+  if (!Py_IsInitialized()) return; /* the interpreter is gone: nothing to give back */
+  const PyGILState_STATE state = PyGILState_Ensure();
+  ((View*)view)->exports--;
+  Py_DECREF((PyObject*)view);
+  PyGILState_Release(state);
+}
+
+static void drop_versioned(struct DLManagedTensorVersioned* managed) {
+  drop_export(managed->manager_ctx);
+  free(managed);
+}
+
+static void drop_old(OldManaged* managed) {
+  drop_export(managed->manager_ctx);
+  free(managed);
+}
+
+/* Capsules that no one took. */
+static void gwpy_capsule_free_versioned(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) return;
+  struct DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+  if (managed->deleter != NULL) managed->deleter(managed);
+}
+
+static void capsule_free_old(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  OldManaged* managed = PyCapsule_GetPointer(capsule, "dltensor");
+  if (managed->deleter != NULL) managed->deleter(managed);
+}
+
+static PyObject* export_versioned(View* view) {
+  struct DLManagedTensorVersioned* managed = calloc(1, sizeof *managed);
+  if (managed == NULL) return PyErr_NoMemory();
+  managed->version.major = 1;
+  managed->manager_ctx = Py_NewRef((PyObject*)view);
+  managed->deleter = drop_versioned;
+  managed->flags = view->read_only ? kReadOnlyFlag : 0;
+  managed->tensor = view->view;
+  view->exports++;
+  return PyCapsule_New(managed, "dltensor_versioned", gwpy_capsule_free_versioned);
+}
+
+static PyObject* export_old(View* view) {
+  if (view->read_only) {
+    PyErr_SetString(
+        PyExc_BufferError,
+        "the memory is read-only, which DLPack says from version 1.0 on: ask with max_version=(1, 0)");
+    return NULL;
+  }
+  OldManaged* managed = calloc(1, sizeof *managed);
+  if (managed == NULL) return PyErr_NoMemory();
+  managed->manager_ctx = Py_NewRef((PyObject*)view);
+  managed->deleter = drop_old;
+  managed->tensor = view->view;
+  view->exports++;
+  return PyCapsule_New(managed, "dltensor", capsule_free_old);
+}
+
+static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) {
+  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", NULL};
+  PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOO", keywords, &stream, &version, &device, &copy))
+    return NULL;
+  if (copy == Py_True) return PyErr_SetString(PyExc_BufferError, "a view makes no copies"), NULL;
+  long major = 0;
+  if (version != Py_None) {
+    PyObject* first = PySequence_GetItem(version, 0);
+    if (first == NULL) return NULL;
+    major = PyLong_AsLong(first);
+    Py_DECREF(first);
+    if (PyErr_Occurred()) return NULL;
+  }
+  return major >= 1 ? export_versioned((View*)object) : export_old((View*)object);
+}
+
+static PyObject* view_device(PyObject* object, PyObject* unused) {
+  (void)unused;
+  return Py_BuildValue("ii", (int)((View*)object)->view.device_type, (int)((View*)object)->view.device_id);
+}
+
+static PyObject* view_get(PyObject* object, void* what) {
+  const View* view = (const View*)object;
+  switch ((intptr_t)what) {
+    case 0:
+      return PyLong_FromVoidPtr(address_of(view));
+    case 1:
+      return gwpy_tuple(view->shape, view->view.ndim);
+    case 2:
+      return gwpy_tuple(view->strides, view->view.ndim);
+    case 3:
+      return PyLong_FromLong(view->view.dtype);
+    case 4:
+      return PyLong_FromLongLong(count_of(view));
+    case 5:
+      return PyBool_FromLong(contiguous(view));
+    case 6:
+      return PyBool_FromLong(view->read_only);
+    default:
+      return PyLong_FromSsize_t(view->exports);
+  }
+}
+
+static int view_set_read_only(PyObject* object, PyObject* value, void* what) {
+  (void)what;
+  const int on = value != NULL ? PyObject_IsTrue(value) : -1;
+  if (on >= 0) ((View*)object)->read_only = (char)on;
+  return on >= 0 ? 0 : -1;
+}
+
+static PyGetSetDef view_facts[] = {{"address", view_get, NULL, "of the first element", (void*)0},
+                                   {"shape", view_get, NULL, NULL, (void*)1},
+                                   {"strides", view_get, NULL, "in elements", (void*)2},
+                                   {"dtype", view_get, NULL, "a gw_dtype", (void*)3},
+                                   {"count", view_get, NULL, "elements", (void*)4},
+                                   {"contiguous", view_get, NULL, "row-major", (void*)5},
+                                   {"read_only", view_get, view_set_read_only, NULL, (void*)6},
+                                   {"exports", view_get, NULL, "DLPack exports that live", (void*)7},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef view_methods[] = {
+    {"__dlpack__", (PyCFunction)(void (*)(void))view_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__dlpack_device__", view_device, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+static PyTypeObject view_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gangway._low.View",
+    .tp_basicsize = sizeof(View),
+    .tp_dealloc = view_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = view_methods,
+    .tp_getset = view_facts,
+};
+
+/* --- in
+ * -------------------------------------------------------------------------------------------------------------
+ */
+
+enum { kWantsWritable = 1, kWantsContiguous = 2 };
+
+static View* take_capsule(PyObject* capsule, const char* name) {
+  View* view = NULL;
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    struct DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (managed->version.major != 1)
+      return refuse("%s gives DLPack %d, not 1", name, (int)managed->version.major), NULL;
+    if ((view = view_new(&managed->tensor, NULL)) == NULL) return NULL;
+    view->managed = managed;
+    view->read_only = (managed->flags & kReadOnlyFlag) != 0;
+    PyCapsule_SetName(capsule, "used_dltensor_versioned");
+  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+    OldManaged* managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if ((view = view_new(&managed->tensor, NULL)) == NULL) return NULL;
+    view->old = managed;
+    PyCapsule_SetName(capsule, "used_dltensor");
+  } else {
+    refuse("%s: __dlpack__ gave a %s, not a DLPack capsule", name, Py_TYPE(capsule)->tp_name);
+  }
+  return view;
+}
+
+/* Asks for version 1.0; exporters that do not know the keyword give the old capsule. */
+static PyObject* ask_capsule(PyObject* array) {
+  static PyObject *method, *version, *names;
+  if (method == NULL) {
+    method = PyUnicode_InternFromString("__dlpack__");
+    version = Py_BuildValue("(ii)", 1, 0);
+    names = Py_BuildValue("(s)", "max_version");
+  }
+  PyObject* arguments[2] = {array, version};
+  PyObject* capsule = PyObject_VectorcallMethod(method, arguments, 1, names);
+  if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return capsule;
+  PyErr_Clear();
+  return PyObject_CallMethodNoArgs(array, method);
+}
+
+/* An exporter's own refusal, as ours. */
+static void refuse_because(const char* name) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (PyErr_GivenExceptionMatches(type, PyExc_Exception)) {
+    PyErr_NormalizeException(&type, &value, &trace);
+    refuse("%s cannot be borrowed: %S", name, value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+  } else {
+    PyErr_Restore(type, value, trace);
+  }
+}
+
+static int fits(const View* view, const char* name, int wants) {
+  if (view->view.device_type != GW_DEVICE_CPU)
+    refuse("%s is on device %d:%d (DLPack's numbers), the gang works on the CPU", name,
+           (int)view->view.device_type, (int)view->view.device_id);
+  else if (gw_dtype_bytes(view->view.dtype) == 0)
+    refuse("%s has element type 0x%x (DLPack's code, bits and lanes), which cannot be moved", name,
+           (int)view->view.dtype);
+  else if ((wants & kWantsWritable) && view->read_only)
+    refuse("%s is read-only, but it is to be written", name);
+  else if ((wants & kWantsContiguous) && !contiguous(view)) {
+    PyObject *shape = gwpy_tuple(view->shape, view->view.ndim),
+             *strides = gwpy_tuple(view->strides, view->view.ndim);
+    refuse("%s is not contiguous: shape %R has strides %R, row-major is needed", name, shape, strides);
+    Py_XDECREF(shape);
+    Py_XDECREF(strides);
+  } else
+    return 1;
+  return 0;
+}
+
+/* make_view(address, shape, dtype, owner) -> View of the library's memory, row-major */
+static PyObject* gwpy_make_view(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject *address, *dims, *owner;
+  int dtype;
+  int64_t shape[kViewDims];
+  if (!PyArg_ParseTuple(args, "OOiO", &address, &dims, &dtype, &owner)) return NULL;
+  const Py_ssize_t ndim = PySequence_Size(dims);
+  if (ndim < 0 || !gwpy_numbers(dims, "shape", shape, kViewDims)) return NULL;
+  gw_view view = {PyLong_AsVoidPtr(address), GW_DEVICE_CPU, 0, (int32_t)ndim, dtype, shape, NULL, 0};
+  return PyErr_Occurred() ? NULL : gwpy_view_of(&view, owner);
+}
+
+/* borrow(array, name, wants) -> View */
+static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* array;
+  const char* name;
+  int wants;
+  if (!PyArg_ParseTuple(args, "Osi", &array, &name, &wants)) return NULL;
+  View* view = NULL;
+  if (Py_TYPE(array) == &view_type) {
+    view = (View*)Py_NewRef(array);
+  } else {
+    PyObject* capsule = ask_capsule(array);
+    if (capsule == NULL) {
+      if (PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear(),
+            refuse("%s is a %s, not an array (it has no __dlpack__)", name, Py_TYPE(array)->tp_name);
+      else
+        refuse_because(name);
+      return NULL;
+    }
+    view = take_capsule(capsule, name);
+    Py_DECREF(capsule);
+  }
+  if (view == NULL || fits(view, name, wants)) return (PyObject*)view;
+  Py_DECREF(view);
+  return NULL;
+}
+
+#endif

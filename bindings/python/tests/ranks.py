@@ -1,0 +1,65 @@
+"""Tests whose body runs on every rank of a gang: @over(1, 2, 4) starts gangrun once for each size."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def launch(ranks: int, *arguments: str, timeout: float = 120, status: int = 0) -> str:
+    """Runs a program over ranks; its output. Fails with it when the exit status is another."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gangway.run", "-n", str(ranks), "--timeout", str(timeout), sys.executable, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout + 30,
+        env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def over(*sizes: int, timeout: float = 120, needs: str | None = None,
+         status: int = 0, says: str = "") -> Callable[[Callable[..., None]], Any]:
+    """The body gets the rank's gangs. `status`: of gangrun; `says`: what a rank must have printed."""
+
+    def wrap(body: Callable[..., None]) -> Any:
+        @pytest.mark.parametrize("ranks", sizes)
+        def test(ranks: int) -> None:
+            if needs is not None and importlib.util.find_spec(needs) is None:
+                pytest.skip(f"{needs} is not installed")
+            output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, timeout=timeout,
+                            status=status)
+            assert says in output
+
+        test.body = body  # type: ignore[attr-defined]
+        test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+        return test
+
+    return wrap
+
+
+def main() -> None:
+    import gangway as gw
+
+    spec = importlib.util.spec_from_file_location("program", sys.argv[1])
+    assert spec is not None and spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    gangs = gw.init(timeout=60)
+    getattr(program, sys.argv[2]).body(gangs)
+    try:
+        gangs.root.check()
+    except gw.GangwayError:
+        return  # the body broke it on purpose
+    gangs.shutdown()
+
+
+if __name__ == "__main__":
+    sys.modules["ranks"] = sys.modules["__main__"]
+    main()

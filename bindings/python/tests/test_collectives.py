@@ -1,0 +1,222 @@
+"""Every collective against the plain formula, over 1, 2 and 4 ranks."""
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+
+TYPES = [np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8]
+
+
+def values(rank, dtype, shape=(3, 5)):
+    return (np.arange(np.prod(shape)).reshape(shape) % 7 + rank + 1).astype(dtype)
+
+
+def sum_of(gang, dtype):
+    return sum(values(r, np.float64) for r in range(gang.size)).astype(dtype)
+
+
+@over(1, 2, 4)
+def test_all_reduce_in_place_writes_the_callers_own_memory(gangs):
+    gang = gangs.root
+    for dtype in TYPES:
+        x = values(gang.rank, dtype)
+        address = x.ctypes.data
+        assert gang.all_reduce_(x) is x
+        assert x.ctypes.data == address
+        np.testing.assert_array_equal(x, sum_of(gang, dtype))
+
+
+@over(1, 2, 4)
+def test_all_reduce_out_of_place_leaves_its_input(gangs):
+    gang = gangs.root
+    for dtype in TYPES:
+        x = values(gang.rank, dtype)
+        y = gang.all_reduce(x)
+        assert y.dtype == x.dtype and y.shape == x.shape
+        np.testing.assert_array_equal(x, values(gang.rank, dtype))
+        np.testing.assert_array_equal(y, sum_of(gang, dtype))
+
+
+@over(1, 2, 4)
+def test_every_reduction_has_its_formula(gangs):
+    gang = gangs.root
+    every = np.stack([values(r, np.float64) for r in range(gang.size)])
+    wanted = {"sum": every.sum(0), "mean": every.mean(0), "product": every.prod(0), "min": every.min(0), "max": every.max(0)}
+    for op, right in wanted.items():
+        np.testing.assert_allclose(gang.all_reduce(values(gang.rank, np.float64), op), right, rtol=1e-15)
+        np.testing.assert_allclose(gang.all_reduce(values(gang.rank, np.float64), gw.Reduce[op.upper()]), right, rtol=1e-15)
+    flags = np.array([gang.rank == 0, True])
+    np.testing.assert_array_equal(gang.all_reduce(flags, "min"), [gang.size == 1, True])
+
+
+@over(1, 2, 4)
+def test_moving_collectives(gangs):
+    gang = gangs.root
+    rank, size = gang.rank, gang.size
+    for dtype in (*TYPES, np.complex64, np.bool_):
+        x = values(rank, dtype)
+        every = np.stack([values(r, dtype) for r in range(size)])
+        np.testing.assert_array_equal(gang.all_gather(x), every)
+        np.testing.assert_array_equal(gang.broadcast(x, size - 1), every[-1])
+        outputs = [np.empty_like(x) for _ in range(size)]
+        gang.all_gather_list_(outputs, x)
+        np.testing.assert_array_equal(np.stack(outputs), every)
+        gathered = gang.gather(x, size - 1)
+        assert (gathered is None) == (rank != size - 1)
+        if gathered is not None:
+            np.testing.assert_array_equal(gathered, every)
+        output = np.empty_like(x)
+        assert gang.scatter_(output, every if rank == 0 else None) is output
+        np.testing.assert_array_equal(output, x)
+        rows = np.stack([values(10 * rank + r, dtype) for r in range(size)])
+        np.testing.assert_array_equal(gang.all_to_all(rows), np.stack([values(10 * r + rank, dtype) for r in range(size)]))
+
+
+@over(1, 2, 4)
+def test_reductions_to_one_rank(gangs):
+    gang = gangs.root
+    rows = np.stack([values(r, np.float32) for r in range(gang.size)])
+    np.testing.assert_array_equal(gang.reduce_scatter(rows), gang.size * values(gang.rank, np.float32))
+    reduced = gang.reduce(values(gang.rank, np.float32), root=gang.size - 1)
+    assert (reduced is None) == (gang.rank != gang.size - 1)
+    if reduced is not None:
+        np.testing.assert_array_equal(reduced, sum_of(gang, np.float32))
+
+
+@over(1, 2, 4)
+def test_async_forms_give_what_the_plain_forms_give(gangs):
+    gang = gangs.root
+    x = values(gang.rank, np.float32)
+    rows = np.stack([x] * gang.size)
+    works = [gang.all_reduce_async(x), gang.all_gather_async(x), gang.reduce_scatter_async(rows), gang.broadcast_async(x),
+             gang.all_to_all_async(rows), gang.all_reduce_async_(x.copy(), "max"), gang.broadcast_async_(x.copy()),
+             gang.reduce_async(x), gang.gather_async(x), gang.scatter_async_(np.empty_like(x), rows), gang.barrier_async()]
+    results = gw.wait_all(works, 60)
+    plain = [gang.all_reduce(x), gang.all_gather(x), gang.reduce_scatter(rows), gang.broadcast(x), gang.all_to_all(rows),
+             gang.all_reduce(x, "max"), gang.broadcast(x), gang.reduce(x), gang.gather(x),
+             gang.scatter_(np.empty_like(x), rows), None]
+    for got, right in zip(results, plain, strict=True):
+        assert (got is None) == (right is None)
+        if right is not None:
+            np.testing.assert_array_equal(got, right)
+    assert all(work.done() for work in works)
+
+
+@over(2, 4)
+def test_sends_meet_receives(gangs):
+    gang = gangs.root
+    right, left = (gang.rank + 1) % gang.size, (gang.rank - 1) % gang.size
+    got, also = np.empty((3, 5)), np.empty(2, np.int64)
+    gang.exchange_([(values(gang.rank, np.float64), right), (np.array([gang.rank, 7]), left)], [(got, left), (also, right)])
+    np.testing.assert_array_equal(got, values(left, np.float64))
+    np.testing.assert_array_equal(also, [right, 7])
+    if gang.rank == 0:
+        gang.send(got, 1)
+        gang.send_async(also, 1).wait(60)
+    if gang.rank == 1:
+        gang.recv_(got, 0)
+        gang.recv_async_(also, 0).wait(60)
+        np.testing.assert_array_equal(got, values(gang.size - 1, np.float64))
+
+
+@over(1, 2, 4)
+def test_empty_arrays_are_legal(gangs):
+    gang = gangs.root
+    assert gang.all_reduce(np.empty((0, 3))).shape == (0, 3)
+    assert gang.all_gather(np.empty(0, np.int32)).shape == (gang.size, 0)
+
+
+@over(1, 2, 4)
+def test_gangs_of_gangs(gangs):
+    gang = gangs.root
+    half = gang.split(gang.rank % 2, -gang.rank)
+    members = [r for r in reversed(range(gang.size)) if r % 2 == gang.rank % 2]
+    assert half.size == len(members) and members[half.rank] == gang.rank
+    last = gang.create_gang([gang.size - 1])
+    assert (last is None) == (gang.rank != gang.size - 1)
+    twin = gang.duplicate()
+    assert twin.all_sum(1.0) == gang.size
+    assert gang.broadcast_flag(gang.rank == 0) and "barrier" not in twin.flight_record()
+    assert gang.traffic()["calls"] > 0 and gang.engine in ("self", "host") and gang.device == "cpu"
+
+
+@over(1, 2, 4)
+def test_objects(gangs):
+    gang = gangs.root
+    for thing in (b"\0raw", {"a": [1, 2.5, None, "ü"]}, b"", [], "text", 7):
+        assert gang.broadcast_object(thing if gang.rank == 0 else None) == thing
+    assert gang.all_gather_objects({"rank": gang.rank}) == [{"rank": r} for r in range(gang.size)]
+    assert gang.all_gather_objects(b"x" * gang.rank) == [b"x" * r for r in range(gang.size)]
+    with pytest.raises(gw.InvalidArgument, match="allow_pickle"):
+        gang.broadcast_object((1, 2) if gang.rank == 0 else None)  # JSON would make a list of it
+    with pytest.raises(gw.InvalidArgument, match="rank 0.*allow_pickle"):
+        gang.all_gather_objects({1, 2} if gang.rank == 0 else "fine")
+    assert gang.broadcast_object((1, {2}) if gang.rank == 0 else None, allow_pickle=True) == (1, {2})
+    with pytest.raises(gw.InvalidArgument, match="cannot be pickled"):
+        gang.all_gather_objects(lambda: 0, allow_pickle=True)
+
+
+@over(1, 2, 4)
+def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):
+    gang = gangs.root
+    view = gang.empty((4, 2), "f64")
+    x = np.from_dlpack(view)
+    assert x.ctypes.data == view.address and x.shape == (4, 2) and view.address % 64 == 0
+    x[...] = gang.rank
+    gang.all_reduce_(x)
+    assert (x == sum(range(gang.size))).all()
+    shared = np.from_dlpack(gang.empty((gang.size,), "i64", shared=True))
+    shared[gang.rank] = gang.rank + 1
+    gang.barrier()
+    assert shared.tolist() == list(range(1, gang.size + 1))
+    gang.barrier()
+
+
+@over(1, 2, 4)
+def test_mesh_facts(gangs):
+    assert gangs["dp"].size == gangs.size and gangs["tp"].size == 1
+    assert gangs.data_shard == (gangs.rank, gangs.size) and gangs.coordinate("dp_shard") == (gangs.rank, gangs.size)
+    assert gw.current_gangs() is None
+    with gangs.as_current():
+        assert gw.current_gangs().size == gangs.size
+    if gangs.size % 2 == 0:
+        two = gw.Gangs.create_parallel(gangs.root, tp=2)
+        assert two["tp"].size == 2 and two.coordinate("tp") == (gangs.rank % 2, 2)
+    with pytest.raises(gw.InvalidArgument, match=f"but the root gang has {gangs.size} ranks"):
+        gw.Gangs.create(gangs.root, dp_shard=3)
+
+
+@over(2, needs="torch")
+def test_torch_tensors(gangs):
+    import torch
+
+    gang = gangs.root
+    x = torch.full((3,), gang.rank + 1.0)
+    address = x.data_ptr()
+    gang.all_reduce_(x)
+    assert x.tolist() == [3.0] * 3 and x.data_ptr() == address
+    y = gang.all_gather(torch.full((2,), gang.rank, dtype=torch.bfloat16))
+    assert y.dtype == torch.bfloat16 and y.tolist() == [[0, 0], [1, 1]]
+    view = gang.empty((4,))
+    assert torch.from_dlpack(view).data_ptr() == view.address
+    with pytest.raises(gw.InvalidArgument, match="array cannot be borrowed.*require gradient"):
+        gang.all_reduce_(torch.nn.Parameter(x))
+    with pytest.raises(gw.InvalidArgument, match="array cannot be borrowed.*meta"):
+        gang.all_reduce_(torch.empty(3, device="meta"))
+    gang.barrier()
+
+
+@over(2, needs="jax")
+def test_jax_arrays_get_a_new_result(gangs):
+    import jax.numpy as jnp
+
+    gang = gangs.root
+    x = jnp.full(3, gang.rank + 1.0)
+    with pytest.raises(gw.InvalidArgument, match="array is a JAX array, which is immutable"):
+        gang.all_reduce_(x)
+    y = gang.all_reduce(x)
+    assert type(y) is type(x) and y.tolist() == [3.0] * 3 and x.tolist() == [gang.rank + 1.0] * 3
+    assert gang.all_gather(x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+    gang.barrier()

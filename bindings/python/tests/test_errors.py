@@ -1,0 +1,181 @@
+"""Each status comes as its exception, with code, text, rank and peer."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+from gangway import _low, errors
+
+
+@pytest.mark.parametrize("status", [s for s in gw.Status if s > 0], ids=lambda s: s.name)
+def test_each_status_has_its_exception(status):
+    kind = errors.BY_STATUS[status]
+    error = errors.make(status, "text", "gang", 1, 2, "op", 5)
+    assert type(error) is kind and isinstance(error, gw.GangwayError) and str(error) == "text"
+    assert (error.code, error.rank, error.peer, error.gang, error.op, error.system_error) == (status, 1, 2, "gang", "op", 5)
+    assert _low.gw_status_name(status) == status.name
+
+
+def test_an_unknown_status_is_an_error_too():
+    assert errors.make(99, "text", "", -1, -1, "", 0).code == 99
+
+
+def test_refusals_of_one_rank(tmp_path):
+    with pytest.raises(gw.NotSupported, match="nccl"):
+        gw.Gang.create(engine="nccl")
+    with pytest.raises(gw.InvalidArgument, match="rank 5"):
+        gw.Gang.create(rank=5, size=2)
+    with pytest.raises(TypeError, match="gw_gang_options has no option colour"):
+        gw.Gang.create(colour=1)
+    model = gw.Linear(4, 3)
+    with pytest.raises(gw.InvalidState, match="gw_parallelize or gw_module_materialize"):
+        gw.AdamW(model)
+    with pytest.raises(gw.NotFound, match="no parameter"):
+        model.materialize()["nobody"]
+    with pytest.raises(gw.FileFailed, match="No such file"):
+        model.load(tmp_path / "nothing")
+    gw.Linear(4, 3, bias=False).materialize().save(tmp_path / "less")
+    with pytest.raises(gw.NotFound, match="bias"):
+        model.load(tmp_path / "less")
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 64)
+    with pytest.raises(gw.Corrupt):
+        model.load(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(gw.FileFailed) as caught:
+        model.save(tmp_path / "file" / "folder")
+    assert isinstance(caught.value, OSError) and caught.value.system_error != 0
+    with pytest.raises(gw.OutOfMemory, match="[0-9]"):
+        gw.Gang.create().empty((1 << 50,))
+    with pytest.raises(gw.InvalidArgument, match="heads"):
+        gw.Llama(dim=30, heads=4)
+    gang = gw.Gang.create()
+    gang.release()
+    with pytest.raises(gw.InvalidState, match="released"):
+        gang.barrier()
+
+
+def test_a_forked_child_is_refused():
+    program = """
+import os, sys, gangway as gw
+gang = gw.Gang.create(); gang.barrier()
+child = os.fork()
+if child == 0:
+    try: gang.barrier()
+    except gw.Forked: os._exit(7)
+    os._exit(1)
+sys.exit(0 if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+@over(2)
+def test_a_mismatch_names_both_calls(gangs):
+    gang = gangs.root
+    with pytest.raises((gw.Mismatch, gw.Aborted, gw.PeerLost)) as caught:
+        gang.all_reduce(np.ones(3)) if gang.rank == 0 else gang.all_gather(np.ones(3))
+    assert "all_reduce" in str(caught.value) and "all_gather" in str(caught.value)
+    assert isinstance(caught.value, gw.Mismatch)
+
+
+@over(2, status=128 + signal.SIGKILL, says="PeerLost: peer 1")
+def test_a_lost_peer_is_named(gangs):
+    gang = gangs.root
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the launcher ends the other ranks
+    gang.barrier()
+    if gang.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(gw.PeerLost, match="rank 1 .*signal 9") as caught:
+        gang.barrier()
+    print(f"PeerLost: peer {caught.value.peer}", flush=True)
+    os._exit(0)
+
+
+@over(2)
+def test_the_gangs_deadline_is_a_timeout(gangs):
+    late = gw.Gang.create_threads(2, timeout=0.3)  # the second one never comes
+    with pytest.raises(gw.Timeout) as caught:
+        late[0].barrier()
+    assert isinstance(caught.value, TimeoutError)
+    with pytest.raises(gw.GangwayError):
+        late[0].check()
+
+
+@over(2)
+def test_a_wait_that_runs_out_is_harmless(gangs):
+    gang = gangs.root
+    x = np.ones(1 << 10)
+    if gang.rank == 0:
+        work = gang.all_reduce_async_(x)
+        with pytest.raises(gw.NotReady):
+            work.wait(0.05)
+        assert not work.done()
+    flag = gang.duplicate if gang.rank else None
+    if gang.rank == 1:
+        time.sleep(0.5)
+        work = gang.all_reduce_async_(x)
+    work.wait(60)
+    work.check()
+    assert flag is None or gang.size == 2
+    assert (x == 2).all()
+
+
+@over(2)
+def test_abort_wakes_peers_with_its_reason(gangs):
+    gang = gangs.root
+    if gang.rank == 1:
+        gang.abort("the coffee is out")
+    with pytest.raises(gw.Aborted, match="the coffee is out") as caught:
+        while True:
+            gang.barrier()
+    assert caught.value.rank in (-1, gang.rank) and gw.Status.ABORTED == caught.value.code
+
+
+@over(2)
+def test_a_body_that_raises_aborts_its_gangs(gangs):
+    with pytest.raises((ZeroDivisionError, gw.Aborted)) as caught:
+        with gangs:
+            if gangs.rank == 0:
+                1 / 0
+            gangs.root.barrier()
+    assert "ZeroDivisionError" in repr(caught.value) or gangs.rank == 0
+
+
+@over(1, 2)
+def test_ctrl_c_ends_a_wait_in_a_barrier(gangs):
+    threads = gw.Gang.create_threads(2)  # kept: the second one is there and does not come
+    gang = threads[0] if gangs.size == 1 else gangs.root
+    gangs.root.barrier()
+    if gangs.rank == 0:
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            gang.barrier()
+        print(f"ended {time.monotonic() - start - 0.3:.3f} s after the signal")
+    else:  # does not come
+        with pytest.raises(gw.GangwayError):
+            while True:
+                gang.check()
+                time.sleep(0.01)
+
+
+@over(1)
+def test_ctrl_c_in_a_wait_for_a_work_leaves_the_work(gangs):
+    first, second = gw.Gang.create_threads(2)
+    x = np.ones(3)
+    work = first.all_reduce_async_(x)
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait()
+    peer = threading.Thread(target=lambda: second.all_reduce_(np.ones(3)))
+    peer.start()
+    work.wait(60)
+    peer.join()
+    assert (x == 2).all()

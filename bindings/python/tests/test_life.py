@@ -1,0 +1,287 @@
+"""Life times: counted memory, releases in every order, collections during collectives, exports that outlive owners."""
+
+import gc
+import itertools
+import os
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+from gangway import _low, low
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def grows_by(action, count: int) -> int:
+    """Bytes that `count` rounds leave behind, after as many to warm up."""
+    for _ in range(count):
+        action()
+    gc.collect()
+    before = resident()
+    for _ in range(count):
+        action()
+    gc.collect()
+    return resident() - before
+
+
+class Doubling:
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        np.multiply(call.inputs[0], 2, out=call.outputs[0])
+        call.state = [call.microbatch]
+
+    def backward_input(self, call):
+        np.multiply(call.output_grads[0], 2, out=call.input_grads[0])
+
+
+def make_gang():
+    gang = gw.Gang.create_fake(0, 2)
+    gang.empty((4,))
+
+
+def make_model():
+    gw.Linear(3, 2).materialize()["weight"].value()
+
+
+def make_custom():
+    gw.Custom(Doubling(), parameters={"w": np.ones(3, np.float32)})
+
+
+def make_group():
+    group = gw.ShardGroup(None, "g", {"w": np.ones(3, np.float32)})
+    with group.unsharded() as full:
+        full["w"].sum()
+
+
+def make_refusal():
+    with pytest.raises(gw.InvalidArgument):
+        gw.Llama(dim=-1)
+
+
+@pytest.mark.parametrize("action, count", [(make_gang, 10000), (make_custom, 10000), (make_refusal, 10000),
+                                           (make_model, 1000), (make_group, 1000)], ids=lambda v: getattr(v, "__name__", v))
+def test_create_and_release_leave_no_memory(action, count):
+    left = grows_by(action, count)
+    assert left < 64 * count, f"{left / count:.0f} bytes a round"
+
+
+def test_works_leave_no_memory():
+    gang = gw.Gang.create_fake(0, 2)
+    x = np.ones(16)
+    references = sys.getrefcount(x)
+    left = grows_by(lambda: gang.all_reduce_async(x).wait(), 10000)
+    assert left < 64 * 10000 and sys.getrefcount(x) == references
+
+
+def test_handles_are_released_in_every_order():
+    for order in itertools.permutations(range(6)):
+        gangs = gw.Gangs.create(gw.Gang.create())
+        model = gw.Linear(4, 3).parallelize(gangs)
+        handles = [gangs, gangs["dp"], model, gw.AdamW(model), model["weight"], gw.Frame(model)]
+        del gangs, model
+        for i in order:
+            handles[i] = None
+            gc.collect(0)
+
+
+def test_group_handles_are_released_in_every_order():
+    for order in itertools.permutations(range(5)):
+        gangs = gw.Gangs.create(gw.Gang.create())
+        group = gw.ShardGroup(gangs, "g", {"w": np.full(5, 3, np.float32)})
+        optimizer = gw.AdamW(group)
+        handles = [gangs, group, optimizer, optimizer.model, group.unshard()["w"]]
+        kept = handles[4]
+        del gangs, group, optimizer
+        for i in order:
+            handles[i] = None
+        gc.collect()
+        assert (kept == 3).all()
+
+
+def test_explicit_releases_are_harmless_twice():
+    gang = gw.Gang.create()
+    gang.release()
+    gang.release()
+    handle = _low.gw_gang_create_fake(0, 1, None)
+    _low.gw_gang_release(handle)
+    _low.gw_gang_release(handle)
+    with pytest.raises(gw.InvalidState, match="released"):
+        _low.gw_gang_rank(handle)
+    with pytest.raises(TypeError, match="not a gw_gangs handle"):
+        _low.gw_gangs_release(gw.Gang.create()._h)
+
+
+@over(1, 2, 4)
+def test_exports_outlive_reshard_and_owner(gangs):
+    group = gw.ShardGroup(gangs, "g", {"w": np.arange(10, dtype=np.float32)})
+    with group.unsharded() as full:
+        w = full["w"]
+    assert not w.flags.writeable
+    shard = group.values()["w"]
+    gangs.root.barrier()
+    del group, full
+    gc.collect()
+    assert w.tolist() == list(range(10)) and set(shard.ravel()) <= set(range(10))
+    model = gw.Linear(4, 4).parallelize(gangs, seed=1)
+    whole, mine = model["weight"].gather(), model["weight"].value()
+    copy = whole.copy()
+    gangs.root.barrier()
+    del model
+    gc.collect()
+    first = 4 * gangs.rank // gangs.size
+    assert (whole == copy).all() and (mine == copy[first : first + len(mine)]).all()
+    gangs.root.barrier()
+
+
+def test_free_functions_run_exactly_once():
+    class Counted(Doubling):
+        alive = 0
+
+        def __init__(self):
+            Counted.alive += 1
+
+        def __del__(self):
+            Counted.alive -= 1
+
+    module = gw.Custom(Counted())
+    parent = gw.Sequential(module)
+    del module
+    gc.collect()
+    assert Counted.alive == 1
+    del parent
+    gc.collect()
+    assert Counted.alive == 0
+    with pytest.raises(gw.InvalidArgument):
+        gw.Custom(Counted(), inputs=-1)  # refused: freed too
+    gc.collect()
+    assert Counted.alive == 0
+    module = gw.Custom(Counted())
+    module.materialize()
+    frame = gw.Frame(module)
+    module.forward(np.ones(3, np.float32), frame=frame)
+    del module, frame
+    gc.collect()
+    assert Counted.alive == 0
+
+
+def test_a_state_is_freed_exactly_once():
+    freed = []
+
+    class State:
+        def __del__(self):
+            freed.append(1)
+
+    class Stateful(Doubling):
+        def forward(self, call):
+            super().forward(call)
+            call.state = State()
+
+    model = gw.Custom(Stateful()).materialize()
+    x = np.ones(3, np.float32)
+    for backward in (True, False):
+        frame = gw.Frame(model)
+        model.forward(x, frame=frame)
+        assert not freed
+        if backward:
+            assert model.backward(x, frame=frame)[0].tolist() == [2, 2, 2]
+        del frame
+        gc.collect()
+        assert freed == [1]
+        freed.clear()
+    model.forward(x)  # evaluation keeps nothing
+    gc.collect()
+    assert freed == [1]
+
+
+def test_the_interrupt_hooks_object_is_freed_when_it_is_replaced():
+    class Hook:
+        pass
+
+    hook = Hook()
+    gone = weakref.ref(hook)
+    _low.gw_interrupt_set(low.py_interrupt, _low.own(hook), low.py_free)
+    del hook
+    assert gone() is not None
+    gw.watch_signals()
+    assert gone() is None
+
+
+def test_an_attached_object_lives_until_its_work_is_done():
+    first, second = gw.Gang.create_threads(2)
+    x = np.ones(5)
+    gone = weakref.ref(x)
+    work = first.all_reduce_async_(x)
+    y = np.ones(5)
+    del work, x
+    gc.collect()
+    assert gone() is not None  # in flight, though nobody holds it
+    later = first.barrier_async()
+    peer = threading.Thread(target=lambda: (second.all_reduce_(y), second.barrier()))
+    peer.start()
+    later.wait(60)
+    peer.join()
+    first.barrier_async().done()
+    del later
+    gc.collect()
+    assert (y == 2).all()
+
+
+@over(2, 4)
+def test_collections_during_collectives(gangs):
+    gang = gangs.root
+    stop = threading.Event()
+
+    def storm():
+        while not stop.is_set():
+            cycle = [gw.Gang.create_fake(0, 2), gw.Linear(2, 2)]
+            cycle.append(cycle)
+            del cycle
+            gc.collect()
+
+    storms = [threading.Thread(target=storm) for _ in range(2)]
+    for thread in storms:
+        thread.start()
+    works = []
+    for i in range(300):
+        x = np.full(257, i + gang.rank, np.float64)
+        works.append((i, gang.all_reduce_async_(x)))
+        y = gang.all_reduce(x[:0] if i % 2 else np.ones(3))
+        assert i % 2 or (y == gang.size).all()
+        if len(works) == 8:
+            for j, work in works:
+                assert (work.wait(60) == j * gang.size + sum(range(gang.size))).all()
+            works.clear()
+    stop.set()
+    for thread in storms:
+        thread.join()
+
+
+@over(1)
+def test_ranks_that_are_threads_do_not_block_each_other(gangs):
+    ranks = gw.Gang.create_threads(4)
+    results = [None] * 4
+
+    def run(i):
+        mine = gw.Gangs.create(ranks[i])
+        model = gw.Linear(8, 8).parallelize(mine, seed=3)
+        for _ in range(20):
+            ranks[i].all_reduce_(np.ones(1000))
+        results[i] = model["weight"].gather()
+        del model
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((r == results[0]).all() for r in results)

@@ -1,0 +1,256 @@
+"""Built-in models, custom modules, shard groups and optimizers."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+
+
+def rows(gangs, count=8, length=16, seed=0):
+    index, parts = gangs.data_shard
+    every = np.random.default_rng(seed).integers(0, 255, (count, length))
+    return every[count * index // parts : count * (index + 1) // parts].copy()
+
+
+def folder(gangs):
+    """One folder for all ranks."""
+    return Path(gangs.root.broadcast_object(tempfile.mkdtemp() if gangs.rank == 0 else None))
+
+
+@over(1, 2, 4)
+def test_a_sharded_llama_trains_like_the_whole_one(gangs):
+    def train(where, batch):
+        model = gw.Llama(dim=32, layers=2, heads=4).parallelize(where, strategy="full_shard", recompute="selective", seed=1)
+        opt = gw.AdamW(model, lr=1e-2, betas=(0.9, 0.95), schedule="cosine", total_steps=20,
+                       rules=[gw.Rule("model.norm.*", lr_scale=0.5)])
+        results = [gw.train_step(model, opt, batch, batch, max_grad_norm=1.0) for _ in range(6)]
+        return model, opt, results
+
+    model, opt, results = train(gangs, rows(gangs))
+    alone = gw.Gangs.create(gw.Gang.create_threads(1)[0])
+    whole, _, wanted = train(alone, rows(alone))
+    np.testing.assert_allclose([r.loss for r in results], [r.loss for r in wanted], rtol=2e-5)
+    assert sum(model.memory().values()) > 0
+    assert results[-1].loss < results[0].loss and results[-1].step == 6 == opt.steps and results[0].weight == 8 * 15
+    for parameter in model:
+        np.testing.assert_allclose(parameter.gather(), whole[parameter.name].gather(), atol=2e-4)
+        first, last = parameter.rows
+        mine = parameter.gather()[first:last]
+        np.testing.assert_array_equal(parameter.value().reshape(mine.shape), mine)
+        assert parameter.state(opt, "exp_avg").size == mine.size
+    assert gw.eval_step(model, rows(gangs), rows(gangs)).loss < results[0].loss
+    opt.lr = 0.5
+    assert 0 < opt.lr < 0.5  # of the next step, by the schedule
+
+
+@over(1, 2)
+def test_files_are_read_on_any_mesh(gangs):
+    where = folder(gangs)
+    model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=5)
+    model.save(where)
+    again = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=6).load(where)
+    for parameter in model:
+        np.testing.assert_array_equal(parameter.gather(), again[parameter.name].gather())
+    assert (where / "config.json").exists()
+    name = "model.norm.weight"
+    again[name].assign(np.full(again[name].shape, 2, np.float32))
+    assert (again[name].gather() == 2).all()
+    assert model.generate(b"ab", 5, temperature=0) == model.generate([97, 98], 5, temperature=0)
+
+
+@over(1, 2)
+def test_forward_and_backward_by_hand(gangs):
+    model = gw.Sequential(gw.Linear(4, 6), gw.Linear(6, 2, bias=False)).parallelize(gangs, seed=2)
+    a, b, c = (model[n].gather() for n in ("0.weight", "0.bias", "1.weight"))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (y,) = model.forward(x)
+    np.testing.assert_allclose(y, (x @ a.T + b) @ c.T, atol=1e-4)
+    frame = gw.Frame(model)
+    model.forward(x, frame=frame)
+    (dx,) = model.backward(np.ones_like(y), frame=frame)
+    np.testing.assert_allclose(dx, np.ones((3, 2)) @ c @ a, atol=1e-4)
+    np.testing.assert_allclose(model["1.weight"].gather_gradient(), gangs.size * np.ones((2, 3)) @ (x @ a.T + b), rtol=1e-4)
+    assert model.clip_grad_norm(1.0) > 0
+    model.zero_grad()
+    assert (model["0.bias"].gather_gradient() == 0).all()
+
+
+class Scale:
+    """y = w x, through a child that doubles."""
+
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        call.outputs[0][...] = call.parameters["w"] * call.forward("inner", call.inputs[0])[0]
+
+    def backward_input(self, call):
+        doubled = 2 * call.inputs[0]
+        call.parameter_grads["w"] += (call.output_grads[0] * doubled).sum(0)
+        back = call.backward("inner", call.output_grads[0] * call.parameters["w"])[0]
+        if call.input_grads[0] is not None:
+            call.input_grads[0][...] = back
+
+
+class Double:
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        np.multiply(call.inputs[0], 2, out=call.outputs[0])
+
+    def backward_input(self, call):
+        np.multiply(call.output_grads[0], 2, out=call.input_grads[0])
+
+
+@over(1, 2)
+def test_custom_modules_with_children(gangs):
+    model = gw.Custom(Scale(), parameters={"w": np.arange(3, dtype=np.float32)}, children={"inner": gw.Custom(Double())})
+    model.parallelize(gangs)
+    x = np.ones((2, 3), np.float32)
+    assert model.forward(x)[0].tolist() == [[0, 2, 4]] * 2
+    frame = gw.Frame(model)
+    model.forward(x, frame=frame)
+    assert model.backward(np.ones((2, 3), np.float32), frame=frame)[0].tolist() == [[0, 2, 4]] * 2
+    assert model["w"].gather_gradient().tolist() == [4.0 * gangs.size] * 3
+
+
+class Failing(Double):
+    def __init__(self, rank, phase):
+        self.rank, self.phase = rank, phase
+
+    def forward(self, call):
+        super().forward(call)
+        if self.rank == 0 and self.phase == "forward":
+            raise KeyError("my own")
+
+
+@over(1, 2)
+def test_a_callbacks_exception_comes_back_as_itself_on_its_rank(gangs):
+    model = gw.Sequential(gw.Linear(3, 3), gw.Custom(Failing(gangs.rank, "forward")), gw.Linear(3, 3)).parallelize(gangs)
+    x = np.ones((2, 3), np.float32)
+    if gangs.rank == 0:
+        with pytest.raises(KeyError, match="my own") as caught:
+            model.forward(x)
+        assert caught.traceback[-1].name == "forward"
+        gangs.abort("done")
+    else:
+        with pytest.raises(gw.GangwayError):
+            model.forward(x)
+            while True:
+                gangs.root.barrier()
+
+
+def test_exceptions_of_the_other_callbacks():
+    class Bad(Double):
+        def shapes(self, x):
+            return [x, x]
+
+    with pytest.raises(gw.InvalidArgument, match="Bad: shapes gave 2 outputs, the module has 1"):
+        gw.Custom(Bad()).materialize().forward(np.ones(3, np.float32))
+
+    def fill(first, last):
+        raise LookupError("no values")
+
+    with pytest.raises(LookupError, match="no values"):
+        gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=fill)})
+
+    class Picky(Double):
+        def accepts(self, dtype):
+            return dtype == gw.DType.F32
+
+    with pytest.raises(gw.GangwayError, match="bf16"):
+        gw.Custom(Picky(), parameters={"w": (3,)}).parallelize(param_dtype="bf16")
+
+
+def test_arrays_that_a_callback_keeps_are_refused():
+    kept = []
+
+    class Keeper(Double):
+        def forward(self, call):
+            super().forward(call)
+            kept.append(call.inputs[0])
+
+    with pytest.raises(gw.InvalidState, match=r"Keeper: forward kept inputs\[0\] after its end"):
+        gw.Custom(Keeper()).materialize().forward(np.ones(3, np.float32))
+
+
+@over(1, 2, 4)
+def test_shard_groups_train_like_plain_numpy(gangs):
+    start = {"w": np.arange(10, dtype=np.float32), "b": np.float32([1, 2, 3]), "c": np.float64([4])}
+    group = gw.ShardGroup(gangs, "g", start)
+    opt = gw.SGD(group, lr=0.5)
+    for _ in range(2):
+        with group.unsharded() as full:
+            assert {n: v.shape for n, v in full.items()} == {"w": (10,), "b": (3,), "c": (1,)}
+            group.add_gradients({n: np.ones_like(v) * (gangs.rank + 1) for n, v in full.items()})
+        group.reduce()
+        result = opt.step(scale=1 / gangs.size)
+    total = (gangs.size + 1) / 2
+    into = {n: np.empty_like(v) for n, v in start.items()}
+    with group.unsharded(into) as full:
+        for name, value in start.items():
+            assert full[name] is into[name]
+            np.testing.assert_allclose(into[name], value - total, rtol=1e-6)
+    assert result.grad_norm != 0 and opt.steps == 2
+    with group.updating() as mine:
+        for value in mine.values():
+            value[...] = 7
+    with group.unsharded() as full:
+        assert all((v == 7).all() for v in full.values())
+    with group.unsharded():
+        whole = group.full_gradients()
+        whole["w"] += 3
+    group.reduce()
+    assert whole["w"].tolist() == [3.0] * 10  # an array that lives is never used again by the library
+    assert (group.gradients()["w"] == 3 * gangs.size).all()
+    group.unshard_async().wait(60)
+    with pytest.raises(gw.InvalidState, match="sharded"):
+        group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group._view(0, gw.Part.FULL_VALUE, True)
+
+
+@over(2)
+def test_several_groups_are_one_model(gangs):
+    groups = [gw.ShardGroup(gangs, f"layers.{i}", {"w": np.full(4, i, np.float32)}) for i in range(3)]
+    opt = gw.AdamW(groups, lr=0.1)
+    where = folder(gangs)
+    opt.model.save(where)
+    assert [p.name for p in opt.model] == [f"layers.{i}.w" for i in range(3)]
+    for group in groups:
+        with group.updating() as mine:
+            mine["w"][...] = 9
+    opt.model.load(where)
+    for i, group in enumerate(groups):
+        with group.unsharded() as full:
+            assert (full["w"] == i).all()
+
+
+@over(2, needs="torch")
+def test_torch_groups_give_torch_tensors(gangs):
+    import torch
+
+    group = gw.ShardGroup(gangs, "g", {"w": torch.arange(6.0).reshape(2, 3)}, param_dtype="bf16")
+    with group.unsharded() as full:
+        assert full["w"].dtype == torch.bfloat16 and full["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        group.add_gradients([torch.ones(2, 3)])
+    group.reduce()
+    assert float(group.gradients()["w"].sum()) == 3 * 2
+    kept = full["w"]
+    gangs.root.barrier()
+    del group, full
+    assert kept.sum() == 15
+
+
+def test_options_that_do_not_exist_are_named():
+    with pytest.raises(TypeError, match="gw_llama_options has no option dims"):
+        gw.Llama(dims=3)
+    with pytest.raises(gw.InvalidArgument, match='strategy is "half"'):
+        gw.Linear(2, 2).parallelize(strategy="half")
+    model = gw.Linear(2, 2).freeze("bias").materialize()
+    assert not model["bias"].trainable and len(model) == 2
+    with pytest.raises(gw.InvalidArgument, match="dims"):
+        gw.ShardGroup(None, "g", {"w": gw.Spec((1,) * 9)})

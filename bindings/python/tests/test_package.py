@@ -1,0 +1,196 @@
+"""The low-level layer is whole, the package is typed, stores and launcher work, examples run."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import launch
+
+import gangway as gw
+from gangway import _low, low
+from gangway.structs import block, struct
+
+TOP = Path(__file__).resolve().parents[1]
+EXAMPLES = TOP / "examples"
+
+
+def test_every_exported_function_is_present():
+    exports = (TOP.parents[1] / "capi" / "exports.txt").read_text().split()
+    names = [name for name in exports if re.fullmatch(r"gw_\w+", name) and name != "gw_get_api"]
+    assert len(names) > 100
+    assert [name for name in names if not hasattr(_low, name)] == []
+
+
+def test_functions_have_the_headers_comments():
+    assert "Collective" in low.gw_gang_create.__doc__ and "count" in low.gw_gang_all_reduce.__doc__
+
+
+def test_structs_have_their_defaults_and_keep_what_they_point_at():
+    llama = struct("gw_llama_options")
+    assert (llama.vocab, llama.eps) == (256, 1e-5)
+    options = struct("gw_gang_options", name="".join(["n", "ame"]), device="cpu")
+    assert (options.name, options.device, options.engine, options.rank) == ("name", "cpu", None, -1)
+    parameter = struct("gw_parameter_options", name="w", dims=(2, 3), ndim=2)
+    assert tuple(parameter.dims) == (2, 3, 0, 0, 0, 0, 0, 0)
+    with pytest.raises(gw.InvalidArgument, match="dims has 9 numbers, at most 8"):
+        parameter.dims = (1,) * 9
+    with pytest.raises(TypeError):
+        parameter.name = 3
+    assert block("i", []) is None
+    with pytest.raises(TypeError, match="a view is wanted"):
+        block("v", [1])
+    with pytest.raises(TypeError, match="gang is a str, not a gw_gang handle"):
+        _low.gw_gang_barrier("gang", None)
+    with pytest.raises(OverflowError):
+        block("i", [1 << 70])
+
+
+def test_texts_and_log():
+    assert "GANGWAY_TIMEOUT_MS" in gw.config() and gw.version() >= (0, 1, 0) and gw.abi_version() >= (0, 0)
+    lines, following = gw.log()
+    assert gw.log(following)[0] == "" and isinstance(lines, str)
+    assert _low.gw_last_error(struct("gw_error_info")) is None
+    assert _low.gw_error_take() is None
+
+
+def test_errors_can_be_kept_as_objects():
+    with pytest.raises(gw.InvalidArgument):
+        _low.gw_linear_create(-1, 2, 0)
+    info = struct("gw_error_info")
+    _low.gw_last_error(info)
+    assert info.code == gw.Status.INVALID_ARGUMENT
+    kept = _low.gw_error_take()
+    _low.gw_error_describe(kept, info)
+    assert "-1" in info.message
+
+
+class Shared(gw.Store):
+    def __init__(self):
+        self.values, self.calls = {}, []
+        super().__init__()
+
+    def put(self, key, value):
+        self.values[key] = value
+
+    def get(self, key):
+        self.calls.append(key)
+        return self.values.get(key)
+
+    def remove(self, key):
+        self.values.pop(key, None)
+
+
+@pytest.mark.parametrize("make", [Shared, None], ids=["callbacks", "file"])
+def test_ranks_meet_in_a_store(make, tmp_path):
+    if make is None:
+        program = ("import sys, gangway as gw; s = gw.FileStore(sys.argv[1]); r = int(sys.argv[2]);"
+                   "g = gw.Gang.create(store=s, rank=r, size=2, timeout=60);"
+                   "assert g.all_sum(r + 1) == 3; g.shutdown()")
+        ranks = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(r)]) for r in range(2)]
+        assert [rank.wait(90) for rank in ranks] == [0, 0]
+        return
+    store = make()
+    gang = gw.Gang.create(store=store, rank=0, size=1)
+    assert gang.size == 1
+
+
+def test_a_stores_exception_comes_back_as_itself():
+    class Broken(Shared):
+        def put(self, key, value):
+            raise ZeroDivisionError("no put")
+
+        def get(self, key):
+            raise ZeroDivisionError("no get")
+
+    with pytest.raises(ZeroDivisionError, match="no (put|get)"):
+        gw.Gang.create(store=Broken(), rank=0, size=2, timeout=5)
+
+
+def test_ranks_meet_by_an_id():
+    blob = gw.new_id()
+    assert isinstance(blob, bytes) and len(blob) == 64 and blob != gw.new_id()
+
+
+def test_the_launcher_starts_ranks():
+    output = launch(2, "-c", "import gangway as gw; g = gw.init(); print('rank', g.rank, 'of', g.size); g.shutdown()")
+    assert "rank 0 of 2" in output and "rank 1 of 2" in output
+
+
+def test_progress_is_the_iterable_itself_off_rank_0(monkeypatch):
+    things = [1, 2]
+    assert gw.progress(things, rank=1) is things
+    assert list(gw.progress(things, rank=0, disable=True)) == things
+    monkeypatch.setenv("RANK", "3")
+    assert gw.progress(things) is things
+
+
+def test_types(tmp_path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    user = """
+import numpy as np
+import gangway as gw
+gangs = gw.init(tp=2)
+model = gw.Llama(dim=256, layers=4).parallelize(gangs, strategy="full_shard", recompute="selective")
+opt = gw.AdamW(model, lr=3e-4)
+loss: float = gw.train_step(model, opt, np.zeros(3), np.zeros(3), max_grad_norm=1.0).loss
+rank: int = gangs["dp"].rank
+reveal_type(gangs["dp"].create_gang([0]))
+"""
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "-c", user], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and "Gang | None" in done.stdout, done.stdout + done.stderr
+    source = TOP / "gangway"
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", str(source)], capture_output=True, text=True, cwd=TOP)
+    assert done.returncode == 0, done.stdout
+
+
+def test_free_threads_of_python_share_a_gang():
+    gang = gw.Gang.create_fake(0, 2)
+    failures = []
+
+    def run():
+        try:
+            for _ in range(200):
+                assert gang.all_reduce(np.ones(3)).tolist() == [2, 2, 2]
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+PROGRAMS = [("all_reduce", 4, None), ("custom_module", 2, None), ("shard_group", 2, None), ("torch_module", 4, "torch"),
+            ("jax_function", 4, "jax")]
+
+
+@pytest.mark.parametrize("name, ranks, needs", PROGRAMS, ids=[p[0] for p in PROGRAMS])
+def test_examples(name, ranks, needs):
+    output = launch(ranks, str(EXAMPLES / f"{name}.py"), timeout=300)
+    if needs is not None and importlib.util.find_spec(needs) is None:
+        assert f"skipped: {needs} is not installed" in output
+        pytest.skip(f"{needs} is not installed")
+
+
+def test_the_training_example_and_its_plot(tmp_path):
+    text = TOP.parents[1] / "LICENSE"
+    launch(2, str(EXAMPLES / "train_llama.py"), "--text", str(text), "--out", str(tmp_path), "--steps", "12",
+           "--batch", "4", "--sequence", "32", "--dim", "32", "--layers", "2", timeout=300)
+    assert (tmp_path / "model.safetensors").exists()
+    done = subprocess.run([sys.executable, str(EXAMPLES / "plot.py"), str(tmp_path / "loss.csv"), str(tmp_path / "loss.svg")],
+                          capture_output=True, text=True, env={**os.environ, "MPLCONFIGDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "loss.svg").exists() or "skipped: matplotlib" in done.stdout
+
+
+def test_examples_are_short():
+    assert {p.name: n for p in EXAMPLES.glob("*.py") if (n := len(p.read_text().splitlines())) >= 60} == {}
