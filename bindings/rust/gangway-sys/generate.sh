@@ -15,7 +15,7 @@ common="--default-enum-style consts --no-prepend-enum-name --size_t-is-usize"
 # $common is a list of words.
 # shellcheck disable=SC2086
 "$bindgen" "$include/gangway/gangway.h" $common --allowlist-type 'gw_.*' --allowlist-var 'GW_.*' --ignore-functions \
-  --blocklist-type '__u?int.*' --with-derive-default -o "$out/types.rs" -- -I"$include"
+  --with-derive-default -o "$out/types.rs" -- -I"$include"
 # Each function is told with its name in the table of gw_get_api, which a macro cannot make by itself.
 # shellcheck disable=SC2086
 "$bindgen" "$include/gangway/gangway.h" $common --allowlist-function 'gw_.*' --blocklist-function gw_get_api \
