@@ -24,7 +24,9 @@ fn link() {
         Some(folder) => PathBuf::from(folder),
         None => match pkg_config("libdir") {
             Some(folder) => PathBuf::from(folder),
-            None => panic!("libgangway was not found: set GANGWAY_LIB_DIR, or PKG_CONFIG_PATH to where gangway.pc is"),
+            None => panic!(
+                "libgangway was not found: set GANGWAY_LIB_DIR, or PKG_CONFIG_PATH to where gangway.pc is"
+            ),
         },
     };
     println!("cargo:rustc-link-search=native={}", folder.display());
@@ -39,7 +41,8 @@ fn generate() {
         }),
     };
     let out = env::var_os("OUT_DIR").unwrap();
-    let done = Command::new("sh").arg("generate.sh").arg(&include).arg(&out).status().expect("sh does not start");
+    let done =
+        Command::new("sh").arg("generate.sh").arg(&include).arg(&out).status().expect("sh does not start");
     assert!(done.success(), "generate.sh failed on the headers in {}", include.display());
 }
 

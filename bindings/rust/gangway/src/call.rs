@@ -69,7 +69,11 @@ impl<'c> Call<'c> {
         let input_grads = if c.phase == sys::GW_PHASE_BACKWARD_INPUT { c.input_count } else { 0 };
         Call {
             inputs: reads(list(c.inputs, c.input_count)),
-            outputs: if forward { outputs.iter().map(|view| ViewMut::from_raw(view)).collect() } else { Vec::new() },
+            outputs: if forward {
+                outputs.iter().map(|view| ViewMut::from_raw(view)).collect()
+            } else {
+                Vec::new()
+            },
             results: if forward { Vec::new() } else { reads(outputs) },
             output_grads: perhaps(list(c.output_grads, parameters)),
             input_grads: writes(list(c.input_grads, input_grads)),
@@ -120,8 +124,8 @@ impl<'c> Call<'c> {
     /// Forward: keeps a value for backward. It is dropped once, after the last backward or before recomputation.
     pub fn set_state<S: Send + 'static>(&mut self, state: S) -> Result<()> {
         let place = self.raw().state;
-        if place.is_null() {
-            return Err(Error::new(crate::Code::InvalidState, "this call keeps no state"));
+        if place.is_null() || self.raw().phase != sys::GW_PHASE_FORWARD {
+            return Err(Error::new(crate::Code::InvalidState, "only forward keeps a state"));
         }
         let boxed: State = Box::new(state);
         unsafe {
@@ -133,9 +137,10 @@ impl<'c> Call<'c> {
         Ok(())
     }
 
-    /// What forward has kept.
-    pub fn state<S: Send + 'static>(&self) -> Result<&S> {
-        let place = self.raw().state;
+    /// In both backwards: what forward has kept.
+    pub fn state<S: Send + 'static>(&self) -> Result<&'c S> {
+        let forward = self.raw().phase == sys::GW_PHASE_FORWARD;
+        let place = if forward { std::ptr::null_mut() } else { self.raw().state };
         let kept = unsafe { place.as_ref().and_then(|state| state.cast::<State>().as_ref()) };
         kept.and_then(|state| state.downcast_ref())
             .ok_or_else(|| Error::new(crate::Code::InvalidState, "forward has kept no state of this type"))
@@ -147,19 +152,22 @@ impl<'c> Call<'c> {
         let raw = raw_views(&views);
         let mut found = [null_view(); CHILD_VIEWS];
         let (place, child) = (found.as_mut_ptr(), crate::gang::rank_number(child));
-        check(unsafe {
-            sys::gw_call_forward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS)
-        })?;
+        check(unsafe { sys::gw_call_forward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS) })?;
         let found = unsafe { perhaps(&found) };
         Ok(found.into_iter().flatten().collect())
     }
 
     /// In the backward of inputs: the child's input gradients, None where there is none.
-    pub fn child_backward(&self, child: usize, output_grads: &[Option<View<'_>>]) -> Result<Vec<Option<View<'c>>>> {
+    pub fn child_backward(
+        &self,
+        child: usize,
+        output_grads: &[Option<View<'_>>],
+    ) -> Result<Vec<Option<View<'c>>>> {
         let views: Vec<View<'_>> = output_grads.iter().flatten().map(|view| view.as_view()).collect();
         let mut given = views.iter();
         let null = null_view();
-        let raw: Vec<_> = output_grads.iter().map(|grad| grad.and(given.next()).map_or(null, raw_view)).collect();
+        let raw: Vec<_> =
+            output_grads.iter().map(|grad| grad.and(given.next()).map_or(null, raw_view)).collect();
         let mut found = [null; CHILD_VIEWS];
         let (place, child) = (found.as_mut_ptr(), crate::gang::rank_number(child));
         check(unsafe {
@@ -208,7 +216,9 @@ impl Shapes<'_> {
         let (count, room) = (self.outputs.len(), 8);
         if index >= count || shape.len() > room {
             let dims = shape.len();
-            return Err(Error::argument(format!("output {index} of {count} with {dims} dims, at most {room}")));
+            return Err(Error::argument(format!(
+                "output {index} of {count} with {dims} dims, at most {room}"
+            )));
         }
         let view = &mut self.outputs[index];
         view.dtype = dtype.0;

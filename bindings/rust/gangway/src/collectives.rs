@@ -21,7 +21,12 @@ open_enum! {
     }
 }
 
-pub(crate) fn record<T: Element>(op: sys::gw_op, input: *const T, output: *mut T, count: usize) -> sys::gw_collective {
+pub(crate) fn record<T: Element>(
+    op: sys::gw_op,
+    input: *const T,
+    output: *mut T,
+    count: usize,
+) -> sys::gw_collective {
     let mut record = initialised!(gw_collective, gw_collective_init);
     record.op = op;
     record.input = input.cast();
@@ -95,7 +100,12 @@ impl Gang {
     }
 
     /// Ranks of different lengths: `counts[r]` elements of rank r.
-    pub fn all_gather_counts<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize]) -> Result<()> {
+    pub fn all_gather_counts<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        counts: &[usize],
+    ) -> Result<()> {
         self.expect("counts", counts.len(), self.size())?;
         self.expect("input", input.len(), counts[self.rank()])?;
         self.expect("output", output.len(), sum(counts)?)?;
@@ -217,7 +227,8 @@ impl Gang {
         let mut sizes = vec![0usize; self.size()];
         let (data, mut out) = (bytes.as_ptr().cast(), std::ptr::null_mut());
         let places = sizes.as_mut_ptr();
-        let status = unsafe { sys::gw_gang_all_gather_bytes(self.raw(), data, bytes.len(), places, &mut out) };
+        let status =
+            unsafe { sys::gw_gang_all_gather_bytes(self.raw(), data, bytes.len(), places, &mut out) };
         let all = Bytes(made(status, out)?).to_vec();
         let mut rest = all.as_slice();
         Ok(sizes
@@ -242,10 +253,18 @@ impl Gang {
         Err(Error::argument(format!("{gang}: {what} has {len} elements, {expected} are needed")))
     }
 
-    pub(crate) fn expect_on(&self, root: usize, what: &str, len: Option<usize>, expected: usize) -> Result<()> {
+    pub(crate) fn expect_on(
+        &self,
+        root: usize,
+        what: &str,
+        len: Option<usize>,
+        expected: usize,
+    ) -> Result<()> {
         match len {
             Some(len) => self.expect(what, len, expected),
-            None if self.rank() == root => Err(Error::argument(format!("{}: the root has no {what}", self.name()))),
+            None if self.rank() == root => {
+                Err(Error::argument(format!("{}: the root has no {what}", self.name())))
+            }
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@ use crate::collectives::{optional_mut, record, Reduce};
 use crate::error::{made, Result};
 use crate::gang::{rank_number, Gang};
 use crate::memory::Buffer;
-use crate::options::{initialised, Field};
+use crate::options::Field;
 use crate::work::Work;
 use gangway_sys as sys;
 
@@ -17,8 +17,9 @@ impl Gang {
     }
 
     pub fn barrier_async(&self) -> Result<Work<()>> {
-        let record = initialised!(gw_collective, gw_collective_init);
-        unsafe { self.start(record, ()) }
+        let (stream, mut handle) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let status = unsafe { sys::gw_gang_barrier_async(self.raw(), stream, &mut handle) };
+        Ok(Work::new(made(status, handle)?, ()))
     }
 
     pub fn all_reduce_async<B: Buffer>(&self, mut values: B, reduce: Reduce) -> Result<Work<B>> {
@@ -77,7 +78,12 @@ impl Gang {
         unsafe { self.start(r, (input, output)) }
     }
 
-    pub fn gather_async<I, O>(&self, input: I, mut output: Option<O>, root: usize) -> Result<Work<(I, Option<O>)>>
+    pub fn gather_async<I, O>(
+        &self,
+        input: I,
+        mut output: Option<O>,
+        root: usize,
+    ) -> Result<Work<(I, Option<O>)>>
     where
         I: Buffer,
         O: Buffer<Item = I::Item>,
@@ -89,7 +95,12 @@ impl Gang {
         unsafe { self.start(r, (input, output)) }
     }
 
-    pub fn scatter_async<I, O>(&self, input: Option<I>, mut output: O, root: usize) -> Result<Work<(Option<I>, O)>>
+    pub fn scatter_async<I, O>(
+        &self,
+        input: Option<I>,
+        mut output: O,
+        root: usize,
+    ) -> Result<Work<(Option<I>, O)>>
     where
         I: Buffer,
         O: Buffer<Item = I::Item>,
@@ -109,7 +120,8 @@ impl Gang {
     {
         let (from, to) = (input.slice(), output.slice_mut());
         self.expect("output", to.len(), from.len())?;
-        let r = record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), self.part_of("input", from.len())?);
+        let r =
+            record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), self.part_of("input", from.len())?);
         unsafe { self.start(r, (input, output)) }
     }
 
@@ -127,4 +139,3 @@ impl Gang {
         unsafe { self.start(r, output) }
     }
 }
-

@@ -83,13 +83,19 @@ impl Custom {
     }
 
     /// Required: from the outputs' gradients to the inputs'.
-    pub fn backward_input(mut self, closure: impl Fn(&mut Call<'_>) -> Result<()> + Send + 'static) -> Custom {
+    pub fn backward_input(
+        mut self,
+        closure: impl Fn(&mut Call<'_>) -> Result<()> + Send + 'static,
+    ) -> Custom {
         self.closures.backward_input = Some(Box::new(closure));
         self
     }
 
     /// Adds to the parameters' gradients; without it `backward_input` does both.
-    pub fn backward_weight(mut self, closure: impl Fn(&mut Call<'_>) -> Result<()> + Send + 'static) -> Custom {
+    pub fn backward_weight(
+        mut self,
+        closure: impl Fn(&mut Call<'_>) -> Result<()> + Send + 'static,
+    ) -> Custom {
         self.closures.backward_weight = Some(Box::new(closure));
         self
     }
@@ -162,6 +168,7 @@ unsafe extern "C" fn backward_weight(user: *mut c_void, call: *mut sys::gw_call)
 /// A panic here refuses the dtype.
 unsafe extern "C" fn accepts(user: *mut c_void, dtype: sys::gw_dtype) -> i32 {
     let closures = closures(user);
-    let asked = catch_unwind(AssertUnwindSafe(|| closures.accepts.as_ref().map_or(true, |f| f(DType(dtype)))));
+    let asked =
+        catch_unwind(AssertUnwindSafe(|| closures.accepts.as_ref().map_or(true, |f| f(DType(dtype)))));
     asked.unwrap_or(false) as i32
 }

@@ -67,7 +67,10 @@ impl Code {
     pub fn number(self) -> i32 {
         match self {
             Code::Unknown(number) => number,
-            known => CODES.iter().find(|(code, _)| *code == known).map_or(sys::GW_E_INTERNAL, |(_, number)| *number),
+            known => CODES
+                .iter()
+                .find(|(code, _)| *code == known)
+                .map_or(sys::GW_E_INTERNAL, |(_, number)| *number),
         }
     }
 }

@@ -110,7 +110,8 @@ impl Gang {
     pub fn threads(count: usize, options: &GangOptions) -> Result<Vec<Gang>> {
         let mut handles = vec![std::ptr::null_mut(); count];
         let place = handles.as_mut_ptr();
-        let status = options.with_raw(|raw| unsafe { sys::gw_gang_create_threads(rank_number(count), raw, place) })?;
+        let status =
+            options.with_raw(|raw| unsafe { sys::gw_gang_create_threads(rank_number(count), raw, place) })?;
         check(status)?;
         handles.into_iter().map(|handle| Ok(Gang { handle: made(sys::GW_OK, handle)? })).collect()
     }
@@ -119,7 +120,8 @@ impl Gang {
     pub fn fake(rank: usize, size: usize, options: &GangOptions) -> Result<Gang> {
         let (rank, size) = (rank_number(rank), rank_number(size));
         let mut handle = std::ptr::null_mut();
-        let status = options.with_raw(|raw| unsafe { sys::gw_gang_create_fake(rank, size, raw, &mut handle) })?;
+        let status =
+            options.with_raw(|raw| unsafe { sys::gw_gang_create_fake(rank, size, raw, &mut handle) })?;
         Ok(Gang { handle: made(status, handle)? })
     }
 

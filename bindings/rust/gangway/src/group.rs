@@ -34,7 +34,15 @@ impl ShardGroup {
         let count = parameters.len();
         let status = options.with_raw(|options| {
             with_raw(parameters, |parameters, count| unsafe {
-                sys::gw_shard_group_create(gangs, name.as_ptr(), parameters, count, options, seed, &mut handle)
+                sys::gw_shard_group_create(
+                    gangs,
+                    name.as_ptr(),
+                    parameters,
+                    count,
+                    options,
+                    seed,
+                    &mut handle,
+                )
             })
         })??;
         Ok(ShardGroup { handle: made(status, handle)?, count })

@@ -58,16 +58,18 @@ pub use error::{Code, Error, Result};
 pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
-pub use layers::{Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential};
+pub use layers::{
+    Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential,
+};
 pub use memory::{Buffer, GangMemory, SharedMemory};
 pub use mesh::{init, Current, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
 pub use parallel::{DTypeRule, ParallelOptions, Recompute, ShardOptions, Strategy};
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
+pub use store::{KeyValue, Store};
 #[cfg(feature = "dlopen")]
 pub use system::load;
-pub use store::{KeyValue, Store};
 pub use system::{abi_version, clear_interrupt, config_text, log_read, set_interrupt, version};
 pub use tensor::Tensor;
 pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};

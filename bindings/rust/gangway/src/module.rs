@@ -83,10 +83,16 @@ impl Module {
 
     /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root, the last.
     /// [`Module::materialize`] follows.
-    pub fn fully_shard(&mut self, pattern: &str, gangs: Option<&Gangs>, options: &ShardOptions) -> Result<()> {
+    pub fn fully_shard(
+        &mut self,
+        pattern: &str,
+        gangs: Option<&Gangs>,
+        options: &ShardOptions,
+    ) -> Result<()> {
         let pattern = c_text(pattern, "pattern")?;
         let gangs = raw_gangs(gangs);
-        options.with_raw(|raw| check(unsafe { sys::gw_fully_shard(self.raw(), pattern.as_ptr(), gangs, raw) }))?
+        options
+            .with_raw(|raw| check(unsafe { sys::gw_fully_shard(self.raw(), pattern.as_ptr(), gangs, raw) }))?
     }
 
     /// Collective. Plain data parallel for the whole model. [`Module::materialize`] follows.
@@ -112,7 +118,11 @@ impl Module {
     }
 
     /// Collective. No frame: evaluation.
-    pub fn forward(&mut self, inputs: &(impl Views + ?Sized), frame: Option<&mut Frame>) -> Result<Vec<Tensor>> {
+    pub fn forward(
+        &mut self,
+        inputs: &(impl Views + ?Sized),
+        frame: Option<&mut Frame>,
+    ) -> Result<Vec<Tensor>> {
         let views = inputs.views();
         let raw = raw_views(&views);
         let frame = frame.map_or(std::ptr::null_mut(), |frame| frame.raw());

@@ -120,7 +120,8 @@ impl Parameter<'_> {
     /// Collective. The whole gradient on every rank.
     pub fn gather_gradient(&self) -> Result<Tensor> {
         let mut tensor = std::ptr::null_mut();
-        let status = unsafe { sys::gw_parameter_gather_gradient(self.raw(), std::ptr::null_mut(), &mut tensor) };
+        let status =
+            unsafe { sys::gw_parameter_gather_gradient(self.raw(), std::ptr::null_mut(), &mut tensor) };
         Tensor::owned(status, tensor)
     }
 }
@@ -211,7 +212,8 @@ impl ParameterOptions {
     pub(crate) fn expect_no_fill(&self) -> Result<()> {
         match self.initial {
             Initial::Fill(_) => {
-                let text = format!("parameter {}: fill() is for shard groups; assign values instead", self.name);
+                let text =
+                    format!("parameter {}: fill() is for shard groups; assign values instead", self.name);
                 Err(Error::new(crate::Code::NotSupported, text))
             }
             _ => Ok(()),
@@ -253,7 +255,10 @@ pub(crate) fn with_raw<R>(
         let mut one = initialised!(gw_parameter_options, gw_parameter_options_init);
         if parameter.dims.len() > one.dims.len() {
             let (name, dims) = (&parameter.name, parameter.dims.len());
-            return Err(Error::argument(format!("parameter {name} has {dims} dims, at most {}", one.dims.len())));
+            return Err(Error::argument(format!(
+                "parameter {name} has {dims} dims, at most {}",
+                one.dims.len()
+            )));
         }
         one.name = name.as_ptr();
         one.ndim = parameter.dims.len() as i32;

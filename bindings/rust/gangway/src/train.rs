@@ -150,7 +150,9 @@ impl Module {
             .map_err(|_| Error::argument(format!("token_count is {}", options.token_count)))?;
         let mut tokens = vec![0i64; count];
         let (data, stream) = (prompt.as_ptr(), std::ptr::null_mut());
-        check(unsafe { sys::gw_generate(self.raw(), data, prompt.len(), &raw, stream, tokens.as_mut_ptr()) })?;
+        check(unsafe {
+            sys::gw_generate(self.raw(), data, prompt.len(), &raw, stream, tokens.as_mut_ptr())
+        })?;
         Ok(tokens)
     }
 }

@@ -32,18 +32,28 @@ impl Layout {
     }
 
     /// Every element must lie within the `len` elements from `data` on.
-    fn strided(data: *mut u8, len: usize, dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Layout> {
+    fn strided(
+        data: *mut u8,
+        len: usize,
+        dtype: DType,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<Layout> {
         let ndim = shape.len();
         if ndim > MAX_DIMS || strides.len() != ndim {
             let steps = strides.len();
-            return Err(Error::argument(format!("a view has {ndim} dims and {steps} strides, at most {MAX_DIMS}")));
+            return Err(Error::argument(format!(
+                "a view has {ndim} dims and {steps} strides, at most {MAX_DIMS}"
+            )));
         }
         let reach = shape.iter().zip(strides).try_fold(0usize, |reach, (dim, stride)| {
             reach.checked_add(dim.saturating_sub(1).checked_mul(*stride)?)
         });
         let empty = shape.contains(&0);
         if !empty && !matches!(reach, Some(reach) if reach < len) {
-            return Err(Error::argument(format!("shape {shape:?} with strides {strides:?} leaves {len} elements")));
+            return Err(Error::argument(format!(
+                "shape {shape:?} with strides {strides:?} leaves {len} elements"
+            )));
         }
         let mut layout =
             Layout { data, dtype, ndim, shape: [0; MAX_DIMS], strides: [0; MAX_DIMS], contiguous: true };
