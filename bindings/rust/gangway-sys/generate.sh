@@ -9,6 +9,9 @@ if [ "${1:-}" = --check ]; then check=1; shift; fi
 include=${1:-$here/../../../capi/include}
 out=${2:-$here/src}
 [ $check -eq 0 ] || { out=$(mktemp -d); trap 'rm -rf "$out"' EXIT; }
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+case $include in /*) ;; *) include=$PWD/$include ;; esac
+cd "$here" # rustfmt takes its options from here
 bindgen=${BINDGEN:-bindgen}
 common="--default-enum-style consts --no-prepend-enum-name --size_t-is-usize"
 

@@ -87,10 +87,7 @@ functions! {
     gang_options_init: pub fn gw_gang_options_init(options: *mut gw_gang_options, size: usize);
 }
 functions! {
-    gang_create: pub fn gw_gang_create(
-        options: *const gw_gang_options,
-        out_gang: *mut *mut gw_gang,
-    ) -> gw_status;
+    gang_create: pub fn gw_gang_create(options: *const gw_gang_options, out_gang: *mut *mut gw_gang) -> gw_status;
 }
 functions! {
     gang_id_create: pub fn gw_gang_id_create(
@@ -123,12 +120,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    gang_split: pub fn gw_gang_split(
-        gang: *mut gw_gang,
-        color: i32,
-        key: i32,
-        out_gang: *mut *mut gw_gang,
-    ) -> gw_status;
+    gang_split: pub fn gw_gang_split(gang: *mut gw_gang, color: i32, key: i32, out_gang: *mut *mut gw_gang) -> gw_status;
 }
 functions! {
     gang_duplicate: pub fn gw_gang_duplicate(gang: *mut gw_gang, out_gang: *mut *mut gw_gang) -> gw_status;
@@ -466,12 +458,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    gang_broadcast_flag: pub fn gw_gang_broadcast_flag(
-        gang: *mut gw_gang,
-        flag: i32,
-        root: i32,
-        out_flag: *mut i32,
-    ) -> gw_status;
+    gang_broadcast_flag: pub fn gw_gang_broadcast_flag(gang: *mut gw_gang, flag: i32, root: i32, out_flag: *mut i32) -> gw_status;
 }
 functions! {
     gang_all_sum: pub fn gw_gang_all_sum(gang: *mut gw_gang, value: f64, out_sum: *mut f64) -> gw_status;
@@ -483,11 +470,7 @@ functions! {
     work_wait: pub fn gw_work_wait(work: *mut gw_work, timeout_ms: i64) -> gw_status;
 }
 functions! {
-    work_wait_many: pub fn gw_work_wait_many(
-        works: *const *mut gw_work,
-        work_count: usize,
-        timeout_ms: i64,
-    ) -> gw_status;
+    work_wait_many: pub fn gw_work_wait_many(works: *const *mut gw_work, work_count: usize, timeout_ms: i64) -> gw_status;
 }
 functions! {
     work_order: pub fn gw_work_order(work: *mut gw_work, stream: *mut ::std::os::raw::c_void) -> gw_status;
@@ -584,18 +567,14 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    gangs_data_shard: pub fn gw_gangs_data_shard(
-        gangs: *const gw_gangs,
-        out_index: *mut i32,
-        out_count: *mut i32,
-    ) -> gw_status;
+    gangs_data_shard: pub fn gw_gangs_data_shard(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32)
+        -> gw_status;
 }
 functions! {
     gangs_shutdown: pub fn gw_gangs_shutdown(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status;
 }
 functions! {
-    gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char)
-        -> gw_status;
+    gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
     gangs_push_current: pub fn gw_gangs_push_current(gangs: *mut gw_gangs) -> gw_status;
@@ -610,10 +589,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    gangs_set_default: pub fn gw_gangs_set_default(
-        device: *const ::std::os::raw::c_char,
-        gangs: *mut gw_gangs,
-    ) -> gw_status;
+    gangs_set_default: pub fn gw_gangs_set_default(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status;
 }
 functions! {
     view_set: pub fn gw_view_set(
@@ -652,10 +628,7 @@ functions! {
     llama_options_init: pub fn gw_llama_options_init(options: *mut gw_llama_options, size: usize);
 }
 functions! {
-    llama_create: pub fn gw_llama_create(
-        options: *const gw_llama_options,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
+    llama_create: pub fn gw_llama_create(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
     linear_create: pub fn gw_linear_create(
@@ -681,12 +654,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    mlp_create: pub fn gw_mlp_create(
-        dim: i64,
-        ffn: i64,
-        bias: i32,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
+    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
     block_create: pub fn gw_block_create(
@@ -713,10 +681,7 @@ functions! {
     custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
 }
 functions! {
-    custom_create: pub fn gw_custom_create(
-        options: *const gw_custom_options,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
+    custom_create: pub fn gw_custom_create(options: *const gw_custom_options, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
     call_forward: pub fn gw_call_forward(
@@ -753,10 +718,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    module_freeze: pub fn gw_module_freeze(
-        model: *mut gw_module,
-        pattern: *const ::std::os::raw::c_char,
-    ) -> gw_status;
+    module_freeze: pub fn gw_module_freeze(model: *mut gw_module, pattern: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
     frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
@@ -825,10 +787,7 @@ functions! {
     parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
 }
 functions! {
-    parameter_describe: pub fn gw_parameter_describe(
-        parameter: *mut gw_parameter,
-        info: *mut gw_parameter_info,
-    ) -> gw_status;
+    parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
 }
 functions! {
     parameter_view: pub fn gw_parameter_view(
@@ -974,12 +933,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    recompute: pub fn gw_recompute(
-        model: *mut gw_module,
-        kind: gw_recompute_kind,
-        every: i32,
-        ratio: f64,
-    ) -> gw_status;
+    recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
 }
 functions! {
     shard_group_create: pub fn gw_shard_group_create(

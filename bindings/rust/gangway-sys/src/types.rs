@@ -32,16 +32,8 @@ pub struct gw_ext {
 }
 #[test]
 fn bindgen_test_layout_gw_ext() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_ext>(),
-        16usize,
-        concat!("Size of: ", stringify!(gw_ext))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_ext>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_ext))
-    );
+    assert_eq!(::std::mem::size_of::<gw_ext>(), 16usize, concat!("Size of: ", stringify!(gw_ext)));
+    assert_eq!(::std::mem::align_of::<gw_ext>(), 8usize, concat!("Alignment of ", stringify!(gw_ext)));
     fn test_field_kind() {
         assert_eq!(
             unsafe {
@@ -50,12 +42,7 @@ fn bindgen_test_layout_gw_ext() {
                 ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_ext),
-                "::",
-                stringify!(kind)
-            )
+            concat!("Offset of field: ", stringify!(gw_ext), "::", stringify!(kind))
         );
     }
     test_field_kind();
@@ -67,12 +54,7 @@ fn bindgen_test_layout_gw_ext() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             4usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_ext),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_ext), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -84,12 +66,7 @@ fn bindgen_test_layout_gw_ext() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_ext),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_ext), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -103,8 +80,7 @@ impl Default for gw_ext {
         }
     }
 }
-pub type gw_free_fn =
-    ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void)>;
+pub type gw_free_fn = ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void)>;
 pub type gw_dtype = i32;
 pub const GW_DTYPE_INVALID: gw_dtype_value = -1;
 pub const GW_DTYPE_NONE: gw_dtype_value = 0;
@@ -159,12 +135,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -176,12 +147,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -193,12 +159,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).code) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(code)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(code))
         );
     }
     test_field_code();
@@ -210,12 +171,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(rank)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(rank))
         );
     }
     test_field_rank();
@@ -227,12 +183,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(peer)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(peer))
         );
     }
     test_field_peer();
@@ -244,12 +195,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).system_error) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(system_error)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(system_error))
         );
     }
     test_field_system_error();
@@ -261,12 +207,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).message) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(message)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(message))
         );
     }
     test_field_message();
@@ -278,12 +219,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).gang) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(gang)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(gang))
         );
     }
     test_field_gang();
@@ -295,12 +231,7 @@ fn bindgen_test_layout_gw_error_info() {
                 ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_error_info),
-                "::",
-                stringify!(op)
-            )
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(op))
         );
     }
     test_field_op();
@@ -406,12 +337,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -423,12 +349,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -440,12 +361,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).device) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(device)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(device))
         );
     }
     test_field_device();
@@ -457,12 +373,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).engine) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(engine)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(engine))
         );
     }
     test_field_engine();
@@ -474,12 +385,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(name)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(name))
         );
     }
     test_field_name();
@@ -491,12 +397,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).timeout_ms) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(timeout_ms)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(timeout_ms))
         );
     }
     test_field_timeout_ms();
@@ -508,12 +409,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).liveness_ms) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(liveness_ms)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(liveness_ms))
         );
     }
     test_field_liveness_ms();
@@ -525,12 +421,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).arena_bytes) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(arena_bytes)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(arena_bytes))
         );
     }
     test_field_arena_bytes();
@@ -542,12 +433,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).memory_limit) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(memory_limit)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(memory_limit))
         );
     }
     test_field_memory_limit();
@@ -559,12 +445,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).high_priority) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(high_priority)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(high_priority))
         );
     }
     test_field_high_priority();
@@ -576,12 +457,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).expected_size) as usize - ptr as usize
             },
             76usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(expected_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(expected_size))
         );
     }
     test_field_expected_size();
@@ -593,12 +469,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).threads) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(threads)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(threads))
         );
     }
     test_field_threads();
@@ -610,12 +481,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
             },
             84usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(rank)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(rank))
         );
     }
     test_field_rank();
@@ -627,12 +493,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(size)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(size))
         );
     }
     test_field_size();
@@ -644,12 +505,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             92usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -661,12 +517,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).store) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(store)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(store))
         );
     }
     test_field_store();
@@ -678,12 +529,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).id) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(id)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(id))
         );
     }
     test_field_id();
@@ -695,12 +541,7 @@ fn bindgen_test_layout_gw_gang_options() {
                 ::std::ptr::addr_of!((*ptr).id_size) as usize - ptr as usize
             },
             112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_options),
-                "::",
-                stringify!(id_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(id_size))
         );
     }
     test_field_id_size();
@@ -750,12 +591,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -767,12 +603,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -784,12 +615,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(input)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
         );
     }
     test_field_input();
@@ -801,12 +627,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(output)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
         );
     }
     test_field_output();
@@ -818,12 +639,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(count)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
         );
     }
     test_field_count();
@@ -835,12 +651,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(counts)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
         );
     }
     test_field_counts();
@@ -852,12 +663,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(op)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
         );
     }
     test_field_op();
@@ -869,12 +675,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             52usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -886,12 +687,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(reduce)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
         );
     }
     test_field_reduce();
@@ -903,12 +699,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
             },
             60usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(peer)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
         );
     }
     test_field_peer();
@@ -920,12 +711,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(accumulate)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
         );
     }
     test_field_accumulate();
@@ -937,12 +723,7 @@ fn bindgen_test_layout_gw_collective() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             68usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_collective),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -985,12 +766,7 @@ fn bindgen_test_layout_gw_gang_traffic() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_traffic),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_traffic), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -1002,12 +778,7 @@ fn bindgen_test_layout_gw_gang_traffic() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_traffic),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_traffic), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -1019,12 +790,7 @@ fn bindgen_test_layout_gw_gang_traffic() {
                 ::std::ptr::addr_of!((*ptr).calls) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_traffic),
-                "::",
-                stringify!(calls)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_traffic), "::", stringify!(calls))
         );
     }
     test_field_calls();
@@ -1036,12 +802,7 @@ fn bindgen_test_layout_gw_gang_traffic() {
                 ::std::ptr::addr_of!((*ptr).bytes_moved) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_traffic),
-                "::",
-                stringify!(bytes_moved)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_traffic), "::", stringify!(bytes_moved))
         );
     }
     test_field_bytes_moved();
@@ -1053,12 +814,7 @@ fn bindgen_test_layout_gw_gang_traffic() {
                 ::std::ptr::addr_of!((*ptr).bytes_staged) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_gang_traffic),
-                "::",
-                stringify!(bytes_staged)
-            )
+            concat!("Offset of field: ", stringify!(gw_gang_traffic), "::", stringify!(bytes_staged))
         );
     }
     test_field_bytes_staged();
@@ -1123,12 +879,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -1140,12 +891,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -1157,12 +903,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).put) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(put)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(put))
         );
     }
     test_field_put();
@@ -1174,12 +915,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).get) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(get)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(get))
         );
     }
     test_field_get();
@@ -1191,12 +927,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).remove) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(remove)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(remove))
         );
     }
     test_field_remove();
@@ -1208,12 +939,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(user)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(user))
         );
     }
     test_field_user();
@@ -1225,12 +951,7 @@ fn bindgen_test_layout_gw_store_callbacks() {
                 ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_store_callbacks),
-                "::",
-                stringify!(free_user)
-            )
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(free_user))
         );
     }
     test_field_free_user();
@@ -1281,12 +1002,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -1298,12 +1014,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -1315,12 +1026,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).pp) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(pp)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(pp))
         );
     }
     test_field_pp();
@@ -1332,12 +1038,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).dp_replicate) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(dp_replicate)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_replicate))
         );
     }
     test_field_dp_replicate();
@@ -1349,12 +1050,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).dp_shard) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(dp_shard)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_shard))
         );
     }
     test_field_dp_shard();
@@ -1366,12 +1062,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).cp) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(cp)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(cp))
         );
     }
     test_field_cp();
@@ -1383,12 +1074,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).tp) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(tp)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(tp))
         );
     }
     test_field_tp();
@@ -1400,12 +1086,7 @@ fn bindgen_test_layout_gw_mesh_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             36usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_mesh_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -1438,16 +1119,8 @@ pub struct gw_view {
 }
 #[test]
 fn bindgen_test_layout_gw_view() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_view>(),
-        48usize,
-        concat!("Size of: ", stringify!(gw_view))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_view>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_view))
-    );
+    assert_eq!(::std::mem::size_of::<gw_view>(), 48usize, concat!("Size of: ", stringify!(gw_view)));
+    assert_eq!(::std::mem::align_of::<gw_view>(), 8usize, concat!("Alignment of ", stringify!(gw_view)));
     fn test_field_data() {
         assert_eq!(
             unsafe {
@@ -1456,12 +1129,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).data) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(data)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(data))
         );
     }
     test_field_data();
@@ -1473,12 +1141,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).device_type) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(device_type)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_type))
         );
     }
     test_field_device_type();
@@ -1490,12 +1153,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).device_id) as usize - ptr as usize
             },
             12usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(device_id)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_id))
         );
     }
     test_field_device_id();
@@ -1507,12 +1165,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(ndim)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(ndim))
         );
     }
     test_field_ndim();
@@ -1524,12 +1177,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -1541,12 +1189,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(shape)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(shape))
         );
     }
     test_field_shape();
@@ -1558,12 +1201,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).strides) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(strides)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(strides))
         );
     }
     test_field_strides();
@@ -1575,12 +1213,7 @@ fn bindgen_test_layout_gw_view() {
                 ::std::ptr::addr_of!((*ptr).byte_offset) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_view),
-                "::",
-                stringify!(byte_offset)
-            )
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(byte_offset))
         );
     }
     test_field_byte_offset();
@@ -1669,12 +1302,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -1686,12 +1314,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -1703,12 +1326,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(vocab)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(vocab))
         );
     }
     test_field_vocab();
@@ -1720,12 +1338,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(dim)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(dim))
         );
     }
     test_field_dim();
@@ -1737,12 +1350,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(layers)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(layers))
         );
     }
     test_field_layers();
@@ -1754,12 +1362,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(heads)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(heads))
         );
     }
     test_field_heads();
@@ -1771,12 +1374,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(kv_heads)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(kv_heads))
         );
     }
     test_field_kv_heads();
@@ -1788,12 +1386,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(head_dim)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(head_dim))
         );
     }
     test_field_head_dim();
@@ -1805,12 +1398,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(ffn)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(ffn))
         );
     }
     test_field_ffn();
@@ -1822,12 +1410,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(max_positions)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(max_positions))
         );
     }
     test_field_max_positions();
@@ -1839,12 +1422,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(eps)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(eps))
         );
     }
     test_field_eps();
@@ -1856,12 +1434,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(rope_theta)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_theta))
         );
     }
     test_field_rope_theta();
@@ -1873,12 +1446,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(rope_factor)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_factor))
         );
     }
     test_field_rope_factor();
@@ -1941,12 +1509,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
             },
             128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(initializer_range)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(initializer_range))
         );
     }
     test_field_initializer_range();
@@ -1958,12 +1521,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
             },
             136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(qkv_bias)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(qkv_bias))
         );
     }
     test_field_qkv_bias();
@@ -1975,12 +1533,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
             },
             140usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(out_bias)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(out_bias))
         );
     }
     test_field_out_bias();
@@ -1992,12 +1545,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
             },
             144usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(mlp_bias)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(mlp_bias))
         );
     }
     test_field_mlp_bias();
@@ -2009,12 +1557,7 @@ fn bindgen_test_layout_gw_llama_options() {
                 ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
             },
             148usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(tied)
-            )
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(tied))
         );
     }
     test_field_tied();
@@ -2064,12 +1607,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -2081,12 +1619,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -2098,12 +1631,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(dim)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
         );
     }
     test_field_dim();
@@ -2115,12 +1643,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(heads)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
         );
     }
     test_field_heads();
@@ -2132,12 +1655,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(kv_heads)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
         );
     }
     test_field_kv_heads();
@@ -2149,12 +1667,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(head_dim)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
         );
     }
     test_field_head_dim();
@@ -2166,12 +1679,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(rope_theta)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
         );
     }
     test_field_rope_theta();
@@ -2200,12 +1708,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(qkv_bias)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
         );
     }
     test_field_qkv_bias();
@@ -2217,12 +1720,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
             },
             68usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(out_bias)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
         );
     }
     test_field_out_bias();
@@ -2234,12 +1732,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(causal)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
         );
     }
     test_field_causal();
@@ -2251,12 +1744,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             76usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -2316,12 +1804,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -2333,12 +1816,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -2350,12 +1828,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(kind)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(kind))
         );
     }
     test_field_kind();
@@ -2367,12 +1840,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -2384,12 +1852,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).deviation) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(deviation)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(deviation))
         );
     }
     test_field_deviation();
@@ -2401,12 +1864,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).fill) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(fill)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(fill))
         );
     }
     test_field_fill();
@@ -2418,12 +1876,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(user)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(user))
         );
     }
     test_field_user();
@@ -2435,12 +1888,7 @@ fn bindgen_test_layout_gw_init_options() {
                 ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_init_options),
-                "::",
-                stringify!(free_user)
-            )
+            concat!("Offset of field: ", stringify!(gw_init_options), "::", stringify!(free_user))
         );
     }
     test_field_free_user();
@@ -2493,12 +1941,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -2510,12 +1953,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -2527,12 +1965,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(name)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(name))
         );
     }
     test_field_name();
@@ -2544,12 +1977,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).dims) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(dims)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(dims))
         );
     }
     test_field_dims();
@@ -2561,12 +1989,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(ndim)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(ndim))
         );
     }
     test_field_ndim();
@@ -2578,12 +2001,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             92usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -2595,12 +2013,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).frozen) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(frozen)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(frozen))
         );
     }
     test_field_frozen();
@@ -2612,12 +2025,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             100usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -2629,12 +2037,7 @@ fn bindgen_test_layout_gw_parameter_options() {
                 ::std::ptr::addr_of!((*ptr).initializer) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_options),
-                "::",
-                stringify!(initializer)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_options), "::", stringify!(initializer))
         );
     }
     test_field_initializer();
@@ -2677,16 +2080,8 @@ pub struct gw_call {
 }
 #[test]
 fn bindgen_test_layout_gw_call() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_call>(),
-        152usize,
-        concat!("Size of: ", stringify!(gw_call))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_call>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_call))
-    );
+    assert_eq!(::std::mem::size_of::<gw_call>(), 152usize, concat!("Size of: ", stringify!(gw_call)));
+    assert_eq!(::std::mem::align_of::<gw_call>(), 8usize, concat!("Alignment of ", stringify!(gw_call)));
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
@@ -2695,12 +2090,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -2712,12 +2102,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -2729,12 +2114,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).phase) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(phase)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(phase))
         );
     }
     test_field_phase();
@@ -2746,12 +2126,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).training) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(training)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(training))
         );
     }
     test_field_training();
@@ -2763,12 +2138,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).recomputing) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(recomputing)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(recomputing))
         );
     }
     test_field_recomputing();
@@ -2780,12 +2150,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(microbatch)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(microbatch))
         );
     }
     test_field_microbatch();
@@ -2797,12 +2162,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(input_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(input_count))
         );
     }
     test_field_input_count();
@@ -2814,12 +2174,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).output_count) as usize - ptr as usize
             },
             36usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(output_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(output_count))
         );
     }
     test_field_output_count();
@@ -2831,12 +2186,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).parameter_count) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(parameter_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(parameter_count))
         );
     }
     test_field_parameter_count();
@@ -2848,12 +2198,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             44usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -2865,12 +2210,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(inputs)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(inputs))
         );
     }
     test_field_inputs();
@@ -2882,12 +2222,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).outputs) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(outputs)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(outputs))
         );
     }
     test_field_outputs();
@@ -2899,12 +2234,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).output_grads) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(output_grads)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(output_grads))
         );
     }
     test_field_output_grads();
@@ -2916,12 +2246,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).input_grads) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(input_grads)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(input_grads))
         );
     }
     test_field_input_grads();
@@ -2933,12 +2258,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).parameters) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(parameters)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(parameters))
         );
     }
     test_field_parameters();
@@ -2950,12 +2270,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).parameter_grads) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(parameter_grads)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(parameter_grads))
         );
     }
     test_field_parameter_grads();
@@ -2967,12 +2282,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).state) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(state)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(state))
         );
     }
     test_field_state();
@@ -2984,12 +2294,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).loss_seed) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(loss_seed)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(loss_seed))
         );
     }
     test_field_loss_seed();
@@ -3001,12 +2306,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
             },
             112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(seed)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(seed))
         );
     }
     test_field_seed();
@@ -3018,12 +2318,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
             },
             120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(step)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(step))
         );
     }
     test_field_step();
@@ -3035,12 +2330,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).gangs) as usize - ptr as usize
             },
             128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(gangs)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(gangs))
         );
     }
     test_field_gangs();
@@ -3052,12 +2342,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).stream) as usize - ptr as usize
             },
             136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(stream)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(stream))
         );
     }
     test_field_stream();
@@ -3069,12 +2354,7 @@ fn bindgen_test_layout_gw_call() {
                 ::std::ptr::addr_of!((*ptr).context) as usize - ptr as usize
             },
             144usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_call),
-                "::",
-                stringify!(context)
-            )
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(context))
         );
     }
     test_field_context();
@@ -3135,12 +2415,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -3152,12 +2427,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -3169,12 +2439,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(name)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(name))
         );
     }
     test_field_name();
@@ -3186,12 +2451,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).shapes) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(shapes)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(shapes))
         );
     }
     test_field_shapes();
@@ -3203,12 +2463,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).forward) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(forward)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(forward))
         );
     }
     test_field_forward();
@@ -3220,12 +2475,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).backward_input) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(backward_input)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(backward_input))
         );
     }
     test_field_backward_input();
@@ -3237,12 +2487,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).backward_weight) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(backward_weight)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(backward_weight))
         );
     }
     test_field_backward_weight();
@@ -3254,12 +2499,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).accepts_dtype) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(accepts_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(accepts_dtype))
         );
     }
     test_field_accepts_dtype();
@@ -3271,12 +2511,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(user)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(user))
         );
     }
     test_field_user();
@@ -3288,12 +2523,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(free_user)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(free_user))
         );
     }
     test_field_free_user();
@@ -3305,12 +2535,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).free_state) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(free_state)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(free_state))
         );
     }
     test_field_free_state();
@@ -3322,12 +2547,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(input_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(input_count))
         );
     }
     test_field_input_count();
@@ -3339,12 +2559,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).output_count) as usize - ptr as usize
             },
             92usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(output_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(output_count))
         );
     }
     test_field_output_count();
@@ -3356,12 +2571,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).parameters) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(parameters)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(parameters))
         );
     }
     test_field_parameters();
@@ -3373,12 +2583,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).parameter_count) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(parameter_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(parameter_count))
         );
     }
     test_field_parameter_count();
@@ -3390,12 +2595,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).children) as usize - ptr as usize
             },
             112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(children)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(children))
         );
     }
     test_field_children();
@@ -3407,12 +2607,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).child_names) as usize - ptr as usize
             },
             120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(child_names)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(child_names))
         );
     }
     test_field_child_names();
@@ -3424,12 +2619,7 @@ fn bindgen_test_layout_gw_custom_options() {
                 ::std::ptr::addr_of!((*ptr).child_count) as usize - ptr as usize
             },
             128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_custom_options),
-                "::",
-                stringify!(child_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(child_count))
         );
     }
     test_field_child_count();
@@ -3473,12 +2663,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -3490,12 +2675,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -3507,12 +2687,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).loss_seed) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(loss_seed)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_seed))
         );
     }
     test_field_loss_seed();
@@ -3524,12 +2699,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(step)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(step))
         );
     }
     test_field_step();
@@ -3541,12 +2711,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(microbatch)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(microbatch))
         );
     }
     test_field_microbatch();
@@ -3558,12 +2723,7 @@ fn bindgen_test_layout_gw_frame_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             36usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_frame_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -3619,12 +2779,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -3636,12 +2791,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -3653,12 +2803,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(name)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(name))
         );
     }
     test_field_name();
@@ -3670,12 +2815,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).layout) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(layout)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(layout))
         );
     }
     test_field_layout();
@@ -3687,12 +2827,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).dims) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(dims)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dims))
         );
     }
     test_field_dims();
@@ -3704,12 +2839,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(ndim)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(ndim))
         );
     }
     test_field_ndim();
@@ -3721,12 +2851,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             100usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -3738,12 +2863,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).is_buffer) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(is_buffer)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(is_buffer))
         );
     }
     test_field_is_buffer();
@@ -3755,12 +2875,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).trainable) as usize - ptr as usize
             },
             108usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(trainable)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(trainable))
         );
     }
     test_field_trainable();
@@ -3772,12 +2887,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
             },
             112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(first_row)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(first_row))
         );
     }
     test_field_first_row();
@@ -3789,12 +2899,7 @@ fn bindgen_test_layout_gw_parameter_info() {
                 ::std::ptr::addr_of!((*ptr).last_row) as usize - ptr as usize
             },
             120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parameter_info),
-                "::",
-                stringify!(last_row)
-            )
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(last_row))
         );
     }
     test_field_last_row();
@@ -3842,12 +2947,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -3859,12 +2959,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -3876,12 +2971,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).master) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(master)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(master))
         );
     }
     test_field_master();
@@ -3893,12 +2983,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).region_rows) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(region_rows)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(region_rows))
         );
     }
     test_field_region_rows();
@@ -3910,12 +2995,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).gradient_shards) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(gradient_shards)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradient_shards))
         );
     }
     test_field_gradient_shards();
@@ -3927,12 +3007,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).gathered) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(gathered)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gathered))
         );
     }
     test_field_gathered();
@@ -3944,12 +3019,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).full_gradients) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(full_gradients)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(full_gradients))
         );
     }
     test_field_full_gradients();
@@ -3961,12 +3031,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).activations) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(activations)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(activations))
         );
     }
     test_field_activations();
@@ -3978,12 +3043,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).gradients) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(gradients)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradients))
         );
     }
     test_field_gradients();
@@ -3995,12 +3055,7 @@ fn bindgen_test_layout_gw_memory_use() {
                 ::std::ptr::addr_of!((*ptr).temporaries) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_memory_use),
-                "::",
-                stringify!(temporaries)
-            )
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(temporaries))
         );
     }
     test_field_temporaries();
@@ -4042,12 +3097,7 @@ fn bindgen_test_layout_gw_save_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_save_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4059,12 +3109,7 @@ fn bindgen_test_layout_gw_save_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_save_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4076,12 +3121,7 @@ fn bindgen_test_layout_gw_save_options() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_save_options),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -4093,12 +3133,7 @@ fn bindgen_test_layout_gw_save_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_save_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -4140,12 +3175,7 @@ fn bindgen_test_layout_gw_load_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_load_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4157,12 +3187,7 @@ fn bindgen_test_layout_gw_load_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_load_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4174,12 +3199,7 @@ fn bindgen_test_layout_gw_load_options() {
                 ::std::ptr::addr_of!((*ptr).ignore_extra) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_load_options),
-                "::",
-                stringify!(ignore_extra)
-            )
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_extra))
         );
     }
     test_field_ignore_extra();
@@ -4191,12 +3211,7 @@ fn bindgen_test_layout_gw_load_options() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_load_options),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -4247,12 +3262,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4264,12 +3274,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4281,12 +3286,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).pattern) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(pattern)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(pattern))
         );
     }
     test_field_pattern();
@@ -4298,12 +3298,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).lr_scale) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(lr_scale)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(lr_scale))
         );
     }
     test_field_lr_scale();
@@ -4315,12 +3310,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(weight_decay)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(weight_decay))
         );
     }
     test_field_weight_decay();
@@ -4332,12 +3322,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).frozen) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(frozen)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(frozen))
         );
     }
     test_field_frozen();
@@ -4349,12 +3334,7 @@ fn bindgen_test_layout_gw_optimizer_rule() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             44usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_optimizer_rule),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -4406,12 +3386,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4423,12 +3398,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4440,12 +3410,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(lr)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(lr))
         );
     }
     test_field_lr();
@@ -4457,12 +3422,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(beta1)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta1))
         );
     }
     test_field_beta1();
@@ -4474,12 +3434,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(beta2)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta2))
         );
     }
     test_field_beta2();
@@ -4491,12 +3446,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(eps)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(eps))
         );
     }
     test_field_eps();
@@ -4508,12 +3458,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(weight_decay)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(weight_decay))
         );
     }
     test_field_weight_decay();
@@ -4525,12 +3470,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(schedule)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(schedule))
         );
     }
     test_field_schedule();
@@ -4542,12 +3482,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
             },
             60usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(moment_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(moment_dtype))
         );
     }
     test_field_moment_dtype();
@@ -4559,12 +3494,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(warmup_steps)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(warmup_steps))
         );
     }
     test_field_warmup_steps();
@@ -4576,12 +3506,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(total_steps)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(total_steps))
         );
     }
     test_field_total_steps();
@@ -4593,12 +3518,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(last_lr_ratio)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(last_lr_ratio))
         );
     }
     test_field_last_lr_ratio();
@@ -4610,12 +3530,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(rules)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rules))
         );
     }
     test_field_rules();
@@ -4627,12 +3542,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_adamw_options),
-                "::",
-                stringify!(rule_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rule_count))
         );
     }
     test_field_rule_count();
@@ -4682,12 +3592,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4699,12 +3604,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4716,12 +3616,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(lr)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(lr))
         );
     }
     test_field_lr();
@@ -4733,12 +3628,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(momentum)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(momentum))
         );
     }
     test_field_momentum();
@@ -4750,12 +3640,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(weight_decay)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(weight_decay))
         );
     }
     test_field_weight_decay();
@@ -4767,12 +3652,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(nesterov)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(nesterov))
         );
     }
     test_field_nesterov();
@@ -4784,12 +3664,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
             },
             44usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(schedule)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(schedule))
         );
     }
     test_field_schedule();
@@ -4801,12 +3676,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(warmup_steps)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(warmup_steps))
         );
     }
     test_field_warmup_steps();
@@ -4818,12 +3688,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(total_steps)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(total_steps))
         );
     }
     test_field_total_steps();
@@ -4835,12 +3700,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(last_lr_ratio)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(last_lr_ratio))
         );
     }
     test_field_last_lr_ratio();
@@ -4852,12 +3712,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(rules)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rules))
         );
     }
     test_field_rules();
@@ -4869,12 +3724,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_sgd_options),
-                "::",
-                stringify!(rule_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rule_count))
         );
     }
     test_field_rule_count();
@@ -4931,12 +3781,7 @@ fn bindgen_test_layout_gw_dtype_rule() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_dtype_rule),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_dtype_rule), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -4948,12 +3793,7 @@ fn bindgen_test_layout_gw_dtype_rule() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_dtype_rule),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_dtype_rule), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -4965,12 +3805,7 @@ fn bindgen_test_layout_gw_dtype_rule() {
                 ::std::ptr::addr_of!((*ptr).pattern) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_dtype_rule),
-                "::",
-                stringify!(pattern)
-            )
+            concat!("Offset of field: ", stringify!(gw_dtype_rule), "::", stringify!(pattern))
         );
     }
     test_field_pattern();
@@ -4982,12 +3817,7 @@ fn bindgen_test_layout_gw_dtype_rule() {
                 ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_dtype_rule),
-                "::",
-                stringify!(dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_dtype_rule), "::", stringify!(dtype))
         );
     }
     test_field_dtype();
@@ -4999,12 +3829,7 @@ fn bindgen_test_layout_gw_dtype_rule() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_dtype_rule),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_dtype_rule), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -5057,12 +3882,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -5074,12 +3894,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -5091,12 +3906,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).strategy) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(strategy)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(strategy))
         );
     }
     test_field_strategy();
@@ -5125,12 +3935,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).param_dtype) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(param_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(param_dtype))
         );
     }
     test_field_param_dtype();
@@ -5142,12 +3947,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).reduce_dtype) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(reduce_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(reduce_dtype))
         );
     }
     test_field_reduce_dtype();
@@ -5159,12 +3959,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).output_dtype) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(output_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(output_dtype))
         );
     }
     test_field_output_dtype();
@@ -5176,12 +3971,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).cast_forward_inputs) as usize - ptr as usize
             },
             36usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(cast_forward_inputs)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(cast_forward_inputs))
         );
     }
     test_field_cast_forward_inputs();
@@ -5193,12 +3983,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).cpu_offload) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(cpu_offload)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(cpu_offload))
         );
     }
     test_field_cpu_offload();
@@ -5210,12 +3995,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).prefetch_forward) as usize - ptr as usize
             },
             44usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(prefetch_forward)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(prefetch_forward))
         );
     }
     test_field_prefetch_forward();
@@ -5227,12 +4007,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).prefetch_backward) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(prefetch_backward)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(prefetch_backward))
         );
     }
     test_field_prefetch_backward();
@@ -5261,12 +4036,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).bucket_cap_mb) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(bucket_cap_mb)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(bucket_cap_mb))
         );
     }
     test_field_bucket_cap_mb();
@@ -5278,12 +4048,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).dtype_rules) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(dtype_rules)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(dtype_rules))
         );
     }
     test_field_dtype_rules();
@@ -5295,12 +4060,7 @@ fn bindgen_test_layout_gw_shard_options() {
                 ::std::ptr::addr_of!((*ptr).dtype_rule_count) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_shard_options),
-                "::",
-                stringify!(dtype_rule_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(dtype_rule_count))
         );
     }
     test_field_dtype_rule_count();
@@ -5353,12 +4113,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -5370,12 +4125,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -5387,12 +4137,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).strategy) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(strategy)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(strategy))
         );
     }
     test_field_strategy();
@@ -5421,12 +4166,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).param_dtype) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(param_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(param_dtype))
         );
     }
     test_field_param_dtype();
@@ -5438,12 +4178,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).reduce_dtype) as usize - ptr as usize
             },
             28usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(reduce_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(reduce_dtype))
         );
     }
     test_field_reduce_dtype();
@@ -5455,12 +4190,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).master_dtype) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(master_dtype)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(master_dtype))
         );
     }
     test_field_master_dtype();
@@ -5489,12 +4219,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(recompute)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute))
         );
     }
     test_field_recompute();
@@ -5506,12 +4231,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).recompute_every) as usize - ptr as usize
             },
             44usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(recompute_every)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_every))
         );
     }
     test_field_recompute_every();
@@ -5523,12 +4243,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).recompute_ratio) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(recompute_ratio)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_ratio))
         );
     }
     test_field_recompute_ratio();
@@ -5540,12 +4255,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).bucket_cap_mb) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(bucket_cap_mb)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(bucket_cap_mb))
         );
     }
     test_field_bucket_cap_mb();
@@ -5557,12 +4267,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(seed)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(seed))
         );
     }
     test_field_seed();
@@ -5574,12 +4279,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).dtype_rules) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(dtype_rules)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(dtype_rules))
         );
     }
     test_field_dtype_rules();
@@ -5591,12 +4291,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 ::std::ptr::addr_of!((*ptr).dtype_rule_count) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(dtype_rule_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(dtype_rule_count))
         );
     }
     test_field_dtype_rule_count();
@@ -5630,16 +4325,8 @@ pub struct gw_batch {
 }
 #[test]
 fn bindgen_test_layout_gw_batch() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_batch>(),
-        64usize,
-        concat!("Size of: ", stringify!(gw_batch))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_batch>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_batch))
-    );
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
@@ -5648,12 +4335,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -5665,12 +4347,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -5682,12 +4359,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(inputs)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(inputs))
         );
     }
     test_field_inputs();
@@ -5699,12 +4371,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(input_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(input_count))
         );
     }
     test_field_input_count();
@@ -5716,12 +4383,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).targets) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(targets)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(targets))
         );
     }
     test_field_targets();
@@ -5733,12 +4395,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).target_count) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(target_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(target_count))
         );
     }
     test_field_target_count();
@@ -5750,12 +4407,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(weight)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(weight))
         );
     }
     test_field_weight();
@@ -5767,12 +4419,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).shifted) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(shifted)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shifted))
         );
     }
     test_field_shifted();
@@ -5784,12 +4431,7 @@ fn bindgen_test_layout_gw_batch() {
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             60usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_batch),
-                "::",
-                stringify!(reserved)
-            )
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
@@ -5834,12 +4476,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -5851,12 +4488,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -5868,12 +4500,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(microbatches)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(microbatches))
         );
     }
     test_field_microbatches();
@@ -5885,12 +4512,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).allow_non_finite) as usize - ptr as usize
             },
             20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(allow_non_finite)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(allow_non_finite))
         );
     }
     test_field_allow_non_finite();
@@ -5902,12 +4524,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).max_grad_norm) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(max_grad_norm)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(max_grad_norm))
         );
     }
     test_field_max_grad_norm();
@@ -5919,12 +4536,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).norm_type) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(norm_type)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(norm_type))
         );
     }
     test_field_norm_type();
@@ -5936,12 +4548,7 @@ fn bindgen_test_layout_gw_step_options() {
                 ::std::ptr::addr_of!((*ptr).scale) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_options),
-                "::",
-                stringify!(scale)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(scale))
         );
     }
     test_field_scale();
@@ -5991,12 +4598,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -6008,12 +4610,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -6025,12 +4622,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(loss)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss))
         );
     }
     test_field_loss();
@@ -6042,12 +4634,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).grad_norm) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(grad_norm)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(grad_norm))
         );
     }
     test_field_grad_norm();
@@ -6059,12 +4646,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).tokens_per_second) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(tokens_per_second)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(tokens_per_second))
         );
     }
     test_field_tokens_per_second();
@@ -6076,12 +4658,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).seconds) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(seconds)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(seconds))
         );
     }
     test_field_seconds();
@@ -6093,12 +4670,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).wait_seconds) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(wait_seconds)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(wait_seconds))
         );
     }
     test_field_wait_seconds();
@@ -6110,12 +4682,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(lr)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(lr))
         );
     }
     test_field_lr();
@@ -6127,12 +4694,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(weight)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight))
         );
     }
     test_field_weight();
@@ -6144,12 +4706,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(step)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(step))
         );
     }
     test_field_step();
@@ -6161,12 +4718,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).skipped) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(skipped)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skipped))
         );
     }
     test_field_skipped();
@@ -6178,12 +4730,7 @@ fn bindgen_test_layout_gw_step_result() {
                 ::std::ptr::addr_of!((*ptr).skip_reason) as usize - ptr as usize
             },
             84usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_step_result),
-                "::",
-                stringify!(skip_reason)
-            )
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skip_reason))
         );
     }
     test_field_skip_reason();
@@ -6232,12 +4779,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -6249,12 +4791,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(next)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(next))
         );
     }
     test_field_next();
@@ -6266,12 +4803,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).token_count) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(token_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(token_count))
         );
     }
     test_field_token_count();
@@ -6283,12 +4815,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).temperature) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(temperature)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(temperature))
         );
     }
     test_field_temperature();
@@ -6300,12 +4827,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).top_k) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(top_k)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_k))
         );
     }
     test_field_top_k();
@@ -6317,12 +4839,7 @@ fn bindgen_test_layout_gw_generate_options() {
                 ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_generate_options),
-                "::",
-                stringify!(seed)
-            )
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(seed))
         );
     }
     test_field_seed();
@@ -6342,29 +4859,23 @@ pub struct gw_api {
     pub struct_size: usize,
     pub abi_major: i32,
     pub abi_minor: i32,
-    pub error_info_init:
-        ::std::option::Option<unsafe extern "C" fn(info: *mut gw_error_info, size: usize)>,
-    pub last_error:
-        ::std::option::Option<unsafe extern "C" fn(info: *mut gw_error_info) -> gw_status>,
+    pub error_info_init: ::std::option::Option<unsafe extern "C" fn(info: *mut gw_error_info, size: usize)>,
+    pub last_error: ::std::option::Option<unsafe extern "C" fn(info: *mut gw_error_info) -> gw_status>,
     pub error_take: ::std::option::Option<unsafe extern "C" fn() -> *mut gw_error>,
     pub error_describe: ::std::option::Option<
         unsafe extern "C" fn(error: *const gw_error, info: *mut gw_error_info) -> gw_status,
     >,
     pub error_release: ::std::option::Option<unsafe extern "C" fn(error: *mut gw_error)>,
-    pub status_name: ::std::option::Option<
-        unsafe extern "C" fn(status: gw_status) -> *const ::std::os::raw::c_char,
-    >,
-    pub dtype_name: ::std::option::Option<
-        unsafe extern "C" fn(dtype: gw_dtype) -> *const ::std::os::raw::c_char,
-    >,
+    pub status_name:
+        ::std::option::Option<unsafe extern "C" fn(status: gw_status) -> *const ::std::os::raw::c_char>,
+    pub dtype_name:
+        ::std::option::Option<unsafe extern "C" fn(dtype: gw_dtype) -> *const ::std::os::raw::c_char>,
     pub dtype_bytes: ::std::option::Option<unsafe extern "C" fn(dtype: gw_dtype) -> usize>,
     pub version: ::std::option::Option<
         unsafe extern "C" fn(out_major: *mut i32, out_minor: *mut i32, out_patch: *mut i32),
     >,
-    pub abi_version:
-        ::std::option::Option<unsafe extern "C" fn(out_major: *mut i32, out_minor: *mut i32)>,
-    pub abi_range:
-        ::std::option::Option<unsafe extern "C" fn(out_lowest: *mut i32, out_highest: *mut i32)>,
+    pub abi_version: ::std::option::Option<unsafe extern "C" fn(out_major: *mut i32, out_minor: *mut i32)>,
+    pub abi_range: ::std::option::Option<unsafe extern "C" fn(out_lowest: *mut i32, out_highest: *mut i32)>,
     pub interrupt_set: ::std::option::Option<
         unsafe extern "C" fn(
             check: gw_interrupt_fn,
@@ -6388,9 +4899,8 @@ pub struct gw_api {
             out_len: *mut usize,
         ) -> gw_status,
     >,
-    pub bytes_data: ::std::option::Option<
-        unsafe extern "C" fn(bytes: *const gw_bytes) -> *const ::std::os::raw::c_void,
-    >,
+    pub bytes_data:
+        ::std::option::Option<unsafe extern "C" fn(bytes: *const gw_bytes) -> *const ::std::os::raw::c_void>,
     pub bytes_size: ::std::option::Option<unsafe extern "C" fn(bytes: *const gw_bytes) -> usize>,
     pub bytes_release: ::std::option::Option<unsafe extern "C" fn(bytes: *mut gw_bytes)>,
     pub view_set: ::std::option::Option<
@@ -6408,8 +4918,7 @@ pub struct gw_api {
     pub tensor_view: ::std::option::Option<
         unsafe extern "C" fn(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status,
     >,
-    pub tensor_retain:
-        ::std::option::Option<unsafe extern "C" fn(tensor: *mut gw_tensor) -> *mut gw_tensor>,
+    pub tensor_retain: ::std::option::Option<unsafe extern "C" fn(tensor: *mut gw_tensor) -> *mut gw_tensor>,
     pub tensor_release: ::std::option::Option<unsafe extern "C" fn(tensor: *mut gw_tensor)>,
     pub tensor_from_dlpack: ::std::option::Option<
         unsafe extern "C" fn(
@@ -6429,9 +4938,8 @@ pub struct gw_api {
             out_store: *mut *mut gw_store,
         ) -> gw_status,
     >,
-    pub store_callbacks_init: ::std::option::Option<
-        unsafe extern "C" fn(callbacks: *mut gw_store_callbacks, size: usize),
-    >,
+    pub store_callbacks_init:
+        ::std::option::Option<unsafe extern "C" fn(callbacks: *mut gw_store_callbacks, size: usize)>,
     pub store_create_callbacks: ::std::option::Option<
         unsafe extern "C" fn(
             callbacks: *const gw_store_callbacks,
@@ -6442,10 +4950,7 @@ pub struct gw_api {
     pub gang_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_gang_options, size: usize)>,
     pub gang_create: ::std::option::Option<
-        unsafe extern "C" fn(
-            options: *const gw_gang_options,
-            out_gang: *mut *mut gw_gang,
-        ) -> gw_status,
+        unsafe extern "C" fn(options: *const gw_gang_options, out_gang: *mut *mut gw_gang) -> gw_status,
     >,
     pub gang_id_create: ::std::option::Option<
         unsafe extern "C" fn(
@@ -6488,25 +4993,18 @@ pub struct gw_api {
     pub gang_duplicate: ::std::option::Option<
         unsafe extern "C" fn(gang: *mut gw_gang, out_gang: *mut *mut gw_gang) -> gw_status,
     >,
-    pub gang_retain:
-        ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang) -> *mut gw_gang>,
+    pub gang_retain: ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang) -> *mut gw_gang>,
     pub gang_release: ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang)>,
     pub gang_rank: ::std::option::Option<unsafe extern "C" fn(gang: *const gw_gang) -> i32>,
     pub gang_size: ::std::option::Option<unsafe extern "C" fn(gang: *const gw_gang) -> i32>,
-    pub gang_name: ::std::option::Option<
-        unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char,
-    >,
-    pub gang_engine: ::std::option::Option<
-        unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char,
-    >,
-    pub gang_device: ::std::option::Option<
-        unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char,
-    >,
+    pub gang_name:
+        ::std::option::Option<unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char>,
+    pub gang_engine:
+        ::std::option::Option<unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char>,
+    pub gang_device:
+        ::std::option::Option<unsafe extern "C" fn(gang: *const gw_gang) -> *const ::std::os::raw::c_char>,
     pub gang_native_handle: ::std::option::Option<
-        unsafe extern "C" fn(
-            gang: *mut gw_gang,
-            out_handle: *mut *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(gang: *mut gw_gang, out_handle: *mut *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub gang_traffic_init:
         ::std::option::Option<unsafe extern "C" fn(traffic: *mut gw_gang_traffic, size: usize)>,
@@ -6530,8 +5028,7 @@ pub struct gw_api {
             out_data: *mut *mut ::std::os::raw::c_void,
         ) -> gw_status,
     >,
-    pub collective_init:
-        ::std::option::Option<unsafe extern "C" fn(record: *mut gw_collective, size: usize)>,
+    pub collective_init: ::std::option::Option<unsafe extern "C" fn(record: *mut gw_collective, size: usize)>,
     pub gang_run: ::std::option::Option<
         unsafe extern "C" fn(
             gang: *mut gw_gang,
@@ -6812,28 +5309,17 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub gang_broadcast_flag: ::std::option::Option<
-        unsafe extern "C" fn(
-            gang: *mut gw_gang,
-            flag: i32,
-            root: i32,
-            out_flag: *mut i32,
-        ) -> gw_status,
+        unsafe extern "C" fn(gang: *mut gw_gang, flag: i32, root: i32, out_flag: *mut i32) -> gw_status,
     >,
     pub gang_all_sum: ::std::option::Option<
         unsafe extern "C" fn(gang: *mut gw_gang, value: f64, out_sum: *mut f64) -> gw_status,
     >,
-    pub work_poll: ::std::option::Option<
-        unsafe extern "C" fn(work: *mut gw_work, out_done: *mut i32) -> gw_status,
-    >,
-    pub work_wait: ::std::option::Option<
-        unsafe extern "C" fn(work: *mut gw_work, timeout_ms: i64) -> gw_status,
-    >,
+    pub work_poll:
+        ::std::option::Option<unsafe extern "C" fn(work: *mut gw_work, out_done: *mut i32) -> gw_status>,
+    pub work_wait:
+        ::std::option::Option<unsafe extern "C" fn(work: *mut gw_work, timeout_ms: i64) -> gw_status>,
     pub work_wait_many: ::std::option::Option<
-        unsafe extern "C" fn(
-            works: *const *mut gw_work,
-            work_count: usize,
-            timeout_ms: i64,
-        ) -> gw_status,
+        unsafe extern "C" fn(works: *const *mut gw_work, work_count: usize, timeout_ms: i64) -> gw_status,
     >,
     pub work_order: ::std::option::Option<
         unsafe extern "C" fn(work: *mut gw_work, stream: *mut ::std::os::raw::c_void) -> gw_status,
@@ -6847,17 +5333,12 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub work_release: ::std::option::Option<unsafe extern "C" fn(work: *mut gw_work)>,
-    pub gang_shutdown: ::std::option::Option<
-        unsafe extern "C" fn(gang: *mut gw_gang, timeout_ms: i64) -> gw_status,
-    >,
+    pub gang_shutdown:
+        ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang, timeout_ms: i64) -> gw_status>,
     pub gang_abort: ::std::option::Option<
-        unsafe extern "C" fn(
-            gang: *mut gw_gang,
-            reason: *const ::std::os::raw::c_char,
-        ) -> gw_status,
+        unsafe extern "C" fn(gang: *mut gw_gang, reason: *const ::std::os::raw::c_char) -> gw_status,
     >,
-    pub gang_async_error:
-        ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang) -> gw_status>,
+    pub gang_async_error: ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang) -> gw_status>,
     pub gang_shrink: ::std::option::Option<
         unsafe extern "C" fn(
             gang: *mut gw_gang,
@@ -6905,8 +5386,7 @@ pub struct gw_api {
             out_gangs: *mut *mut gw_gangs,
         ) -> gw_status,
     >,
-    pub gangs_retain:
-        ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> *mut gw_gangs>,
+    pub gangs_retain: ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> *mut gw_gangs>,
     pub gangs_release: ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs)>,
     pub gangs_get: ::std::option::Option<
         unsafe extern "C" fn(
@@ -6924,25 +5404,15 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub gangs_data_shard: ::std::option::Option<
-        unsafe extern "C" fn(
-            gangs: *const gw_gangs,
-            out_index: *mut i32,
-            out_count: *mut i32,
-        ) -> gw_status,
+        unsafe extern "C" fn(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32) -> gw_status,
     >,
-    pub gangs_shutdown: ::std::option::Option<
-        unsafe extern "C" fn(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status,
-    >,
+    pub gangs_shutdown:
+        ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status>,
     pub gangs_abort: ::std::option::Option<
-        unsafe extern "C" fn(
-            gangs: *mut gw_gangs,
-            reason: *const ::std::os::raw::c_char,
-        ) -> gw_status,
+        unsafe extern "C" fn(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status,
     >,
-    pub gangs_push_current:
-        ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> gw_status>,
-    pub gangs_pop_current:
-        ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> gw_status>,
+    pub gangs_push_current: ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> gw_status>,
+    pub gangs_pop_current: ::std::option::Option<unsafe extern "C" fn(gangs: *mut gw_gangs) -> gw_status>,
     pub gangs_current: ::std::option::Option<
         unsafe extern "C" fn(
             device: *const ::std::os::raw::c_char,
@@ -6950,18 +5420,12 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub gangs_set_default: ::std::option::Option<
-        unsafe extern "C" fn(
-            device: *const ::std::os::raw::c_char,
-            gangs: *mut gw_gangs,
-        ) -> gw_status,
+        unsafe extern "C" fn(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status,
     >,
     pub llama_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_llama_options, size: usize)>,
     pub llama_create: ::std::option::Option<
-        unsafe extern "C" fn(
-            options: *const gw_llama_options,
-            out_model: *mut *mut gw_module,
-        ) -> gw_status,
+        unsafe extern "C" fn(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status,
     >,
     pub linear_create: ::std::option::Option<
         unsafe extern "C" fn(
@@ -6977,9 +5441,8 @@ pub struct gw_api {
     pub rmsnorm_create: ::std::option::Option<
         unsafe extern "C" fn(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status,
     >,
-    pub attention_options_init: ::std::option::Option<
-        unsafe extern "C" fn(options: *mut gw_attention_options, size: usize),
-    >,
+    pub attention_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_attention_options, size: usize)>,
     pub attention_create: ::std::option::Option<
         unsafe extern "C" fn(
             options: *const gw_attention_options,
@@ -6987,12 +5450,7 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub mlp_create: ::std::option::Option<
-        unsafe extern "C" fn(
-            dim: i64,
-            ffn: i64,
-            bias: i32,
-            out_model: *mut *mut gw_module,
-        ) -> gw_status,
+        unsafe extern "C" fn(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status,
     >,
     pub block_create: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7011,16 +5469,12 @@ pub struct gw_api {
     >,
     pub init_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_init_options, size: usize)>,
-    pub parameter_options_init: ::std::option::Option<
-        unsafe extern "C" fn(options: *mut gw_parameter_options, size: usize),
-    >,
+    pub parameter_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_parameter_options, size: usize)>,
     pub custom_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_custom_options, size: usize)>,
     pub custom_create: ::std::option::Option<
-        unsafe extern "C" fn(
-            options: *const gw_custom_options,
-            out_model: *mut *mut gw_module,
-        ) -> gw_status,
+        unsafe extern "C" fn(options: *const gw_custom_options, out_model: *mut *mut gw_module) -> gw_status,
     >,
     pub call_forward: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7042,8 +5496,7 @@ pub struct gw_api {
             out_capacity: usize,
         ) -> gw_status,
     >,
-    pub module_retain:
-        ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module) -> *mut gw_module>,
+    pub module_retain: ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module) -> *mut gw_module>,
     pub module_release: ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module)>,
     pub module_materialize: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7054,10 +5507,7 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub module_freeze: ::std::option::Option<
-        unsafe extern "C" fn(
-            model: *mut gw_module,
-            pattern: *const ::std::os::raw::c_char,
-        ) -> gw_status,
+        unsafe extern "C" fn(model: *mut gw_module, pattern: *const ::std::os::raw::c_char) -> gw_status,
     >,
     pub frame_create: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7109,15 +5559,11 @@ pub struct gw_api {
             out_parameter: *mut *mut gw_parameter,
         ) -> gw_status,
     >,
-    pub parameter_release:
-        ::std::option::Option<unsafe extern "C" fn(parameter: *mut gw_parameter)>,
+    pub parameter_release: ::std::option::Option<unsafe extern "C" fn(parameter: *mut gw_parameter)>,
     pub parameter_info_init:
         ::std::option::Option<unsafe extern "C" fn(info: *mut gw_parameter_info, size: usize)>,
     pub parameter_describe: ::std::option::Option<
-        unsafe extern "C" fn(
-            parameter: *mut gw_parameter,
-            info: *mut gw_parameter_info,
-        ) -> gw_status,
+        unsafe extern "C" fn(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status,
     >,
     pub parameter_view: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7155,8 +5601,7 @@ pub struct gw_api {
             stream: *mut ::std::os::raw::c_void,
         ) -> gw_status,
     >,
-    pub memory_use_init:
-        ::std::option::Option<unsafe extern "C" fn(memory: *mut gw_memory_use, size: usize)>,
+    pub memory_use_init: ::std::option::Option<unsafe extern "C" fn(memory: *mut gw_memory_use, size: usize)>,
     pub module_memory: ::std::option::Option<
         unsafe extern "C" fn(model: *mut gw_module, memory: *mut gw_memory_use) -> gw_status,
     >,
@@ -7178,8 +5623,7 @@ pub struct gw_api {
             options: *const gw_load_options,
         ) -> gw_status,
     >,
-    pub dtype_rule_init:
-        ::std::option::Option<unsafe extern "C" fn(rule: *mut gw_dtype_rule, size: usize)>,
+    pub dtype_rule_init: ::std::option::Option<unsafe extern "C" fn(rule: *mut gw_dtype_rule, size: usize)>,
     pub shard_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_shard_options, size: usize)>,
     pub parallel_options_init:
@@ -7225,11 +5669,9 @@ pub struct gw_api {
             out_group: *mut *mut gw_shard_group,
         ) -> gw_status,
     >,
-    pub shard_group_retain: ::std::option::Option<
-        unsafe extern "C" fn(group: *mut gw_shard_group) -> *mut gw_shard_group,
-    >,
-    pub shard_group_release:
-        ::std::option::Option<unsafe extern "C" fn(group: *mut gw_shard_group)>,
+    pub shard_group_retain:
+        ::std::option::Option<unsafe extern "C" fn(group: *mut gw_shard_group) -> *mut gw_shard_group>,
+    pub shard_group_release: ::std::option::Option<unsafe extern "C" fn(group: *mut gw_shard_group)>,
     pub shard_group_unshard: ::std::option::Option<
         unsafe extern "C" fn(
             group: *mut gw_shard_group,
@@ -7245,10 +5687,7 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub shard_group_reshard: ::std::option::Option<
-        unsafe extern "C" fn(
-            group: *mut gw_shard_group,
-            stream: *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(group: *mut gw_shard_group, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub shard_group_view: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7267,22 +5706,13 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub shard_group_reduce: ::std::option::Option<
-        unsafe extern "C" fn(
-            group: *mut gw_shard_group,
-            stream: *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(group: *mut gw_shard_group, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub shard_group_begin_update: ::std::option::Option<
-        unsafe extern "C" fn(
-            group: *mut gw_shard_group,
-            stream: *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(group: *mut gw_shard_group, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub shard_group_end_update: ::std::option::Option<
-        unsafe extern "C" fn(
-            group: *mut gw_shard_group,
-            stream: *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(group: *mut gw_shard_group, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub module_from_groups: ::std::option::Option<
         unsafe extern "C" fn(
@@ -7311,20 +5741,17 @@ pub struct gw_api {
             out_optimizer: *mut *mut gw_optimizer,
         ) -> gw_status,
     >,
-    pub optimizer_retain: ::std::option::Option<
-        unsafe extern "C" fn(optimizer: *mut gw_optimizer) -> *mut gw_optimizer,
-    >,
-    pub optimizer_release:
-        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer)>,
+    pub optimizer_retain:
+        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer) -> *mut gw_optimizer>,
+    pub optimizer_release: ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer)>,
     pub optimizer_steps: ::std::option::Option<
         unsafe extern "C" fn(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status,
     >,
     pub optimizer_lr: ::std::option::Option<
         unsafe extern "C" fn(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status,
     >,
-    pub optimizer_set_lr: ::std::option::Option<
-        unsafe extern "C" fn(optimizer: *mut gw_optimizer, lr: f64) -> gw_status,
-    >,
+    pub optimizer_set_lr:
+        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer, lr: f64) -> gw_status>,
     pub clip_grad_norm: ::std::option::Option<
         unsafe extern "C" fn(
             model: *mut gw_module,
@@ -7335,10 +5762,7 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub zero_grad: ::std::option::Option<
-        unsafe extern "C" fn(
-            model: *mut gw_module,
-            stream: *mut ::std::os::raw::c_void,
-        ) -> gw_status,
+        unsafe extern "C" fn(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
     pub batch_init: ::std::option::Option<unsafe extern "C" fn(batch: *mut gw_batch, size: usize)>,
     pub step_options_init:
@@ -7386,22 +5810,13 @@ pub struct gw_api {
     >,
     pub frame_options_init:
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_frame_options, size: usize)>,
-    pub module_set_no_sync: ::std::option::Option<
-        unsafe extern "C" fn(model: *mut gw_module, no_sync: i32) -> gw_status,
-    >,
+    pub module_set_no_sync:
+        ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module, no_sync: i32) -> gw_status>,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_api>(),
-        1536usize,
-        concat!("Size of: ", stringify!(gw_api))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_api>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_api))
-    );
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1536usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
@@ -7410,12 +5825,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(struct_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
@@ -7427,12 +5837,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).abi_major) as usize - ptr as usize
             },
             8usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(abi_major)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(abi_major))
         );
     }
     test_field_abi_major();
@@ -7444,12 +5849,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).abi_minor) as usize - ptr as usize
             },
             12usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(abi_minor)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(abi_minor))
         );
     }
     test_field_abi_minor();
@@ -7461,12 +5861,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).error_info_init) as usize - ptr as usize
             },
             16usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(error_info_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_info_init))
         );
     }
     test_field_error_info_init();
@@ -7478,12 +5873,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).last_error) as usize - ptr as usize
             },
             24usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(last_error)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(last_error))
         );
     }
     test_field_last_error();
@@ -7495,12 +5885,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).error_take) as usize - ptr as usize
             },
             32usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(error_take)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_take))
         );
     }
     test_field_error_take();
@@ -7512,12 +5897,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).error_describe) as usize - ptr as usize
             },
             40usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(error_describe)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_describe))
         );
     }
     test_field_error_describe();
@@ -7529,12 +5909,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).error_release) as usize - ptr as usize
             },
             48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(error_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_release))
         );
     }
     test_field_error_release();
@@ -7546,12 +5921,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).status_name) as usize - ptr as usize
             },
             56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(status_name)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(status_name))
         );
     }
     test_field_status_name();
@@ -7563,12 +5933,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).dtype_name) as usize - ptr as usize
             },
             64usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(dtype_name)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dtype_name))
         );
     }
     test_field_dtype_name();
@@ -7580,12 +5945,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).dtype_bytes) as usize - ptr as usize
             },
             72usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(dtype_bytes)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dtype_bytes))
         );
     }
     test_field_dtype_bytes();
@@ -7597,12 +5957,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).version) as usize - ptr as usize
             },
             80usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(version)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(version))
         );
     }
     test_field_version();
@@ -7614,12 +5969,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).abi_version) as usize - ptr as usize
             },
             88usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(abi_version)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(abi_version))
         );
     }
     test_field_abi_version();
@@ -7631,12 +5981,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).abi_range) as usize - ptr as usize
             },
             96usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(abi_range)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(abi_range))
         );
     }
     test_field_abi_range();
@@ -7648,12 +5993,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).interrupt_set) as usize - ptr as usize
             },
             104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(interrupt_set)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(interrupt_set))
         );
     }
     test_field_interrupt_set();
@@ -7665,12 +6005,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).log_read) as usize - ptr as usize
             },
             112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(log_read)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(log_read))
         );
     }
     test_field_log_read();
@@ -7682,12 +6017,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).config_text) as usize - ptr as usize
             },
             120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(config_text)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(config_text))
         );
     }
     test_field_config_text();
@@ -7699,12 +6029,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).bytes_data) as usize - ptr as usize
             },
             128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(bytes_data)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(bytes_data))
         );
     }
     test_field_bytes_data();
@@ -7716,12 +6041,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).bytes_size) as usize - ptr as usize
             },
             136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(bytes_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(bytes_size))
         );
     }
     test_field_bytes_size();
@@ -7733,12 +6053,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).bytes_release) as usize - ptr as usize
             },
             144usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(bytes_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(bytes_release))
         );
     }
     test_field_bytes_release();
@@ -7750,12 +6065,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).view_set) as usize - ptr as usize
             },
             152usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(view_set)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(view_set))
         );
     }
     test_field_view_set();
@@ -7767,12 +6077,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_copy) as usize - ptr as usize
             },
             160usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_copy)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_copy))
         );
     }
     test_field_tensor_copy();
@@ -7784,12 +6089,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_view) as usize - ptr as usize
             },
             168usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_view)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_view))
         );
     }
     test_field_tensor_view();
@@ -7801,12 +6101,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_retain) as usize - ptr as usize
             },
             176usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_retain))
         );
     }
     test_field_tensor_retain();
@@ -7818,12 +6113,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_release) as usize - ptr as usize
             },
             184usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_release))
         );
     }
     test_field_tensor_release();
@@ -7835,12 +6125,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_from_dlpack) as usize - ptr as usize
             },
             192usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_from_dlpack)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_from_dlpack))
         );
     }
     test_field_tensor_from_dlpack();
@@ -7852,12 +6137,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).tensor_to_dlpack) as usize - ptr as usize
             },
             200usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(tensor_to_dlpack)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_to_dlpack))
         );
     }
     test_field_tensor_to_dlpack();
@@ -7869,12 +6149,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).store_create_file) as usize - ptr as usize
             },
             208usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(store_create_file)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_create_file))
         );
     }
     test_field_store_create_file();
@@ -7886,12 +6161,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).store_callbacks_init) as usize - ptr as usize
             },
             216usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(store_callbacks_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_callbacks_init))
         );
     }
     test_field_store_callbacks_init();
@@ -7903,12 +6173,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).store_create_callbacks) as usize - ptr as usize
             },
             224usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(store_create_callbacks)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_create_callbacks))
         );
     }
     test_field_store_create_callbacks();
@@ -7920,12 +6185,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).store_release) as usize - ptr as usize
             },
             232usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(store_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_release))
         );
     }
     test_field_store_release();
@@ -7937,12 +6197,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_options_init) as usize - ptr as usize
             },
             240usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_options_init))
         );
     }
     test_field_gang_options_init();
@@ -7954,12 +6209,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_create) as usize - ptr as usize
             },
             248usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_create))
         );
     }
     test_field_gang_create();
@@ -7971,12 +6221,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_id_create) as usize - ptr as usize
             },
             256usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_id_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_id_create))
         );
     }
     test_field_gang_id_create();
@@ -7988,12 +6233,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_create_threads) as usize - ptr as usize
             },
             264usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_create_threads)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_create_threads))
         );
     }
     test_field_gang_create_threads();
@@ -8005,12 +6245,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_create_fake) as usize - ptr as usize
             },
             272usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_create_fake)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_create_fake))
         );
     }
     test_field_gang_create_fake();
@@ -8022,12 +6257,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_create_gang) as usize - ptr as usize
             },
             280usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_create_gang)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_create_gang))
         );
     }
     test_field_gang_create_gang();
@@ -8039,12 +6269,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_split) as usize - ptr as usize
             },
             288usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_split)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_split))
         );
     }
     test_field_gang_split();
@@ -8056,12 +6281,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_duplicate) as usize - ptr as usize
             },
             296usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_duplicate)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_duplicate))
         );
     }
     test_field_gang_duplicate();
@@ -8073,12 +6293,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_retain) as usize - ptr as usize
             },
             304usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_retain))
         );
     }
     test_field_gang_retain();
@@ -8090,12 +6305,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_release) as usize - ptr as usize
             },
             312usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_release))
         );
     }
     test_field_gang_release();
@@ -8107,12 +6317,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_rank) as usize - ptr as usize
             },
             320usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_rank)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_rank))
         );
     }
     test_field_gang_rank();
@@ -8124,12 +6329,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_size) as usize - ptr as usize
             },
             328usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_size)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_size))
         );
     }
     test_field_gang_size();
@@ -8141,12 +6341,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_name) as usize - ptr as usize
             },
             336usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_name)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_name))
         );
     }
     test_field_gang_name();
@@ -8158,12 +6353,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_engine) as usize - ptr as usize
             },
             344usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_engine)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_engine))
         );
     }
     test_field_gang_engine();
@@ -8175,12 +6365,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_device) as usize - ptr as usize
             },
             352usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_device)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_device))
         );
     }
     test_field_gang_device();
@@ -8192,12 +6377,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_native_handle) as usize - ptr as usize
             },
             360usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_native_handle)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_native_handle))
         );
     }
     test_field_gang_native_handle();
@@ -8209,12 +6389,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_traffic_init) as usize - ptr as usize
             },
             368usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_traffic_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_traffic_init))
         );
     }
     test_field_gang_traffic_init();
@@ -8226,12 +6401,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_get_traffic) as usize - ptr as usize
             },
             376usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_get_traffic)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_get_traffic))
         );
     }
     test_field_gang_get_traffic();
@@ -8243,12 +6413,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_alloc) as usize - ptr as usize
             },
             384usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_alloc)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_alloc))
         );
     }
     test_field_gang_alloc();
@@ -8260,12 +6425,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_free) as usize - ptr as usize
             },
             392usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_free)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_free))
         );
     }
     test_field_gang_free();
@@ -8277,12 +6437,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_alloc_shared) as usize - ptr as usize
             },
             400usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_alloc_shared)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_alloc_shared))
         );
     }
     test_field_gang_alloc_shared();
@@ -8294,12 +6449,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).collective_init) as usize - ptr as usize
             },
             408usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(collective_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(collective_init))
         );
     }
     test_field_collective_init();
@@ -8311,12 +6461,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_run) as usize - ptr as usize
             },
             416usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_run)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_run))
         );
     }
     test_field_gang_run();
@@ -8328,12 +6473,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_run_batch) as usize - ptr as usize
             },
             424usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_run_batch)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_run_batch))
         );
     }
     test_field_gang_run_batch();
@@ -8345,12 +6485,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_barrier) as usize - ptr as usize
             },
             432usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_barrier)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_barrier))
         );
     }
     test_field_gang_barrier();
@@ -8362,12 +6497,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_barrier_async) as usize - ptr as usize
             },
             440usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_barrier_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_barrier_async))
         );
     }
     test_field_gang_barrier_async();
@@ -8379,12 +6509,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_reduce) as usize - ptr as usize
             },
             448usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_reduce)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_reduce))
         );
     }
     test_field_gang_all_reduce();
@@ -8396,12 +6521,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_reduce_async) as usize - ptr as usize
             },
             456usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_reduce_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_reduce_async))
         );
     }
     test_field_gang_all_reduce_async();
@@ -8413,12 +6533,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_gather) as usize - ptr as usize
             },
             464usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_gather)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather))
         );
     }
     test_field_gang_all_gather();
@@ -8430,12 +6545,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_gather_async) as usize - ptr as usize
             },
             472usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_gather_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather_async))
         );
     }
     test_field_gang_all_gather_async();
@@ -8447,12 +6557,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_gather_list) as usize - ptr as usize
             },
             480usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_gather_list)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather_list))
         );
     }
     test_field_gang_all_gather_list();
@@ -8464,12 +6569,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_reduce_scatter) as usize - ptr as usize
             },
             488usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_reduce_scatter)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_reduce_scatter))
         );
     }
     test_field_gang_reduce_scatter();
@@ -8481,12 +6581,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_reduce_scatter_async) as usize - ptr as usize
             },
             496usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_reduce_scatter_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_reduce_scatter_async))
         );
     }
     test_field_gang_reduce_scatter_async();
@@ -8498,12 +6593,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_broadcast) as usize - ptr as usize
             },
             504usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_broadcast)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast))
         );
     }
     test_field_gang_broadcast();
@@ -8515,12 +6605,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_broadcast_async) as usize - ptr as usize
             },
             512usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_broadcast_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast_async))
         );
     }
     test_field_gang_broadcast_async();
@@ -8532,12 +6617,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_reduce) as usize - ptr as usize
             },
             520usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_reduce)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_reduce))
         );
     }
     test_field_gang_reduce();
@@ -8549,12 +6629,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_reduce_async) as usize - ptr as usize
             },
             528usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_reduce_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_reduce_async))
         );
     }
     test_field_gang_reduce_async();
@@ -8566,12 +6641,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_gather) as usize - ptr as usize
             },
             536usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_gather)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_gather))
         );
     }
     test_field_gang_gather();
@@ -8583,12 +6653,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_gather_async) as usize - ptr as usize
             },
             544usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_gather_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_gather_async))
         );
     }
     test_field_gang_gather_async();
@@ -8600,12 +6665,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_scatter) as usize - ptr as usize
             },
             552usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_scatter)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_scatter))
         );
     }
     test_field_gang_scatter();
@@ -8617,12 +6677,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_scatter_async) as usize - ptr as usize
             },
             560usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_scatter_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_scatter_async))
         );
     }
     test_field_gang_scatter_async();
@@ -8634,12 +6689,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_to_all) as usize - ptr as usize
             },
             568usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_to_all)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_to_all))
         );
     }
     test_field_gang_all_to_all();
@@ -8651,12 +6701,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_to_all_async) as usize - ptr as usize
             },
             576usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_to_all_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_to_all_async))
         );
     }
     test_field_gang_all_to_all_async();
@@ -8668,12 +6713,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_send) as usize - ptr as usize
             },
             584usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_send)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_send))
         );
     }
     test_field_gang_send();
@@ -8685,12 +6725,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_send_async) as usize - ptr as usize
             },
             592usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_send_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_send_async))
         );
     }
     test_field_gang_send_async();
@@ -8702,12 +6737,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_recv) as usize - ptr as usize
             },
             600usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_recv)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_recv))
         );
     }
     test_field_gang_recv();
@@ -8719,12 +6749,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_recv_async) as usize - ptr as usize
             },
             608usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_recv_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_recv_async))
         );
     }
     test_field_gang_recv_async();
@@ -8736,12 +6761,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_broadcast_bytes) as usize - ptr as usize
             },
             616usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_broadcast_bytes)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast_bytes))
         );
     }
     test_field_gang_broadcast_bytes();
@@ -8753,12 +6773,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_gather_bytes) as usize - ptr as usize
             },
             624usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_gather_bytes)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather_bytes))
         );
     }
     test_field_gang_all_gather_bytes();
@@ -8770,12 +6785,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_broadcast_flag) as usize - ptr as usize
             },
             632usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_broadcast_flag)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast_flag))
         );
     }
     test_field_gang_broadcast_flag();
@@ -8787,12 +6797,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_all_sum) as usize - ptr as usize
             },
             640usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_all_sum)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_sum))
         );
     }
     test_field_gang_all_sum();
@@ -8804,12 +6809,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_poll) as usize - ptr as usize
             },
             648usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_poll)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_poll))
         );
     }
     test_field_work_poll();
@@ -8821,12 +6821,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_wait) as usize - ptr as usize
             },
             656usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_wait)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_wait))
         );
     }
     test_field_work_wait();
@@ -8838,12 +6833,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_wait_many) as usize - ptr as usize
             },
             664usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_wait_many)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_wait_many))
         );
     }
     test_field_work_wait_many();
@@ -8855,12 +6845,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_order) as usize - ptr as usize
             },
             672usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_order)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_order))
         );
     }
     test_field_work_order();
@@ -8872,12 +6857,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_error) as usize - ptr as usize
             },
             680usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_error)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_error))
         );
     }
     test_field_work_error();
@@ -8889,12 +6869,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_attach) as usize - ptr as usize
             },
             688usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_attach)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_attach))
         );
     }
     test_field_work_attach();
@@ -8906,12 +6881,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).work_release) as usize - ptr as usize
             },
             696usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(work_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_release))
         );
     }
     test_field_work_release();
@@ -8923,12 +6893,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_shutdown) as usize - ptr as usize
             },
             704usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_shutdown)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_shutdown))
         );
     }
     test_field_gang_shutdown();
@@ -8940,12 +6905,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_abort) as usize - ptr as usize
             },
             712usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_abort)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_abort))
         );
     }
     test_field_gang_abort();
@@ -8957,12 +6917,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_async_error) as usize - ptr as usize
             },
             720usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_async_error)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_async_error))
         );
     }
     test_field_gang_async_error();
@@ -8974,12 +6929,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_shrink) as usize - ptr as usize
             },
             728usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_shrink)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_shrink))
         );
     }
     test_field_gang_shrink();
@@ -8991,12 +6941,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gang_flight_record) as usize - ptr as usize
             },
             736usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gang_flight_record)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_flight_record))
         );
     }
     test_field_gang_flight_record();
@@ -9008,12 +6953,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).mesh_options_init) as usize - ptr as usize
             },
             744usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(mesh_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(mesh_options_init))
         );
     }
     test_field_mesh_options_init();
@@ -9025,12 +6965,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_create) as usize - ptr as usize
             },
             752usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create))
         );
     }
     test_field_gangs_create();
@@ -9042,12 +6977,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_create_parallel) as usize - ptr as usize
             },
             760usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_create_parallel)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create_parallel))
         );
     }
     test_field_gangs_create_parallel();
@@ -9059,12 +6989,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_create_fsdp) as usize - ptr as usize
             },
             768usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_create_fsdp)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create_fsdp))
         );
     }
     test_field_gangs_create_fsdp();
@@ -9076,12 +7001,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_create_fake) as usize - ptr as usize
             },
             776usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_create_fake)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create_fake))
         );
     }
     test_field_gangs_create_fake();
@@ -9093,12 +7013,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_retain) as usize - ptr as usize
             },
             784usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_retain))
         );
     }
     test_field_gangs_retain();
@@ -9110,12 +7025,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_release) as usize - ptr as usize
             },
             792usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_release))
         );
     }
     test_field_gangs_release();
@@ -9127,12 +7037,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_get) as usize - ptr as usize
             },
             800usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_get)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_get))
         );
     }
     test_field_gangs_get();
@@ -9144,12 +7049,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_coordinate) as usize - ptr as usize
             },
             808usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_coordinate)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_coordinate))
         );
     }
     test_field_gangs_coordinate();
@@ -9161,12 +7061,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_data_shard) as usize - ptr as usize
             },
             816usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_data_shard)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_data_shard))
         );
     }
     test_field_gangs_data_shard();
@@ -9178,12 +7073,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_shutdown) as usize - ptr as usize
             },
             824usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_shutdown)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_shutdown))
         );
     }
     test_field_gangs_shutdown();
@@ -9195,12 +7085,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_abort) as usize - ptr as usize
             },
             832usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_abort)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_abort))
         );
     }
     test_field_gangs_abort();
@@ -9212,12 +7097,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_push_current) as usize - ptr as usize
             },
             840usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_push_current)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_push_current))
         );
     }
     test_field_gangs_push_current();
@@ -9229,12 +7109,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_pop_current) as usize - ptr as usize
             },
             848usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_pop_current)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_pop_current))
         );
     }
     test_field_gangs_pop_current();
@@ -9246,12 +7121,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_current) as usize - ptr as usize
             },
             856usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_current)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_current))
         );
     }
     test_field_gangs_current();
@@ -9263,12 +7133,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).gangs_set_default) as usize - ptr as usize
             },
             864usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(gangs_set_default)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_set_default))
         );
     }
     test_field_gangs_set_default();
@@ -9280,12 +7145,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).llama_options_init) as usize - ptr as usize
             },
             872usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(llama_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_options_init))
         );
     }
     test_field_llama_options_init();
@@ -9297,12 +7157,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).llama_create) as usize - ptr as usize
             },
             880usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(llama_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_create))
         );
     }
     test_field_llama_create();
@@ -9314,12 +7169,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).linear_create) as usize - ptr as usize
             },
             888usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(linear_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(linear_create))
         );
     }
     test_field_linear_create();
@@ -9331,12 +7181,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).embedding_create) as usize - ptr as usize
             },
             896usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(embedding_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(embedding_create))
         );
     }
     test_field_embedding_create();
@@ -9348,12 +7193,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).rmsnorm_create) as usize - ptr as usize
             },
             904usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(rmsnorm_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(rmsnorm_create))
         );
     }
     test_field_rmsnorm_create();
@@ -9365,12 +7205,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).attention_options_init) as usize - ptr as usize
             },
             912usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(attention_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(attention_options_init))
         );
     }
     test_field_attention_options_init();
@@ -9382,12 +7217,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).attention_create) as usize - ptr as usize
             },
             920usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(attention_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(attention_create))
         );
     }
     test_field_attention_create();
@@ -9399,12 +7229,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).mlp_create) as usize - ptr as usize
             },
             928usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(mlp_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(mlp_create))
         );
     }
     test_field_mlp_create();
@@ -9416,12 +7241,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).block_create) as usize - ptr as usize
             },
             936usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(block_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(block_create))
         );
     }
     test_field_block_create();
@@ -9433,12 +7253,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).sequential_create) as usize - ptr as usize
             },
             944usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(sequential_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sequential_create))
         );
     }
     test_field_sequential_create();
@@ -9450,12 +7265,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).init_options_init) as usize - ptr as usize
             },
             952usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(init_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(init_options_init))
         );
     }
     test_field_init_options_init();
@@ -9467,12 +7277,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_options_init) as usize - ptr as usize
             },
             960usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_options_init))
         );
     }
     test_field_parameter_options_init();
@@ -9484,12 +7289,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).custom_options_init) as usize - ptr as usize
             },
             968usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(custom_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_options_init))
         );
     }
     test_field_custom_options_init();
@@ -9501,12 +7301,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).custom_create) as usize - ptr as usize
             },
             976usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(custom_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_create))
         );
     }
     test_field_custom_create();
@@ -9518,12 +7313,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).call_forward) as usize - ptr as usize
             },
             984usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(call_forward)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(call_forward))
         );
     }
     test_field_call_forward();
@@ -9535,12 +7325,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).call_backward) as usize - ptr as usize
             },
             992usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(call_backward)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(call_backward))
         );
     }
     test_field_call_backward();
@@ -9552,12 +7337,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_retain) as usize - ptr as usize
             },
             1000usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_retain))
         );
     }
     test_field_module_retain();
@@ -9569,12 +7349,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_release) as usize - ptr as usize
             },
             1008usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_release))
         );
     }
     test_field_module_release();
@@ -9586,12 +7361,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_materialize) as usize - ptr as usize
             },
             1016usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_materialize)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_materialize))
         );
     }
     test_field_module_materialize();
@@ -9603,12 +7373,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_freeze) as usize - ptr as usize
             },
             1024usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_freeze)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_freeze))
         );
     }
     test_field_module_freeze();
@@ -9620,12 +7385,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).frame_create) as usize - ptr as usize
             },
             1032usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(frame_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_create))
         );
     }
     test_field_frame_create();
@@ -9637,12 +7397,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).frame_reset) as usize - ptr as usize
             },
             1040usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(frame_reset)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_reset))
         );
     }
     test_field_frame_reset();
@@ -9654,12 +7409,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).frame_release) as usize - ptr as usize
             },
             1048usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(frame_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_release))
         );
     }
     test_field_frame_release();
@@ -9671,12 +7421,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_forward) as usize - ptr as usize
             },
             1056usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_forward)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_forward))
         );
     }
     test_field_module_forward();
@@ -9688,12 +7433,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_backward) as usize - ptr as usize
             },
             1064usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_backward)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_backward))
         );
     }
     test_field_module_backward();
@@ -9705,12 +7445,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_parameter_count) as usize - ptr as usize
             },
             1072usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_parameter_count)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_parameter_count))
         );
     }
     test_field_module_parameter_count();
@@ -9722,12 +7457,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_parameter) as usize - ptr as usize
             },
             1080usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_parameter)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_parameter))
         );
     }
     test_field_module_parameter();
@@ -9739,12 +7469,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_find_parameter) as usize - ptr as usize
             },
             1088usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_find_parameter)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_find_parameter))
         );
     }
     test_field_module_find_parameter();
@@ -9756,12 +7481,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_release) as usize - ptr as usize
             },
             1096usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_release))
         );
     }
     test_field_parameter_release();
@@ -9773,12 +7493,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_info_init) as usize - ptr as usize
             },
             1104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_info_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_info_init))
         );
     }
     test_field_parameter_info_init();
@@ -9790,12 +7505,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_describe) as usize - ptr as usize
             },
             1112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_describe)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_describe))
         );
     }
     test_field_parameter_describe();
@@ -9807,12 +7517,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_view) as usize - ptr as usize
             },
             1120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_view)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_view))
         );
     }
     test_field_parameter_view();
@@ -9824,12 +7529,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_state) as usize - ptr as usize
             },
             1128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_state)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_state))
         );
     }
     test_field_parameter_state();
@@ -9841,12 +7541,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_gather) as usize - ptr as usize
             },
             1136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_gather)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_gather))
         );
     }
     test_field_parameter_gather();
@@ -9858,12 +7553,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_gather_gradient) as usize - ptr as usize
             },
             1144usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_gather_gradient)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_gather_gradient))
         );
     }
     test_field_parameter_gather_gradient();
@@ -9875,12 +7565,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parameter_assign) as usize - ptr as usize
             },
             1152usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parameter_assign)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_assign))
         );
     }
     test_field_parameter_assign();
@@ -9892,12 +7577,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).memory_use_init) as usize - ptr as usize
             },
             1160usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(memory_use_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(memory_use_init))
         );
     }
     test_field_memory_use_init();
@@ -9909,12 +7589,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_memory) as usize - ptr as usize
             },
             1168usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_memory)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_memory))
         );
     }
     test_field_module_memory();
@@ -9926,12 +7601,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).save_options_init) as usize - ptr as usize
             },
             1176usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(save_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(save_options_init))
         );
     }
     test_field_save_options_init();
@@ -9943,12 +7613,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_save) as usize - ptr as usize
             },
             1184usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_save)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_save))
         );
     }
     test_field_module_save();
@@ -9960,12 +7625,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).load_options_init) as usize - ptr as usize
             },
             1192usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(load_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(load_options_init))
         );
     }
     test_field_load_options_init();
@@ -9977,12 +7637,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_load) as usize - ptr as usize
             },
             1200usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_load)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_load))
         );
     }
     test_field_module_load();
@@ -9994,12 +7649,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).dtype_rule_init) as usize - ptr as usize
             },
             1208usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(dtype_rule_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dtype_rule_init))
         );
     }
     test_field_dtype_rule_init();
@@ -10011,12 +7661,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_options_init) as usize - ptr as usize
             },
             1216usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_options_init))
         );
     }
     test_field_shard_options_init();
@@ -10028,12 +7673,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parallel_options_init) as usize - ptr as usize
             },
             1224usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parallel_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parallel_options_init))
         );
     }
     test_field_parallel_options_init();
@@ -10045,12 +7685,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).parallelize) as usize - ptr as usize
             },
             1232usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(parallelize)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parallelize))
         );
     }
     test_field_parallelize();
@@ -10062,12 +7697,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).fully_shard) as usize - ptr as usize
             },
             1240usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(fully_shard)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(fully_shard))
         );
     }
     test_field_fully_shard();
@@ -10079,12 +7709,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).replicate) as usize - ptr as usize
             },
             1248usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(replicate)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(replicate))
         );
     }
     test_field_replicate();
@@ -10096,12 +7721,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
             },
             1256usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(recompute)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(recompute))
         );
     }
     test_field_recompute();
@@ -10113,12 +7733,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_create) as usize - ptr as usize
             },
             1264usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_create))
         );
     }
     test_field_shard_group_create();
@@ -10130,12 +7745,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_retain) as usize - ptr as usize
             },
             1272usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_retain))
         );
     }
     test_field_shard_group_retain();
@@ -10147,12 +7757,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_release) as usize - ptr as usize
             },
             1280usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_release))
         );
     }
     test_field_shard_group_release();
@@ -10164,12 +7769,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_unshard) as usize - ptr as usize
             },
             1288usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_unshard)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_unshard))
         );
     }
     test_field_shard_group_unshard();
@@ -10181,12 +7781,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_unshard_async) as usize - ptr as usize
             },
             1296usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_unshard_async)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_unshard_async))
         );
     }
     test_field_shard_group_unshard_async();
@@ -10198,12 +7793,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_reshard) as usize - ptr as usize
             },
             1304usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_reshard)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_reshard))
         );
     }
     test_field_shard_group_reshard();
@@ -10215,12 +7805,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_view) as usize - ptr as usize
             },
             1312usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_view)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_view))
         );
     }
     test_field_shard_group_view();
@@ -10232,12 +7817,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_add_gradient) as usize - ptr as usize
             },
             1320usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_add_gradient)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_add_gradient))
         );
     }
     test_field_shard_group_add_gradient();
@@ -10249,12 +7829,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_reduce) as usize - ptr as usize
             },
             1328usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_reduce)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_reduce))
         );
     }
     test_field_shard_group_reduce();
@@ -10266,12 +7841,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_begin_update) as usize - ptr as usize
             },
             1336usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_begin_update)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_begin_update))
         );
     }
     test_field_shard_group_begin_update();
@@ -10283,12 +7853,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).shard_group_end_update) as usize - ptr as usize
             },
             1344usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(shard_group_end_update)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_end_update))
         );
     }
     test_field_shard_group_end_update();
@@ -10300,12 +7865,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_from_groups) as usize - ptr as usize
             },
             1352usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_from_groups)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_from_groups))
         );
     }
     test_field_module_from_groups();
@@ -10317,12 +7877,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_rule_init) as usize - ptr as usize
             },
             1360usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_rule_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_rule_init))
         );
     }
     test_field_optimizer_rule_init();
@@ -10334,12 +7889,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).adamw_options_init) as usize - ptr as usize
             },
             1368usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(adamw_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw_options_init))
         );
     }
     test_field_adamw_options_init();
@@ -10351,12 +7901,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).sgd_options_init) as usize - ptr as usize
             },
             1376usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(sgd_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sgd_options_init))
         );
     }
     test_field_sgd_options_init();
@@ -10368,12 +7913,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).adamw_create) as usize - ptr as usize
             },
             1384usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(adamw_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw_create))
         );
     }
     test_field_adamw_create();
@@ -10385,12 +7925,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).sgd_create) as usize - ptr as usize
             },
             1392usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(sgd_create)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sgd_create))
         );
     }
     test_field_sgd_create();
@@ -10402,12 +7937,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_retain) as usize - ptr as usize
             },
             1400usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_retain)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_retain))
         );
     }
     test_field_optimizer_retain();
@@ -10419,12 +7949,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_release) as usize - ptr as usize
             },
             1408usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_release)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_release))
         );
     }
     test_field_optimizer_release();
@@ -10436,12 +7961,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_steps) as usize - ptr as usize
             },
             1416usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_steps)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_steps))
         );
     }
     test_field_optimizer_steps();
@@ -10453,12 +7973,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_lr) as usize - ptr as usize
             },
             1424usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_lr)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_lr))
         );
     }
     test_field_optimizer_lr();
@@ -10470,12 +7985,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_set_lr) as usize - ptr as usize
             },
             1432usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_set_lr)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_lr))
         );
     }
     test_field_optimizer_set_lr();
@@ -10487,12 +7997,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).clip_grad_norm) as usize - ptr as usize
             },
             1440usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(clip_grad_norm)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(clip_grad_norm))
         );
     }
     test_field_clip_grad_norm();
@@ -10504,12 +8009,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).zero_grad) as usize - ptr as usize
             },
             1448usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(zero_grad)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(zero_grad))
         );
     }
     test_field_zero_grad();
@@ -10521,12 +8021,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).batch_init) as usize - ptr as usize
             },
             1456usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(batch_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(batch_init))
         );
     }
     test_field_batch_init();
@@ -10538,12 +8033,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).step_options_init) as usize - ptr as usize
             },
             1464usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(step_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(step_options_init))
         );
     }
     test_field_step_options_init();
@@ -10555,12 +8045,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).step_result_init) as usize - ptr as usize
             },
             1472usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(step_result_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(step_result_init))
         );
     }
     test_field_step_result_init();
@@ -10572,12 +8057,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).train_step) as usize - ptr as usize
             },
             1480usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(train_step)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(train_step))
         );
     }
     test_field_train_step();
@@ -10589,12 +8069,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).eval_step) as usize - ptr as usize
             },
             1488usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(eval_step)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(eval_step))
         );
     }
     test_field_eval_step();
@@ -10606,12 +8081,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).optimizer_step) as usize - ptr as usize
             },
             1496usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(optimizer_step)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_step))
         );
     }
     test_field_optimizer_step();
@@ -10623,12 +8093,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).generate_options_init) as usize - ptr as usize
             },
             1504usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(generate_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate_options_init))
         );
     }
     test_field_generate_options_init();
@@ -10640,12 +8105,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).generate) as usize - ptr as usize
             },
             1512usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(generate)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate))
         );
     }
     test_field_generate();
@@ -10657,12 +8117,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).frame_options_init) as usize - ptr as usize
             },
             1520usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(frame_options_init)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_options_init))
         );
     }
     test_field_frame_options_init();
@@ -10674,12 +8129,7 @@ fn bindgen_test_layout_gw_api() {
                 ::std::ptr::addr_of!((*ptr).module_set_no_sync) as usize - ptr as usize
             },
             1528usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_api),
-                "::",
-                stringify!(module_set_no_sync)
-            )
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_set_no_sync))
         );
     }
     test_field_module_set_no_sync();

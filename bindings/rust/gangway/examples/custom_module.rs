@@ -30,8 +30,9 @@ fn backward(call: &mut Call<'_>) -> Result<()> {
     Ok(())
 }
 
-fn regression() -> Result<Module> {
-    Custom::new("regression")
+fn main() -> Result<()> {
+    let gangs = gangway::init(&Mesh::default())?;
+    let mut model = Custom::new("regression")
         .inputs(2)
         .outputs(2)
         .parameter(ParameterOptions::new("weight", &[IN]))
@@ -40,12 +41,7 @@ fn regression() -> Result<Module> {
         .shapes(|call| (0..2).try_for_each(|output| call.output(output, DType::F64, &[1])))
         .forward(forward)
         .backward_input(backward)
-        .build()
-}
-
-fn main() -> Result<()> {
-    let gangs = gangway::init(&Mesh::default())?;
-    let mut model = regression()?;
+        .build()?;
     model.parallelize(&gangs, &Default::default())?;
     let mut opt = AdamW::new(&model, &AdamWOptions { lr: 0.05, ..Default::default() })?;
     let (shard, mut loss) = (gangs.data_shard()?.0, f64::MAX);
@@ -54,7 +50,7 @@ fn main() -> Result<()> {
         let x: Vec<f32> = (0..ROWS * IN).map(number).collect();
         let y: Vec<f32> = x.chunks(IN).map(|x| 0.5 + x.iter().sum::<f32>()).collect(); // the truth
         let (x, y) = (Array::new(x, &[ROWS, IN])?, Array::new(y, &[ROWS])?);
-        let batch = Batch::new(&(&x, &y), &()).weight(ROWS as i64);
+        let batch = Batch::new((&x, &y), ()).weight(ROWS as i64);
         loss = model.train_step_with(&mut opt, &batch, &Default::default())?.loss;
     }
     println!("loss {loss:.6}");

@@ -17,7 +17,7 @@ fn batch(text: &[u8], step: usize, first: usize, last: usize) -> gangway::Result
     Ok((Array::new(tokens, &shape)?, Array::new(labels, &shape)?))
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let (text, out) = match &arguments[..] {
         [_, text, out, ..] => (std::fs::read(text)?, out),

@@ -26,7 +26,7 @@ impl<V: AsView + ?Sized> AsView for &V {
 }
 
 /// Owned elements with a shape, row-major.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array<T: Element> {
     values: Vec<T>,
     shape: Vec<usize>,
@@ -67,38 +67,38 @@ impl<T: Element> AsView for Array<T> {
     }
 }
 
-/// None, one or several views: `&()`, `&x`, `&(&x, &y)`, or an array or slice of one kind.
-pub trait Views {
-    fn views(&self) -> Vec<View<'_>>;
+/// None, one or several views: `()`, `&x`, `(&x, &y)`, `[&x, &y]` or a slice of what has a view.
+pub trait Views<'a> {
+    fn views(self) -> Vec<View<'a>>;
 }
 
-impl<V: AsView> Views for V {
-    fn views(&self) -> Vec<View<'_>> {
+impl<'a, V: AsView> Views<'a> for &'a V {
+    fn views(self) -> Vec<View<'a>> {
         vec![self.as_view()]
     }
 }
 
-impl Views for () {
-    fn views(&self) -> Vec<View<'_>> {
+impl<'a> Views<'a> for () {
+    fn views(self) -> Vec<View<'a>> {
         Vec::new()
     }
 }
 
-impl<V: AsView> Views for [V] {
-    fn views(&self) -> Vec<View<'_>> {
-        self.iter().map(|view| view.as_view()).collect()
+impl<'a, V: AsView> Views<'a> for &'a [V] {
+    fn views(self) -> Vec<View<'a>> {
+        self.iter().map(AsView::as_view).collect()
     }
 }
 
-impl<V: AsView, const N: usize> Views for [V; N] {
-    fn views(&self) -> Vec<View<'_>> {
-        self.as_slice().views()
+impl<'a, V: AsView + ?Sized, const N: usize> Views<'a> for [&'a V; N] {
+    fn views(self) -> Vec<View<'a>> {
+        self.into_iter().map(AsView::as_view).collect()
     }
 }
 
 macro_rules! tuples {
-    ($(($($kind:ident $place:tt),+))*) => { $(impl<$($kind: AsView),+> Views for ($($kind,)+) {
-        fn views(&self) -> Vec<View<'_>> {
+    ($(($($kind:ident $place:tt),+))*) => { $(impl<'a, $($kind: AsView),+> Views<'a> for ($(&'a $kind,)+) {
+        fn views(self) -> Vec<View<'a>> {
             vec![$(self.$place.as_view()),+]
         }
     })* };

@@ -147,7 +147,7 @@ impl<'c> Call<'c> {
     }
 
     /// In forward: runs a child. Its outputs live as long as the call's own inputs.
-    pub fn child_forward(&self, child: usize, inputs: &(impl Views + ?Sized)) -> Result<Vec<View<'c>>> {
+    pub fn child_forward<'v>(&self, child: usize, inputs: impl Views<'v>) -> Result<Vec<View<'c>>> {
         let views = inputs.views();
         let raw = raw_views(&views);
         let mut found = [null_view(); CHILD_VIEWS];

@@ -106,7 +106,7 @@ impl From<Bool> for bool {
 }
 
 /// A complex number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Complex<T> {
     pub re: T,

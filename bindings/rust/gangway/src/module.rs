@@ -118,11 +118,7 @@ impl Module {
     }
 
     /// Collective. No frame: evaluation.
-    pub fn forward(
-        &mut self,
-        inputs: &(impl Views + ?Sized),
-        frame: Option<&mut Frame>,
-    ) -> Result<Vec<Tensor>> {
+    pub fn forward<'v>(&mut self, inputs: impl Views<'v>, frame: Option<&mut Frame>) -> Result<Vec<Tensor>> {
         let views = inputs.views();
         let raw = raw_views(&views);
         let frame = frame.map_or(std::ptr::null_mut(), |frame| frame.raw());
@@ -135,9 +131,9 @@ impl Module {
 
     /// Collective. Gradients of the outputs in (`&()` for a loss), of the inputs out; adds the sum over data ranks to the local
     /// gradients. The frame is reset.
-    pub fn backward(
+    pub fn backward<'v>(
         &mut self,
-        output_grads: &(impl Views + ?Sized),
+        output_grads: impl Views<'v>,
         frame: &mut Frame,
     ) -> Result<Vec<Option<Tensor>>> {
         let views = output_grads.views();

@@ -72,7 +72,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(inputs: &'a (impl Views + ?Sized), targets: &'a (impl Views + ?Sized)) -> Batch<'a> {
+    pub fn new(inputs: impl Views<'a>, targets: impl Views<'a>) -> Batch<'a> {
         Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shifted: None }
     }
 
@@ -103,11 +103,11 @@ impl<'a> Batch<'a> {
 
 impl Module {
     /// Collective. One step: forward, backward, gradients, optimizer; labels are the tokens, the library shifts them.
-    pub fn train_step(
+    pub fn train_step<'v>(
         &mut self,
         optimizer: &mut Optimizer,
-        inputs: &(impl Views + ?Sized),
-        targets: &(impl Views + ?Sized),
+        inputs: impl Views<'v>,
+        targets: impl Views<'v>,
     ) -> Result<StepResult> {
         self.train_step_with(optimizer, &Batch::new(inputs, targets), &StepOptions::default())
     }
@@ -128,11 +128,7 @@ impl Module {
     }
 
     /// Collective. The loss of a batch; saves and changes nothing.
-    pub fn eval_step(
-        &mut self,
-        inputs: &(impl Views + ?Sized),
-        targets: &(impl Views + ?Sized),
-    ) -> Result<StepResult> {
+    pub fn eval_step<'v>(&mut self, inputs: impl Views<'v>, targets: impl Views<'v>) -> Result<StepResult> {
         self.eval_step_with(&Batch::new(inputs, targets), &StepOptions::default())
     }
 

@@ -46,7 +46,7 @@ fn step(gangs: &Gangs, custom: Custom) -> Result<StepResult> {
     model.parallelize(gangs, &Default::default())?;
     let mut opt = Sgd::new(&model, &SgdOptions { lr: 1.0, ..Default::default() })?;
     let x = Array::new(vec![gangs.root().rank() as f32 + 1.0; 8], &[2, 4])?;
-    let result = model.train_step_with(&mut opt, &Batch::new(&x, &()).weight(2), &Default::default())?;
+    let result = model.train_step_with(&mut opt, &Batch::new(&x, ()).weight(2), &Default::default())?;
     let (size, w) = (gangs.root().size(), model.parameter("w")?.gather()?);
     let mean = (size + 1) as f32 / 2.0; // of x over all rows
     assert!(w.as_view().slice::<f32>()?.iter().all(|w| (w - (1.0 - mean)).abs() < 1e-6));
@@ -142,7 +142,7 @@ fn closures_and_states_are_dropped_once() {
     model.parallelize(&Gangs::fake("cpu").unwrap(), &Default::default()).unwrap();
     let mut opt = Sgd::new(&model, &Default::default()).unwrap();
     let x = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
-    let batch = Batch::new(&x, &()).weight(2);
+    let batch = Batch::new(&x, ()).weight(2);
     model.train_step_with(&mut opt, &batch, &Default::default()).unwrap();
     assert_eq!(states.load(Ordering::SeqCst), 2);
     model.eval_step_with(&batch, &Default::default()).unwrap();
