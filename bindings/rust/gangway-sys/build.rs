@@ -50,5 +50,5 @@ fn pkg_config(variable: &str) -> Option<String> {
     let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
     let output = Command::new(program).arg(format!("--variable={variable}")).arg("gangway").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-    (output.status.success() && !text.is_empty()).then(|| text)
+    (output.status.success() && !text.is_empty()).then_some(text)
 }

@@ -8,7 +8,7 @@ use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 thread_local! {
-    static OWN: RefCell<Option<Error>> = RefCell::new(None);
+    static OWN: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
 /// Runs a callback; its error or panic is kept for the call that runs it.

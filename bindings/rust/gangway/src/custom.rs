@@ -120,11 +120,11 @@ impl Custom {
         let status = with_raw(self.parameters, |parameters, count| {
             let mut raw = initialised!(gw_custom_options, gw_custom_options_init);
             raw.name = name.as_ptr();
-            raw.shapes = closures.shapes.is_some().then(|| shapes as _);
-            raw.forward = closures.forward.is_some().then(|| forward as _);
-            raw.backward_input = closures.backward_input.is_some().then(|| backward_input as _);
-            raw.backward_weight = closures.backward_weight.is_some().then(|| backward_weight as _);
-            raw.accepts_dtype = closures.accepts.is_some().then(|| accepts as _);
+            raw.shapes = closures.shapes.is_some().then_some(shapes as _);
+            raw.forward = closures.forward.is_some().then_some(forward as _);
+            raw.backward_input = closures.backward_input.is_some().then_some(backward_input as _);
+            raw.backward_weight = closures.backward_weight.is_some().then_some(backward_weight as _);
+            raw.accepts_dtype = closures.accepts.is_some().then_some(accepts as _);
             raw.user = Box::into_raw(Box::new(closures)).cast();
             raw.free_user = Some(free_box::<Closures>);
             raw.free_state = Some(free_box::<State>);

@@ -153,7 +153,11 @@ fn closures_and_states_are_dropped_once() {
     assert_eq!(closures.load(Ordering::SeqCst), 1);
 
     let refused = Counted(closures.clone());
-    assert!(Custom::new("empty").forward(move |_| Ok(drop(&refused))).build().is_err());
+    let forward = move |_: &mut Call<'_>| {
+        let _ = &refused;
+        Ok(())
+    };
+    assert!(Custom::new("empty").forward(forward).build().is_err());
     assert_eq!(closures.load(Ordering::SeqCst), 2);
 }
 

@@ -46,7 +46,7 @@ fn every_async_form_gives_its_buffers_back() {
         let at_root = |len: usize| (rank == 0).then(|| vec![0f32; len]);
         let work = gang.reduce_async(one.clone(), at_root(1), Reduce::Max, 0).unwrap();
         assert_eq!(work.wait().unwrap().1, (rank == 0).then(|| vec![1.0]));
-        let work = gang.gather_async(one.clone(), at_root(2), 0).unwrap();
+        let work = gang.gather_async(one, at_root(2), 0).unwrap();
         assert_eq!(work.wait().unwrap().1, (rank == 0).then(|| vec![0.0, 1.0]));
         let work = gang.scatter_async((rank == 0).then(|| both.clone()), vec![0f32], 0).unwrap();
         assert_eq!(work.wait().unwrap().1, [(rank + 1) as f32]);
