@@ -1,5 +1,5 @@
-//! Finds libgangway: GANGWAY_LIB_DIR (and GANGWAY_INCLUDE_DIR), else the pkg-config program. With `dlopen` there is
-//! nothing to link.
+//! Finds libgangway: GANGWAY_LIB_DIR (and GANGWAY_INCLUDE_DIR), else the pkg-config program. With `dlopen`
+//! there is nothing to link.
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -15,8 +15,9 @@ const ABI_MINOR: i32 = 0; // the lowest level that these bindings use
 
 static TABLE: AtomicPtr<gw_api> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Opens the library (GANGWAY_LIBRARY, else `libgangway.so.1` by the loader's own search) and looks up `gw_get_api`.
-/// Further calls do nothing. A function that is called before does this by itself, and panics with the text if it fails.
+/// Opens the library (GANGWAY_LIBRARY, else `libgangway.so.1` by the loader's own search) and looks up
+/// `gw_get_api`. Further calls do nothing. A function that is called before does this by itself, and panics
+/// with the text if it fails.
 pub fn load() -> Result<(), String> {
     if !TABLE.load(Ordering::Acquire).is_null() {
         return Ok(());

@@ -1,8 +1,8 @@
-//! The C ABI of libgangway: types and functions as bindgen writes them, `unsafe` and without any comfort; the crate
-//! `gangway` is the one to use. The headers under `capi/include/gangway` say what each function does.
+//! The C ABI of libgangway: types and functions as bindgen writes them, `unsafe` and without any comfort; the
+//! crate `gangway` is the one to use. The headers under `capi/include/gangway` say what each function does.
 //!
-//! The library is linked as `libgangway.so`. With the feature `dlopen` it is opened at run time instead (see `load`):
-//! the functions below have the same names and types and go through the table of `gw_get_api`.
+//! The library is linked as `libgangway.so`. With the feature `dlopen` it is opened at run time instead (see
+//! `load`): the functions below have the same names and types and go through the table of `gw_get_api`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 #[cfg(feature = "dlopen")]

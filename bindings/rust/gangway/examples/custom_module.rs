@@ -1,4 +1,4 @@
-//! Own compute as a module: a regression y = w x + b, written in Rust, sharded and trained like a built-in layer.
+//! Own compute as a module: a regression y = w x + b, sharded and trained like a built-in layer.
 //!   gangrun -n 2 custom_module
 use gangway::*;
 

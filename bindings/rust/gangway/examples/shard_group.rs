@@ -1,4 +1,4 @@
-//! A program with its own compute and its own loop; gangway only shards: y = w x + b, two microbatches a step.
+//! Own compute and own loop; gangway only shards: y = w x + b, two microbatches a step.
 //!   gangrun -n 2 shard_group
 use gangway::{
     AdamW, AdamWOptions, Mesh, Module, ParameterOptions, Result, ShardGroup, ShardOptions, StepOptions, View,

@@ -5,7 +5,8 @@ use gangway::*;
 const ROWS: usize = 8; // of all ranks together
 const SEQUENCE: usize = 64;
 
-/// Rows `first..last` of a step's batch; their places depend on step and row alone, so every mesh sees the same.
+/// Rows `first..last` of a step's batch; their places depend on step and row alone, so every mesh sees the
+/// same.
 fn batch(text: &[u8], step: usize, first: usize, last: usize) -> gangway::Result<(Array<i64>, Array<i64>)> {
     let (mut tokens, mut labels) = (Vec::new(), Vec::new());
     for row in first..last {

@@ -7,8 +7,8 @@ use gangway_sys as sys;
 use std::any::Any;
 use std::marker::PhantomData;
 
-/// What a closure of a [`crate::Custom`] module sees. Fields are separate, so that inputs can be read while outputs are
-/// written. Nothing of it leaves the closure:
+/// What a closure of a [`crate::Custom`] module sees. Fields are separate, so that inputs can be read while
+/// outputs are written. Nothing of it leaves the closure:
 ///
 /// ```compile_fail,E0521
 /// let mut kept = None;
@@ -121,7 +121,8 @@ impl<'c> Call<'c> {
         Gangs::borrowed(self.raw().gangs)
     }
 
-    /// Forward: keeps a value for backward. It is dropped once, after the last backward or before recomputation.
+    /// Forward: keeps a value for backward. It is dropped once, after the last backward or before
+    /// recomputation.
     pub fn set_state<S: Send + 'static>(&mut self, state: S) -> Result<()> {
         let place = self.raw().state;
         if place.is_null() || self.raw().phase != sys::GW_PHASE_FORWARD {

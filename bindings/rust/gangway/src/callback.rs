@@ -1,5 +1,5 @@
-//! The road of errors and panics through the library: it knows a status, this keeps the rest on the thread that ran the
-//! callback until the library's own call returns there.
+//! The road of errors and panics through the library: it knows a status, this keeps the rest on the thread
+//! that ran the callback until the library's own call returns there.
 use crate::error::{Code, Error, Result};
 use gangway_sys as sys;
 use std::any::Any;
@@ -8,7 +8,7 @@ use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 thread_local! {
-    static OWN: RefCell<Option<Error>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Error>> = RefCell::default();
 }
 
 /// Runs a callback; its error or panic is kept for the call that runs it.

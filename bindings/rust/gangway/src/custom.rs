@@ -22,8 +22,8 @@ struct Closures {
     accepts: Option<OnDType>,
 }
 
-/// Own compute as a module: closures that are called like a built-in layer. An error or a panic in one ends the step: it
-/// comes back on this rank with its own text, and peers are told which module failed.
+/// Own compute as a module: closures that are called like a built-in layer. An error or a panic in one ends
+/// the step: it comes back on this rank with its own text, and peers are told which module failed.
 #[must_use = "build() makes the module"]
 pub struct Custom {
     name: String,

@@ -86,7 +86,8 @@ impl fmt::Display for Code {
     }
 }
 
-/// A failed call. Prints as `CODE: text`, also by `{:?}`, so that `fn main() -> gangway::Result<()>` reads well.
+/// A failed call. Prints as `CODE: text`, also by `{:?}`, so that `fn main() -> gangway::Result<()>` reads
+/// well.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     pub code: Code,

@@ -73,8 +73,8 @@ results! {
     }
 }
 
-/// Ranks that act together. Clones are the same gang. Calls from several threads run one by one in the order they come.
-/// Dropping a gang never shuts it down.
+/// Ranks that act together. Clones are the same gang. Calls from several threads run one by one in the order
+/// they come. Dropping a gang never shuts it down.
 pub struct Gang {
     handle: NonNull<sys::gw_gang>,
 }
@@ -98,8 +98,8 @@ pub(crate) fn timeout_number(timeout: Option<Duration>) -> i64 {
 }
 
 impl Gang {
-    /// Collective over the ranks to be. With default options the environment decides (gangrun, torchrun, srun, mpirun);
-    /// with nothing set: one rank.
+    /// Collective over the ranks to be. With default options the environment decides (gangrun, torchrun,
+    /// srun, mpirun); with nothing set: one rank.
     pub fn new(options: &GangOptions) -> Result<Gang> {
         let mut handle = std::ptr::null_mut();
         let status = options.with_raw(|raw| unsafe { sys::gw_gang_create(raw, &mut handle) })?;

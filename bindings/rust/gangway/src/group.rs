@@ -10,8 +10,8 @@ use gangway_sys as sys;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Parameters of a program's own model, sharded as one unit. Made into a model by [`Module::from_groups`] and used by
-/// [`Module::group`].
+/// Parameters of a program's own model, sharded as one unit. Made into a model by [`Module::from_groups`] and
+/// used by [`Module::group`].
 pub struct ShardGroup {
     handle: NonNull<sys::gw_shard_group>,
     count: usize,
@@ -85,8 +85,8 @@ impl Group<'_> {
         self.count
     }
 
-    /// Collective. Gathers the full values, runs `compute` on them, and gives the memory back, also when it fails. Views
-    /// do not leave `compute`:
+    /// Collective. Gathers the full values, runs `compute` on them, and gives the memory back, also when it
+    /// fails. Views do not leave `compute`:
     ///
     /// ```compile_fail,E0521
     /// # fn main() -> gangway::Result<()> {
@@ -137,8 +137,8 @@ impl Group<'_> {
         check(unsafe { sys::gw_shard_group_reduce(self.handle, NO_STREAM) })
     }
 
-    /// Collective. The program's own optimizer: `step` writes the local values; then they are published and the gradient is
-    /// emptied.
+    /// Collective. The program's own optimizer: `step` writes the local values; then they are published and
+    /// the gradient is emptied.
     pub fn update<R>(&mut self, step: impl FnOnce(&mut Update<'_>) -> Result<R>) -> Result<R> {
         check(unsafe { sys::gw_shard_group_begin_update(self.handle, NO_STREAM) })?;
         let result = step(&mut Update { handle: self.handle, group: PhantomData });

@@ -1,5 +1,5 @@
-//! Sharded training for Rust: gangs of ranks and their collectives, fully sharded modules, optimizers and model files, on
-//! libgangway.
+//! Sharded training for Rust: gangs of ranks and their collectives, fully sharded modules, optimizers and
+//! model files, on libgangway.
 //!
 //! ```no_run
 //! use gangway::{AdamW, Array, Llama, LlamaOptions, Mesh, ParallelOptions, Reduce};
@@ -15,12 +15,14 @@
 //! # println!("{result:?}"); Ok(()) }
 //! ```
 //!
-//! - **Errors.** A failed call is an [`Error`] with code, text, rank, peer and operation. A refused call changes nothing; one
-//!   that fails while data moves leaves its outputs undefined and its gang broken.
-//! - **Ranks** are processes (`gangrun -n 2 program`) or threads ([`Gang::threads`]). Calls marked *collective* are made by
-//!   every rank in the same order.
-//! - **Ends.** Drops are local and come in any order; only [`Gangs::shutdown`] and [`Gang::shutdown`] leave a gang orderly.
-//! - **Own compute**: [`Custom`] makes closures a module; [`ShardGroup`] shards a program that has its own loop.
+//! - **Errors.** A failed call is an [`Error`] with code, text, rank, peer and operation. A refused call
+//!   changes nothing; one that fails while data moves leaves its outputs undefined and its gang broken.
+//! - **Ranks** are processes (`gangrun -n 2 program`) or threads ([`Gang::threads`]). Calls marked
+//!   *collective* are made by every rank in the same order.
+//! - **Ends.** Drops are local and come in any order; only [`Gangs::shutdown`] and [`Gang::shutdown`] leave a
+//!   gang orderly.
+//! - **Own compute**: [`Custom`] makes closures a module; [`ShardGroup`] shards a program that has its own
+//!   loop.
 #![warn(rust_2018_idioms)]
 
 mod array;
@@ -31,6 +33,7 @@ mod collectives_async;
 mod custom;
 mod element;
 mod error;
+mod exchange;
 mod frame;
 mod gang;
 mod group;
@@ -51,10 +54,11 @@ mod work;
 
 pub use array::{Array, AsView, Views};
 pub use call::{Call, Shapes, Spec};
-pub use collectives::{Exchange, Reduce};
+pub use collectives::Reduce;
 pub use custom::Custom;
 pub use element::{Bf16, Bool, Complex, DType, Element, F16};
 pub use error::{Code, Error, Result};
+pub use exchange::Exchange;
 pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};

@@ -28,8 +28,8 @@ macro_rules! buffers {
 }
 buffers!(Vec, Array, GangMemory);
 
-/// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May be dropped
-/// in any order, on any thread.
+/// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May
+/// be dropped in any order, on any thread.
 pub struct GangMemory<T: Element> {
     gang: Gang,
     data: *mut T,
@@ -84,8 +84,8 @@ impl<T: Element> Drop for GangMemory<T> {
     }
 }
 
-/// Memory that all ranks of a host map. Peers write it whenever they like, so the program orders the accesses (a barrier,
-/// atomics) and says so by `unsafe`.
+/// Memory that all ranks of a host map. Peers write it whenever they like, so the program orders the accesses
+/// (a barrier, atomics) and says so by `unsafe`.
 pub struct SharedMemory<T: Element> {
     gang: Gang,
     data: *mut T,

@@ -31,8 +31,8 @@ macro_rules! degrees {
 }
 degrees!(pp, dp_replicate, dp_shard, cp, tp);
 
-/// Collective. The gangs of a mesh over the ranks that the environment names (gangrun, torchrun, srun, mpirun); with
-/// nothing set: one rank.
+/// Collective. The gangs of a mesh over the ranks that the environment names (gangrun, torchrun, srun,
+/// mpirun); with nothing set: one rank.
 pub fn init(mesh: &Mesh) -> Result<Gangs> {
     create(std::ptr::null_mut(), mesh)
 }
@@ -75,7 +75,8 @@ impl Gangs {
         Gangs::owned(unsafe { sys::gw_gangs_create_parallel(root.raw(), tp, pp, cp, &mut handle) }, handle)
     }
 
-    /// Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp one rank.
+    /// Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp
+    /// one rank.
     pub fn fsdp(&self, intra_node_size: i32) -> Result<Gangs> {
         let mut handle = std::ptr::null_mut();
         Gangs::owned(unsafe { sys::gw_gangs_create_fsdp(self.raw(), intra_node_size, &mut handle) }, handle)
@@ -146,8 +147,8 @@ impl Gangs {
         &self.0.known[6]
     }
 
-    /// A gang by name or by axes joined by '+', like "dp_shard+cp". Local for the names that the mesh makes by itself, else
-    /// collective over the root.
+    /// A gang by name or by axes joined by '+', like "dp_shard+cp". Local for the names that the mesh makes
+    /// by itself, else collective over the root.
     pub fn get(&self, axes: &str) -> Result<Gang> {
         get(self.0.handle, axes)
     }
@@ -178,8 +179,8 @@ impl Gangs {
         check(unsafe { sys::gw_gangs_abort(self.raw(), reason.as_ptr()) })
     }
 
-    /// Local. Makes these the current gangs of this thread until the guard is dropped; guards are dropped in the reverse
-    /// order.
+    /// Local. Makes these the current gangs of this thread until the guard is dropped; guards are dropped in
+    /// the reverse order.
     pub fn push_current(&self) -> Result<Current<'_>> {
         check(unsafe { sys::gw_gangs_push_current(self.raw()) })?;
         Ok(Current { gangs: self, thread: PhantomData })

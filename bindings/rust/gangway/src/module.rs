@@ -44,8 +44,8 @@ results! {
     }
 }
 
-/// What a model is made of, with Hugging Face's names and shapes. A module describes until [`Module::parallelize`] (or
-/// [`Module::materialize`]) gives it memory. One thread at a time.
+/// What a model is made of, with Hugging Face's names and shapes. A module describes until
+/// [`Module::parallelize`] (or [`Module::materialize`]) gives it memory. One thread at a time.
 pub struct Module {
     handle: NonNull<sys::gw_module>,
     pub(crate) groups: Vec<ShardGroup>,
@@ -64,7 +64,8 @@ impl Module {
         Ok(Module { handle: made(status, handle)?, groups: Vec::new() })
     }
 
-    /// Local. A materialised model of these groups, for optimizer, clip, load and save; see [`Module::group`].
+    /// Local. A materialised model of these groups, for optimizer, clip, load and save; see
+    /// [`Module::group`].
     pub fn from_groups(groups: Vec<ShardGroup>) -> Result<Module> {
         let handles: Vec<_> = groups.iter().map(ShardGroup::raw).collect();
         let mut handle = std::ptr::null_mut();
@@ -76,13 +77,14 @@ impl Module {
         self.handle.as_ptr()
     }
 
-    /// Collective. Checks all, then recomputation, units, memory and first values; once, before the optimizer.
+    /// Collective. Checks all, then recomputation, units, memory and first values; once, before the
+    /// optimizer.
     pub fn parallelize(&mut self, gangs: &Gangs, options: &ParallelOptions) -> Result<()> {
         options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
-    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root, the last.
-    /// [`Module::materialize`] follows.
+    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the
+    /// root, the last. [`Module::materialize`] follows.
     pub fn fully_shard(
         &mut self,
         pattern: &str,
@@ -129,8 +131,8 @@ impl Module {
         Ok(outputs.into_iter().flatten().collect())
     }
 
-    /// Collective. Gradients of the outputs in (`&()` for a loss), of the inputs out; adds the sum over data ranks to the local
-    /// gradients. The frame is reset.
+    /// Collective. Gradients of the outputs in (`&()` for a loss), of the inputs out; adds the sum over data
+    /// ranks to the local gradients. The frame is reset.
     pub fn backward<'v>(
         &mut self,
         output_grads: impl Views<'v>,
@@ -149,8 +151,8 @@ impl Module {
         check(unsafe { sys::gw_module_set_no_sync(self.raw(), no_sync as i32) })
     }
 
-    /// Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)) and gives the norm before it. `p`: 1, 2 or
-    /// any other; infinity for the largest.
+    /// Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)) and gives the norm before
+    /// it. `p`: 1, 2 or any other; infinity for the largest.
     pub fn clip_grad_norm(&mut self, max_norm: f64, p: f64) -> Result<f64> {
         let mut norm = 0.0;
         let stream = std::ptr::null_mut();

@@ -16,8 +16,8 @@ open_enum! {
 }
 
 options! {
-    /// For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match wins. Without a
-    /// match: the optimizer's weight decay, but none for 1-d parameters.
+    /// For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match
+    /// wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
     Rule = gw_optimizer_rule, gw_optimizer_rule_init {
         lr_scale: f64,
         /// -1: the optimizer's.
@@ -116,7 +116,8 @@ impl Optimizer {
         self.handle.as_ptr()
     }
 
-    /// A step writes the parameters of the optimizer's own model: no other model's borrow would guard their views.
+    /// A step writes the parameters of the optimizer's own model: no other model's borrow would guard their
+    /// views.
     pub(crate) fn expect_model(&self, model: &Module) -> Result<()> {
         if self.model == model.raw() {
             return Ok(());

@@ -46,8 +46,8 @@ macro_rules! initialised {
 }
 pub(crate) use initialised;
 
-/// Declares options: the named fields are those of the C struct; `default` gives the library's values. Fields after
-/// `with` are set up and passed on by hand (lists and texts).
+/// Declares options: the named fields are those of the C struct; `default` gives the library's values. Fields
+/// after `with` are set up and passed on by hand (lists and texts).
 macro_rules! options {
     ($(#[$meta:meta])* $name:ident = $raw:ident, $init:ident {
         $($(#[$field_meta:meta])* $field:ident: $kind:ty,)*

@@ -150,7 +150,8 @@ enum Initial {
     Fill(Fill),
 }
 
-/// One parameter of a [`crate::Custom`] module or a [`crate::ShardGroup`]; without more it is f32 with normal first values.
+/// One parameter of a [`crate::Custom`] module or a [`crate::ShardGroup`]; without more it is f32 with normal
+/// first values.
 pub struct ParameterOptions {
     name: String,
     dims: Vec<usize>,

@@ -47,9 +47,9 @@ pub fn load() -> Result<()> {
 /// Lives on its thread alone.
 type Hook = Rc<dyn Fn() -> bool>;
 
-/// The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; true (or a panic)
-/// ends the call with `Caller`. A collective that waits for itself breaks its gang then; a wait for a work leaves
-/// everything as it is. Replaces an earlier hook.
+/// The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; true
+/// (or a panic) ends the call with `Caller`. A collective that waits for itself breaks its gang then; a wait
+/// for a work leaves everything as it is. Replaces an earlier hook.
 pub fn set_interrupt(check_hook: impl Fn() -> bool + 'static) -> Result<()> {
     let hook: Hook = Rc::new(check_hook);
     let user: *mut c_void = Box::into_raw(Box::new(hook)).cast();

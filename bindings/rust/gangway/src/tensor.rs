@@ -34,8 +34,8 @@ impl Tensor {
     /// Takes over a DLPack tensor, on success only.
     ///
     /// # Safety
-    /// `managed` is a valid `DLManagedTensorVersioned` that nobody else owns or writes, and its deleter may run on any
-    /// thread.
+    /// `managed` is a valid `DLManagedTensorVersioned` that nobody else owns or writes, and its deleter may
+    /// run on any thread.
     pub unsafe fn from_dlpack(managed: *mut sys::DLManagedTensorVersioned) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         Tensor::owned(sys::gw_tensor_from_dlpack(managed, &mut handle), handle)

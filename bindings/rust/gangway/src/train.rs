@@ -82,7 +82,8 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// True: the labels are shifted already; without it the labels are the tokens, and the library shifts them.
+    /// True: the labels are shifted already; without it the labels are the tokens, and the library shifts
+    /// them.
     pub fn shifted(mut self, shifted: bool) -> Batch<'a> {
         self.shifted = Some(shifted);
         self
@@ -102,7 +103,8 @@ impl<'a> Batch<'a> {
 }
 
 impl Module {
-    /// Collective. One step: forward, backward, gradients, optimizer; labels are the tokens, the library shifts them.
+    /// Collective. One step: forward, backward, gradients, optimizer; labels are the tokens, the library
+    /// shifts them.
     pub fn train_step<'v>(
         &mut self,
         optimizer: &mut Optimizer,

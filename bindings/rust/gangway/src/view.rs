@@ -189,8 +189,8 @@ macro_rules! facts {
             }
 
             /// # Safety
-            /// `raw` was filled in by the library and what it shows lives (and, to write, is ours alone) as long as the
-            /// view.
+            /// `raw` was filled in by the library and what it shows lives (and, to write, is ours alone) as
+            /// long as the view.
             pub(crate) unsafe fn from_raw(raw: &sys::gw_view) -> Self {
                 $name { layout: Layout::from_raw(raw), borrowed: PhantomData }
             }

@@ -8,8 +8,9 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A collective in flight, which owns its buffers and gives them back when it is done: by [`Work::wait`], or as a future.
-/// A work that is dropped in flight is neither cancelled nor waited for; its buffers live until it is done.
+/// A collective in flight, which owns its buffers and gives them back when it is done: by [`Work::wait`], or
+/// as a future. A work that is dropped in flight is neither cancelled nor waited for; its buffers live until
+/// it is done.
 ///
 /// As a future it asks to be polled again at once: the collectives of a rank move when it polls or waits.
 #[must_use = "the buffers come back by wait()"]
@@ -67,7 +68,7 @@ impl<O: Send + 'static> Work<O> {
     }
 }
 
-/// Waits for all; the first failure is returned, and with it the buffers are gone. None: until the gang's deadline.
+/// Waits for all, until the gang's deadline. The first failure is returned, and with it the buffers are gone.
 pub fn wait_all<O: Send + 'static>(mut works: Vec<Work<O>>) -> Result<Vec<O>> {
     let handles: Vec<*mut sys::gw_work> = works.iter().map(|work| work.handle.as_ptr()).collect();
     check(unsafe { sys::gw_work_wait_many(handles.as_ptr(), handles.len(), -1) })?;
