@@ -981,6 +981,14 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    shard_group_tensor: pub fn gw_shard_group_tensor(
+        group: *mut gw_shard_group,
+        index: usize,
+        part: gw_part,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
     shard_group_add_gradient: pub fn gw_shard_group_add_gradient(
         group: *mut gw_shard_group,
         index: usize,

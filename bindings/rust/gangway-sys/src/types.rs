@@ -2926,12 +2926,14 @@ pub struct gw_memory_use {
     pub activations: u64,
     pub gradients: u64,
     pub temporaries: u64,
+    pub copies: u64,
+    pub optimizer: u64,
 }
 #[test]
 fn bindgen_test_layout_gw_memory_use() {
     assert_eq!(
         ::std::mem::size_of::<gw_memory_use>(),
-        80usize,
+        96usize,
         concat!("Size of: ", stringify!(gw_memory_use))
     );
     assert_eq!(
@@ -3059,6 +3061,30 @@ fn bindgen_test_layout_gw_memory_use() {
         );
     }
     test_field_temporaries();
+    fn test_field_copies() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).copies) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(copies))
+        );
+    }
+    test_field_copies();
+    fn test_field_optimizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(optimizer))
+        );
+    }
+    test_field_optimizer();
 }
 impl Default for gw_memory_use {
     fn default() -> Self {
@@ -5812,10 +5838,18 @@ pub struct gw_api {
         ::std::option::Option<unsafe extern "C" fn(options: *mut gw_frame_options, size: usize)>,
     pub module_set_no_sync:
         ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module, no_sync: i32) -> gw_status>,
+    pub shard_group_tensor: ::std::option::Option<
+        unsafe extern "C" fn(
+            group: *mut gw_shard_group,
+            index: usize,
+            part: gw_part,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1536usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1544usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8133,4 +8167,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_module_set_no_sync();
+    fn test_field_shard_group_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_group_tensor) as usize - ptr as usize
+            },
+            1536usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_tensor))
+        );
+    }
+    test_field_shard_group_tensor();
 }

@@ -5,6 +5,7 @@ use crate::module::{raw_gangs, Module};
 use crate::options::{c_text, Field};
 use crate::parallel::ShardOptions;
 use crate::parameter::{with_raw, ParameterOptions, Part};
+use crate::tensor::Tensor;
 use crate::view::{raw_view, View, ViewMut};
 use gangway_sys as sys;
 use std::marker::PhantomData;
@@ -182,6 +183,15 @@ impl<'u> Unsharded<'u> {
     /// Local. The whole gradient, to add to in place.
     pub fn gradient(&mut self, index: usize) -> Result<ViewMut<'_>> {
         Ok(unsafe { ViewMut::from_raw(&part_view(self.handle, index, Part::FullGradient)?) })
+    }
+
+    /// Local. A DLPack export of the whole value, read-only, for another library. It outlives the reshard: its
+    /// memory is freed with the last export, but its values may follow the parameter after the next update.
+    pub fn export(&self, index: usize) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
+        let mut tensor = std::ptr::null_mut();
+        let part = Part::FullValue.write();
+        let status = unsafe { sys::gw_shard_group_tensor(self.handle, index, part, &mut tensor) };
+        Tensor::owned(status, tensor)?.to_dlpack()
     }
 
     /// Local. Adds to the full gradient (f64, f32 or bf16; global shape).

@@ -147,8 +147,7 @@ impl Gangs {
         &self.0.known[6]
     }
 
-    /// A gang by name or by axes joined by '+', like "dp_shard+cp". Local for the names that the mesh makes
-    /// by itself, else collective over the root.
+    /// Local. A gang by name or by axes joined by '+', like "dp_shard+cp".
     pub fn get(&self, axes: &str) -> Result<Gang> {
         get(self.0.handle, axes)
     }

@@ -31,7 +31,7 @@ options! {
 }
 
 results! {
-    /// Bytes that a model takes on this rank.
+    /// Bytes that a model takes on this rank; of what comes and goes (activations on) the most that there was.
     MemoryUse = gw_memory_use, gw_memory_use_init {
         master: u64,
         region_rows: u64,
@@ -41,6 +41,10 @@ results! {
         activations: u64,
         gradients: u64,
         temporaries: u64,
+        /// Private own rows in the compute dtype.
+        copies: u64,
+        /// State of the optimizers that this model has at present.
+        optimizer: u64,
     }
 }
 

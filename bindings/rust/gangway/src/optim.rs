@@ -20,7 +20,7 @@ options! {
     /// wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
     Rule = gw_optimizer_rule, gw_optimizer_rule_init {
         lr_scale: f64,
-        /// -1: the optimizer's.
+        /// -1: as without a rule (the optimizer's; 0 for 1-d parameters).
         weight_decay: f64,
         /// Not stepped.
         frozen: bool,

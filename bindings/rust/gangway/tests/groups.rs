@@ -49,6 +49,16 @@ fn full_values_are_there_while_unsharded() {
 }
 
 #[test]
+fn an_export_outlives_group_and_model() {
+    let gangs = Gangs::fake("cpu").unwrap();
+    let mut model = line(&gangs);
+    let managed = model.group(0).unwrap().unsharded(|full| full.export(0)).unwrap();
+    drop(model);
+    let tensor = unsafe { Tensor::from_dlpack(managed.as_ptr()) }.unwrap();
+    assert_eq!(tensor.as_view().slice::<f32>().unwrap()[9], 9.0);
+}
+
+#[test]
 fn an_own_update_sees_the_sum_of_all_gradients() {
     meshes(2, |gangs| {
         let rank = gangs.root().rank() as f32;

@@ -106,6 +106,7 @@ fn an_optimizer_shows_its_state() {
         assert_eq!(before.as_view().slice::<f32>().unwrap(), after.as_view().slice::<f32>().unwrap());
         let moments = head.state(&opt, "exp_avg").unwrap();
         assert!(moments.slice::<f32>().unwrap().iter().any(|m| *m != 0.0));
+        assert!(model.memory().unwrap().optimizer > 0);
         assert_eq!(head.state(&opt, "nothing").unwrap_err().code, Code::NotFound);
         drop(head);
         opt.set_lr(0.5).unwrap();
