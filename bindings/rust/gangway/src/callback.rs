@@ -1,0 +1,63 @@
+//! The road of errors and panics through the library: it knows a status, this keeps the rest on the thread
+//! that ran the callback until the library's own call returns there.
+use crate::error::{Code, Error, Result};
+use gangway_sys as sys;
+use std::any::Any;
+use std::cell::RefCell;
+use std::os::raw::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+thread_local! {
+    static OWN: RefCell<Option<Error>> = RefCell::default();
+}
+
+/// Runs a callback; its error or panic is kept for the call that runs it.
+pub(crate) fn run(body: impl FnOnce() -> Result<()>) -> sys::gw_status {
+    let mut error = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return sys::GW_OK,
+        Ok(Err(error)) => error,
+        Err(panic) => Error::caller(panic_text(panic)),
+    };
+    if let Code::Unknown(_) = error.code {
+        error.code = Code::Caller; // as the library takes a number that it does not know
+    }
+    let status = error.code.number();
+    OWN.with(|own| *own.borrow_mut() = Some(error));
+    status
+}
+
+/// The error of a call: a callback's own text, when that is why it failed.
+#[cold]
+pub(crate) fn with_own_text(mut error: Error) -> Error {
+    // NotReady tells nothing about a callback: polls and waits end with it all the time.
+    if let Some(own) = OWN.with(|own| own.borrow_mut().take()) {
+        if own.code == error.code && error.code != Code::NotReady && !error.text.contains(&own.text) {
+            error.text = own.text;
+        }
+    }
+    error
+}
+
+/// Runs what cannot fail, like a drop: a panic there must not cross the library and has nobody to go to.
+pub(crate) fn run_quietly(body: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        std::mem::forget(panic); // its own drop may panic again
+    }
+}
+
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a callback panicked".to_owned(),
+    };
+    std::mem::forget(panic);
+    text
+}
+
+/// A `gw_free_fn` for a box of `T`.
+pub(crate) unsafe extern "C" fn free_box<T>(user: *mut c_void) {
+    if !user.is_null() {
+        run_quietly(|| drop(Box::from_raw(user.cast::<T>())));
+    }
+}

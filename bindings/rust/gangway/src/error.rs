@@ -1,0 +1,178 @@
+use gangway_sys as sys;
+use std::ffi::CStr;
+use std::fmt;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. Open: a newer library may return numbers that this crate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The arguments are wrong.
+    InvalidArgument,
+    /// Right, but this build or engine cannot.
+    NotSupported,
+    /// Not now: the text names the call that lacks.
+    InvalidState,
+    /// A collective failed.
+    Gang,
+    /// A rank died or left without shutdown.
+    PeerLost,
+    /// The gang's deadline passed; the gang is broken.
+    Timeout,
+    /// Ranks called different collectives.
+    Mismatch,
+    /// The gang was aborted, here or on a peer.
+    Aborted,
+    /// A wait ran out; harmless.
+    NotReady,
+    NotFound,
+    /// Called in a forked child.
+    Forked,
+    /// A callback's own error or panic, or the interrupt hook.
+    Caller,
+    OutOfMemory,
+    Io,
+    /// Bytes of a file are not what they should be.
+    Corrupt,
+    /// A fault of the library.
+    Internal,
+    Unknown(i32),
+}
+
+const CODES: [(Code, sys::gw_status); 16] = [
+    (Code::InvalidArgument, sys::GW_E_INVALID_ARGUMENT),
+    (Code::NotSupported, sys::GW_E_NOT_SUPPORTED),
+    (Code::InvalidState, sys::GW_E_INVALID_STATE),
+    (Code::Gang, sys::GW_E_GANG),
+    (Code::PeerLost, sys::GW_E_PEER_LOST),
+    (Code::Timeout, sys::GW_E_TIMEOUT),
+    (Code::Mismatch, sys::GW_E_MISMATCH),
+    (Code::Aborted, sys::GW_E_ABORTED),
+    (Code::NotReady, sys::GW_E_NOT_READY),
+    (Code::NotFound, sys::GW_E_NOT_FOUND),
+    (Code::Forked, sys::GW_E_FORKED),
+    (Code::Caller, sys::GW_E_CALLER),
+    (Code::OutOfMemory, sys::GW_E_OUT_OF_MEMORY),
+    (Code::Io, sys::GW_E_IO),
+    (Code::Corrupt, sys::GW_E_CORRUPT),
+    (Code::Internal, sys::GW_E_INTERNAL),
+];
+
+impl Code {
+    pub fn from_number(number: i32) -> Code {
+        CODES.iter().find(|(_, n)| *n == number).map_or(Code::Unknown(number), |(code, _)| *code)
+    }
+
+    pub fn number(self) -> i32 {
+        match self {
+            Code::Unknown(number) => number,
+            known => CODES
+                .iter()
+                .find(|(code, _)| *code == known)
+                .map_or(sys::GW_E_INTERNAL, |(_, number)| *number),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Static text.
+        let name = unsafe { CStr::from_ptr(sys::gw_status_name(self.number())) }.to_string_lossy();
+        match self {
+            Code::Unknown(number) => write!(f, "{name}({number})"),
+            _ => f.write_str(&name),
+        }
+    }
+}
+
+/// A failed call. Prints as `CODE: text`, also by `{:?}`, so that `fn main() -> gangway::Result<()>` reads
+/// well.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    pub code: Code,
+    /// One line: component, fact and numbers; or the text of a callback's own error or panic.
+    pub text: String,
+    /// The gang's name, or "".
+    pub gang: String,
+    /// The call or collective, or "".
+    pub op: String,
+    /// Rank in the gang.
+    pub rank: Option<usize>,
+    pub peer: Option<usize>,
+    /// `errno`, or 0.
+    pub system_error: i32,
+}
+
+impl Error {
+    pub fn new(code: Code, text: impl Into<String>) -> Error {
+        let (gang, op) = (String::new(), String::new());
+        Error { code, text: text.into(), gang, op, rank: None, peer: None, system_error: 0 }
+    }
+
+    /// An error of a callback's own.
+    pub fn caller(text: impl Into<String>) -> Error {
+        Error::new(Code::Caller, text)
+    }
+
+    pub(crate) fn argument(text: impl Into<String>) -> Error {
+        Error::new(Code::InvalidArgument, text)
+    }
+
+    /// This thread's last error, which came with `status`.
+    #[cold]
+    pub(crate) fn last(status: sys::gw_status) -> Error {
+        let mut info = sys::gw_error_info::default();
+        unsafe {
+            sys::gw_error_info_init(&mut info, std::mem::size_of_val(&info));
+            sys::gw_last_error(&mut info);
+        }
+        let rank = |number: i32| usize::try_from(number).ok();
+        Error {
+            code: Code::from_number(status),
+            text: borrowed_text(info.message),
+            gang: borrowed_text(info.gang),
+            op: borrowed_text(info.op),
+            rank: rank(info.rank),
+            peer: rank(info.peer),
+            system_error: info.system_error,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Copies a text of the library; null is "".
+pub(crate) fn borrowed_text(text: *const std::os::raw::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Turns the status of a call that has just returned on this thread into a result.
+#[inline]
+pub(crate) fn check(status: sys::gw_status) -> Result<()> {
+    if status == sys::GW_OK {
+        return Ok(());
+    }
+    Err(crate::callback::with_own_text(Error::last(status)))
+}
+
+/// A handle that a call has just made.
+pub(crate) fn made<T>(status: sys::gw_status, handle: *mut T) -> Result<std::ptr::NonNull<T>> {
+    check(status)?;
+    std::ptr::NonNull::new(handle).ok_or_else(|| Error::new(Code::Internal, "the library made a null handle"))
+}

@@ -1,0 +1,260 @@
+use crate::error::{borrowed_text, check, made, Error, Result};
+use crate::options::{c_text, options, read_text, results, text_pointer};
+use crate::store::Store;
+use gangway_sys as sys;
+use std::ffi::CString;
+use std::fmt;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+options! {
+    /// How a gang is made.
+    GangOptions = gw_gang_options, gw_gang_options_init {
+        /// Deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS.
+        timeout_ms: i64,
+        /// A peer whose heartbeat stands still for so long is lost; 0: off.
+        liveness_ms: i64,
+        /// Address space of the host's arena; 0: min(8 x RAM, 256 GiB).
+        arena_bytes: u64,
+        /// Bytes that the host's arena may take; 0: 80 % of what is there at creation.
+        memory_limit: u64,
+        /// A stream of high priority on CUDA.
+        high_priority: bool,
+        /// Any other number of ranks is refused; 0: any.
+        expected_size: i32,
+        /// Of this rank's pool; 0: cores / ranks on this host.
+        threads: i32,
+        /// -1: the environment decides; else with `size`, and `store` or `id`.
+        rank: i32,
+        size: i32,
+    } with {
+        /// None: "cpu".
+        device: Option<String> = None,
+        /// None: "auto".
+        engine: Option<String> = None,
+        /// Names the gang in errors; None: "gang".
+        name: Option<String> = None,
+        /// Where ranks meet; None: `id`, else the environment's.
+        store: Option<Store> = None,
+        /// The same on every rank, see [`Gang::create_id`]; empty: none.
+        id: Vec<u8> = Vec::new(),
+    }
+}
+
+impl GangOptions {
+    /// Calls with the C struct; its texts live as long as the call.
+    fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_gang_options) -> R) -> Result<R> {
+        let text = |text: &Option<String>, what| -> Result<Option<CString>> {
+            text.as_deref().map(|text| c_text(text, what)).transpose()
+        };
+        let (device, engine) = (text(&self.device, "device")?, text(&self.engine, "engine")?);
+        let name = text(&self.name, "name")?;
+        let mut raw = self.raw();
+        raw.device = text_pointer(&device);
+        raw.engine = text_pointer(&engine);
+        raw.name = text_pointer(&name);
+        raw.store = self.store.as_ref().map_or(std::ptr::null_mut(), Store::handle);
+        if !self.id.is_empty() {
+            raw.id = self.id.as_ptr().cast();
+            raw.id_size = self.id.len();
+        }
+        Ok(call(&raw))
+    }
+}
+
+results! {
+    /// What a gang has moved so far.
+    Traffic = gw_gang_traffic, gw_gang_traffic_init {
+        calls: u64,
+        /// Payload that this rank read from peers.
+        bytes_moved: u64,
+        /// Of its own payload, copied into staging memory first.
+        bytes_staged: u64,
+    }
+}
+
+/// Ranks that act together. Clones are the same gang. Calls from several threads run one by one in the order
+/// they come. Dropping a gang never shuts it down.
+pub struct Gang {
+    handle: NonNull<sys::gw_gang>,
+}
+
+// gw_gang functions may be called from any thread; the handle is counted atomically.
+unsafe impl Send for Gang {}
+unsafe impl Sync for Gang {}
+
+fn ranks(ranks: &[usize]) -> Vec<i32> {
+    ranks.iter().map(|rank| rank_number(*rank)).collect()
+}
+
+/// A rank that does not fit is out of every gang; the library then says so.
+pub(crate) fn rank_number(rank: usize) -> i32 {
+    i32::try_from(rank).unwrap_or(i32::MAX)
+}
+
+/// -1: the gang's deadline.
+pub(crate) fn timeout_number(timeout: Option<Duration>) -> i64 {
+    timeout.map_or(-1, |t| i64::try_from(t.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl Gang {
+    /// Collective over the ranks to be. With default options the environment decides (gangrun, torchrun,
+    /// srun, mpirun); with nothing set: one rank.
+    pub fn new(options: &GangOptions) -> Result<Gang> {
+        let mut handle = std::ptr::null_mut();
+        let status = options.with_raw(|raw| unsafe { sys::gw_gang_create(raw, &mut handle) })?;
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    /// Local. `count` root gangs in this process, one for each thread that is a rank.
+    pub fn threads(count: usize, options: &GangOptions) -> Result<Vec<Gang>> {
+        let mut handles = vec![std::ptr::null_mut(); count];
+        let place = handles.as_mut_ptr();
+        let status =
+            options.with_raw(|raw| unsafe { sys::gw_gang_create_threads(rank_number(count), raw, place) })?;
+        check(status)?;
+        handles.into_iter().map(|handle| Ok(Gang { handle: made(sys::GW_OK, handle)? })).collect()
+    }
+
+    /// Local. A gang without peers: acts as if every rank held the caller's data.
+    pub fn fake(rank: usize, size: usize, options: &GangOptions) -> Result<Gang> {
+        let (rank, size) = (rank_number(rank), rank_number(size));
+        let mut handle = std::ptr::null_mut();
+        let status =
+            options.with_raw(|raw| unsafe { sys::gw_gang_create_fake(rank, size, raw, &mut handle) })?;
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    /// Local. An id for [`GangOptions::id`]: a secret, to be handed to the other ranks by a private way.
+    pub fn create_id() -> Result<Vec<u8>> {
+        let mut id = vec![0u8; 64];
+        let mut size = 0;
+        check(unsafe { sys::gw_gang_id_create(id.as_mut_ptr().cast(), id.len(), &mut size) })?;
+        id.truncate(size);
+        Ok(id)
+    }
+
+    /// Collective. New ranks in the order of the list; None for a rank that is not in it.
+    pub fn create_gang(&self, members: &[usize]) -> Result<Option<Gang>> {
+        let list = ranks(members);
+        self.perhaps(|raw, out| unsafe { sys::gw_gang_create_gang(raw, list.as_ptr(), list.len(), out) })
+    }
+
+    /// Collective. Ranks of one color, by key, then rank; None for no color.
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Gang>> {
+        let color = match color.map(i32::try_from) {
+            None => -1,
+            Some(Ok(color)) => color,
+            Some(Err(_)) => return Err(Error::argument(format!("color {color:?} is over {}", i32::MAX))),
+        };
+        self.perhaps(|raw, out| unsafe { sys::gw_gang_split(raw, color, key, out) })
+    }
+
+    /// Collective. The same members, private traffic.
+    pub fn duplicate(&self) -> Result<Gang> {
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_gang_duplicate(self.raw(), &mut handle) };
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    /// Collective over the survivors: ranks of the broken gang, the same list on each.
+    pub fn shrink(&self, survivors: &[usize]) -> Result<Gang> {
+        let list = ranks(survivors);
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_gang_shrink(self.raw(), list.as_ptr(), list.len(), &mut handle) };
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    fn perhaps(
+        &self,
+        call: impl FnOnce(*mut sys::gw_gang, *mut *mut sys::gw_gang) -> sys::gw_status,
+    ) -> Result<Option<Gang>> {
+        let mut handle = std::ptr::null_mut();
+        check(call(self.raw(), &mut handle))?;
+        Ok(NonNull::new(handle).map(|handle| Gang { handle }))
+    }
+
+    pub(crate) fn owned(status: sys::gw_status, handle: *mut sys::gw_gang) -> Result<Gang> {
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut sys::gw_gang {
+        self.handle.as_ptr()
+    }
+
+    #[inline]
+    pub fn rank(&self) -> usize {
+        unsafe { sys::gw_gang_rank(self.raw()) as usize }
+    }
+
+    #[inline]
+    pub fn size(&self) -> usize {
+        unsafe { sys::gw_gang_size(self.raw()) as usize }
+    }
+
+    pub fn name(&self) -> String {
+        borrowed_text(unsafe { sys::gw_gang_name(self.raw()) })
+    }
+
+    pub fn engine(&self) -> String {
+        borrowed_text(unsafe { sys::gw_gang_engine(self.raw()) })
+    }
+
+    pub fn device(&self) -> String {
+        borrowed_text(unsafe { sys::gw_gang_device(self.raw()) })
+    }
+
+    /// `ncclComm_t`, `MPI_Comm` or the like; `NotSupported` where the engine has none.
+    pub fn native_handle(&self) -> Result<*mut std::os::raw::c_void> {
+        let mut handle = std::ptr::null_mut();
+        check(unsafe { sys::gw_gang_native_handle(self.raw(), &mut handle) })?;
+        Ok(handle)
+    }
+
+    pub fn traffic(&self) -> Result<Traffic> {
+        Traffic::filled(|raw| unsafe { sys::gw_gang_get_traffic(self.raw(), raw) })
+    }
+
+    /// Collective and orderly; later calls are `InvalidState`. None: the gang's deadline.
+    pub fn shutdown(&self, timeout: Option<Duration>) -> Result<()> {
+        check(unsafe { sys::gw_gang_shutdown(self.raw(), timeout_number(timeout)) })
+    }
+
+    /// Local, any thread. Breaks the gang and wakes every waiter here and on peers.
+    pub fn abort(&self, reason: &str) -> Result<()> {
+        let reason = c_text(reason, "reason")?;
+        check(unsafe { sys::gw_gang_abort(self.raw(), reason.as_ptr()) })
+    }
+
+    /// Local. Ok while the gang works, else why it is broken.
+    pub fn async_error(&self) -> Result<()> {
+        check(unsafe { sys::gw_gang_async_error(self.raw()) })
+    }
+
+    /// Local. The last collectives as text, one a line.
+    pub fn flight_record(&self) -> Result<String> {
+        read_text(|text, capacity, length| unsafe {
+            sys::gw_gang_flight_record(self.raw(), text, capacity, length)
+        })
+    }
+}
+
+impl Clone for Gang {
+    fn clone(&self) -> Gang {
+        unsafe { sys::gw_gang_retain(self.raw()) };
+        Gang { handle: self.handle }
+    }
+}
+
+impl Drop for Gang {
+    fn drop(&mut self) {
+        unsafe { sys::gw_gang_release(self.raw()) }
+    }
+}
+
+impl fmt::Debug for Gang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (rank {} of {}, {})", self.name(), self.rank(), self.size(), self.engine())
+    }
+}

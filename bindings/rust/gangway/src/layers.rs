@@ -1,0 +1,107 @@
+//! Built-in layers. All of it is local: they describe.
+use crate::error::Result;
+use crate::module::Module;
+use crate::options::options;
+use gangway_sys as sys;
+
+options! {
+    /// Fields as in a Hugging Face `config.json`.
+    #[derive(Copy)]
+    LlamaOptions = gw_llama_options, gw_llama_options_init {
+        vocab: i64,
+        /// `hidden_size`.
+        dim: i64,
+        layers: i64,
+        heads: i64,
+        /// 0: heads.
+        kv_heads: i64,
+        /// 0: dim / heads.
+        head_dim: i64,
+        /// `intermediate_size`; 0: 8/3 dim up to a multiple of 32.
+        ffn: i64,
+        max_positions: i64,
+        eps: f64,
+        rope_theta: f64,
+        /// 1: none; else Llama-3 scaling with the next three.
+        rope_factor: f64,
+        rope_low_frequency_factor: f64,
+        rope_high_frequency_factor: f64,
+        rope_original_positions: i64,
+        initializer_range: f64,
+        /// Qwen2.
+        qkv_bias: bool,
+        /// `o_proj.bias`.
+        out_bias: bool,
+        mlp_bias: bool,
+        /// `lm_head.weight` is `model.embed_tokens.weight`.
+        tied: bool,
+    }
+}
+
+options! {
+    #[derive(Copy)]
+    AttentionOptions = gw_attention_options, gw_attention_options_init {
+        /// Required.
+        dim: i64,
+        /// Required.
+        heads: i64,
+        /// 0: heads.
+        kv_heads: i64,
+        /// 0: dim / heads.
+        head_dim: i64,
+        rope_theta: f64,
+        initializer_range: f64,
+        qkv_bias: bool,
+        out_bias: bool,
+        causal: bool,
+    }
+}
+
+/// Names a constructor; what it makes is a [`Module`].
+macro_rules! layers {
+    ($($(#[$meta:meta])* $name:ident($($argument:ident: $kind:ty),*) = $create:ident($($value:expr),*);)*) => { $(
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub enum $name {}
+
+        impl $name {
+            #[allow(clippy::new_ret_no_self)]
+            pub fn new($($argument: $kind),*) -> Result<Module> {
+                let mut handle = std::ptr::null_mut();
+                let status = unsafe { sys::$create($($value,)* &mut handle) };
+                Module::owned(status, handle)
+            }
+        }
+    )* };
+}
+
+layers! {
+    /// Tokens i64 [B, S] to logits [B, S, vocab]; with labels to {loss sum, weight}.
+    Llama(options: &LlamaOptions) = gw_llama_create(&options.raw());
+    /// y = x W^T + b; weight [output_dim, input_dim].
+    Linear(input_dim: i64, output_dim: i64, bias: bool) = gw_linear_create(input_dim, output_dim, bias as i32);
+    /// Ids i64 to rows of weight [rows, dim].
+    Embedding(rows: i64, dim: i64) = gw_embedding_create(rows, dim);
+    /// {x} or {x, residual} to {y, sum}.
+    RmsNorm(dim: i64, eps: f64) = gw_rmsnorm_create(dim, eps);
+    /// x [B, S, dim] to the same.
+    Attention(options: &AttentionOptions) = gw_attention_create(&options.raw());
+    /// SwiGLU.
+    Mlp(dim: i64, ffn: i64, bias: bool) = gw_mlp_create(dim, ffn, bias as i32);
+    /// Pre-norm block.
+    Block(attention: &AttentionOptions, ffn: i64, eps: f64) = gw_block_create(&attention.raw(), ffn, eps);
+}
+
+/// One after the other; children are "0", "1", ...
+#[derive(Debug)]
+pub enum Sequential {}
+
+impl Sequential {
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(models: Vec<Module>) -> Result<Module> {
+        let handles: Vec<_> = models.iter().map(Module::raw).collect();
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_sequential_create(handles.as_ptr(), handles.len(), &mut handle) };
+        Module::owned(status, handle)
+    }
+}

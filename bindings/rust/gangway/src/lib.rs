@@ -1,0 +1,81 @@
+//! Sharded training for Rust: gangs of ranks and their collectives, fully sharded modules, optimizers and
+//! model files, on libgangway.
+//!
+//! ```no_run
+//! use gangway::{AdamW, Array, Llama, LlamaOptions, Mesh, ParallelOptions, Reduce};
+//! # fn main() -> gangway::Result<()> {
+//! # let (tokens, labels) = (Array::new(vec![0i64; 8], &[1, 8])?, Array::new(vec![0i64; 8], &[1, 8])?);
+//! # let mut values = vec![0f32; 4];
+//! let gangs = gangway::init(&Mesh::default().tp(2))?;
+//! let mut model = Llama::new(&LlamaOptions { dim: 256, layers: 4, ..Default::default() })?;
+//! model.parallelize(&gangs, &ParallelOptions::default())?;
+//! let mut opt = AdamW::new(&model, &Default::default())?;
+//! let result = model.train_step(&mut opt, &tokens, &labels)?;
+//! gangs.dp().all_reduce(&mut values[..], Reduce::Sum)?;
+//! # println!("{result:?}"); Ok(()) }
+//! ```
+//!
+//! - **Errors.** A failed call is an [`Error`] with code, text, rank, peer and operation. A refused call
+//!   changes nothing; one that fails while data moves leaves its outputs undefined and its gang broken.
+//! - **Ranks** are processes (`gangrun -n 2 program`) or threads ([`Gang::threads`]). Calls marked
+//!   *collective* are made by every rank in the same order.
+//! - **Ends.** Drops are local and come in any order; only [`Gangs::shutdown`] and [`Gang::shutdown`] leave a
+//!   gang orderly.
+//! - **Own compute**: [`Custom`] makes closures a module; [`ShardGroup`] shards a program that has its own
+//!   loop.
+#![warn(rust_2018_idioms)]
+
+mod array;
+mod call;
+mod callback;
+mod collectives;
+mod collectives_async;
+mod custom;
+mod element;
+mod error;
+mod exchange;
+mod frame;
+mod gang;
+mod group;
+mod layers;
+mod memory;
+mod mesh;
+mod module;
+mod optim;
+mod options;
+mod parallel;
+mod parameter;
+mod store;
+mod system;
+mod tensor;
+mod train;
+mod view;
+mod work;
+
+pub use array::{Array, AsView, Views};
+pub use call::{Call, Shapes, Spec};
+pub use collectives::Reduce;
+pub use custom::Custom;
+pub use element::{Bf16, Bool, Complex, DType, Element, F16};
+pub use error::{Code, Error, Result};
+pub use exchange::Exchange;
+pub use frame::{Frame, FrameOptions};
+pub use gang::{Gang, GangOptions, Traffic};
+pub use group::{Group, ShardGroup, Unsharded, Update};
+pub use layers::{
+    Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential,
+};
+pub use memory::{Buffer, GangMemory, SharedMemory};
+pub use mesh::{init, Current, Gangs, Mesh};
+pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
+pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
+pub use parallel::{DTypeRule, ParallelOptions, Recompute, ShardOptions, Strategy};
+pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
+pub use store::{KeyValue, Store};
+#[cfg(feature = "dlopen")]
+pub use system::load;
+pub use system::{abi_version, clear_interrupt, config_text, log_read, set_interrupt, version};
+pub use tensor::Tensor;
+pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};
+pub use view::{View, ViewMut};
+pub use work::{wait_all, Work};

@@ -1,0 +1,126 @@
+use crate::array::Array;
+use crate::element::Element;
+use crate::error::{check, Error, Result};
+use crate::gang::Gang;
+use gangway_sys as sys;
+use std::ops::{Deref, DerefMut};
+
+/// Memory that a work can own: its elements stay where they are when the owner moves.
+///
+/// # Safety
+/// `slice` and `slice_mut` always give the same memory, which does not move with the owner.
+pub unsafe trait Buffer: Send + 'static {
+    type Item: Element;
+    fn slice(&self) -> &[Self::Item];
+    fn slice_mut(&mut self) -> &mut [Self::Item];
+}
+
+macro_rules! buffers {
+    ($($kind:ident),*) => { $(unsafe impl<T: Element> Buffer for $kind<T> {
+        type Item = T;
+        fn slice(&self) -> &[T] {
+            self
+        }
+        fn slice_mut(&mut self) -> &mut [T] {
+            self
+        }
+    })* };
+}
+buffers!(Vec, Array, GangMemory);
+
+/// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May
+/// be dropped in any order, on any thread.
+pub struct GangMemory<T: Element> {
+    gang: Gang,
+    data: *mut T,
+    len: usize,
+}
+
+// Owns its elements, like a Vec.
+unsafe impl<T: Element> Send for GangMemory<T> {}
+unsafe impl<T: Element> Sync for GangMemory<T> {}
+
+fn bytes_of<T>(len: usize) -> Result<usize> {
+    let bytes = len.checked_mul(std::mem::size_of::<T>());
+    bytes.ok_or_else(|| Error::argument(format!("{len} elements are too many")))
+}
+
+impl Gang {
+    /// Local.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<GangMemory<T>> {
+        let mut data = std::ptr::null_mut();
+        let bytes = bytes_of::<T>(len)?;
+        check(unsafe { sys::gw_gang_alloc(self.raw(), bytes.max(1), &mut data) })?;
+        let data: *mut T = data.cast();
+        unsafe { std::ptr::write_bytes(data, 0, len) }; // it may have been used before
+        Ok(GangMemory { gang: self.clone(), data, len })
+    }
+
+    /// Collective. One zeroed region that all ranks map.
+    pub fn alloc_shared<T: Element>(&self, len: usize) -> Result<SharedMemory<T>> {
+        let mut data = std::ptr::null_mut();
+        let bytes = bytes_of::<T>(len)?;
+        check(unsafe { sys::gw_gang_alloc_shared(self.raw(), bytes.max(1), &mut data) })?;
+        Ok(SharedMemory { gang: self.clone(), data: data.cast(), len })
+    }
+}
+
+impl<T: Element> Deref for GangMemory<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for GangMemory<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
+    }
+}
+
+impl<T: Element> Drop for GangMemory<T> {
+    fn drop(&mut self) {
+        unsafe { sys::gw_gang_free(self.gang.raw(), self.data.cast()) };
+    }
+}
+
+/// Memory that all ranks of a host map. Peers write it whenever they like, so the program orders the accesses
+/// (a barrier, atomics) and says so by `unsafe`.
+pub struct SharedMemory<T: Element> {
+    gang: Gang,
+    data: *mut T,
+    len: usize,
+}
+
+unsafe impl<T: Element> Send for SharedMemory<T> {}
+unsafe impl<T: Element> Sync for SharedMemory<T> {}
+
+impl<T: Element> SharedMemory<T> {
+    pub fn as_ptr(&self) -> *mut T {
+        self.data
+    }
+
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// # Safety
+    /// No rank writes the region while the slice lives.
+    pub unsafe fn slice(&self) -> &[T] {
+        std::slice::from_raw_parts(self.data, self.len)
+    }
+
+    /// # Safety
+    /// No rank, and nobody else on this one, reads or writes the region while the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn slice_mut(&self) -> &mut [T] {
+        std::slice::from_raw_parts_mut(self.data, self.len)
+    }
+}
+
+impl<T: Element> Drop for SharedMemory<T> {
+    fn drop(&mut self) {
+        unsafe { sys::gw_gang_free(self.gang.raw(), self.data.cast()) };
+    }
+}

@@ -1,0 +1,232 @@
+use crate::error::{check, made, Result};
+use crate::gang::{timeout_number, Gang};
+use crate::options::{c_text, options};
+use gangway_sys as sys;
+use std::ffi::CString;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+options! {
+    /// Degrees of the axes; at most one may be -1: what the others leave.
+    #[derive(Copy, PartialEq, Eq)]
+    Mesh = gw_mesh_options, gw_mesh_options_init {
+        pp: i32,
+        dp_replicate: i32,
+        dp_shard: i32,
+        cp: i32,
+        tp: i32,
+    }
+}
+
+macro_rules! degrees {
+    ($($axis:ident),*) => { impl Mesh { $(
+        pub fn $axis(mut self, degree: i32) -> Mesh {
+            self.$axis = degree;
+            self
+        }
+    )* } };
+}
+degrees!(pp, dp_replicate, dp_shard, cp, tp);
+
+/// Collective. The gangs of a mesh over the ranks that the environment names (gangrun, torchrun, srun,
+/// mpirun); with nothing set: one rank.
+pub fn init(mesh: &Mesh) -> Result<Gangs> {
+    create(std::ptr::null_mut(), mesh)
+}
+
+fn create(root: *mut sys::gw_gang, mesh: &Mesh) -> Result<Gangs> {
+    let mut handle = std::ptr::null_mut();
+    Gangs::owned(unsafe { sys::gw_gangs_create(root, &mesh.raw(), &mut handle) }, handle)
+}
+
+/// The gangs of a mesh. Clones are the same gangs. Dropping them never shuts them down.
+#[derive(Clone)]
+pub struct Gangs(Arc<Inner>);
+
+struct Inner {
+    handle: NonNull<sys::gw_gangs>,
+    known: [Gang; 7], // in the order of KNOWN
+}
+
+const KNOWN: [&str; 7] = ["root", "dp", "rdp", "sdp", "tp", "pp", "cp"];
+
+// Functions of gw_gangs may be called from any thread; the handle is counted atomically.
+unsafe impl Send for Inner {}
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        unsafe { sys::gw_gangs_release(self.handle.as_ptr()) }
+    }
+}
+
+impl Gangs {
+    /// Collective over `root`.
+    pub fn new(root: &Gang, mesh: &Mesh) -> Result<Gangs> {
+        create(root.raw(), mesh)
+    }
+
+    /// Collective. tp, pp and cp by degree, the rest is dp.
+    pub fn parallel(root: &Gang, tp: i32, pp: i32, cp: i32) -> Result<Gangs> {
+        let mut handle = std::ptr::null_mut();
+        Gangs::owned(unsafe { sys::gw_gangs_create_parallel(root.raw(), tp, pp, cp, &mut handle) }, handle)
+    }
+
+    /// Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp
+    /// one rank.
+    pub fn fsdp(&self, intra_node_size: i32) -> Result<Gangs> {
+        let mut handle = std::ptr::null_mut();
+        Gangs::owned(unsafe { sys::gw_gangs_create_fsdp(self.raw(), intra_node_size, &mut handle) }, handle)
+    }
+
+    /// Local. A fake gang of one in every place.
+    pub fn fake(device: &str) -> Result<Gangs> {
+        let device = c_text(device, "device")?;
+        let mut handle = std::ptr::null_mut();
+        Gangs::owned(unsafe { sys::gw_gangs_create_fake(device.as_ptr(), &mut handle) }, handle)
+    }
+
+    /// Takes over a handle that a call has just made.
+    fn owned(status: sys::gw_status, handle: *mut sys::gw_gangs) -> Result<Gangs> {
+        struct Release(NonNull<sys::gw_gangs>);
+        impl Drop for Release {
+            fn drop(&mut self) {
+                unsafe { sys::gw_gangs_release(self.0.as_ptr()) }
+            }
+        }
+        let guard = Release(made(status, handle)?);
+        let [root, dp, rdp, sdp, tp, pp, cp] = KNOWN.map(|axes| get(guard.0, axes));
+        let known = [root?, dp?, rdp?, sdp?, tp?, pp?, cp?];
+        let handle = guard.0;
+        std::mem::forget(guard);
+        Ok(Gangs(Arc::new(Inner { handle, known })))
+    }
+
+    /// A handle of the library's, which keeps it.
+    pub(crate) fn borrowed(handle: *mut sys::gw_gangs) -> Result<Option<Gangs>> {
+        if handle.is_null() {
+            return Ok(None);
+        }
+        Gangs::owned(sys::GW_OK, unsafe { sys::gw_gangs_retain(handle) }).map(Some)
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::gw_gangs {
+        self.0.handle.as_ptr()
+    }
+
+    pub fn root(&self) -> &Gang {
+        &self.0.known[0]
+    }
+
+    pub fn dp(&self) -> &Gang {
+        &self.0.known[1]
+    }
+
+    /// The replicas of dp: between nodes.
+    pub fn rdp(&self) -> &Gang {
+        &self.0.known[2]
+    }
+
+    /// The shards of dp.
+    pub fn sdp(&self) -> &Gang {
+        &self.0.known[3]
+    }
+
+    pub fn tp(&self) -> &Gang {
+        &self.0.known[4]
+    }
+
+    pub fn pp(&self) -> &Gang {
+        &self.0.known[5]
+    }
+
+    pub fn cp(&self) -> &Gang {
+        &self.0.known[6]
+    }
+
+    /// Local. A gang by name or by axes joined by '+', like "dp_shard+cp".
+    pub fn get(&self, axes: &str) -> Result<Gang> {
+        get(self.0.handle, axes)
+    }
+
+    /// Local. This rank's coordinate on an axis, and the axis' degree.
+    pub fn coordinate(&self, axis: &str) -> Result<(usize, usize)> {
+        let axis = c_text(axis, "axis")?;
+        let (mut index, mut degree) = (0, 0);
+        check(unsafe { sys::gw_gangs_coordinate(self.raw(), axis.as_ptr(), &mut index, &mut degree) })?;
+        Ok((index as usize, degree as usize))
+    }
+
+    /// Local. Which rows of the global batch this rank reads: part `.0` of `.1`.
+    pub fn data_shard(&self) -> Result<(usize, usize)> {
+        let (mut index, mut count) = (0, 0);
+        check(unsafe { sys::gw_gangs_data_shard(self.raw(), &mut index, &mut count) })?;
+        Ok((index as usize, count as usize))
+    }
+
+    /// Collective and orderly: all gangs that this made. None: the gang's deadline.
+    pub fn shutdown(&self, timeout: Option<Duration>) -> Result<()> {
+        check(unsafe { sys::gw_gangs_shutdown(self.raw(), timeout_number(timeout)) })
+    }
+
+    /// Local. Breaks all gangs that this made.
+    pub fn abort(&self, reason: &str) -> Result<()> {
+        let reason = c_text(reason, "reason")?;
+        check(unsafe { sys::gw_gangs_abort(self.raw(), reason.as_ptr()) })
+    }
+
+    /// Local. Makes these the current gangs of this thread until the guard is dropped; guards are dropped in
+    /// the reverse order.
+    pub fn push_current(&self) -> Result<Current<'_>> {
+        check(unsafe { sys::gw_gangs_push_current(self.raw()) })?;
+        Ok(Current { gangs: self, thread: PhantomData })
+    }
+
+    /// Local. The top of this thread's stack. With a device and an empty stack: the device's default, see
+    /// [`Gangs::set_default`], or fake gangs of one.
+    pub fn current(device: Option<&str>) -> Result<Option<Gangs>> {
+        let device: Option<CString> = device.map(|device| c_text(device, "device")).transpose()?;
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_gangs_current(crate::options::text_pointer(&device), &mut handle) };
+        check(status)?;
+        if handle.is_null() {
+            return Ok(None);
+        }
+        Gangs::owned(status, handle).map(Some)
+    }
+
+    /// Local. The default of a device for this thread; None: back to the fake ones.
+    pub fn set_default(device: &str, gangs: Option<&Gangs>) -> Result<()> {
+        let device = c_text(device, "device")?;
+        let handle = gangs.map_or(std::ptr::null_mut(), Gangs::raw);
+        check(unsafe { sys::gw_gangs_set_default(device.as_ptr(), handle) })
+    }
+}
+
+fn get(gangs: NonNull<sys::gw_gangs>, axes: &str) -> Result<Gang> {
+    let axes = c_text(axes, "axes")?;
+    let mut handle = std::ptr::null_mut();
+    Gang::owned(unsafe { sys::gw_gangs_get(gangs.as_ptr(), axes.as_ptr(), &mut handle) }, handle)
+}
+
+impl fmt::Debug for Gangs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.0.known).finish()
+    }
+}
+
+/// While this lives, its gangs are the current ones of the thread.
+#[must_use = "dropping this pops the current gangs"]
+pub struct Current<'a> {
+    gangs: &'a Gangs,
+    thread: PhantomData<*const ()>, // the stack is the thread's
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        unsafe { sys::gw_gangs_pop_current(self.gangs.raw()) };
+    }
+}

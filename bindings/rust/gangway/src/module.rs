@@ -1,0 +1,265 @@
+use crate::array::Views;
+use crate::element::DType;
+use crate::error::{check, made, Result};
+use crate::frame::Frame;
+use crate::group::ShardGroup;
+use crate::mesh::Gangs;
+use crate::options::{c_text, options, path_text, results};
+use crate::parallel::{ParallelOptions, Recompute, ShardOptions};
+use crate::parameter::Parameter;
+use crate::tensor::Tensor;
+use crate::view::raw_views;
+use gangway_sys as sys;
+use std::fmt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+options! {
+    #[derive(Copy)]
+    SaveOptions = gw_save_options, gw_save_options_init {
+        /// `DType::NONE`: the master's.
+        dtype: DType,
+    }
+}
+
+options! {
+    #[derive(Copy)]
+    LoadOptions = gw_load_options, gw_load_options_init {
+        /// Names in the file that the model lacks are no error.
+        ignore_extra: bool,
+    }
+}
+
+results! {
+    /// Bytes that a model takes on this rank; of what comes and goes (activations on) the most that there was.
+    MemoryUse = gw_memory_use, gw_memory_use_init {
+        master: u64,
+        region_rows: u64,
+        gradient_shards: u64,
+        gathered: u64,
+        full_gradients: u64,
+        activations: u64,
+        gradients: u64,
+        temporaries: u64,
+        /// Private own rows in the compute dtype.
+        copies: u64,
+        /// State of the optimizers that this model has at present.
+        optimizer: u64,
+    }
+}
+
+/// What a model is made of, with Hugging Face's names and shapes. A module describes until
+/// [`Module::parallelize`] (or [`Module::materialize`]) gives it memory. One thread at a time.
+pub struct Module {
+    handle: NonNull<sys::gw_module>,
+    pub(crate) groups: Vec<ShardGroup>,
+}
+
+// The library wants one thread at a time, not always the same; closures in it are Send.
+unsafe impl Send for Module {}
+
+/// Null for one rank.
+pub(crate) fn raw_gangs(gangs: Option<&Gangs>) -> *mut sys::gw_gangs {
+    gangs.map_or(std::ptr::null_mut(), Gangs::raw)
+}
+
+impl Module {
+    pub(crate) fn owned(status: sys::gw_status, handle: *mut sys::gw_module) -> Result<Module> {
+        Ok(Module { handle: made(status, handle)?, groups: Vec::new() })
+    }
+
+    /// Local. A materialised model of these groups, for optimizer, clip, load and save; see
+    /// [`Module::group`].
+    pub fn from_groups(groups: Vec<ShardGroup>) -> Result<Module> {
+        let handles: Vec<_> = groups.iter().map(ShardGroup::raw).collect();
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_module_from_groups(handles.as_ptr(), handles.len(), &mut handle) };
+        Ok(Module { handle: made(status, handle)?, groups })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::gw_module {
+        self.handle.as_ptr()
+    }
+
+    /// Collective. Checks all, then recomputation, units, memory and first values; once, before the
+    /// optimizer.
+    pub fn parallelize(&mut self, gangs: &Gangs, options: &ParallelOptions) -> Result<()> {
+        options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
+    }
+
+    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the
+    /// root, the last. [`Module::materialize`] follows.
+    pub fn fully_shard(
+        &mut self,
+        pattern: &str,
+        gangs: Option<&Gangs>,
+        options: &ShardOptions,
+    ) -> Result<()> {
+        let pattern = c_text(pattern, "pattern")?;
+        let gangs = raw_gangs(gangs);
+        options
+            .with_raw(|raw| check(unsafe { sys::gw_fully_shard(self.raw(), pattern.as_ptr(), gangs, raw) }))?
+    }
+
+    /// Collective. Plain data parallel for the whole model. [`Module::materialize`] follows.
+    pub fn replicate(&mut self, gangs: Option<&Gangs>, options: &ShardOptions) -> Result<()> {
+        options.with_raw(|raw| check(unsafe { sys::gw_replicate(self.raw(), raw_gangs(gangs), raw) }))?
+    }
+
+    /// Local, before [`Module::fully_shard`].
+    pub fn recompute(&mut self, kind: Recompute, every: i32, ratio: f64) -> Result<()> {
+        let kind = crate::options::Field::write(kind);
+        check(unsafe { sys::gw_recompute(self.raw(), kind, every, ratio) })
+    }
+
+    /// Collective. Gives memory and first values. `master` is F32, F64 or NONE (F32).
+    pub fn materialize(&mut self, gangs: Option<&Gangs>, seed: u64, master: DType) -> Result<()> {
+        check(unsafe { sys::gw_module_materialize(self.raw(), raw_gangs(gangs), seed, master.0) })
+    }
+
+    /// Local, before memory. Parameters whose whole name matches are frozen.
+    pub fn freeze(&mut self, pattern: &str) -> Result<()> {
+        let pattern = c_text(pattern, "pattern")?;
+        check(unsafe { sys::gw_module_freeze(self.raw(), pattern.as_ptr()) })
+    }
+
+    /// Collective. No frame: evaluation.
+    pub fn forward<'v>(&mut self, inputs: impl Views<'v>, frame: Option<&mut Frame>) -> Result<Vec<Tensor>> {
+        let views = inputs.views();
+        let raw = raw_views(&views);
+        let frame = frame.map_or(std::ptr::null_mut(), |frame| frame.raw());
+        let outputs = tensors(|out, capacity, count| unsafe {
+            let stream = std::ptr::null_mut();
+            sys::gw_module_forward(self.raw(), raw.as_ptr(), raw.len(), frame, stream, out, capacity, count)
+        })?;
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// Collective. Gradients of the outputs in (`&()` for a loss), of the inputs out; adds the sum over data
+    /// ranks to the local gradients. The frame is reset.
+    pub fn backward<'v>(
+        &mut self,
+        output_grads: impl Views<'v>,
+        frame: &mut Frame,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let views = output_grads.views();
+        let raw = raw_views(&views);
+        tensors(|out, capacity, count| unsafe {
+            let (frame, stream) = (frame.raw(), std::ptr::null_mut());
+            sys::gw_module_backward(self.raw(), raw.as_ptr(), raw.len(), frame, stream, out, capacity, count)
+        })
+    }
+
+    /// Local. True: backward adds up without reducing, until the first backward after false.
+    pub fn set_no_sync(&mut self, no_sync: bool) -> Result<()> {
+        check(unsafe { sys::gw_module_set_no_sync(self.raw(), no_sync as i32) })
+    }
+
+    /// Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)) and gives the norm before
+    /// it. `p`: 1, 2 or any other; infinity for the largest.
+    pub fn clip_grad_norm(&mut self, max_norm: f64, p: f64) -> Result<f64> {
+        let mut norm = 0.0;
+        let stream = std::ptr::null_mut();
+        check(unsafe { sys::gw_clip_grad_norm(self.raw(), max_norm, p, stream, &mut norm) })?;
+        Ok(norm)
+    }
+
+    /// Local. Empties the local gradients.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        check(unsafe { sys::gw_zero_grad(self.raw(), std::ptr::null_mut()) })
+    }
+
+    pub fn parameter_count(&self) -> Result<usize> {
+        let mut count = 0;
+        check(unsafe { sys::gw_module_parameter_count(self.raw(), &mut count) })?;
+        Ok(count)
+    }
+
+    pub fn parameter_at(&self, index: usize) -> Result<Parameter<'_>> {
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_module_parameter(self.raw(), index, &mut handle) };
+        Parameter::owned(status, handle)
+    }
+
+    /// By whole name, aliases of tied parameters too.
+    ///
+    /// ```compile_fail,E0505
+    /// # fn main() -> gangway::Result<()> {
+    /// let mut model = gangway::Linear::new(2, 2, false)?;
+    /// model.materialize(None, 0, gangway::DType::F32)?;
+    /// let weight = model.parameter("weight")?;
+    /// drop(model); // borrowed by the parameter
+    /// println!("{:?}", weight.info());
+    /// # Ok(()) }
+    /// ```
+    pub fn parameter(&self, name: &str) -> Result<Parameter<'_>> {
+        let name = c_text(name, "name")?;
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_module_find_parameter(self.raw(), name.as_ptr(), &mut handle) };
+        Parameter::owned(status, handle)
+    }
+
+    /// All, in their order.
+    pub fn parameters(&self) -> Result<Vec<Parameter<'_>>> {
+        (0..self.parameter_count()?).map(|index| self.parameter_at(index)).collect()
+    }
+
+    /// Collective. New values of a parameter from `whole` (global shape; f64, f32, bf16 or f16).
+    pub fn assign(&mut self, name: &str, whole: &impl crate::AsView) -> Result<()> {
+        let view = whole.as_view();
+        let parameter = self.parameter(name)?;
+        let raw = crate::view::raw_view(&view);
+        check(unsafe { sys::gw_parameter_assign(parameter.raw(), &raw, std::ptr::null_mut()) })
+    }
+
+    /// Bytes on this rank.
+    pub fn memory(&self) -> Result<MemoryUse> {
+        MemoryUse::filled(|raw| unsafe { sys::gw_module_memory(self.raw(), raw) })
+    }
+
+    /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a Llama).
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        self.save_with(folder, &SaveOptions::default())
+    }
+
+    pub fn save_with(&self, folder: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+        let folder = path_text(folder.as_ref())?;
+        check(unsafe { sys::gw_module_save(self.raw(), folder.as_ptr(), &options.raw()) })
+    }
+
+    /// Collective. A file or a folder, on any mesh.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.load_with(path, &LoadOptions::default())
+    }
+
+    pub fn load_with(&mut self, path: impl AsRef<Path>, options: &LoadOptions) -> Result<()> {
+        let path = path_text(path.as_ref())?;
+        check(unsafe { sys::gw_module_load(self.raw(), path.as_ptr(), &options.raw()) })
+    }
+}
+
+/// Asks for as many tensors as there are.
+fn tensors(
+    mut call: impl FnMut(*mut *mut sys::gw_tensor, usize, *mut usize) -> sys::gw_status,
+) -> Result<Vec<Option<Tensor>>> {
+    let mut handles = [std::ptr::null_mut(); 16];
+    let mut count = 0;
+    let status = call(handles.as_mut_ptr(), handles.len(), &mut count);
+    let found: Vec<_> = handles.iter().take(count).map(|handle| Tensor::from_handle(*handle)).collect();
+    check(status).map(|()| found)
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        unsafe { sys::gw_module_release(self.raw()) }
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parameters() {
+            Ok(parameters) => f.debug_list().entries(parameters).finish(),
+            Err(error) => write!(f, "module ({error})"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+use crate::error::{check, made, Error, Result};
+use crate::module::Module;
+use crate::options::{c_texts, open_enum, options};
+use crate::train::{StepOptions, StepResult};
+use gangway_sys as sys;
+use std::ffi::CString;
+use std::ptr::NonNull;
+
+open_enum! {
+    /// Of the learning rate, after the warm-up.
+    Schedule {
+        Constant = GW_CONSTANT,
+        Linear = GW_LINEAR,
+        Cosine = GW_COSINE,
+    }
+}
+
+options! {
+    /// For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match
+    /// wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
+    Rule = gw_optimizer_rule, gw_optimizer_rule_init {
+        lr_scale: f64,
+        /// -1: as without a rule (the optimizer's; 0 for 1-d parameters).
+        weight_decay: f64,
+        /// Not stepped.
+        frozen: bool,
+    } with {
+        pattern: String = String::new(),
+    }
+}
+
+options! {
+    AdamWOptions = gw_adamw_options, gw_adamw_options_init {
+        lr: f64,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+        weight_decay: f64,
+        schedule: Schedule,
+        /// F32 or BF16; f64 parameters have f64 moments.
+        moment_dtype: crate::DType,
+        warmup_steps: i64,
+        /// Where the decay ends.
+        total_steps: i64,
+        /// Of lr, from `total_steps` on.
+        last_lr_ratio: f64,
+    } with {
+        rules: Vec<Rule> = Vec::new(),
+    }
+}
+
+options! {
+    SgdOptions = gw_sgd_options, gw_sgd_options_init {
+        lr: f64,
+        momentum: f64,
+        weight_decay: f64,
+        nesterov: bool,
+        schedule: Schedule,
+        warmup_steps: i64,
+        total_steps: i64,
+        last_lr_ratio: f64,
+    } with {
+        rules: Vec<Rule> = Vec::new(),
+    }
+}
+
+/// Rules as the library reads them, with the texts that they point at.
+fn raw_rules(rules: &[Rule]) -> Result<(Vec<sys::gw_optimizer_rule>, Vec<CString>)> {
+    let patterns = c_texts(rules.iter().map(|rule| rule.pattern.as_str()), "pattern")?;
+    let raw = rules.iter().zip(&patterns).map(|(rule, pattern)| {
+        let mut raw = rule.raw();
+        raw.pattern = pattern.as_ptr();
+        raw
+    });
+    Ok((raw.collect(), patterns))
+}
+
+/// Steps the local shards of a model, and keeps it alive.
+pub struct Optimizer {
+    handle: NonNull<sys::gw_optimizer>,
+    model: *mut sys::gw_module, // to compare only
+}
+
+// As a module: one thread at a time.
+unsafe impl Send for Optimizer {}
+
+macro_rules! optimizers {
+    ($($(#[$meta:meta])* $name:ident($options:ident) = $create:ident;)*) => { $(
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub enum $name {}
+
+        impl $name {
+            /// Local. The model has memory.
+            #[allow(clippy::new_ret_no_self)]
+            pub fn new(model: &Module, options: &$options) -> Result<Optimizer> {
+                let (rules, _patterns) = raw_rules(&options.rules)?;
+                let mut raw = options.raw();
+                raw.rule_count = rules.len();
+                raw.rules = if rules.is_empty() { std::ptr::null() } else { rules.as_ptr() };
+                let mut handle = std::ptr::null_mut();
+                let status = unsafe { sys::$create(model.raw(), &raw, &mut handle) };
+                Ok(Optimizer { handle: made(status, handle)?, model: model.raw() })
+            }
+        }
+    )* };
+}
+
+optimizers! {
+    AdamW(AdamWOptions) = gw_adamw_create;
+    Sgd(SgdOptions) = gw_sgd_create;
+}
+
+impl Optimizer {
+    pub(crate) fn raw(&self) -> *mut sys::gw_optimizer {
+        self.handle.as_ptr()
+    }
+
+    /// A step writes the parameters of the optimizer's own model: no other model's borrow would guard their
+    /// views.
+    pub(crate) fn expect_model(&self, model: &Module) -> Result<()> {
+        if self.model == model.raw() {
+            return Ok(());
+        }
+        Err(Error::argument("the optimizer was made for another model"))
+    }
+
+    /// Local. Steps taken.
+    pub fn steps(&self) -> Result<i64> {
+        let mut steps = 0;
+        check(unsafe { sys::gw_optimizer_steps(self.raw(), &mut steps) })?;
+        Ok(steps)
+    }
+
+    /// Local. Learning rate of the next step, before rules.
+    pub fn lr(&self) -> Result<f64> {
+        let mut lr = 0.0;
+        check(unsafe { sys::gw_optimizer_lr(self.raw(), &mut lr) })?;
+        Ok(lr)
+    }
+
+    /// Local. A new base rate; every rank must set the same.
+    pub fn set_lr(&mut self, lr: f64) -> Result<()> {
+        check(unsafe { sys::gw_optimizer_set_lr(self.raw(), lr) })
+    }
+
+    /// Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients.
+    pub fn step(&mut self, model: &mut Module, options: &StepOptions) -> Result<StepResult> {
+        self.expect_model(model)?;
+        StepResult::filled(|raw| unsafe {
+            sys::gw_optimizer_step(self.raw(), &options.raw(), std::ptr::null_mut(), raw)
+        })
+    }
+}
+
+impl Drop for Optimizer {
+    fn drop(&mut self) {
+        unsafe { sys::gw_optimizer_release(self.raw()) }
+    }
+}

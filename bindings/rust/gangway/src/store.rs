@@ -1,0 +1,98 @@
+use crate::callback::{free_box, run};
+use crate::error::{borrowed_text, made, Result};
+use crate::options::{initialised, path_text};
+use gangway_sys as sys;
+use std::os::raw::{c_char, c_void};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A caller's own store, see [`Store::custom`]. Called on any thread.
+pub trait KeyValue: Send + Sync + 'static {
+    fn put(&self, key: &str, value: &[u8]) -> Result<()>;
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>>;
+    fn remove(&self, key: &str) -> Result<()>;
+}
+
+/// Where ranks meet before they are a gang. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle(NonNull<sys::gw_store>);
+
+// Called on any thread, as the library says.
+unsafe impl Send for Handle {}
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        unsafe { sys::gw_store_release(self.0.as_ptr()) }
+    }
+}
+
+impl Store {
+    /// A folder that all ranks of this host see.
+    pub fn file(folder: impl AsRef<Path>) -> Result<Store> {
+        let folder = path_text(folder.as_ref())?;
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_store_create_file(folder.as_ptr(), &mut handle) };
+        Ok(Store(Arc::new(Handle(made(status, handle)?))))
+    }
+
+    pub fn custom(store: impl KeyValue) -> Result<Store> {
+        let boxed: Box<dyn KeyValue> = Box::new(store);
+        let mut raw = initialised!(gw_store_callbacks, gw_store_callbacks_init);
+        raw.put = Some(put);
+        raw.get = Some(get);
+        raw.remove = Some(remove);
+        raw.user = Box::into_raw(Box::new(boxed)).cast();
+        raw.free_user = Some(free_box::<Box<dyn KeyValue>>);
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_store_create_callbacks(&raw, &mut handle) };
+        Ok(Store(Arc::new(Handle(made(status, handle)?))))
+    }
+
+    pub(crate) fn handle(&self) -> *mut sys::gw_store {
+        self.0 .0.as_ptr()
+    }
+}
+
+unsafe fn store_of<'a>(user: *mut c_void) -> &'a dyn KeyValue {
+    &**user.cast::<Box<dyn KeyValue>>()
+}
+
+unsafe extern "C" fn put(
+    user: *mut c_void,
+    key: *const c_char,
+    value: *const c_void,
+    size: usize,
+) -> sys::gw_status {
+    run(|| {
+        let value = if size == 0 { &[] } else { std::slice::from_raw_parts(value.cast::<u8>(), size) };
+        store_of(user).put(&borrowed_text(key), value)
+    })
+}
+
+unsafe extern "C" fn get(
+    user: *mut c_void,
+    key: *const c_char,
+    value: *mut c_void,
+    capacity: usize,
+    out_size: *mut i64,
+) -> sys::gw_status {
+    run(|| {
+        *out_size = -1;
+        if let Some(found) = store_of(user).get(&borrowed_text(key))? {
+            if !value.is_null() {
+                std::ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len().min(capacity));
+            }
+            *out_size = found.len() as i64;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn remove(user: *mut c_void, key: *const c_char) -> sys::gw_status {
+    run(|| store_of(user).remove(&borrowed_text(key)))
+}

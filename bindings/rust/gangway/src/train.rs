@@ -1,0 +1,156 @@
+use crate::array::Views;
+use crate::error::{check, Error, Result};
+use crate::module::Module;
+use crate::optim::Optimizer;
+use crate::options::{initialised, open_enum, options, results};
+use crate::view::{raw_views, View};
+use gangway_sys as sys;
+
+options! {
+    #[derive(Copy)]
+    StepOptions = gw_step_options, gw_step_options_init {
+        microbatches: i32,
+        /// False: non-finite gradients skip the step alike on all ranks.
+        allow_non_finite: bool,
+        /// 0: no clipping.
+        max_grad_norm: f64,
+        norm_type: f64,
+        /// Of gradients, for loops that seed with 1.
+        scale: f64,
+    }
+}
+
+open_enum! {
+    SkipReason {
+        None = GW_SKIP_NONE,
+        /// No item counted on any rank.
+        NoWeight = GW_SKIP_NO_WEIGHT,
+        NonFinite = GW_SKIP_NON_FINITE,
+    }
+}
+
+results! {
+    StepResult = gw_step_result, gw_step_result_init {
+        /// Global mean, on every rank.
+        loss: f64,
+        /// Before clipping; -1: not taken.
+        grad_norm: f64,
+        /// Over all data ranks.
+        tokens_per_second: f64,
+        seconds: f64,
+        /// Of it, waiting in collectives.
+        wait_seconds: f64,
+        lr: f64,
+        /// Items that counted, over all data ranks.
+        weight: i64,
+        step: i64,
+        /// Nothing was changed; `skip_reason` says why.
+        skipped: bool,
+        skip_reason: SkipReason,
+    }
+}
+
+options! {
+    #[derive(Copy)]
+    GenerateOptions = gw_generate_options, gw_generate_options_init {
+        token_count: i64,
+        /// 0: the most likely token.
+        temperature: f64,
+        /// 0: all.
+        top_k: i64,
+        seed: u64,
+    }
+}
+
+/// The rows of this rank's data coordinate; dim 0 of every view is the batch.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    inputs: Vec<View<'a>>,
+    targets: Vec<View<'a>>,
+    weight: Option<i64>,
+    shifted: Option<bool>,
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(inputs: impl Views<'a>, targets: impl Views<'a>) -> Batch<'a> {
+        Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shifted: None }
+    }
+
+    /// Items that count; without it: labels that are not -100.
+    pub fn weight(mut self, weight: i64) -> Batch<'a> {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// True: the labels are shifted already; without it the labels are the tokens, and the library shifts
+    /// them.
+    pub fn shifted(mut self, shifted: bool) -> Batch<'a> {
+        self.shifted = Some(shifted);
+        self
+    }
+
+    fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_batch) -> R) -> R {
+        let (inputs, targets) = (raw_views(&self.inputs), raw_views(&self.targets));
+        let mut raw = initialised!(gw_batch, gw_batch_init);
+        raw.inputs = inputs.as_ptr();
+        raw.input_count = inputs.len();
+        raw.targets = targets.as_ptr();
+        raw.target_count = targets.len();
+        raw.weight = self.weight.unwrap_or(raw.weight);
+        raw.shifted = self.shifted.map_or(raw.shifted, i32::from);
+        call(&raw)
+    }
+}
+
+impl Module {
+    /// Collective. One step: forward, backward, gradients, optimizer; labels are the tokens, the library
+    /// shifts them.
+    pub fn train_step<'v>(
+        &mut self,
+        optimizer: &mut Optimizer,
+        inputs: impl Views<'v>,
+        targets: impl Views<'v>,
+    ) -> Result<StepResult> {
+        self.train_step_with(optimizer, &Batch::new(inputs, targets), &StepOptions::default())
+    }
+
+    pub fn train_step_with(
+        &mut self,
+        optimizer: &mut Optimizer,
+        batch: &Batch<'_>,
+        options: &StepOptions,
+    ) -> Result<StepResult> {
+        optimizer.expect_model(self)?;
+        let (options, stream) = (options.raw(), std::ptr::null_mut());
+        batch.with_raw(|batch| {
+            StepResult::filled(|raw| unsafe {
+                sys::gw_train_step(self.raw(), optimizer.raw(), batch, &options, stream, raw)
+            })
+        })
+    }
+
+    /// Collective. The loss of a batch; saves and changes nothing.
+    pub fn eval_step<'v>(&mut self, inputs: impl Views<'v>, targets: impl Views<'v>) -> Result<StepResult> {
+        self.eval_step_with(&Batch::new(inputs, targets), &StepOptions::default())
+    }
+
+    pub fn eval_step_with(&mut self, batch: &Batch<'_>, options: &StepOptions) -> Result<StepResult> {
+        let (options, stream) = (options.raw(), std::ptr::null_mut());
+        batch.with_raw(|batch| {
+            StepResult::filled(|raw| unsafe { sys::gw_eval_step(self.raw(), batch, &options, stream, raw) })
+        })
+    }
+
+    /// Collective. Continues a prompt of token ids; the same on every rank.
+    pub fn generate(&mut self, prompt: &[i64], options: &GenerateOptions) -> Result<Vec<i64>> {
+        let raw = options.raw();
+        let count = usize::try_from(options.token_count)
+            .map_err(|_| Error::argument(format!("token_count is {}", options.token_count)))?;
+        let mut tokens = vec![0i64; count];
+        let (data, stream) = (prompt.as_ptr(), std::ptr::null_mut());
+        check(unsafe {
+            sys::gw_generate(self.raw(), data, prompt.len(), &raw, stream, tokens.as_mut_ptr())
+        })?;
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,202 @@
+mod common;
+use common::meshes;
+use gangway::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// y = w * x, element by element; the loss is the sum of y.
+fn scale(fails: impl Fn(&Call<'_>) -> Result<()> + Send + 'static) -> Custom {
+    Custom::new("scale")
+        .outputs(2)
+        .parameter(ParameterOptions::new("w", &[4]).ones())
+        .shapes(|call| (0..2).try_for_each(|output| call.output(output, DType::F64, &[1])))
+        .forward(move |call| {
+            fails(call)?;
+            let (x, w) = (call.inputs[0].slice::<f32>()?, call.parameters[0].slice::<f32>()?);
+            let loss: f32 = x.chunks(4).flat_map(|row| row.iter().zip(w).map(|(x, w)| x * w)).sum();
+            call.outputs[0].slice_mut::<f64>()?[0] = loss as f64;
+            call.outputs[1].slice_mut::<f64>()?[0] = (x.len() / 4) as f64;
+            call.set_state(x.to_vec())
+        })
+        .backward_input(|call| {
+            let w = call.parameters[0].slice::<f32>()?;
+            let seed = call.loss_seed() as f32;
+            if let Some(grad) = &mut call.input_grads[0] {
+                for row in grad.slice_mut::<f32>()?.chunks_mut(4) {
+                    row.iter_mut().zip(w).for_each(|(grad, w)| *grad = seed * w);
+                }
+            }
+            Ok(())
+        })
+        .backward_weight(|call| {
+            let (x, seed) = (call.state::<Vec<f32>>()?, call.loss_seed() as f32);
+            assert!(call.state::<String>().is_err());
+            assert_eq!(call.results.len(), 2);
+            let grad = call.parameter_grads[0].as_mut().expect("trained").slice_mut::<f32>()?;
+            for row in x.chunks(4) {
+                grad.iter_mut().zip(row).for_each(|(grad, x)| *grad += seed * x);
+            }
+            Ok(())
+        })
+}
+
+/// One step over all ranks.
+fn step(gangs: &Gangs, custom: Custom) -> Result<StepResult> {
+    let mut model = custom.build()?;
+    model.parallelize(gangs, &Default::default())?;
+    let mut opt = Sgd::new(&model, &SgdOptions { lr: 1.0, ..Default::default() })?;
+    let x = Array::new(vec![gangs.root().rank() as f32 + 1.0; 8], &[2, 4])?;
+    let result = model.train_step_with(&mut opt, &Batch::new(&x, ()).weight(2), &Default::default())?;
+    let (size, w) = (gangs.root().size(), model.parameter("w")?.gather()?);
+    let mean = (size + 1) as f32 / 2.0; // of x over all rows
+    assert!(w.as_view().slice::<f32>()?.iter().all(|w| (w - (1.0 - mean)).abs() < 1e-6));
+    assert!((result.loss - 4.0 * mean as f64).abs() < 1e-6);
+    Ok(result)
+}
+
+#[test]
+fn closures_train_like_a_layer() {
+    for ranks in [1, 2, 4] {
+        meshes(ranks, |gangs| step(&gangs, scale(|_| Ok(()))).unwrap());
+    }
+}
+
+#[test]
+fn a_panic_comes_back_as_its_text_and_peers_are_told() {
+    let errors = meshes(3, |gangs| {
+        let fails = |call: &Call<'_>| match call.gangs()?.expect("in gangs").root().rank() {
+            1 => panic!("no {} on rank 1", "luck"),
+            _ => Ok(()),
+        };
+        step(&gangs, scale(fails)).unwrap_err()
+    });
+    assert_eq!((errors[1].code, errors[1].text.as_str()), (Code::Caller, "no luck on rank 1"));
+    for rank in [0, 2] {
+        assert!(matches!(errors[rank].code, Code::Aborted | Code::Caller), "{}", errors[rank]);
+        assert!(errors[rank].text.contains("scale"), "{}", errors[rank]);
+    }
+}
+
+#[test]
+fn an_error_of_a_closure_comes_back_whole() {
+    let errors = meshes(2, |gangs| {
+        step(&gangs, scale(|_| Err(Error::caller("the data are odd")))).unwrap_err();
+        step(&Gangs::fake("cpu").unwrap(), scale(|_| Err(Error::new(Code::Io, "no file")))).unwrap_err()
+    });
+    assert_eq!((errors[0].code, errors[0].text.as_str()), (Code::Io, "no file"));
+    let unknown = |_: &Call<'_>| Err(Error::new(Code::Unknown(99), "strange"));
+    let error = step(&Gangs::fake("cpu").unwrap(), scale(unknown)).unwrap_err();
+    assert_eq!((error.code, error.text.as_str()), (Code::Caller, "strange"));
+    let error =
+        step(&Gangs::fake("cpu").unwrap(), scale(|_| Err(Error::new(Code::Unknown(0), "odd")))).unwrap_err();
+    assert_eq!(error.code, Code::Caller);
+}
+
+#[test]
+fn a_panic_while_shapes_are_asked_is_an_error() {
+    let error =
+        step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(|_| panic!("shapeless"))).unwrap_err();
+    assert_eq!((error.code, error.text.as_str()), (Code::Caller, "shapeless"));
+    let nine = |call: &mut Shapes<'_>| call.output(0, DType::F32, &[1; 9]);
+    let error = step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(nine)).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+}
+
+#[test]
+fn a_precision_that_a_closure_refuses_is_refused_beforehand() {
+    let options = ParallelOptions { param_dtype: DType::BF16, ..Default::default() };
+    let mut model = scale(|_| Ok(())).accepts(|dtype| dtype == DType::F32).build().unwrap();
+    let error = model.parallelize(&Gangs::fake("cpu").unwrap(), &options).unwrap_err();
+    assert!(error.text.contains("bf16"), "{error}");
+}
+
+#[test]
+fn a_module_without_its_closures_is_refused() {
+    let error = Custom::new("empty").build().unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+    let filled = ParameterOptions::new("w", &[2]).fill(|_, _: &mut [f32]| Ok(()));
+    let error = scale(|_| Ok(())).parameter(filled).build().unwrap_err();
+    assert_eq!(error.code, Code::NotSupported);
+}
+
+struct Counted(Arc<AtomicUsize>);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn closures_and_states_are_dropped_once() {
+    let (closures, states) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let held = Counted(closures.clone());
+    let kept = states.clone();
+    let custom = scale(|_| Ok(())).forward(move |call| {
+        let _ = &held;
+        call.outputs[0].slice_mut::<f64>()?[0] = 0.0;
+        call.outputs[1].slice_mut::<f64>()?[0] = 2.0;
+        call.set_state(Counted(kept.clone()))?; // replaced by the next
+        call.set_state(Counted(kept.clone()))
+    });
+    let mut model = custom.backward_weight(|call| call.state::<Counted>().map(|_| ())).build().unwrap();
+    model.parallelize(&Gangs::fake("cpu").unwrap(), &Default::default()).unwrap();
+    let mut opt = Sgd::new(&model, &Default::default()).unwrap();
+    let x = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
+    let batch = Batch::new(&x, ()).weight(2);
+    model.train_step_with(&mut opt, &batch, &Default::default()).unwrap();
+    assert_eq!(states.load(Ordering::SeqCst), 2);
+    model.eval_step_with(&batch, &Default::default()).unwrap();
+    assert_eq!(states.load(Ordering::SeqCst), 4);
+    drop(model);
+    assert_eq!(closures.load(Ordering::SeqCst), 0); // the optimizer keeps the model
+    drop(opt);
+    assert_eq!(closures.load(Ordering::SeqCst), 1);
+
+    let refused = Counted(closures.clone());
+    let forward = move |_: &mut Call<'_>| {
+        let _ = &refused;
+        Ok(())
+    };
+    assert!(Custom::new("empty").forward(forward).build().is_err());
+    assert_eq!(closures.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_closure_runs_its_child() {
+    meshes(2, |gangs| {
+        let parent = Custom::new("parent")
+            .child("inner", Linear::new(3, 3, false).unwrap())
+            .shapes(|call| {
+                let input = call.inputs[0].clone();
+                call.output(0, input.dtype, &input.shape)
+            })
+            .forward(|call| {
+                let y = call.child_forward(0, &call.inputs[0])?;
+                let y = y[0].slice::<f32>()?;
+                call.outputs[0].slice_mut::<f32>()?.iter_mut().zip(y).for_each(|(out, y)| *out = 2.0 * y);
+                Ok(())
+            })
+            .backward_input(|call| {
+                let grad = call.output_grads[0].expect("a gradient");
+                let twice: Vec<f32> = grad.slice::<f32>()?.iter().map(|g| 2.0 * g).collect();
+                let shape: Vec<usize> = grad.shape().iter().map(|dim| *dim as usize).collect();
+                let inner = call.child_backward(0, &[Some(View::new(&twice, &shape)?)])?;
+                if let (Some(out), Some(inner)) = (&mut call.input_grads[0], inner[0]) {
+                    out.slice_mut::<f32>()?.copy_from_slice(inner.slice::<f32>()?);
+                }
+                assert!(call.child_forward(7, &call.inputs[0]).is_err());
+                Ok(())
+            });
+        let mut model = parent.build().unwrap();
+        model.fully_shard("", Some(&gangs), &Default::default()).unwrap();
+        model.materialize(Some(&gangs), 1, DType::NONE).unwrap();
+        let w = [2f32, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 4.0];
+        model.assign("inner.weight", &View::new(&w, &[3, 3]).unwrap()).unwrap();
+        let x = Array::new(vec![1f32; 3], &[1, 3]).unwrap();
+        let mut frame = Frame::new(&model, &Default::default()).unwrap();
+        let y = model.forward(&x, Some(&mut frame)).unwrap();
+        assert_eq!(y[0].as_view().slice::<f32>().unwrap(), [4.0, 6.0, 8.0]);
+        let dx = model.backward(&x, &mut frame).unwrap();
+        assert_eq!(dx[0].as_ref().unwrap().as_view().slice::<f32>().unwrap(), [4.0, 6.0, 8.0]);
+    });
+}

@@ -1,0 +1,65 @@
+//! The example programs, started by gangrun over 1, 2 and 4 ranks.
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn gangrun() -> PathBuf {
+    let path = std::env::var_os("GANGRUN").unwrap_or_else(|| "gangrun".into());
+    PathBuf::from(path)
+}
+
+fn example(name: &str) -> PathBuf {
+    let program = std::env::current_exe().unwrap(); // target/PROFILE/deps/examples-HASH
+    program.parent().and_then(Path::parent).unwrap().join("examples").join(name)
+}
+
+fn run(name: &str, ranks: usize, arguments: &[&str]) -> String {
+    let mut command = Command::new(gangrun());
+    command.arg("-n").arg(ranks.to_string()).arg("--").arg(example(name)).args(arguments);
+    let output = command.output().unwrap_or_else(|error| panic!("{:?}: {error} (set GANGRUN)", gangrun()));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} over {ranks} ranks: {}\n{text}{errors}", output.status);
+    text
+}
+
+#[test]
+fn all_reduce_sums_over_the_ranks() {
+    for (ranks, sum) in [(1, 1), (2, 3), (4, 10)] {
+        let text = run("all_reduce", ranks, &[]);
+        assert_eq!(text.matches(&format!("sum {sum}")).count(), ranks, "{text}");
+    }
+}
+
+#[test]
+fn train_llama_learns_the_same_on_any_number_of_ranks() {
+    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("train_llama");
+    std::fs::create_dir_all(&out).unwrap();
+    let text = out.join("text.txt");
+    std::fs::write(&text, "The quick brown fox jumps over the lazy dog. ".repeat(50)).unwrap();
+    let losses = [1, 2, 4].map(|ranks| {
+        let model = out.join(format!("model{ranks}"));
+        let shown = run("train_llama", ranks, &[text.to_str().unwrap(), model.to_str().unwrap(), "40"]);
+        assert!(model.join("model.safetensors").exists() && shown.contains("sample: The "), "{shown}");
+        let loss = |step| -> f64 {
+            let line = shown.lines().find(|line| line.contains(step)).expect("the step is shown");
+            line.split("loss ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+        };
+        assert!(loss("step 40/") < 0.6 * loss("step 1/"), "{shown}");
+        loss("step 40/")
+    });
+    assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 0.02), "{losses:?}");
+}
+
+#[test]
+fn custom_module_learns() {
+    for ranks in [1, 2, 4] {
+        run("custom_module", ranks, &[]);
+    }
+}
+
+#[test]
+fn shard_group_learns() {
+    for ranks in [1, 2, 4] {
+        run("shard_group", ranks, &[]);
+    }
+}

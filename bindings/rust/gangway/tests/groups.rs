@@ -1,0 +1,132 @@
+mod common;
+use common::meshes;
+use gangway::*;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+fn line(gangs: &Gangs) -> Module {
+    let parameters = vec![
+        ParameterOptions::new("w", &[5, 2]).fill(|rows, out: &mut [f32]| {
+            assert_eq!(out.len(), 2 * rows.len());
+            out.iter_mut().enumerate().for_each(|(i, x)| *x = (2 * rows.start + i) as f32);
+            Ok(())
+        }),
+        ParameterOptions::new("b", &[1]).zeros(),
+        ParameterOptions::new("fixed", &[2]).ones().frozen(),
+    ];
+    let group = ShardGroup::new(Some(gangs), "line", parameters, &Default::default(), 1).unwrap();
+    Module::from_groups(vec![group]).unwrap()
+}
+
+#[test]
+fn full_values_are_there_while_unsharded() {
+    for ranks in [1, 2, 4] {
+        meshes(ranks, |gangs| {
+            let mut model = line(&gangs);
+            let mut group = model.group(0).unwrap();
+            assert_eq!(group.count(), 3);
+            group.prefetch().unwrap().wait().unwrap();
+            let sum = group.unsharded(|full| {
+                assert_eq!(full.value(2)?.slice::<f32>()?, [1.0, 1.0]);
+                let refused = full.gradient(2).unwrap_err(); // frozen
+                assert_eq!(refused.code, Code::InvalidState);
+                Ok(full.value(0)?.slice::<f32>()?.iter().sum::<f32>())
+            });
+            assert_eq!(sum.unwrap(), 45.0);
+            assert_eq!(group.view(0, Part::FullValue).unwrap_err().code, Code::InvalidState);
+            let (mut w, mut b, mut fixed) = ([0f32; 10], [9f32], [0f32; 2]);
+            let mut views = [
+                ViewMut::new(&mut w, &[5, 2]).unwrap(),
+                ViewMut::new(&mut b, &[1]).unwrap(),
+                ViewMut::new(&mut fixed, &[2]).unwrap(),
+            ];
+            assert!(group.unshard_into(&mut views[..1]).is_err());
+            group.unshard_into(&mut views).unwrap();
+            assert_eq!((w[9], b, fixed), (9.0, [0.0], [1.0, 1.0]));
+            assert!(model.group(1).is_err());
+        });
+    }
+}
+
+#[test]
+fn an_export_outlives_group_and_model() {
+    let gangs = Gangs::fake("cpu").unwrap();
+    let mut model = line(&gangs);
+    let managed = model.group(0).unwrap().unsharded(|full| full.export(0)).unwrap();
+    drop(model);
+    let tensor = unsafe { Tensor::from_dlpack(managed.as_ptr()) }.unwrap();
+    assert_eq!(tensor.as_view().slice::<f32>().unwrap()[9], 9.0);
+}
+
+#[test]
+fn an_own_update_sees_the_sum_of_all_gradients() {
+    meshes(2, |gangs| {
+        let rank = gangs.root().rank() as f32;
+        let mut model = line(&gangs);
+        let mut group = model.group(0).unwrap();
+        group
+            .unsharded(|full| {
+                full.add_gradient(0, &View::new(&[rank + 1.0; 10], &[5, 2])?)?;
+                full.gradient(1)?.slice_mut::<f32>()?[0] += 10.0;
+                Ok(())
+            })
+            .unwrap();
+        group.reduce().unwrap();
+        group
+            .update(|rows| {
+                for parameter in 0..2 {
+                    let gradient = rows.gradient(parameter)?;
+                    let gradient = gradient.slice::<f32>()?;
+                    let mut value = rows.value(parameter)?;
+                    value.slice_mut::<f32>()?.iter_mut().zip(gradient).for_each(|(x, g)| *x -= g);
+                }
+                Ok(())
+            })
+            .unwrap();
+        let (w, b) = (model.parameter("line.w").or_else(|_| model.parameter("w")), model.parameter_at(1));
+        assert_eq!(w.unwrap().gather().unwrap().as_view().slice::<f32>().unwrap()[..2], [-3.0, -2.0]);
+        assert_eq!(b.unwrap().gather().unwrap().as_view().slice::<f32>().unwrap(), [-20.0]);
+    });
+}
+
+#[test]
+fn a_group_reshards_after_an_error_and_after_a_panic() {
+    let gangs = Gangs::fake("cpu").unwrap();
+    let mut model = line(&gangs);
+    let mut group = model.group(0).unwrap();
+    let error = group.unsharded(|_| -> Result<()> { Err(Error::caller("stop")) }).unwrap_err();
+    assert_eq!(error.text, "stop");
+    assert!(group.view(0, Part::FullValue).is_err());
+    let panicked = catch_unwind(AssertUnwindSafe(|| group.unsharded(|_| -> Result<()> { panic!("stop") })));
+    assert!(panicked.is_err() && group.view(0, Part::FullValue).is_err());
+    group.unsharded(|full| full.value(0).map(|_| ())).unwrap();
+}
+
+#[test]
+fn an_initialiser_s_error_comes_back_and_the_closure_is_dropped() {
+    let held = Arc::new(());
+    let kept = held.clone();
+    let fill = move |_: std::ops::Range<usize>, _: &mut [f32]| {
+        let _ = &kept;
+        Err(Error::caller("no values today"))
+    };
+    let parameters = vec![ParameterOptions::new("w", &[4]).fill(fill)];
+    let error = ShardGroup::new(None, "g", parameters, &Default::default(), 0).err().unwrap();
+    assert_eq!(error.text, "no values today");
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[test]
+fn groups_are_stepped_by_an_optimizer() {
+    meshes(2, |gangs| {
+        let mut model = line(&gangs);
+        let mut opt = Sgd::new(&model, &SgdOptions { lr: 1.0, ..Default::default() }).unwrap();
+        let mut group = model.group(0).unwrap();
+        group.unsharded(|full| full.add_gradient(1, &View::new(&[3f32], &[1])?)).unwrap();
+        group.reduce().unwrap();
+        let options = StepOptions { scale: 0.5, ..Default::default() };
+        opt.step(&mut model, &options).unwrap();
+        let bias = model.parameter_at(1).unwrap().gather().unwrap();
+        assert_eq!(bias.as_view().slice::<f32>().unwrap(), [-3.0]);
+    });
+}

@@ -1,0 +1,142 @@
+mod common;
+use common::{meshes, ranks};
+use gangway::*;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn drops_come_in_every_order() {
+    // Parts: gangs, model, optimizer, frame, tensor, work; each order of the first four, the rest in between.
+    let orders = |n: usize| -> Vec<Vec<usize>> {
+        let mut all = vec![vec![]];
+        for i in 0..n {
+            all = all
+                .into_iter()
+                .flat_map(|order: Vec<usize>| {
+                    (0..=order.len()).map(move |at| {
+                        let mut longer = order.clone();
+                        longer.insert(at, i);
+                        longer
+                    })
+                })
+                .collect();
+        }
+        all
+    };
+    let all = orders(5);
+    assert_eq!(all.len(), 120);
+    for chunk in all.chunks(24) {
+        let chunk = chunk.to_vec();
+        ranks(2, move |gang| {
+            for order in &chunk {
+                let gangs = Gangs::new(&gang, &Mesh::default()).unwrap();
+                let mut model = Linear::new(4, 4, true).unwrap();
+                model.parallelize(&gangs, &Default::default()).unwrap();
+                let opt = AdamW::new(&model, &Default::default()).unwrap();
+                let frame = Frame::new(&model, &Default::default()).unwrap();
+                let weight = model.parameter("weight").unwrap().gather().unwrap();
+                let memory = gangs.dp().alloc::<f32>(16).unwrap();
+                let work = gangs.dp().all_reduce_async(memory, Reduce::Sum).unwrap();
+                let work = Mutex::new(Some(work));
+                let mut parts: HashMap<usize, Box<dyn FnOnce() + '_>> = HashMap::new();
+                parts.insert(0, Box::new(move || drop(gangs)));
+                parts.insert(1, Box::new(move || drop(model)));
+                parts.insert(2, Box::new(move || drop(opt)));
+                parts.insert(3, Box::new(move || drop((frame, weight))));
+                parts.insert(4, Box::new(|| drop(work.lock().unwrap().take())));
+                for part in order {
+                    parts.remove(part).unwrap()();
+                }
+            }
+            gang.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn handles_are_shared_by_clones_and_threads() {
+    ranks(2, |gang| {
+        let copy = gang.clone();
+        drop(gang);
+        std::thread::spawn(move || copy.barrier().unwrap()).join().unwrap();
+    });
+    let tensor = Tensor::copy(&View::new(&[1f32, 2.0], &[2]).unwrap()).unwrap();
+    let copy = tensor.clone();
+    drop(tensor);
+    std::thread::spawn(move || assert_eq!(copy.as_view().slice::<f32>().unwrap(), [1.0, 2.0]))
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn a_tensor_goes_out_and_comes_back_by_dlpack() {
+    let tensor = Tensor::copy(&View::new(&[1i64, 2, 3], &[3]).unwrap()).unwrap();
+    let managed = tensor.to_dlpack().unwrap();
+    drop(tensor);
+    let back = unsafe { Tensor::from_dlpack(managed.as_ptr()) }.unwrap();
+    assert_eq!(back.as_view().slice::<i64>().unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn current_gangs_are_a_stack_of_the_thread() {
+    meshes(2, |gangs| {
+        assert!(Gangs::current(None).unwrap().is_none());
+        let other = Gangs::fake("cpu").unwrap();
+        let outer = gangs.push_current().unwrap();
+        let inner = other.push_current().unwrap();
+        assert_eq!(Gangs::current(None).unwrap().unwrap().root().size(), 1);
+        drop(inner);
+        assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 2);
+        drop(outer);
+        assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 1);
+        Gangs::set_default("cpu", Some(&gangs)).unwrap();
+        assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 2);
+        Gangs::set_default("cpu", None).unwrap();
+    });
+}
+
+#[test]
+fn a_mesh_knows_coordinates_and_shards() {
+    ranks(4, |gang| {
+        let gangs = Gangs::new(&gang, &Mesh::default().dp_replicate(2)).unwrap();
+        assert_eq!(gangs.coordinate("dp_shard").unwrap(), (gang.rank() % 2, 2));
+        assert_eq!(gangs.data_shard().unwrap(), (gang.rank(), 4));
+        assert_eq!((gangs.sdp().size(), gangs.rdp().size(), gangs.tp().size()), (2, 2, 1));
+        assert_eq!(gangs.get("dp_shard+cp").unwrap().size(), 2);
+        assert_eq!((gangs.pp().size(), gangs.cp().size(), gangs.dp().size()), (1, 1, 4));
+        assert_eq!(Gangs::parallel(&gang, 2, 1, 1).unwrap().tp().size(), 2);
+        assert_eq!(gangs.fsdp(2).unwrap().sdp().size(), 2);
+        gangs.shutdown(None).unwrap();
+        assert_eq!(gangs.dp().barrier().unwrap_err().code, Code::InvalidState);
+    });
+}
+
+#[derive(Clone)]
+struct Map(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+impl KeyValue for Map {
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.0.lock().unwrap().insert(key.into(), value.into());
+        Ok(())
+    }
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().get(key).cloned())
+    }
+    fn remove(&self, key: &str) -> Result<()> {
+        self.0.lock().unwrap().remove(key);
+        Ok(())
+    }
+}
+
+#[test]
+fn ranks_meet_in_a_store_of_the_program_s_own() {
+    let map = Map(Arc::new(Mutex::new(HashMap::new())));
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let create = |store: Store| {
+        let options = GangOptions { rank: 0, size: 1, store: Some(store), ..Default::default() };
+        Gang::new(&options).unwrap().size()
+    };
+    assert_eq!(create(Store::custom(map.clone()).unwrap()), 1);
+    assert_eq!(Arc::strong_count(&map.0), 1);
+    assert_eq!(create(Store::file(folder).unwrap()), 1);
+    assert!(!Gang::create_id().unwrap().is_empty());
+}

@@ -1,0 +1,201 @@
+mod common;
+use common::meshes;
+use gangway::*;
+use std::path::PathBuf;
+
+fn small() -> Module {
+    Llama::new(&LlamaOptions { dim: 32, layers: 2, heads: 4, vocab: 64, ..Default::default() }).unwrap()
+}
+
+fn rows(first: usize, count: usize) -> Array<i64> {
+    let tokens = (first..first + count).flat_map(|row| (0..16).map(move |i| ((row * 7 + i * 3) % 64) as i64));
+    Array::new(tokens.collect(), &[count, 16]).unwrap()
+}
+
+/// The losses of three steps over a global batch of four rows.
+fn losses(gangs: &Gangs, options: &ParallelOptions) -> Vec<f64> {
+    let mut model = small();
+    model.parallelize(gangs, options).unwrap();
+    let mut opt = AdamW::new(&model, &AdamWOptions { lr: 1e-2, ..Default::default() }).unwrap();
+    let (index, count) = gangs.data_shard().unwrap();
+    let tokens = rows(4 / count * index, 4 / count);
+    (0..3)
+        .map(|_| {
+            let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+            assert!(!result.skipped && result.skip_reason == SkipReason::None && result.weight == 4 * 15);
+            result.loss
+        })
+        .collect()
+}
+
+#[test]
+fn a_llama_trains_the_same_over_one_two_and_four_ranks() {
+    for strategy in [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard] {
+        let of = move |ranks| {
+            meshes(ranks, move |gangs| {
+                losses(&gangs, &ParallelOptions { strategy, seed: 3, ..Default::default() })
+            })
+        };
+        let one = of(1).remove(0);
+        assert!(one[2] < one[0]);
+        for losses in of(2).into_iter().chain(of(4)) {
+            for (loss, alone) in losses.iter().zip(&one) {
+                assert!((loss - alone).abs() < 1e-4, "{losses:?} {one:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn options_hold_the_library_s_defaults() {
+    let llama = LlamaOptions::default();
+    assert_eq!((llama.vocab, llama.dim, llama.layers, llama.heads, llama.tied), (256, 256, 4, 8, false));
+    let adamw = AdamWOptions::default();
+    assert_eq!((adamw.lr, adamw.beta2, adamw.schedule), (1e-3, 0.999, Schedule::Constant));
+    assert_eq!(Mesh::default().tp(2), Mesh { dp_shard: -1, tp: 2, pp: 1, dp_replicate: 1, cp: 1 });
+    assert_eq!(StepOptions::default().microbatches, 1);
+    assert_eq!(GenerateOptions::default().token_count, 64);
+    assert_eq!(ShardOptions::default().strategy, Strategy::FullShard);
+    assert_eq!(Rule::default().weight_decay, -1.0);
+}
+
+#[test]
+fn parameters_are_found_gathered_and_assigned() {
+    meshes(2, |gangs| {
+        let mut model = small();
+        model.parallelize(&gangs, &ParallelOptions { seed: 1, ..Default::default() }).unwrap();
+        let name = "model.layers.1.mlp.up_proj.weight";
+        let info = model.parameter(name).unwrap().info().unwrap();
+        assert_eq!((info.name.as_str(), info.dtype, info.trainable), (name, DType::F32, true));
+        assert!(info.layout.contains("Shard(0)"), "{}", info.layout);
+        let names: Vec<_> =
+            model.parameters().unwrap().iter().map(|parameter| parameter.info().unwrap().name).collect();
+        assert_eq!(names.len(), model.parameter_count().unwrap());
+        assert!(names.iter().any(|known| known == name));
+
+        let dims: Vec<usize> = info.dims.iter().map(|dim| *dim as usize).collect();
+        let values: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| i as f32).collect();
+        model.assign(name, &View::new(&values, &dims).unwrap()).unwrap();
+        let parameter = model.parameter(name).unwrap();
+        assert_eq!(parameter.gather().unwrap().as_view().slice::<f32>().unwrap(), values);
+        let own = info.rows.start as usize * dims[1]..info.rows.end as usize * dims[1];
+        assert_eq!(parameter.view(Part::Value).unwrap().slice::<f32>().unwrap(), &values[own]);
+        let memory = model.memory().unwrap();
+        assert!(memory.master + memory.region_rows > 0, "{memory:?}");
+        assert!(format!("{model:?}").contains(name));
+    });
+}
+
+#[test]
+fn an_optimizer_shows_its_state() {
+    meshes(2, |gangs| {
+        let mut model = small();
+        model.freeze("model.embed_tokens.weight").unwrap();
+        model.parallelize(&gangs, &Default::default()).unwrap();
+        let rule = Rule { pattern: "lm_head.weight".into(), lr_scale: 0.0, ..Default::default() };
+        let options = AdamWOptions { weight_decay: 0.1, rules: vec![rule], ..Default::default() };
+        let mut opt = AdamW::new(&model, &options).unwrap();
+        let before = model.parameter("lm_head.weight").unwrap().gather().unwrap();
+        let tokens = rows(gangs.root().rank(), 1);
+        let batch = Batch::new(&tokens, &tokens);
+        let step = StepOptions { max_grad_norm: 1.0, ..Default::default() };
+        let result = model.train_step_with(&mut opt, &batch, &step).unwrap();
+        assert!(result.grad_norm > 0.0 && result.lr == options.lr && opt.steps().unwrap() == 1);
+        let head = model.parameter("lm_head.weight").unwrap();
+        let after = head.gather().unwrap();
+        assert_eq!(before.as_view().slice::<f32>().unwrap(), after.as_view().slice::<f32>().unwrap());
+        let moments = head.state(&opt, "exp_avg").unwrap();
+        assert!(moments.slice::<f32>().unwrap().iter().any(|m| *m != 0.0));
+        assert!(model.memory().unwrap().optimizer > 0);
+        assert_eq!(head.state(&opt, "nothing").unwrap_err().code, Code::NotFound);
+        drop(head);
+        opt.set_lr(0.5).unwrap();
+        assert_eq!(opt.lr().unwrap(), 0.5);
+    });
+}
+
+#[test]
+fn what_was_saved_loads_on_another_number_of_ranks() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("models_saved");
+    let (to, from) = (folder.clone(), folder.clone());
+    let one = meshes(2, move |gangs| {
+        let mut model = small();
+        model.parallelize(&gangs, &ParallelOptions { seed: 5, ..Default::default() }).unwrap();
+        model.save(&to).unwrap();
+        model.eval_step(&rows(0, 2), &rows(0, 2)).unwrap().loss
+    });
+    let other = meshes(1, move |gangs| {
+        let mut model = small();
+        model.parallelize(&gangs, &ParallelOptions { seed: 6, ..Default::default() }).unwrap();
+        model.load_with(&from, &LoadOptions::default()).unwrap();
+        model.eval_step(&rows(0, 2), &rows(0, 2)).unwrap().loss
+    });
+    assert!((one[0] - other[0]).abs() < 1e-5 && one[0] == one[1], "{one:?} {other:?}");
+    assert!(folder.join("config.json").exists());
+}
+
+#[test]
+fn every_rank_generates_the_same() {
+    let texts = meshes(2, |gangs| {
+        let mut model = small();
+        model.parallelize(&gangs, &ParallelOptions { seed: 1, ..Default::default() }).unwrap();
+        let options = GenerateOptions { token_count: 10, seed: 4, ..Default::default() };
+        model.generate(&[1, 2, 3], &options).unwrap()
+    });
+    assert_eq!(texts[0].len(), 10);
+    assert_eq!(texts[0], texts[1]);
+}
+
+#[test]
+fn layers_go_forward_and_backward_by_hand() {
+    meshes(2, |gangs| {
+        let layers = vec![Linear::new(3, 4, true).unwrap(), Linear::new(4, 2, false).unwrap()];
+        let mut model = Sequential::new(layers).unwrap();
+        model.fully_shard("", Some(&gangs), &ShardOptions::default()).unwrap();
+        model.materialize(Some(&gangs), 1, DType::NONE).unwrap();
+        let x = Array::new(vec![1f32; 6], &[2, 3]).unwrap();
+        let mut frame = Frame::new(&model, &FrameOptions::default()).unwrap();
+        let y = model.forward(&x, Some(&mut frame)).unwrap();
+        assert_eq!(y[0].as_view().shape(), [2, 2]);
+        let evaluated = model.forward(&x, None).unwrap();
+        assert_eq!(evaluated[0].as_view().slice::<f32>().unwrap(), y[0].as_view().slice::<f32>().unwrap());
+        let dx = model.backward(&Array::new(vec![1f32; 4], &[2, 2]).unwrap(), &mut frame).unwrap();
+        assert_eq!(dx[0].as_ref().unwrap().as_view().shape(), [2, 3]);
+        let bias = model.parameter("0.bias").unwrap().gather_gradient().unwrap();
+        assert_eq!(bias.as_view().count(), 4);
+        let norm = model.clip_grad_norm(1e-3, 2.0).unwrap();
+        assert!(norm > 1e-3 && model.clip_grad_norm(1e9, 2.0).unwrap() < 1.1e-3);
+        model.zero_grad().unwrap();
+        assert_eq!(model.clip_grad_norm(1.0, 2.0).unwrap(), 0.0);
+        frame.reset().unwrap();
+    });
+}
+
+#[test]
+fn every_layer_describes_itself() {
+    let attention = AttentionOptions { dim: 16, heads: 2, ..Default::default() };
+    let blocks = [
+        Embedding::new(5, 4),
+        RmsNorm::new(4, 1e-5),
+        Attention::new(&attention),
+        Mlp::new(4, 8, false),
+        Block::new(&attention, 32, 1e-5),
+    ];
+    let counts = blocks.map(|block| block.unwrap().parameter_count().unwrap());
+    assert_eq!(counts, [1, 1, 4, 3, 9]);
+}
+
+#[test]
+fn precision_and_recomputation_are_options() {
+    meshes(2, |gangs| {
+        let rule = DTypeRule { pattern: "**norm.weight".into(), dtype: DType::F32 };
+        let options = ParallelOptions {
+            param_dtype: DType::BF16,
+            recompute: Recompute::Selective,
+            dtype_rules: vec![rule],
+            ..Default::default()
+        };
+        let losses = losses(&gangs, &options);
+        assert!(losses[2] < losses[0], "{losses:?}");
+    });
+}

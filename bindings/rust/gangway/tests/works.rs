@@ -1,0 +1,135 @@
+mod common;
+use common::ranks;
+use gangway::{wait_all, Array, Code, Reduce};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+struct Nothing;
+impl Wake for Nothing {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// The smallest executor.
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Nothing));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = Pin::new(&mut future).poll(&mut context) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+}
+
+struct Counted(Arc<AtomicUsize>);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn every_async_form_gives_its_buffers_back() {
+    ranks(2, |gang| {
+        let (rank, one) = (gang.rank(), vec![gang.rank() as f32]);
+        assert_eq!(gang.all_reduce_async(one.clone(), Reduce::Sum).unwrap().wait().unwrap(), [1.0]);
+        let (input, output) = gang.all_gather_async(one.clone(), vec![0f32; 2]).unwrap().wait().unwrap();
+        assert_eq!((input, output), (one.clone(), vec![0.0, 1.0]));
+        let both = vec![1f32, 2.0];
+        let work = gang.reduce_scatter_async(both.clone(), vec![0f32; 1], Reduce::Sum).unwrap();
+        assert_eq!(work.wait().unwrap().1, [2.0 * (rank + 1) as f32]);
+        assert_eq!(gang.broadcast_async(one.clone(), 1).unwrap().wait().unwrap(), [1.0]);
+        let at_root = |len: usize| (rank == 0).then(|| vec![0f32; len]);
+        let work = gang.reduce_async(one.clone(), at_root(1), Reduce::Max, 0).unwrap();
+        assert_eq!(work.wait().unwrap().1, (rank == 0).then(|| vec![1.0]));
+        let work = gang.gather_async(one, at_root(2), 0).unwrap();
+        assert_eq!(work.wait().unwrap().1, (rank == 0).then(|| vec![0.0, 1.0]));
+        let work = gang.scatter_async((rank == 0).then(|| both.clone()), vec![0f32], 0).unwrap();
+        assert_eq!(work.wait().unwrap().1, [(rank + 1) as f32]);
+        let work = gang.all_to_all_async(vec![rank as f32; 2], vec![0f32; 2]).unwrap();
+        assert_eq!(work.wait().unwrap().1, [0.0, 1.0]);
+        if rank == 0 {
+            gang.send_async(Array::new(vec![9i32, 8], &[2, 1]).unwrap(), 1).unwrap().wait().unwrap();
+        } else {
+            assert_eq!(gang.recv_async(vec![0i32; 2], 0).unwrap().wait().unwrap(), [9, 8]);
+        }
+        gang.barrier_async().unwrap().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_work_is_a_future() {
+    ranks(3, |gang| {
+        let mut memory = gang.alloc::<f64>(5).unwrap();
+        memory.fill(1.0);
+        let work = gang.all_reduce_async(memory, Reduce::Sum).unwrap();
+        let memory = block_on(work).unwrap();
+        assert_eq!(memory[..], [3.0; 5]);
+    });
+}
+
+#[test]
+fn many_works_are_waited_for_together() {
+    ranks(2, |gang| {
+        let works = (0..8).map(|i| gang.all_reduce_async(vec![i as i64], Reduce::Sum).unwrap());
+        let sums = wait_all(works.collect()).unwrap();
+        assert_eq!(sums.concat(), (0..8).map(|i| 2 * i).collect::<Vec<i64>>());
+    });
+}
+
+#[test]
+fn a_wait_that_runs_out_is_harmless() {
+    ranks(2, |gang| {
+        let side = gang.duplicate().unwrap();
+        if gang.rank() == 0 {
+            let mut work = gang.all_reduce_async(vec![1f32], Reduce::Sum).unwrap();
+            assert!(!work.wait_for(Duration::from_millis(1)).unwrap()); // rank 1 comes after the barrier
+            side.barrier().unwrap();
+            assert_eq!(work.wait().unwrap(), [2.0]);
+        } else {
+            side.barrier().unwrap();
+            let mut values = [1f32];
+            gang.all_reduce(&mut values, Reduce::Sum).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_is_attached_is_dropped_once() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = drops.clone();
+    ranks(2, move |gang| {
+        let work = gang.all_reduce_async(vec![1f32; 100], Reduce::Sum).unwrap();
+        work.attach(Counted(counted.clone())).unwrap();
+        work.wait().unwrap();
+        let dropped_in_flight = gang.all_reduce_async(vec![1f32; 100], Reduce::Sum).unwrap();
+        dropped_in_flight.attach(Counted(counted.clone())).unwrap();
+        drop(dropped_in_flight);
+        gang.barrier().unwrap();
+        gang.shutdown(None).unwrap();
+    });
+    assert_eq!(drops.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn a_work_of_a_broken_gang_says_why() {
+    ranks(2, |gang| {
+        if gang.rank() == 0 {
+            let work = gang.all_reduce_async(vec![1f32], Reduce::Sum).unwrap();
+            gang.abort("no more").unwrap();
+            let error = work.wait().unwrap_err();
+            assert_eq!(error.code, Code::Aborted);
+            assert!(error.text.contains("no more"), "{error}");
+        } else {
+            while gang.async_error().is_ok() {
+                std::thread::yield_now(); // a call here could meet the work above
+            }
+            let error = gang.barrier().unwrap_err();
+            assert_eq!(error.code, Code::Aborted);
+        }
+    });
+}

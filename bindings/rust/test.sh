@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Runs every check of the Rust binding against a built library, without a network.
+#   usage: bindings/rust/test.sh BUILD_DIR        BUILD_DIR has capi/libgangway.so and impl/tools/gangrun
+# CARGO names another cargo, BINDGEN another bindgen.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd) || exit 2
+cargo=${CARGO:-cargo} bindgen=${BINDGEN:-bindgen}
+export GANGWAY_LIB_DIR=$build/capi GANGRUN=$build/impl/tools/gangrun CARGO_TARGET_DIR=$build/rust
+export LD_LIBRARY_PATH=$build/capi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} RUST_BACKTRACE=0 CARGO_NET_OFFLINE=true
+for file in "$GANGWAY_LIB_DIR/libgangway.so" "$GANGRUN"; do
+  [ -e "$file" ] || { echo "$file is not there: build gangway and gangrun first" >&2; exit 2; }
+done
+command -v "$cargo" >/dev/null || { echo "there is no $cargo (Debian: apt-get install cargo)" >&2; exit 2; }
+cd "$here" || exit 2
+mkdir -p "$build/rust"
+
+passed=0 failed=0 skipped=0 log=$build/rust/test.log
+skip() { skipped=$((skipped + 1)); echo "skipped: $1 ($2)"; }
+
+# check NAME COMMAND...: one test.
+check() {
+  local name=$1; shift
+  if "$@" >"$log" 2>&1; then passed=$((passed + 1)); echo "passed: $name"; else
+    failed=$((failed + 1)); echo "FAILED: $name"; tail -n 60 "$log"; fi
+}
+
+# suite NAME COMMAND...: cargo's own counts; a command that fails without a failed test counts as one.
+suite() {
+  local name=$1 p f s; shift
+  "$@" >"$log" 2>&1
+  local status=$?
+  read -r p f s < <(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
+    awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}')
+  [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  echo "$name: $p passed, $f failed, $s skipped"
+  [ "$f" -eq 0 ] || grep -vE '^test .* ok$|^ +(Compiling|Finished|Running)' "$log" | tail -n 80
+}
+
+# Functions that the library's table has and the bindings lack, or the other way round.
+same_functions() {
+  diff <(sort "$here/../../capi/exports.txt") \
+    <(grep -o 'pub fn gw_[a-z0-9_]*' gangway-sys/src/functions.rs | sed 's/pub fn //' | sort)
+}
+
+check "bindings name every exported function" same_functions
+if [ "$("$bindgen" --version 2>/dev/null)" = "bindgen 0.60.1" ] && command -v rustfmt >/dev/null; then
+  check "bindings are up to date" env BINDGEN="$bindgen" gangway-sys/generate.sh --check
+  check "bindings are made while building" "$cargo" build -q --features gangway/bindgen -p gangway
+else
+  skip "bindings are up to date" "needs bindgen 0.60.1 and rustfmt"
+fi
+check "examples build" "$cargo" build -q --examples
+suite "linked" "$cargo" test --no-fail-fast --workspace --lib --tests
+# With this variable the compile_fail tests must fail by the error that they name, not by any.
+suite "documentation" env RUSTC_BOOTSTRAP=1 "$cargo" test --no-fail-fast --workspace --doc
+dlopen=(env -u GANGWAY_LIB_DIR CARGO_TARGET_DIR="$build/rust-dlopen" "$cargo")
+check "examples build (dlopen)" "${dlopen[@]}" build -q -p gangway --features dlopen --examples
+suite "opened at run time" "${dlopen[@]}" test --no-fail-fast -p gangway --features dlopen --lib --tests
+check "documentation has no warnings" env RUSTDOCFLAGS="-D warnings" "$cargo" doc -q --no-deps --workspace
+if "$cargo" clippy --version >/dev/null 2>&1; then
+  check "clippy has no warnings" "$cargo" clippy -q --workspace --all-targets -- -D warnings
+  check "clippy has no warnings (dlopen)" "${dlopen[@]}" clippy -q --workspace --all-targets \
+    --features gangway/dlopen -- -D warnings
+else
+  skip "clippy has no warnings" "there is no cargo clippy"
+fi
+# As installed: gangway.pc finds everything from its own place.
+prefix=$build/rust/prefix
+libdir=$prefix/$(sed -n 's/^libdir=${prefix}.//p' "$build/pkgconfig/gangway.pc")
+rm -rf "$prefix" && mkdir -p "$libdir/pkgconfig"
+cp -P "$GANGWAY_LIB_DIR"/libgangway.so* "$libdir" && cp "$build/pkgconfig/gangway.pc" "$libdir/pkgconfig"
+cp -R "$here/../../capi/include" "$prefix"
+if command -v pkg-config >/dev/null; then
+  check "pkg-config finds the library" env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG_PATH="$libdir/pkgconfig" \
+    CARGO_TARGET_DIR="$build/rust-installed" "$cargo" build -q -p gangway --example all_reduce
+else
+  skip "pkg-config finds the library" "there is no pkg-config"
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
