@@ -17,7 +17,7 @@ using Serialization: serialize, deserialize
 export Llama, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
 export parallelize!, fully_shard!, replicate!, recompute!, materialize!, freeze!, AdamW, SGD
 export train_step!, eval_step, step!, generate, clip_grad_norm!, zero_grad!
-export allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
+export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
