@@ -14,9 +14,13 @@ function library_path()
     return "libgangway.so.1"
 end
 
+# Without RTLD_DEEPBIND, Julia's default: where Julia itself brings a libunwind (Debian), libstdc++ unwinds by that one, and
+# a library bound to libgcc's would abort at its first exception.
+const LOADER_FLAGS = Libdl.RTLD_LAZY | Libdl.RTLD_LOCAL
+
 function load_library()
     path = library_path()
-    handle = Libdl.dlopen(path; throw_error = false)
+    handle = Libdl.dlopen(path, LOADER_FLAGS; throw_error = false)
     handle === nothing && error("Gangway: cannot open $path; set GANGWAY_LIBRARY to the path of libgangway.so")
     range = Libdl.dlsym(handle, :gw_abi_range; throw_error = false)
     range === nothing && error("Gangway: $path is no Gangway library: it lacks gw_abi_range")

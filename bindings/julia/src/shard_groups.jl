@@ -12,6 +12,7 @@ struct ShardGroup
     handle::GroupHandle
     count::Int
     lent::Vector{Any}
+    ShardGroup(handle::GroupHandle, count::Int) = new(handle, count, Any[])
 end
 Base.unsafe_convert(::Type{Ptr{LibGangway.gw_shard_group}}, group::ShardGroup) = group.handle.ptr
 release!(group::ShardGroup) = release!(group.handle)
@@ -22,7 +23,7 @@ function ShardGroup(gangs, name, parameters...; seed = 0, keywords...)
     list, roots = parameter_array("ShardGroup", map(Parameter, parameters))
     handle = GC.@preserve roots list take(GroupHandle, out -> LibGangway.gw_shard_group_create(
         maybe(gangs), text, list, length(list), made, seed, out))
-    return ShardGroup(handle, length(list), Any[])
+    return ShardGroup(handle, length(list))
 end
 
 """
@@ -55,7 +56,7 @@ function unshard!(group::ShardGroup, into)
     return into
 end
 
-"Starts to gather; `wait(work)`, then `Gangway.full_values(group)`."
+"Starts to gather ahead; `unshard!` then finds it under way or done."
 unshard_async!(group::ShardGroup) =
     start(out -> LibGangway.gw_shard_group_unshard_async(group, NO_STREAM, out), group.handle)
 
