@@ -46,24 +46,25 @@ const OPS = (barrier = LibGangway.GW_BARRIER, all_reduce = LibGangway.GW_ALL_RED
              broadcast = LibGangway.GW_BROADCAST, reduce = LibGangway.GW_REDUCE, gather = LibGangway.GW_GATHER,
              scatter = LibGangway.GW_SCATTER, all_to_all = LibGangway.GW_ALL_TO_ALL, send = LibGangway.GW_SEND,
              recv = LibGangway.GW_RECV)
+const REDUCING = (:all_reduce, :reduce_scatter, :reduce)
 
 """
-    Collective(op; input, output, count, counts, peer = -1, reduce = :sum, accumulate = false)
+    Collective(op; input, output, count, counts, peer = -1, reduce, accumulate = false)
 
 One collective as a record, for `run` and `run_batch`. `op` is `:all_reduce`, `:all_gather`, `:reduce_scatter`,
 `:broadcast`, `:reduce`, `:gather`, `:scatter`, `:all_to_all`, `:send`, `:recv` or `:barrier`; `count` is what the C header
-says for it; `counts` (one per rank; for all_to_all the sent ones, then the got) replaces it.
+says for it; `counts` (one per rank; for all_to_all the sent ones, then the got) replaces it. `reduce` is `:sum` for what reduces.
 """
 struct Collective
     record::Options{LibGangway.gw_collective}
 end
 
 function Collective(op::Symbol; input = nothing, output = nothing, count = nothing, counts = nothing, peer = -1,
-                    reduce = :sum, accumulate = false)
+                    reduce = op in REDUCING ? :sum : nothing, accumulate = false)
     haskey(OPS, op) || refuse("Collective: op is :", op, ", not one of :", join(keys(OPS), ", :"))
     record = options(LibGangway.gw_collective, "Collective", (peer = peer, accumulate = accumulate))
     set_field!(record, :op, OPS[op])
-    set_field!(record, :reduce, reduction(reduce))
+    reduce === nothing || set_field!(record, :reduce, reduction(reduce))
     for (name, x) in ((:input, input), (:output, output))
         x === nothing && continue
         word = dense("Collective", string(name), x)

@@ -62,4 +62,20 @@ function collect_all()
     return Gangway.sweep()
 end
 
-resident_bytes() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096
+# What malloc has handed out and not got back (of the main arena, which the first thread uses).
+struct MallocInfo
+    arena::Csize_t
+    ordblks::Csize_t
+    smblks::Csize_t
+    hblks::Csize_t
+    hblkhd::Csize_t
+    usmblks::Csize_t
+    fsmblks::Csize_t
+    uordblks::Csize_t
+    fordblks::Csize_t
+    keepcost::Csize_t
+end
+function allocated_bytes()
+    info = ccall(:mallinfo2, MallocInfo, ())
+    return Int(info.uordblks + info.hblkhd)
+end

@@ -26,14 +26,14 @@ end
 fact("10,000 handles of each kind are made and released in the memory of a few") do
     for (kind, count) in (:linear => 10_000, :tensor => 10_000, :fake => 10_000, :custom => 10_000, :llama => 10_000,
                           :gang => 10_000, :work => 10_000)
-        make_and_release(kind, 500)
-        pins, before = collect_all(), resident_bytes()
+        make_and_release(kind, count) # the collector's own lists grow to what they need
+        pins, before = collect_all(), allocated_bytes()
         make_and_release(kind, count)
         @test collect_all() == pins
-        grown = resident_bytes() - before
-        # A leak of one handle of the smallest kind each would be over 1 MB; the heap's own growth is what is left.
-        grown < 24 << 20 || println("      $kind grew by $(grown >> 20) MiB")
-        @test grown < 24 << 20
+        grown = allocated_bytes() - before
+        grown < 16count || println("      $kind grew by $grown bytes")
+        # A leak of the smallest object each would be 16 bytes times the count.
+        @test grown < 16count
     end
 end
 
@@ -56,15 +56,15 @@ end
 fact("handles are finalised in any order, and what is left still works") do
     rng = MersenneTwister(1)
     for round in 1:20
-        all = family()
-        order = shuffle(rng, 1:length(all))
-        memory, state = all[9], all[10]
-        for i in order
-            all[i] isa Gangway.Borrowed ? finalize(all[i].owner) : finalize(all[i])
-            i == 10 || @test all(isfinite, state)
-            i == 9 || (memory .= round)
+        members = family()
+        memory, state = members[9], members[10]
+        for i in shuffle(rng, 1:length(members))
+            finalize(members[i] isa Gangway.Borrowed ? members[i].owner : members[i])
+            # The state's memory is the library's until its owners, a parameter and an optimizer, are gone.
+            any(!isopen, (members[4], members[5])) || @test all(isfinite, state)
+            memory .= round
         end
-        @test all[3].ptr == C_NULL && thrown(() -> Gangway.memory_use(all[3])) isa Gangway.InvalidArgument
+        @test !isopen(members[3]) && thrown(() -> Gangway.memory_use(members[3])) isa Gangway.InvalidArgument
     end
     for _ in 1:20
         family()
