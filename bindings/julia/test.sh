@@ -18,8 +18,11 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Nothing of the user's Julia is read or written.
 export JULIA_DEPOT_PATH=$work/depot GANGWAY_TEST_COUNTS=$work/counts GANGWAY_LIBRARY GANGWAY_GANGRUN
+mkdir -p "$GANGWAY_TEST_COUNTS" "$JULIA_DEPOT_PATH/registries/None"
+# Without any registry Pkg would fetch one; the package needs the standard library alone.
+printf '%s\n' 'name = "None"' 'uuid = "0e2a5a39-5f0c-4a52-8d3f-9a3f51b6c0de"' 'repo = "none"' '[packages]' \
+  >"$JULIA_DEPOT_PATH/registries/None/Registry.toml"
 export JULIA_PKG_SERVER= JULIA_PKG_OFFLINE=true
-mkdir -p "$GANGWAY_TEST_COUNTS" "$JULIA_DEPOT_PATH/registries"
 
 if command -v castxml >/dev/null; then
   python3 "$here/gen/generate.py" --check

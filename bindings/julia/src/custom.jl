@@ -38,19 +38,23 @@ fill_rows(user::Ptr{Cvoid}, first::Int64, last::Int64, data::Ptr{Cvoid}) = guard
     f.fill(Int(first) + 1, Int(last), out)
 end
 
-# The C array of the parameters. `types(parameter)` is what an initialiser writes.
+# The C array of the parameters, and what its pointers point at.
 function parameter_array(call, parameters)
-    roots, list = Any[], LibGangway.gw_parameter_options[]
+    roots, list, inits = Any[], LibGangway.gw_parameter_options[], Any[]
     for p in parameters
         length(p.dims) <= 8 || refuse(call, ": parameter ", p.name, " has ", length(p.dims), " dims; 8 are the most")
         made = options(LibGangway.gw_parameter_options, call, merge((name = p.name,), p.keywords))
         set_field!(made, :dims, ntuple(i -> i <= length(p.dims) ? Int64(p.dims[end-i+1]) : Int64(0), 8))
         set_field!(made, :ndim, length(p.dims))
         init = options(LibGangway.gw_init_options, call, p.initializer)
-        p.fill === nothing || use_fill!(init, p)
         set_field!(made, :initializer, Base.unsafe_convert(Ptr{LibGangway.gw_init_options}, init.ref))
         push!(roots, made, init)
+        push!(inits, init)
         push!(list, made[])
+    end
+    # Pinned when nothing can be refused here any more: from now on the library frees them.
+    for (p, init) in zip(parameters, inits)
+        p.fill === nothing || use_fill!(init, p)
     end
     push!(roots, list)
     return list, roots

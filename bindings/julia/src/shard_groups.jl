@@ -19,10 +19,10 @@ release!(group::ShardGroup) = release!(group.handle)
 
 function ShardGroup(gangs, name, parameters...; seed = 0, keywords...)
     made = options(LibGangway.gw_shard_options, "ShardGroup", keywords)
-    text = c_text("ShardGroup", "name", name)
+    text, mesh = c_text("ShardGroup", "name", name), maybe(gangs)
     list, roots = parameter_array("ShardGroup", map(Parameter, parameters))
     handle = GC.@preserve roots list take(GroupHandle, out -> LibGangway.gw_shard_group_create(
-        maybe(gangs), text, list, length(list), made, seed, out))
+        mesh, text, list, length(list), made, seed, out))
     return ShardGroup(handle, length(list))
 end
 

@@ -83,4 +83,10 @@ fact("Ctrl-C ends a training step, and the peer learns of it") do
     end
 end
 
+# The other rank just ends.
+ME == 0 && fact("a rank that left without shutdown is lost, and named") do
+    e = thrown(() -> barrier(GANGS.root))
+    @test e isa Gangway.PeerLost && e.peer == 1 && occursin("without shutdown", e.message)
+end
+
 exit(report_counts() ? 0 : 1)
