@@ -19,7 +19,7 @@ fact("every struct has the layout of the C compiler") do
 end
 
 fact("every exported function is bound") do
-    @test length(LibGangway.NAMES) == 190
+    @test length(LibGangway.NAMES) == length(LibGangway.ADDRESSES) > 190
     @test all(!=(C_NULL), LibGangway.ADDRESSES)
     @test all(name -> isdefined(LibGangway, name), LibGangway.NAMES)
 end
