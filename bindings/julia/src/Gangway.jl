@@ -1,0 +1,60 @@
+"""
+Sharded training for Julia over the C library Gangway: gangs of ranks and their collectives, fully sharded models,
+optimizers, model files.
+
+Arrays cross without copies. The library's shapes are C's (row-major), Julia's are column-major, so **dims are
+reversed**: an `Array` of size `(d1, d2)` is the library's tensor `[d2, d1]`. Tokens of 4 rows of 128 are a matrix of
+size `(128, 4)`; a linear layer's `[out, in]` weight is an array of size `(in, out)`; what the library splits or stacks
+over its first dim, Julia sees split or stacked over the last.
+
+Ranks, roots and peers count from 0, as everywhere else in the field.
+"""
+module Gangway
+
+using Libdl
+using Serialization: serialize, deserialize
+
+export Llama, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
+export parallelize!, fully_shard!, replicate!, recompute!, materialize!, freeze!, AdamW, SGD
+export train_step!, eval_step, step!, generate, clip_grad_norm!, zero_grad!
+export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
+export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
+export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
+export ShardGroup, unshard!, reshard!, add_gradients!, update!
+export GangwayError
+
+include("LibGangway.jl")
+using .LibGangway
+
+include("library.jl")
+include("pins.jl")
+include("errors.jl")
+include("arrays.jl")
+include("options.jl")
+include("handles.jl")
+include("stores.jl")
+include("gangs.jl")
+include("collectives.jl")
+include("works.jl")
+include("models.jl")
+include("custom.jl")
+include("train.jl")
+include("shard_groups.jl")
+
+# Addresses of functions are of this process, so they are taken when the package is loaded.
+function make_callbacks()
+    FREE_PIN[] = @cfunction(free_pin, Cvoid, (Ptr{Cvoid},))
+    ASK_INTERRUPT[] = @cfunction(ask_interrupt, Int32, (Ptr{Cvoid},))
+    make_store_callbacks()
+    make_module_callbacks()
+    return nothing
+end
+
+function __init__()
+    load_library()
+    make_callbacks()
+    resize_threads()
+    return nothing
+end
+
+end

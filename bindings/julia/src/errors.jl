@@ -1,0 +1,127 @@
+# Errors, exceptions of callbacks, interrupts.
+
+"""
+What a failed call of the library says. The parameter is the status, so each tells itself apart: `Gangway.PeerLost`,
+`Gangway.Timeout`, `Gangway.InvalidArgument` ... are `GangwayError{:PEER_LOST}` and so on, and `e.status` is the symbol.
+Fields: `code`, `message`, `gang`, `rank`, `peer` (-1: does not apply), `op`, `system_error` (errno or 0).
+"""
+struct GangwayError{S} <: Exception
+    code::Int32
+    message::String
+    gang::String
+    rank::Int32
+    peer::Int32
+    op::String
+    system_error::Int32
+end
+
+const InvalidArgument = GangwayError{:INVALID_ARGUMENT}
+const NotSupported = GangwayError{:NOT_SUPPORTED}
+const InvalidState = GangwayError{:INVALID_STATE}
+const GangFailed = GangwayError{:GANG}
+const PeerLost = GangwayError{:PEER_LOST}
+const Timeout = GangwayError{:TIMEOUT}
+const Mismatch = GangwayError{:MISMATCH}
+const Aborted = GangwayError{:ABORTED}
+const NotReady = GangwayError{:NOT_READY}
+const NotFound = GangwayError{:NOT_FOUND}
+const Forked = GangwayError{:FORKED}
+const CallerFailed = GangwayError{:CALLER}
+const OutOfMemory = GangwayError{:OUT_OF_MEMORY}
+const IOFailed = GangwayError{:IO}
+const Corrupt = GangwayError{:CORRUPT}
+const Internal = GangwayError{:INTERNAL}
+
+status_symbol(code) = Symbol(unsafe_string(LibGangway.gw_status_name(code)))
+
+Base.getproperty(e::GangwayError{S}, name::Symbol) where {S} = name === :status ? S : getfield(e, name)
+Base.propertynames(::GangwayError) = (fieldnames(GangwayError)..., :status)
+
+function Base.showerror(io::IO, e::GangwayError{S}) where {S}
+    print(io, "Gangway: ", S, ": ", e.message)
+end
+
+# What a callback threw on a thread, until the library's call that ran it returns there.
+const THROWN = Any[]
+const HOOKED = Bool[]
+const THREADS_LOCK = Threads.SpinLock()
+
+function resize_threads()
+    count = isdefined(Threads, :maxthreadid) ? Threads.maxthreadid() : Threads.nthreads()
+    lock(THREADS_LOCK)
+    try
+        while length(HOOKED) < count
+            push!(THROWN, nothing)
+            push!(HOOKED, false)
+        end
+    finally
+        unlock(THREADS_LOCK)
+    end
+    return nothing
+end
+
+function remember(exception)
+    THROWN[Threads.threadid()] = exception
+    return LibGangway.GW_E_CALLER
+end
+
+# Asked by the library between naps of a wait. A safepoint lets other threads' collections go on, and is where Julia
+# delivers Ctrl-C; nothing here may yield, for another task of this thread could wait for a lock that this call holds.
+function ask_interrupt(::Ptr{Cvoid})::Int32
+    try
+        ccall(:jl_gc_safepoint, Cvoid, ())
+    catch exception
+        remember(exception)
+        return Int32(1)
+    end
+    return Int32(0)
+end
+
+const ASK_INTERRUPT = Ref(C_NULL)
+
+# The hook belongs to an operating-system thread; a Julia thread sets it before its first call that may wait.
+@inline function hook()
+    id = Threads.threadid()
+    (id <= length(HOOKED) && @inbounds HOOKED[id]) || set_hook(id)
+    return nothing
+end
+
+@noinline function set_hook(id)
+    id <= length(HOOKED) || resize_threads()
+    check(LibGangway.gw_interrupt_set(ASK_INTERRUPT[], C_NULL, C_NULL))
+    HOOKED[id] = true
+    return nothing
+end
+
+@inline check(status::Integer) = status == LibGangway.GW_OK ? nothing : fail(status)
+
+# For calls that may wait or run callbacks. (A function and not a macro would take the status too late.)
+macro waits(call)
+    return quote
+        hook()
+        check($(esc(call)))
+    end
+end
+
+# The error is taken before anything is allocated: a finalizer that runs then might call the library.
+@noinline function fail(status)
+    taken = LibGangway.gw_error_take()
+    id = Threads.threadid()
+    thrown = THROWN[id]
+    THROWN[id] = nothing
+    exception = error_of(status, taken)
+    LibGangway.gw_error_release(taken)
+    thrown === nothing || throw(thrown)
+    throw(exception)
+end
+
+function error_of(status, taken)
+    info = Ref{LibGangway.gw_error_info}()
+    LibGangway.gw_error_info_init(info, sizeof(info[]))
+    taken == C_NULL || LibGangway.gw_error_describe(taken, info)
+    i = info[]
+    known = taken != C_NULL
+    text(p) = known && p != C_NULL ? unsafe_string(p) : ""
+    return GangwayError{status_symbol(status)}(status, text(i.message), text(i.gang), known ? i.rank : -1,
+                                               known ? i.peer : -1, text(i.op), known ? i.system_error : 0)
+end

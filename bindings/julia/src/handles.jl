@@ -1,0 +1,46 @@
+# Handles: one mutable object for each of the library's, whose finalizer only releases. Collectors finalise in any order;
+# the library's children hold their parents.
+
+macro handle(name, raw, doc)
+    release = Symbol(raw, "_release")
+    return esc(quote
+        $doc
+        mutable struct $name
+            ptr::Ptr{LibGangway.$raw}
+            function $name(ptr::Ptr{LibGangway.$raw})
+                made = new(ptr)
+                ptr == C_NULL || finalizer(release!, made)
+                return made
+            end
+        end
+        function release!(x::$name)
+            ptr = getfield(x, :ptr)
+            setfield!(x, :ptr, Ptr{LibGangway.$raw}(C_NULL))
+            ptr == C_NULL || LibGangway.$release(ptr)
+            return nothing
+        end
+        # ccall keeps the object alive for the call by itself; a released one is null, which every function refuses.
+        Base.unsafe_convert(::Type{Ptr{LibGangway.$raw}}, x::$name) = getfield(x, :ptr)
+        Base.isopen(x::$name) = getfield(x, :ptr) != C_NULL
+    end)
+end
+
+@handle Store gw_store "Where ranks meet: `FileStore(folder)` or `Store(put, get, remove)`."
+@handle Gang gw_gang "Ranks that act together. `rank(gang)`, `length(gang)`; the collectives take it first."
+@handle Work gw_work "A collective in flight: `wait(work)`, `isready(work)`."
+@handle Tensor gw_tensor "A tensor of the library; `array(tensor)` is its memory."
+@handle Model gw_module "A model or layer: made by `Llama(...)` and the like, or by `Custom`."
+@handle Frame gw_frame "The activations of one forward, kept for its backward."
+@handle Param gw_parameter "One parameter or buffer of a model."
+@handle Optimizer gw_optimizer "An optimizer over a model's local shards: `AdamW(model; ...)`, `SGD(model; ...)`."
+@handle Bytes gw_bytes "Bytes owned by the library."
+
+# Makes a handle by a call that has an out-parameter.
+function take(::Type{H}, call) where {H}
+    out = Ref(fieldtype(H, :ptr)(C_NULL))
+    hook()
+    check(call(out))
+    return H(out[])
+end
+
+release!(handles...) = foreach(release!, handles)

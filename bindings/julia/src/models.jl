@@ -1,0 +1,210 @@
+# Models and layers, parallelism, parameters, frames, files.
+
+make_model(call) = take(Model, call)
+
+"""
+    Llama(; vocab = 256, dim = 256, layers = 4, heads = 8, kv_heads, head_dim, ffn, max_positions, eps, rope_theta, ...)
+
+A Llama, with the fields of a Hugging Face config.json. It describes; `parallelize!` gives it memory. Inputs: tokens
+(`Int64`, size `(sequence, rows)`), and labels likewise.
+"""
+function Llama(; keywords...)
+    made = options(LibGangway.gw_llama_options, "Llama", keywords)
+    return make_model(out -> LibGangway.gw_llama_create(made, out))
+end
+
+"y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
+Linear(inputs, outputs; bias = false) = make_model(out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
+"Columns of a weight of size `(dim, rows)` by `Int64` ids from 0."
+Embedding(rows, dim) = make_model(out -> LibGangway.gw_embedding_create(rows, dim, out))
+"Inputs x, or x and a residual; outputs y and the sum."
+RMSNorm(dim; eps = 1e-5) = make_model(out -> LibGangway.gw_rmsnorm_create(dim, eps, out))
+"`Attention(; dim, heads, kv_heads, ...)` on arrays of size `(dim, sequence, rows)`."
+function Attention(; keywords...)
+    made = options(LibGangway.gw_attention_options, "Attention", keywords)
+    return make_model(out -> LibGangway.gw_attention_create(made, out))
+end
+"SwiGLU."
+Mlp(dim, ffn; bias = false) = make_model(out -> LibGangway.gw_mlp_create(dim, ffn, bias, out))
+"A pre-norm block: `Block(ffn; dim, heads, ..., eps)`."
+function Block(ffn; eps = 1e-5, keywords...)
+    made = options(LibGangway.gw_attention_options, "Block", keywords)
+    return make_model(out -> LibGangway.gw_block_create(made, ffn, eps, out))
+end
+"One after the other, named \"0\", \"1\", ..."
+function Sequential(models::Model...)
+    GC.@preserve models begin
+        raw = Ptr{LibGangway.gw_module}[model.ptr for model in models]
+        return make_model(out -> LibGangway.gw_sequential_create(raw, length(raw), out))
+    end
+end
+
+# --- parallelism ------------------------------------------------------------------------------------------------------
+
+maybe(gangs::Gangs) = gangs
+maybe(::Nothing) = C_NULL
+
+"""
+    parallelize!(model, gangs = nothing; strategy = :full_shard, recompute = :none, param_dtype, seed, ...)
+
+Checks all, then splits the model over the gangs (nothing: one rank), and gives it memory and first values. Once, before
+the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `:no_shard`. Collective.
+"""
+function parallelize!(model::Model, gangs = nothing; keywords...)
+    made = options(LibGangway.gw_parallel_options, "parallelize!", keywords)
+    @waits LibGangway.gw_parallelize(model, maybe(gangs), made)
+    return model
+end
+
+"Each match of `pattern` (`*` stays within one dot) becomes a unit; \"\" is the root, the last. Then `materialize!`."
+function fully_shard!(model::Model, pattern, gangs = nothing; keywords...)
+    made = options(LibGangway.gw_shard_options, "fully_shard!", keywords)
+    @waits LibGangway.gw_fully_shard(model, c_text("fully_shard!", "pattern", pattern), maybe(gangs), made)
+    return model
+end
+"Plain data parallel for the whole model. Then `materialize!`."
+function replicate!(model::Model, gangs = nothing; keywords...)
+    made = options(LibGangway.gw_shard_options, "replicate!", keywords)
+    @waits LibGangway.gw_replicate(model, maybe(gangs), made)
+    return model
+end
+"Before `fully_shard!`: `:full`, `:selective`, `:every` (each `every`-th block), `:ratio` (so many of the blocks)."
+function recompute!(model::Model, kind::Symbol = :selective; every = 2, ratio = 1.0)
+    check(LibGangway.gw_recompute(model, choice("recompute!", :recompute, kind), every, ratio))
+    return model
+end
+"Memory and first values for a wrapped model. Collective."
+function materialize!(model::Model, gangs = nothing; seed = 0, master_dtype = Float32)
+    @waits LibGangway.gw_module_materialize(model, maybe(gangs), seed, dtype(master_dtype))
+    return model
+end
+"Before `parallelize!`: parameters whose whole name matches get no gradient."
+function freeze!(model::Model, pattern)
+    check(LibGangway.gw_module_freeze(model, c_text("freeze!", "pattern", pattern)))
+    return model
+end
+"Backward adds up without reducing over replicas, until the first one after `no_sync!(model, false)`."
+no_sync!(model::Model, on = true) = check(LibGangway.gw_module_set_no_sync(model, on))
+"Bytes by kind."
+memory_use(model::Model) = facts(LibGangway.gw_memory_use, out -> check(LibGangway.gw_module_memory(model, out)))
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+"All parameters of the model, this rank's shards of them."
+function parameters(model::Model)
+    count = Ref{Csize_t}(0)
+    check(LibGangway.gw_module_parameter_count(model, count))
+    return [take(Param, out -> LibGangway.gw_module_parameter(model, i, out)) for i in 0:Int(count[])-1]
+end
+"By whole name. `Gangway.NotFound`."
+Base.getindex(model::Model, name::AbstractString) = take(Param, out ->
+    LibGangway.gw_module_find_parameter(model, c_text("model", "name", name), out))
+
+"Name, layout, size (`dims`, reversed), type, own rows (of the last dim, from 0) of a parameter."
+function describe(parameter::Param)
+    found = facts(LibGangway.gw_parameter_info, out -> check(LibGangway.gw_parameter_describe(parameter, out)))
+    return merge(found, (dtype = element_type(found.dtype), is_buffer = found.is_buffer != 0,
+                         trainable = found.trainable != 0))
+end
+
+const PARTS = (value = LibGangway.GW_PART_VALUE, gradient = LibGangway.GW_PART_GRADIENT,
+               full_value = LibGangway.GW_PART_FULL_VALUE, full_gradient = LibGangway.GW_PART_FULL_GRADIENT)
+part_number(part) = haskey(PARTS, part) ? PARTS[part] : refuse("part is :", part, ", not one of :", join(keys(PARTS), ", :"))
+
+empty_view() = Ref(LibGangway.gw_view(C_NULL, LibGangway.GW_DEVICE_CPU, 0, 0, 0, C_NULL, C_NULL, 0))
+
+"This rank's rows of the master (`:value`) or of the gradient (`:gradient`), without a copy."
+function local_array(parameter::Param, part::Symbol = :value)
+    view = empty_view()
+    check(LibGangway.gw_parameter_view(parameter, part_number(part), view))
+    return borrow(view[], parameter)
+end
+"This rank's rows of an optimizer's state: \"exp_avg\", \"exp_avg_sq\", \"momentum\"."
+function state_array(parameter::Param, optimizer::Optimizer, name)
+    view = empty_view()
+    check(LibGangway.gw_parameter_state(parameter, optimizer, c_text("state_array", "name", name), view))
+    return borrow(view[], (parameter, optimizer))
+end
+
+"The whole value on every rank. Collective."
+gathered(parameter::Param) =
+    array(take(Tensor, out -> LibGangway.gw_parameter_gather(parameter, NO_STREAM, out)))
+"The whole gradient on every rank. Collective."
+gathered_gradient(parameter::Param) =
+    array(take(Tensor, out -> LibGangway.gw_parameter_gather_gradient(parameter, NO_STREAM, out)))
+"New values from a whole array. Collective."
+function assign!(parameter::Param, whole)
+    given = views("assign!", "whole", (whole,))
+    GC.@preserve given @waits LibGangway.gw_parameter_assign(parameter, given, NO_STREAM)
+    return parameter
+end
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+"A tensor of the library with a copy of `x`."
+function Tensor(x::AbstractArray)
+    given = views("Tensor", "x", (x,))
+    return GC.@preserve given take(Tensor, out -> LibGangway.gw_tensor_copy(given, out))
+end
+"The memory of a tensor as an array, which keeps it alive."
+function array(tensor::Tensor)
+    view = empty_view()
+    check(LibGangway.gw_tensor_view(tensor, view))
+    return borrow(view[], tensor)
+end
+"Takes over a `DLManagedTensorVersioned *`."
+from_dlpack(managed::Ptr) = take(Tensor, out -> LibGangway.gw_tensor_from_dlpack(managed, out))
+"A `DLManagedTensorVersioned *` whose receiver must call its deleter."
+function to_dlpack(tensor::Tensor)
+    out = Ref(Ptr{LibGangway.DLManagedTensorVersioned}(C_NULL))
+    check(LibGangway.gw_tensor_to_dlpack(tensor, out))
+    return out[]
+end
+
+# --- forward and backward by hand -------------------------------------------------------------------------------------
+
+"`Frame(model; loss_seed = 1, step, microbatch)`: what one forward keeps for its backward."
+function Frame(model::Model; keywords...)
+    made = options(LibGangway.gw_frame_options, "Frame", keywords)
+    return take(Frame, out -> LibGangway.gw_frame_create(model, made, out))
+end
+"Forgets what was saved, so that the frame can be used again."
+reset!(frame::Frame) = check(LibGangway.gw_frame_reset(frame))
+
+const MOST_OUTPUTS = 16
+
+# What forward or backward gives: arrays, or nothing where there is no gradient.
+function tensors(call)
+    raw, count = fill(Ptr{LibGangway.gw_tensor}(C_NULL), MOST_OUTPUTS), Ref{Csize_t}(0)
+    @waits call(raw, MOST_OUTPUTS, count)
+    return [p == C_NULL ? nothing : array(Tensor(p)) for p in raw[1:count[]]]
+end
+
+"Outputs for these inputs, as a vector of arrays; without a frame: evaluation. Collective."
+function forward(model::Model, inputs...; frame = nothing)
+    given = views("forward", "inputs", inputs)
+    held = frame === nothing ? C_NULL : frame
+    return GC.@preserve given tensors((raw, most, count) -> LibGangway.gw_module_forward(
+        model, given, length(given), held, NO_STREAM, raw, most, count))
+end
+"Input gradients for these output gradients (none for a loss); adds to the parameters' gradients. Collective."
+function backward(model::Model, frame::Frame, output_grads...)
+    given = views("backward", "output_grads", output_grads)
+    return GC.@preserve given tensors((raw, most, count) -> LibGangway.gw_module_backward(
+        model, given, length(given), frame, NO_STREAM, raw, most, count))
+end
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+"`folder/model.safetensors` with Hugging Face's names (and config.json for a Llama). Collective."
+function save(model::Model, folder; keywords...)
+    made = options(LibGangway.gw_save_options, "save", keywords)
+    @waits LibGangway.gw_module_save(model, c_text("save", "folder", folder), made)
+    return nothing
+end
+"A file or a folder, written on any number of ranks. Collective."
+function load!(model::Model, path; keywords...)
+    made = options(LibGangway.gw_load_options, "load!", keywords)
+    @waits LibGangway.gw_module_load(model, c_text("load!", "path", path), made)
+    return model
+end

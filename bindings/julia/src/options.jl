@@ -1,0 +1,143 @@
+# Option structs: set up by the library's gw_*_init, then by keywords.
+
+# A sized struct with what its pointers point at.
+struct Options{T}
+    ref::Base.RefValue{T}
+    roots::Vector{Any}
+end
+Base.unsafe_convert(::Type{Ptr{T}}, o::Options{T}) where {T} = Base.unsafe_convert(Ptr{T}, o.ref)
+Base.getindex(o::Options) = o.ref[]
+
+const RESERVED = (:struct_size, :next, :reserved)
+
+# Fields that the binding fills by other means, per struct.
+hidden(::Type) = ()
+hidden(::Type{LibGangway.gw_gang_options}) = (:id_size,)
+hidden(::Type{LibGangway.gw_shard_options}) = (:dtype_rule_count,)
+hidden(::Type{LibGangway.gw_parallel_options}) = (:dtype_rule_count,)
+hidden(::Type{LibGangway.gw_adamw_options}) = (:rule_count,)
+hidden(::Type{LibGangway.gw_sgd_options}) = (:rule_count,)
+hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
+
+known_fields(::Type{T}) where {T} = Tuple(f for f in fieldnames(T) if !(f in RESERVED) && !(f in hidden(T)))
+
+set_up(::Type{T}) where {T} = getfield(LibGangway, Symbol(nameof(T), "_init"))
+
+function options(::Type{T}, call, keywords) where {T}
+    made = Options{T}(Ref{T}(), Any[])
+    set_up(T)(made, sizeof(T))
+    for (name, value) in pairs(keywords)
+        name in known_fields(T) || refuse_keyword(call, name, known_fields(T))
+        field = fieldtype(T, name)
+        set_field!(made, name, field_value(made, call, name, field, value))
+    end
+    return made
+end
+
+refuse_keyword(call, name, known) =
+    refuse(call, ": unknown keyword ", name, "; it knows ", join(sort!(collect(string.(known))), ", "))
+
+# Writes one field where the struct lies.
+function set_field!(o::Options{T}, name, value) where {T}
+    index = findfirst(==(name), fieldnames(T))
+    GC.@preserve o begin
+        place = Base.unsafe_convert(Ptr{T}, o.ref) + fieldoffset(T, index)
+        unsafe_store!(Ptr{fieldtype(T, index)}(place), value)
+    end
+    return o
+end
+
+const CHOICES = Dict(
+    :strategy => (full_shard = LibGangway.GW_FULL_SHARD, shard_grad_op = LibGangway.GW_SHARD_GRAD_OP,
+                  no_shard = LibGangway.GW_NO_SHARD),
+    :recompute => (none = LibGangway.GW_RECOMPUTE_NONE, full = LibGangway.GW_RECOMPUTE_FULL,
+                   selective = LibGangway.GW_RECOMPUTE_SELECTIVE, every = LibGangway.GW_RECOMPUTE_EVERY,
+                   ratio = LibGangway.GW_RECOMPUTE_RATIO),
+    :schedule => (constant = LibGangway.GW_CONSTANT, linear = LibGangway.GW_LINEAR, cosine = LibGangway.GW_COSINE),
+    :kind => (normal = LibGangway.GW_INIT_NORMAL, zeros = LibGangway.GW_INIT_ZEROS, ones = LibGangway.GW_INIT_ONES,
+              fill = LibGangway.GW_INIT_FILL))
+
+function choice(call, name, value::Symbol)
+    known = CHOICES[name]
+    haskey(known, value) || refuse(call, ": ", name, " is :", value, ", not one of :", join(keys(known), ", :"))
+    return known[value]
+end
+
+is_dtype(name) = endswith(string(name), "dtype")
+
+function field_value(made, call, name, ::Type{Int32}, value)
+    value isa Symbol && haskey(CHOICES, name) && return choice(call, name, value)
+    if value isa Type && is_dtype(name)
+        word = dtype(value)
+        word == LibGangway.GW_DTYPE_INVALID && refuse(call, ": ", name, " is ", value, ", no number type of the library")
+        return word
+    end
+    return number(call, name, Int32, value)
+end
+field_value(made, call, name, ::Type{F}, value) where {F<:Number} = number(call, name, F, value)
+
+function number(call, name, ::Type{F}, value) where {F}
+    value isa Number || refuse(call, ": ", name, " is ", repr(value), ", not a number")
+    try
+        return F(value)
+    catch
+        refuse(call, ": ", name, " is ", value, ", which is no ", F)
+    end
+end
+
+function field_value(made, call, name, ::Type{Ptr{Cchar}}, value)
+    value === nothing && return Ptr{Cchar}(C_NULL)
+    value isa AbstractString || refuse(call, ": ", name, " is ", repr(value), ", not a text")
+    text = c_text(call, name, value)
+    push!(made.roots, text)
+    return Ptr{Cchar}(pointer(text))
+end
+
+function c_text(call, name, value::AbstractString)
+    text = String(value)
+    '\0' in text && refuse(call, ": ", name, " holds a zero character")
+    return text
+end
+
+# The blob of another rank.
+function field_value(made, call, name, ::Type{Ptr{Cvoid}}, value)
+    value isa Vector{UInt8} || refuse(call, ": ", name, " is a ", typeof(value), ", not a Vector{UInt8}")
+    push!(made.roots, value)
+    name === :id && set_field!(made, :id_size, length(value))
+    return Ptr{Cvoid}(pointer(value))
+end
+
+# Rules: a list of (pattern = ..., lr_scale = ...) or (pattern = ..., dtype = ...).
+function field_value(made, call, name, ::Type{Ptr{R}}, rules) where {
+        R<:Union{LibGangway.gw_optimizer_rule,LibGangway.gw_dtype_rule}}
+    list = R[]
+    for rule in rules
+        one = options(R, "$call: $name", rule isa Pair ? (pattern = rule[1], dtype = rule[2]) : rule)
+        push!(made.roots, one)
+        push!(list, one[])
+    end
+    push!(made.roots, list)
+    set_field!(made, R === LibGangway.gw_dtype_rule ? :dtype_rule_count : :rule_count, length(list))
+    return isempty(list) ? Ptr{R}(C_NULL) : pointer(list)
+end
+
+# Keywords of one call that belong to several structs.
+function split_keywords(call, keywords, types...)
+    known = map(known_fields, types)
+    for name in keys(keywords)
+        any(fields -> name in fields, known) || refuse_keyword(call, name, Iterators.flatten(known))
+    end
+    return map(fields -> (; (k => v for (k, v) in pairs(keywords) if k in fields)...), known)
+end
+
+# Facts that the library fills in, as a NamedTuple; dims come reversed, texts as Strings.
+function facts(::Type{T}, ask) where {T}
+    made = options(T, "", NamedTuple())
+    ask(made)
+    raw = made[]
+    names = known_fields(T)
+    return NamedTuple{names}(map(f -> fact(raw, f, getfield(raw, f)), names))
+end
+fact(raw, name, value) = value
+fact(raw, name, value::Ptr{Cchar}) = value == C_NULL ? "" : unsafe_string(value)
+fact(raw, name, value::NTuple{8,Int64}) = reverse(map(Int, value[1:raw.ndim]))

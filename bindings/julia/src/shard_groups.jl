@@ -1,0 +1,112 @@
+# Shard groups: for programs that compute by themselves and want only the sharding.
+
+@handle GroupHandle gw_shard_group "The library's side of a shard group."
+
+"""
+    ShardGroup(gangs, name, parameters...; seed = 0, strategy = :full_shard, ...)
+
+Parameters of the caller's own model, sharded as one unit. `parameters` are `Parameter`s or `name => dims`; `gangs` may be
+nothing (one rank). `unshard!(group) do w, b ... end` gives the whole values. Collective.
+"""
+struct ShardGroup
+    handle::GroupHandle
+    count::Int
+    lent::Vector{Any}
+    ShardGroup(handle::GroupHandle, count::Int) = new(handle, count, Any[])
+end
+Base.unsafe_convert(::Type{Ptr{LibGangway.gw_shard_group}}, group::ShardGroup) = group.handle.ptr
+release!(group::ShardGroup) = release!(group.handle)
+
+function ShardGroup(gangs, name, parameters...; seed = 0, keywords...)
+    made = options(LibGangway.gw_shard_options, "ShardGroup", keywords)
+    text, mesh = c_text("ShardGroup", "name", name), maybe(gangs)
+    list, roots = parameter_array("ShardGroup", map(Parameter, parameters))
+    handle = GC.@preserve roots list take(GroupHandle, out -> LibGangway.gw_shard_group_create(
+        mesh, text, list, length(list), made, seed, out))
+    return ShardGroup(handle, length(list))
+end
+
+"""
+    local_array(group, index, part)
+
+Parameter `index` (from 1) as an array without a copy: `:value` and `:gradient` are this rank's rows, `:full_value` and
+`:full_gradient` the whole, lent until `reshard!`.
+"""
+function local_array(group::ShardGroup, index, part::Symbol = :value)
+    view = empty_view()
+    check(LibGangway.gw_shard_group_view(group, index - 1, part_number(part), view))
+    made = borrow(view[], group.handle)
+    part in (:full_value, :full_gradient) && push!(group.lent, made)
+    return made
+end
+
+"The whole values, lent until `reshard!`. Collective."
+function unshard!(group::ShardGroup)
+    @waits LibGangway.gw_shard_group_unshard(group, C_NULL, NO_STREAM)
+    return full_values(group)
+end
+full_values(group) = [local_array(group, i, :full_value) for i in 1:group.count]
+
+"Copies of the whole values into the caller's arrays, which stay as they are. Collective."
+function unshard!(group::ShardGroup, into)
+    given = views("unshard!", "into", into)
+    length(given) == group.count ||
+        refuse("unshard!: into has ", length(given), " arrays, the group ", group.count, " parameters")
+    GC.@preserve given @waits LibGangway.gw_shard_group_unshard(group, given, NO_STREAM)
+    return into
+end
+
+"Starts to gather ahead; `unshard!` then finds it under way or done."
+unshard_async!(group::ShardGroup) =
+    start(out -> LibGangway.gw_shard_group_unshard_async(group, NO_STREAM, out), group.handle)
+
+"Ends the loan of the whole values."
+function reshard!(group::ShardGroup)
+    foreach(give_back!, group.lent)
+    empty!(group.lent)
+    @waits LibGangway.gw_shard_group_reshard(group, NO_STREAM)
+    return nothing
+end
+
+"`unshard!(group) do w, b ... end`: the whole values while the block runs."
+function unshard!(f, group::ShardGroup)
+    values = unshard!(group)
+    try
+        return f(values...)
+    finally
+        reshard!(group)
+    end
+end
+
+"Adds to the full gradients, while unsharded: one array for each parameter, or nothing for none."
+function add_gradients!(group::ShardGroup, gradients...)
+    length(gradients) == group.count ||
+        refuse("add_gradients!: ", length(gradients), " gradients, the group has ", group.count, " parameters")
+    for (i, gradient) in enumerate(gradients)
+        gradient === nothing && continue
+        given = views("add_gradients!", "gradients[$i]", (gradient,))
+        GC.@preserve given check(LibGangway.gw_shard_group_add_gradient(group, i - 1, given, NO_STREAM))
+    end
+    return nothing
+end
+
+"Adds the sum over all data ranks to the local gradients. Collective."
+reduce!(group::ShardGroup) = @waits LibGangway.gw_shard_group_reduce(group, NO_STREAM)
+
+"`update!(group) do values... end`: an own update of this rank's rows in place, then published. Collective."
+function update!(f, group::ShardGroup)
+    @waits LibGangway.gw_shard_group_begin_update(group, NO_STREAM)
+    try
+        return f((local_array(group, i, :value) for i in 1:group.count)...)
+    finally
+        @waits LibGangway.gw_shard_group_end_update(group, NO_STREAM)
+    end
+end
+
+"A model of these groups, for optimizer, clip, load and save."
+function Model(groups::ShardGroup...)
+    GC.@preserve groups begin
+        raw_groups = [group.handle.ptr for group in groups]
+        return make_model(out -> LibGangway.gw_module_from_groups(raw_groups, length(raw_groups), out))
+    end
+end

@@ -1,0 +1,98 @@
+# Optimizers, training steps, evaluation, text generation.
+
+"""
+    AdamW(model; lr = 1e-3, beta1, beta2, eps, weight_decay, schedule = :constant, warmup_steps, total_steps, rules, ...)
+
+An optimizer over the model's local shards. `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0,
+frozen = false)`, of which the last match wins. Schedules: `:constant`, `:linear`, `:cosine`.
+"""
+function AdamW(model::Model; keywords...)
+    made = options(LibGangway.gw_adamw_options, "AdamW", keywords)
+    return take(Optimizer, out -> LibGangway.gw_adamw_create(model, made, out))
+end
+"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`."
+function SGD(model::Model; keywords...)
+    made = options(LibGangway.gw_sgd_options, "SGD", keywords)
+    return take(Optimizer, out -> LibGangway.gw_sgd_create(model, made, out))
+end
+
+"Steps taken."
+function steps(optimizer::Optimizer)
+    out = Ref{Int64}(0)
+    check(LibGangway.gw_optimizer_steps(optimizer, out))
+    return Int(out[])
+end
+"The learning rate of the next step, before rules."
+function learning_rate(optimizer::Optimizer)
+    out = Ref{Cdouble}(0)
+    check(LibGangway.gw_optimizer_lr(optimizer, out))
+    return out[]
+end
+"A new base rate; every rank must set the same."
+learning_rate!(optimizer::Optimizer, lr) = check(LibGangway.gw_optimizer_set_lr(optimizer, lr))
+
+"Scales the local gradients so that their norm is at most `max_norm`; returns the norm before it. Collective."
+function clip_grad_norm!(model::Model, max_norm; p = 2)
+    out = Ref{Cdouble}(0)
+    @waits LibGangway.gw_clip_grad_norm(model, max_norm, p, NO_STREAM, out)
+    return out[]
+end
+"Empties the local gradients."
+zero_grad!(model::Model) = @waits LibGangway.gw_zero_grad(model, NO_STREAM)
+
+const SKIP_REASONS = (:none, :no_weight, :non_finite)
+
+function step_result(ask)
+    found = facts(LibGangway.gw_step_result, ask)
+    reason = found.skip_reason
+    name = 0 <= reason < length(SKIP_REASONS) ? SKIP_REASONS[reason+1] : :unknown
+    return merge(found, (skipped = found.skipped != 0, skip_reason = name))
+end
+
+# A batch from arrays whose last dim is the rows; the result of `step(batch, options, result)`.
+function run_batch_step(step, call, inputs, targets, keywords)
+    its, step_keywords = split_keywords(call, keywords, LibGangway.gw_batch, LibGangway.gw_step_options)
+    batch = options(LibGangway.gw_batch, call, its)
+    made = options(LibGangway.gw_step_options, call, step_keywords)
+    ins, outs = views(call, "inputs", arrays_of(inputs)), views(call, "targets", arrays_of(targets))
+    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
+        set_field!(batch, field, pointer(list.list))
+        set_field!(batch, count, length(list))
+    end
+    return GC.@preserve ins outs step_result(result -> (@waits step(batch, made, result)))
+end
+
+"""
+    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shifted = false, microbatches = 1,
+                max_grad_norm = 0, ...)
+
+One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
+are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. A language model's labels may
+be its tokens: the library shifts them, unless `shifted`. The result has `loss` (the global mean), `grad_norm`,
+`tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`. Collective.
+"""
+train_step!(model::Model, optimizer::Optimizer, inputs, targets = nothing; keywords...) =
+    run_batch_step("train_step!", inputs, targets, values(keywords)) do batch, made, result
+        LibGangway.gw_train_step(model, optimizer, batch, made, NO_STREAM, result)
+    end
+
+"The loss of a batch; saves and changes nothing. Arguments and result as in `train_step!`. Collective."
+eval_step(model::Model, inputs, targets = nothing; keywords...) =
+    run_batch_step("eval_step", inputs, targets, values(keywords)) do batch, made, result
+        LibGangway.gw_eval_step(model, batch, made, NO_STREAM, result)
+    end
+
+"The optimizer's half for own loops: `step!(optimizer; scale = 1 / items, max_grad_norm = 1)` scales, clips, steps, clears."
+function step!(optimizer::Optimizer; keywords...)
+    made = options(LibGangway.gw_step_options, "step!", keywords)
+    return step_result(result -> (@waits LibGangway.gw_optimizer_step(optimizer, made, NO_STREAM, result)))
+end
+
+"Continues `prompt` (token ids) by a Llama: `generate(model, ids; token_count = 64, temperature = 1, top_k, seed)`."
+function generate(model::Model, prompt; keywords...)
+    made = options(LibGangway.gw_generate_options, "generate", keywords)
+    ids = collect(Int64, prompt)
+    out = Vector{Int64}(undef, max(made[].token_count, 0))
+    @waits LibGangway.gw_generate(model, ids, length(ids), made, NO_STREAM, out)
+    return out
+end

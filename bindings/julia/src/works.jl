@@ -1,0 +1,101 @@
+# Work in flight, records and batches.
+
+# Starts asynchronous work that keeps `roots` until it is done, even when the Work is dropped before.
+function start(call, roots)
+    work = take(Work, call)
+    roots === nothing && return work
+    held = pin(roots)
+    check(LibGangway.gw_work_attach(work, address(held), FREE_PIN[]))
+    return work
+end
+
+"""
+    wait(work; timeout_ms = -1)
+
+Until the outputs are ready and the inputs reusable. Out of time is `Gangway.NotReady`, and harmless.
+"""
+function Base.wait(work::Work; timeout_ms = -1)
+    @waits LibGangway.gw_work_wait(work, timeout_ms)
+    return nothing
+end
+
+"The same for many; the first failure is thrown."
+function wait_all(works; timeout_ms = -1)
+    list = collect(Work, works)
+    GC.@preserve list begin
+        raw = Ptr{LibGangway.gw_work}[work.ptr for work in list]
+        @waits LibGangway.gw_work_wait_many(raw, length(raw), timeout_ms)
+    end
+    return nothing
+end
+
+"Whether the work is done; a failure of it is thrown."
+function Base.isready(work::Work)
+    done = Ref{Int32}(0)
+    @waits LibGangway.gw_work_poll(work, done)
+    return done[] != 0
+end
+
+"Throws the failure of the work, if there is one."
+work_error(work::Work) = check(LibGangway.gw_work_error(work))
+"Later work on `stream` waits for the output; on a CPU the host waits."
+order(work::Work, stream = NO_STREAM) = @waits LibGangway.gw_work_order(work, stream)
+
+const OPS = (barrier = LibGangway.GW_BARRIER, all_reduce = LibGangway.GW_ALL_REDUCE,
+             all_gather = LibGangway.GW_ALL_GATHER, reduce_scatter = LibGangway.GW_REDUCE_SCATTER,
+             broadcast = LibGangway.GW_BROADCAST, reduce = LibGangway.GW_REDUCE, gather = LibGangway.GW_GATHER,
+             scatter = LibGangway.GW_SCATTER, all_to_all = LibGangway.GW_ALL_TO_ALL, send = LibGangway.GW_SEND,
+             recv = LibGangway.GW_RECV)
+const REDUCING = (:all_reduce, :reduce_scatter, :reduce)
+
+"""
+    Collective(op; input, output, count, counts, peer = -1, reduce, accumulate = false)
+
+One collective as a record, for `run` and `run_batch`. `op` is `:all_reduce`, `:all_gather`, `:reduce_scatter`,
+`:broadcast`, `:reduce`, `:gather`, `:scatter`, `:all_to_all`, `:send`, `:recv` or `:barrier`; `count` is what the C header
+says for it; `counts` (one per rank; for all_to_all the sent ones, then the got) replaces it. `reduce` is `:sum` for what reduces.
+"""
+struct Collective
+    record::Options{LibGangway.gw_collective}
+end
+
+function Collective(op::Symbol; input = nothing, output = nothing, count = nothing, counts = nothing, peer = -1,
+                    reduce = op in REDUCING ? :sum : nothing, accumulate = false)
+    haskey(OPS, op) || refuse("Collective: op is :", op, ", not one of :", join(keys(OPS), ", :"))
+    record = options(LibGangway.gw_collective, "Collective", (peer = peer, accumulate = accumulate))
+    set_field!(record, :op, OPS[op])
+    reduce === nothing || set_field!(record, :reduce, reduction(reduce))
+    for (name, x) in ((:input, input), (:output, output))
+        x === nothing && continue
+        word = dense("Collective", string(name), x)
+        set_field!(record, :dtype, word)
+        set_field!(record, name, Ptr{Cvoid}(pointer(x)))
+        push!(record.roots, x)
+    end
+    input === nothing || output === nothing || same_type("Collective", dtype(eltype(input)), "output", output)
+    if counts !== nothing
+        list = collect(Csize_t, counts)
+        push!(record.roots, list)
+        set_field!(record, :counts, pointer(list))
+    elseif count !== nothing
+        set_field!(record, :count, count)
+    else
+        refuse_without_count(op)
+        by_output = input === nothing || op in (:reduce_scatter, :scatter)
+        x = by_output ? output : input
+        x === nothing || set_field!(record, :count, length(x))
+    end
+    return Collective(record)
+end
+refuse_without_count(op) = op === :all_to_all && refuse("Collective: :all_to_all needs count or counts")
+
+"Starts one record; returns its Work. Collective."
+run(gang::Gang, one::Collective) =
+    start(out -> LibGangway.gw_gang_run(gang, one.record, NO_STREAM, out), one)
+
+"Starts all records as one launch, in which sends and receives cannot deadlock; returns the Work of all."
+function run_batch(gang::Gang, all)
+    list = collect(Collective, all)
+    raw = LibGangway.gw_collective[one.record[] for one in list]
+    return start(out -> LibGangway.gw_gang_run_batch(gang, raw, length(raw), NO_STREAM, out), list)
+end

@@ -1,0 +1,81 @@
+# One fact is one test set with a name that states it. Counts go to the folder GANGWAY_TEST_COUNTS, one file for each
+# process, so that one script can add them up: rank 0 counts what passed, every rank what failed.
+using Test
+
+const COUNTS = (passed = Ref(0), failed = Ref(0), skipped = Ref(0))
+
+function fact(body, name)
+    only = get(ENV, "GANGWAY_TEST_ONLY", "")
+    occursin(only, name) || return nothing
+    try
+        @testset "$name" begin
+            body()
+        end
+        COUNTS.passed[] += 1
+        get(ENV, "RANK", "0") == "0" && println("ok    ", name)
+    catch problem
+        problem isa InterruptException && rethrow()
+        COUNTS.failed[] += 1
+        problem isa Test.TestSetException || showerror(stdout, problem)
+        println("FAIL  ", name)
+    end
+    flush(stdout)
+    return nothing
+end
+
+function skip(name, reason)
+    COUNTS.skipped[] += 1
+    println("skip  ", name, ": ", reason)
+end
+
+function report_counts()
+    folder = get(ENV, "GANGWAY_TEST_COUNTS", "")
+    first_rank = get(ENV, "RANK", "0") == "0"
+    isempty(folder) || write(joinpath(folder, "$(getpid())-$(time_ns())"),
+                             join((first_rank ? COUNTS.passed[] : 0, COUNTS.failed[], COUNTS.skipped[]), ' ') * "\n")
+    return COUNTS.failed[] == 0
+end
+
+# The exception that `f` throws, or nothing.
+function thrown(f)
+    try
+        f()
+    catch exception
+        return exception
+    end
+    return nothing
+end
+
+# `f` is refused, and the text names each of `parts`.
+function refused(f, parts...; kind = Exception)
+    found = thrown(f)
+    text = found === nothing ? "nothing was thrown" : sprint(showerror, found)
+    good = found isa kind && all(part -> occursin(part, text), parts)
+    good || println("      not refused as wanted: ", text)
+    return good
+end
+
+# Everything that nothing refers to is finalised, and what the library freed is forgotten.
+function collect_all()
+    GC.gc(true)
+    GC.gc(true)
+    return Gangway.sweep()
+end
+
+# What malloc has handed out and not got back (of the main arena, which the first thread uses).
+struct MallocInfo
+    arena::Csize_t
+    ordblks::Csize_t
+    smblks::Csize_t
+    hblks::Csize_t
+    hblkhd::Csize_t
+    usmblks::Csize_t
+    fsmblks::Csize_t
+    uordblks::Csize_t
+    fordblks::Csize_t
+    keepcost::Csize_t
+end
+function allocated_bytes()
+    info = ccall(:mallinfo2, MallocInfo, ())
+    return Int(info.uordblks + info.hblkhd)
+end

@@ -1,0 +1,215 @@
+# Models, own compute, shard groups, files, on one rank.
+
+fact("a model trains, evaluates, generates") do
+    model = parallelize!(Llama(dim = 32, layers = 1, heads = 2, vocab = 16); seed = 3)
+    opt = AdamW(model; lr = 0.01)
+    tokens = Int64[mod(i + 3j, 16) for i in 1:12, j in 1:4]
+    first_loss = Gangway.eval_step(model, tokens, tokens).loss
+    @test abs(first_loss - log(16)) < 0.5
+    result = nothing
+    for _ in 1:60
+        result = train_step!(model, opt, tokens, tokens; max_grad_norm = 1, microbatches = 2)
+    end
+    @test result.loss < first_loss / 4 && result.weight == 44 && result.step == 60 && !result.skipped
+    @test result.grad_norm >= 0 && result.lr ≈ 0.01 && result.skip_reason === :none
+    @test Gangway.steps(opt) == 60 && Gangway.learning_rate(opt) ≈ 0.01
+    Gangway.learning_rate!(opt, 0.5)
+    @test Gangway.learning_rate(opt) == 0.5
+    more = generate(model, tokens[1:4, 1]; token_count = 5, temperature = 0)
+    @test more == tokens[5:9, 1]
+    @test Gangway.memory_use(model).master > 0
+    # Labels shifted by hand mean the same.
+    shifted = Gangway.eval_step(model, tokens[1:11, :], tokens[2:12, :]; shifted = true)
+    @test shifted.loss ≈ Gangway.eval_step(model, tokens, tokens).loss rtol = 1e-4
+    nothing_counts = train_step!(model, opt, tokens, fill(-100, 12, 4))
+    @test nothing_counts.skipped && nothing_counts.skip_reason === :no_weight
+end
+
+fact("parameters are read, gathered and assigned with reversed dims") do
+    model = parallelize!(Linear(3, 2; bias = true))
+    weight, bias = Gangway.parameters(model)
+    info = Gangway.describe(weight)
+    @test info.dims == (3, 2) && info.dtype === Float32 && info.trainable && !info.is_buffer
+    w = Float32[1 2; 3 4; 5 6]
+    Gangway.assign!(weight, w)
+    Gangway.assign!(bias, Float32[10, 20])
+    @test Gangway.gathered(weight) == w && Gangway.local_array(weight) == w
+    @test Gangway.gathered(model[Gangway.describe(bias).name]) == [10, 20]
+    x = Float32[1 0; 0 1; 0 2]
+    y, = Gangway.forward(model, x)
+    @test y == w' * x .+ [10, 20]
+    @test thrown(() -> model["no.such"]) isa Gangway.NotFound
+    @test refused(() -> Gangway.local_array(weight, :values), "part is :values", ":full_value")
+    @test refused(() -> Gangway.assign!(weight, permutedims(w)), "2", "3")
+end
+
+fact("forward and backward by hand give the gradients of the plain formula") do
+    model = parallelize!(Linear(3, 2); seed = 5)
+    weight = only(Gangway.parameters(model))
+    w, x, e = copy(Gangway.gathered(weight)), randn(Float32, 3, 4), randn(Float32, 2, 4)
+    frame = Gangway.Frame(model)
+    y, = Gangway.forward(model, x; frame = frame)
+    dx, = Gangway.backward(model, frame, e)
+    @test y ≈ w' * x && dx ≈ w * e
+    @test Gangway.gathered_gradient(weight) ≈ x * e'
+    norm = clip_grad_norm!(model, 1e-3)
+    @test norm ≈ sqrt(sum(abs2, x * e'))
+    zero_grad!(model)
+    @test clip_grad_norm!(model, 1) == 0
+    Gangway.reset!(frame)
+    @test thrown(() -> Gangway.backward(model, frame, e)) isa Gangway.GangwayError
+end
+
+fact("layers are put together, wrapped by hand, frozen, recomputed") do
+    model = Sequential(Linear(4, 8), RMSNorm(8), Mlp(8, 16), Linear(8, 4; bias = true))
+    freeze!(model, "1.weight")
+    for unit in ("0", "2", "")
+        fully_shard!(model, unit; strategy = :shard_grad_op)
+    end
+    materialize!(model; seed = 2)
+    @test !Gangway.describe(model["1.weight"]).trainable
+    @test size(Gangway.forward(model, ones(Float32, 4, 3))[1]) == (4, 3)
+    attention = parallelize!(Attention(; dim = 8, heads = 2))
+    @test size(Gangway.forward(attention, ones(Float32, 8, 5, 2))[1]) == (8, 5, 2)
+    block = materialize!(replicate!(Block(16; dim = 8, heads = 2)))
+    @test size(Gangway.forward(block, ones(Float32, 8, 5, 2))[1]) == (8, 5, 2)
+    embedding = parallelize!(Embedding(10, 4))
+    @test Gangway.forward(embedding, [3])[1] ≈ Gangway.gathered(embedding["weight"])[:, 4:4]
+    llama = recompute!(Llama(dim = 16, layers = 2, heads = 2), :every; every = 2)
+    parallelize!(llama)
+    Gangway.no_sync!(llama)
+    Gangway.no_sync!(llama, false)
+    @test thrown(() -> recompute!(Llama(), :some)) isa ArgumentError
+end
+
+fact("a saved model is loaded") do
+    mktempdir() do folder
+        model = parallelize!(Llama(dim = 16, layers = 1, heads = 2); seed = 1)
+        Gangway.save(model, folder)
+        other = Gangway.load!(parallelize!(Llama(dim = 16, layers = 1, heads = 2); seed = 2), folder)
+        for (a, b) in zip(Gangway.parameters(model), Gangway.parameters(other))
+            @test Gangway.gathered(a) == Gangway.gathered(b)
+        end
+    end
+end
+
+# loss = sum(tanh.(x) .* w) as a training root, with what each callback saw.
+function scaled_tanh(seen = Symbol[]; failing = :none)
+    at(phase) = (push!(seen, phase); failing === phase && throw(DomainError(phase, "my own")); nothing)
+    return Custom(; name = "tanh", outputs = 2, parameters = [Parameter("w", (3,); kind = :ones)],
+        shapes = inputs -> (at(:shapes); @assert(inputs[1] == (Float32, (3, 4))); [(Float64, (1,)), (Float64, (1,))]),
+        forward = call -> begin
+            at(:forward)
+            t = tanh.(call.inputs[1])
+            call.outputs[1][1] = sum(call.parameters[1] .* t)
+            call.outputs[2][1] = 4
+            call.state = t
+        end,
+        backward_input = call -> begin
+            at(:backward_input)
+            dx = call.input_grads[1]
+            dx === nothing || (dx .= call.loss_seed .* call.parameters[1] .* (1 .- call.state .^ 2))
+        end,
+        backward_weight = call -> begin
+            at(:backward_weight)
+            call.parameter_grads[1] .+= call.loss_seed .* vec(sum(call.state; dims = 2))
+        end)
+end
+
+fact("a module of Julia closures gives loss and gradients") do
+    seen = Symbol[]
+    model = parallelize!(scaled_tanh(seen))
+    x = Float32[0.1i - 0.2j for i in 1:3, j in 1:4]
+    opt = SGD(model; lr = 1)
+    result = train_step!(model, opt, x; weight = 4)
+    @test result.loss ≈ sum(tanh.(x)) / 4
+    @test Gangway.gathered(model["w"]) ≈ 1 .- vec(sum(tanh.(x); dims = 2)) ./ 4
+    @test :shapes in seen && seen[end-1:end] == [:backward_input, :backward_weight] || :backward_weight in seen
+    @test Gangway.eval_step(model, x; weight = 4).loss isa Float64
+    model = opt = nothing
+    @test collect_all() <= 4
+end
+
+fact("what a callback throws comes out as itself") do
+    x = ones(Float32, 3, 4)
+    for phase in (:shapes, :forward, :backward_input, :backward_weight)
+        model = parallelize!(scaled_tanh(; failing = phase))
+        e = thrown(() -> train_step!(model, SGD(model), x; weight = 4))
+        @test e isa DomainError && e.val === phase
+        @test all(isnothing, Gangway.THROWN)
+    end
+    refusing = plain_custom(; parameters = ["w" => (2,)], accepts = T -> error("not $T"))
+    @test refused(() -> parallelize!(refusing), "not Float32"; kind = ErrorException)
+    picky = plain_custom(; parameters = ["w" => (2,)], accepts = T -> T === Float64)
+    @test thrown(() -> parallelize!(picky)) isa Gangway.GangwayError
+    filled = plain_custom(; parameters = [Parameter("w", (2, 3); fill = (a, b, out) -> error("no fill"))])
+    @test refused(() -> parallelize!(filled), "no fill"; kind = ErrorException)
+end
+
+plain_custom_with(shapes) = Custom(; shapes = shapes, forward = identity, backward_input = identity)
+
+fact("a call knows its facts, and a wrong name or a wrong shape is refused") do
+    found = Ref{Any}(nothing)
+    model = Custom(; shapes = identity, backward_input = identity, forward = call -> begin
+        found[] = (call.training, call.recomputing, call.microbatch, call.step, call.seed, call.gangs, call.state)
+        @test refused(() -> call.outpus, "no outpus", "output_grads")
+        @test refused(() -> (call.inputs = 1), "cannot be set")
+        copyto!(call.outputs[1], call.inputs[1])
+    end)
+    parallelize!(model)
+    @test Gangway.forward(model, [1.0f0, 2])[1] == [1, 2]
+    @test found[][1] === false && found[][2] === false && found[][7] === nothing
+    wrong = parallelize!(plain_custom_with(inputs -> [(Float32, (1,)), (Float32, (1,))]))
+    @test refused(() -> Gangway.forward(wrong, [1.0f0]), "shapes gave 2 outputs"; kind = ArgumentError)
+    wrong = parallelize!(plain_custom_with(inputs -> [(String, (1,))]))
+    @test refused(() -> Gangway.forward(wrong, [1.0f0]), "elements of String"; kind = ArgumentError)
+end
+fact("a custom module runs its children forward and backward") do
+    inner = Linear(3, 3)
+    model = Custom(; name = "twice", children = ["inner" => inner], shapes = identity,
+                   forward = call -> copyto!(call.outputs[1], 2 .* Gangway.run_child(call, 1, call.inputs[1])[1]),
+                   backward_input = call -> begin
+                       dx, = Gangway.run_child_backward(call, 1, 2 .* call.output_grads[1])
+                       call.input_grads[1] === nothing || copyto!(call.input_grads[1], dx)
+                   end)
+    parallelize!(model; seed = 4)
+    weight = model["inner.weight"]
+    w, x, e = copy(Gangway.gathered(weight)), randn(Float32, 3, 2), randn(Float32, 3, 2)
+    frame = Gangway.Frame(model)
+    y, = Gangway.forward(model, x; frame = frame)
+    @test y ≈ 2 .* (w' * x)
+    Gangway.backward(model, frame, e)
+    @test Gangway.gathered_gradient(weight) ≈ 2 .* (x * e')
+end
+
+fact("a shard group is filled, unsharded, updated, reduced, stepped") do
+    rows = Tuple{Int,Int}[]
+    fill = (first, last, out) -> (push!(rows, (first, last)); for r in first:last; out[:, r-first+1] .= r; end)
+    group = ShardGroup(nothing, "g", Parameter("w", (2, 4); fill = fill), Parameter("b", (3,); kind = :zeros))
+    whole = zeros(Float32, 2, 4), zeros(Float32, 3)
+    unshard!(group, whole)
+    @test whole[1] == [r for _ in 1:2, r in 1:4] && whole[2] == zeros(3) && !isempty(rows)
+    reshard!(group)
+    work = Gangway.unshard_async!(group)
+    wait(work)
+    @test unshard!(group)[1] == whole[1]
+    add_gradients!(group, ones(Float32, 2, 4), nothing)
+    @test refused(() -> add_gradients!(group, ones(2)), "1 gradients, the group has 2")
+    Gangway.local_array(group, 2, :full_gradient) .+= 2
+    reshard!(group)
+    reduce!(group)
+    @test Gangway.local_array(group, 1, :gradient) == ones(2, 4)
+    update!(group) do w, b
+        w .-= Gangway.local_array(group, 1, :gradient)
+        b .-= 2
+    end
+    @test unshard!((w, b) -> (sum(w), sum(b)), group) == (sum(whole[1]) - 8, -6)
+    model = Model(group)
+    unshard!(group) do w, b
+        add_gradients!(group, w, b)
+    end
+    reduce!(group)
+    @test step!(SGD(model; lr = 1.0); scale = 0.5, max_grad_norm = 0).step == 1
+    @test unshard!((w, b) -> (sum(w), sum(b)), group) == ((sum(whole[1]) - 8) / 2, -3)
+    @test refused(() -> ShardGroup(nothing, "g", "w" => (2,); shards = 3), "unknown keyword shards", "prefetch_forward")
+end

@@ -1,0 +1,55 @@
+# Runs every test in processes of its own: one, threads, ranks under gangrun, interrupts, examples. GANGWAY_LIBRARY names the
+# library, GANGWAY_GANGRUN the launcher (else it is looked for in PATH).
+using Gangway
+
+include("facts.jl")
+
+const FOLDER = mktempdir()
+const COUNTS_FOLDER = get!(ENV, "GANGWAY_TEST_COUNTS", mkpath(joinpath(FOLDER, "counts")))
+const GANGRUN = get(ENV, "GANGWAY_GANGRUN", something(Sys.which("gangrun"), ""))
+const ROOT = dirname(@__DIR__)
+const ENVIRONMENT = ("JULIA_LOAD_PATH" => join([Base.load_path(); "@stdlib"], ':'),
+                     "GANGWAY_TEST_FOLDER" => FOLDER, "RANK" => nothing, "WORLD_SIZE" => nothing)
+
+julia(file, arguments...) = `$(Base.julia_cmd()) --startup-file=no $(joinpath(ROOT, file)) $arguments`
+
+# A process that ends badly without having counted a failure is one.
+function process(what, command)
+    println("== ", what)
+    flush(stdout)
+    before = counted()
+    worked = withenv(ENVIRONMENT...) do
+        success(pipeline(command; stdout = stdout, stderr = stderr))
+    end
+    worked || counted()[2] > before[2] || (COUNTS.failed[] += 1; println("FAIL  ", what))
+    return worked
+end
+process(what, command, environment::Pair...) = withenv(() -> process(what, command), environment...)
+
+counted() = reduce((a, b) -> a .+ b, (parse.(Int, split(read(joinpath(COUNTS_FOLDER, file), String)))
+                                      for file in readdir(COUNTS_FOLDER)); init = [0, 0, 0])
+
+function ranks(count, what, file, arguments...)
+    name = "$what over $count ranks"
+    isempty(GANGRUN) && return skip(name, "no gangrun: set GANGWAY_GANGRUN or PATH")
+    return process(name, `$GANGRUN -n $count --timeout 600 $(julia(file, arguments...))`)
+end
+
+function example(count, file, arguments...)
+    isempty(GANGRUN) && return ranks(count, file, "examples/$file", arguments...)
+    ranks(count, "example $file", "examples/$file", arguments...) && (COUNTS.passed[] += 1)
+end
+
+process("one process", julia("test/single.jl"))
+process("threads", julia("test/threads.jl"), "JULIA_NUM_THREADS" => "4")
+foreach(count -> ranks(count, "collectives, training, failures", "test/ranks.jl"), (1, 2, 4))
+ranks(2, "interrupts", "test/interrupts.jl")
+for count in (1, 2)
+    foreach(file -> example(count, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl"))
+    example(count, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained-$count"), "30")
+end
+
+report_counts()
+passed, failed, skipped = counted()
+println("Gangway.jl: $passed passed, $failed failed, $skipped skipped")
+failed == 0 || error("$failed of Gangway.jl's tests failed")

@@ -1,0 +1,168 @@
+# Facts that one process can show.
+using Gangway, Test, Libdl
+using Gangway: LibGangway, refuse
+
+include("facts.jl")
+include("arrays_facts.jl")
+include("life_facts.jl")
+include("model_facts.jl")
+
+fact("every struct has the layout of the C compiler") do
+    @test length(LibGangway.LAYOUT) > 25
+    for (T, bytes, fields) in LibGangway.LAYOUT
+        @test sizeof(T) == bytes
+        @test collect(fieldnames(T)) == [name for (name, _) in fields]
+        for (i, (name, offset)) in enumerate(fields)
+            @test fieldoffset(T, i) == offset
+        end
+    end
+end
+
+fact("every exported function is bound") do
+    @test length(LibGangway.NAMES) == length(LibGangway.ADDRESSES) > 190
+    @test all(!=(C_NULL), LibGangway.ADDRESSES)
+    @test all(name -> isdefined(LibGangway, name), LibGangway.NAMES)
+end
+
+fact("the library's level is checked, and what is no Gangway library is refused") do
+    @test Gangway.library_version() >= v"0.1"
+    @test Gangway.abi_version() == (major = 0, minor = 0)
+    @test refused(() -> Gangway.check_level("here.so", 1, 3), "here.so", "0.1 to 0.3", "wants 0.0")
+    withenv("GANGWAY_LIBRARY" => "/no/such/libgangway.so") do
+        @test refused(Gangway.load_library, "/no/such/libgangway.so", "GANGWAY_LIBRARY")
+    end
+    withenv("GANGWAY_LIBRARY" => "libm.so.6") do
+        @test refused(Gangway.load_library, "no Gangway library", "gw_abi_range")
+    end
+end
+
+fact("configuration, log and names come as texts") do
+    @test occursin("GANGWAY_TIMEOUT_MS", Gangway.configuration())
+    log = Gangway.read_log()
+    @test log.text isa String && log.next >= 0
+    gang = Gangway.Gang(; name = "cable")
+    @test Gangway.name(gang) == "cable"
+    @test Gangway.engine(gang) == "self" && Gangway.device(gang) == "cpu"
+    @test Gangway.rank(gang) == 0 && length(gang) == 1
+    @test occursin("cable", repr(gang))
+    barrier(gang)
+    @test occursin("barrier", Gangway.flight_record(gang))
+    @test Gangway.traffic(gang).calls isa UInt64
+    @test thrown(() -> Gangway.native_handle(gang)) isa Gangway.NotSupported
+end
+
+fact("options start with the library's defaults, and keywords set them") do
+    made = Gangway.options(LibGangway.gw_llama_options, "Llama", (dim = 64, tied = true, eps = 1f-6))
+    @test made[].struct_size == sizeof(LibGangway.gw_llama_options)
+    @test made[].dim == 64 && made[].tied == 1 && made[].eps == Float64(1f-6)
+    @test made[].layers == 4 && made[].rope_theta == 10000
+    rules = Gangway.options(LibGangway.gw_adamw_options, "AdamW",
+                            (rules = [(pattern = "*.bias", lr_scale = 0.5), (pattern = "**", frozen = true)],
+                             schedule = :cosine, moment_dtype = Gangway.BFloat16))
+    @test rules[].rule_count == 2 && rules[].schedule == LibGangway.GW_COSINE
+    @test rules[].moment_dtype == LibGangway.GW_BF16
+    second = unsafe_load(rules[].rules, 2)
+    @test unsafe_string(second.pattern) == "**" && second.frozen == 1 && second.lr_scale == 1
+end
+
+fact("wrong keywords are refused by a text that lists the right ones") do
+    @test refused(() -> Llama(; width = 3), "Llama", "unknown keyword width", "dim", "kv_heads"; kind = ArgumentError)
+    @test refused(() -> Llama(; struct_size = 3), "unknown keyword struct_size")
+    @test refused(() -> Llama(; dim = "wide"), "Llama", "dim", "\"wide\"", "not a number")
+    @test refused(() -> Llama(; layers = 2.5), "layers is 2.5")
+    @test refused(() -> Gangway.init(; tpp = 2), "init", "unknown keyword tpp", "dp_shard", "timeout_ms")
+    @test refused(() -> parallelize!(Llama(); strategy = :all), "strategy is :all", ":full_shard")
+    @test refused(() -> parallelize!(Llama(); param_dtype = String), "param_dtype is String")
+    @test refused(() -> Gangway.Gang(; name = "a\0b"), "name holds a zero character")
+    @test refused(() -> Gangway.Gang(; name = 3), "name is 3, not a text")
+    @test refused(() -> Gangway.Gang(; store = "x"), "store is a String")
+    @test refused(() -> train_step!(Llama(), nothing, [1]), "MethodError")
+    @test refused(() -> Custom(; shapes = 1, forward = 1), "backward_input")
+    @test refused(() -> Parameter("w", (2,); size = 3), "unknown keyword size", "deviation", "frozen")
+end
+
+fact("each status tells itself apart") do
+    names = (:INVALID_ARGUMENT, :NOT_SUPPORTED, :INVALID_STATE, :GANG, :PEER_LOST, :TIMEOUT, :MISMATCH, :ABORTED,
+             :NOT_READY, :NOT_FOUND, :FORKED, :CALLER, :OUT_OF_MEMORY, :IO, :CORRUPT, :INTERNAL)
+    types = (Gangway.InvalidArgument, Gangway.NotSupported, Gangway.InvalidState, Gangway.GangFailed, Gangway.PeerLost,
+             Gangway.Timeout, Gangway.Mismatch, Gangway.Aborted, Gangway.NotReady, Gangway.NotFound, Gangway.Forked,
+             Gangway.CallerFailed, Gangway.OutOfMemory, Gangway.IOFailed, Gangway.Corrupt, Gangway.Internal)
+    for (code, (name, T)) in enumerate(zip(names, types))
+        e = Gangway.error_of(Int32(code), C_NULL)
+        @test e isa T && e.status === name && e.code == code && e.rank == -1
+    end
+    @test Gangway.error_of(Int32(999), C_NULL).status === :UNKNOWN
+end
+
+fact("errors of the library carry code, text and call") do
+    e = thrown(() -> Gangway.Gang(; engine = "nccl"))
+    @test e isa Gangway.NotSupported && e.code == 2 && occursin("nccl", e.message)
+    @test occursin("NOT_SUPPORTED", sprint(showerror, e))
+    @test thrown(() -> Gangway.Gang(; expected_size = 4)) isa Gangway.InvalidArgument
+    @test thrown(() -> AdamW(Llama())) isa Gangway.InvalidState
+    @test thrown(() -> freeze!(Llama(), "no.such")) isa Gangway.NotFound
+    gang = Gangway.Gang()
+    # More than any address space has.
+    @test thrown(() -> Gangway.alloc(gang, Float32, 1 << 56)) isa Gangway.OutOfMemory
+    e = thrown(() -> bcast!(gang, [1.0]; root = 5))
+    @test e isa Gangway.InvalidArgument && occursin("5", e.message) && occursin("broadcast", e.op * e.message)
+    Gangway.release!(gang)
+    @test thrown(() -> barrier(gang)) isa Gangway.InvalidArgument
+    mktempdir() do folder
+        model = parallelize!(Llama(dim = 16, layers = 1, heads = 2))
+        @test thrown(() -> Gangway.load!(model, joinpath(folder, "none"))) isa
+              Union{Gangway.IOFailed,Gangway.NotFound}
+        write(joinpath(folder, "model.safetensors"), "no tensors at all here")
+        @test thrown(() -> Gangway.load!(model, folder)) isa Gangway.Corrupt
+    end
+end
+
+fact("a store of Julia functions makes a gang, and its exceptions come back as themselves") do
+    kept = Dict{String,Vector{UInt8}}()
+    store = Gangway.Store((key, value) -> (kept[key] = value), key -> get(kept, key, nothing),
+                          key -> delete!(kept, key))
+    gang = Gangway.Gang(; store = store, rank = 0, size = 1)
+    @test length(gang) == 1
+    failing = Gangway.Store((key, value) -> error("the disk is full"), key -> error("the disk is full"), identity)
+    e = thrown(() -> Gangway.Gang(; store = failing, rank = 0, size = 2, timeout_ms = 2000))
+    @test e isa ErrorException && e.msg == "the disk is full"
+    e = thrown(() -> Gangway.FileStore("/no/such/folder"))
+    @test e isa Gangway.IOFailed && occursin("/no/such/folder", e.message) && e.system_error == Libc.ENOENT
+end
+
+fact("the do-block shuts down, and aborts when it throws") do
+    kept = Gangway.init() do gangs
+        allreduce!(gangs.root, [1.0])
+        gangs
+    end
+    @test thrown(() -> barrier(kept.root)) isa Gangway.InvalidState
+    kept = Ref{Any}(nothing)
+    e = thrown(() -> Gangway.init(gangs -> (kept[] = gangs; error("my own fault"))))
+    @test e isa ErrorException && e.msg == "my own fault"
+    broken = thrown(() -> barrier(kept[].root))
+    @test broken isa Gangway.Aborted && occursin("my own fault", broken.message)
+end
+
+fact("gangs of a mesh are found by name, and unknown names are refused") do
+    gangs = Gangway.init()
+    for name in propertynames(gangs)
+        @test length(getproperty(gangs, name)) == 1
+    end
+    @test length(gangs["dp_shard+cp"]) == 1
+    @test refused(() -> gangs.xp, "no gang xp", "tp")
+    @test thrown(() -> gangs["xp"]) isa Gangway.InvalidArgument
+    @test Gangway.coordinate(gangs, :tp) == (index = 0, degree = 1)
+    @test Gangway.data_shard(gangs) == (index = 0, count = 1)
+    @test thrown(() -> Gangway.init(; tp = 3)) isa Gangway.InvalidArgument
+    @test Gangway.current() === nothing
+    Gangway.with_current(gangs) do
+        @test length(Gangway.current().root) == 1
+    end
+    @test Gangway.current("cpu") isa Gangway.Gangs
+    fake = Gangway.fake_gang(1, 4)
+    @test Gangway.rank(fake) == 1 && allreduce(fake, [2.0]) == [8.0]
+    @test length(Gangway.fake_gangs().dp) == 1
+    Gangway.shutdown(gangs)
+end
+
+exit(report_counts() ? 0 : 1)
