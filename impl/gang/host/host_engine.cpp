@@ -113,8 +113,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  // From here every rank decides alike, members or not: else some would go on to their next call.
-  for (int r = 0; r < size(); ++r) {
+  // Whoever named the list decides alike, members or not: else some would go on to their next call.
+  for (const int r : ranks) {  // others may name a list of their own
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) core_->member().slice()->free(mine.offset);
     fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", r,
