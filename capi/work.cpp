@@ -4,9 +4,14 @@ using namespace gangway;
 using namespace gangway::capi;
 
 void gw_work::settle() {
+  {
+    const std::lock_guard lock(mutex);
+    if (attached.empty()) return;
+  }
+  if (!work->poll()) return;  // without the mutex: it may free other works' objects, whose functions may call in
   std::vector<CallerObject> done;
   const std::lock_guard lock(mutex);
-  if (!attached.empty() && work->poll()) done.swap(attached);
+  done.swap(attached);
 }
 
 namespace {

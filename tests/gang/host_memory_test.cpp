@@ -119,6 +119,25 @@ TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
   }
 }
 
+TEST(HostMemory, WantOfMemoryForAGangIsToldToMembersAndOthers) {
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{32} << 20;
+  ThreadRanks ranks(3, options);
+  std::array<size_t, 3> made{};
+  ranks.run([&](int r, Engine& engine) {
+    std::vector<std::shared_ptr<Engine>> gangs;
+    try {
+      for (;;) gangs.push_back(engine.create(std::vector<int>{0, 1}));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::out_of_memory) << error.message();
+    }
+    made[static_cast<size_t>(r)] = gangs.size();
+    now(engine, Collective{}, ranks.ranks[static_cast<size_t>(r)]->device().stream());  // all are in step
+  });
+  EXPECT_EQ(made[0], made[1]);
+  EXPECT_EQ(made[0], made[2]);
+}
+
 TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {
   EngineOptions options = small_arena();
   options.memory_limit = uint64_t{100} << 20;

@@ -94,12 +94,10 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   std::vector<std::shared_ptr<Member>> members;
   for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r, 0));
   arena->header().root_board = Board::create(*members[0], all_ranks(size), options.label);
+  for (const auto& member : members)
+    member->begin(member);  // all first: an engine looks at its peers' fences
   std::vector<std::shared_ptr<Engine>> engines;
-  for (int r = 0; r < size; ++r) {
-    const auto& member = members[static_cast<size_t>(r)];
-    member->begin(member);
-    engines.push_back(root_engine(ranks[static_cast<size_t>(r)], member, options));
-  }
+  for (size_t r = 0; r < members.size(); ++r) engines.push_back(root_engine(ranks[r], members[r], options));
   return engines;
 }
 

@@ -117,14 +117,19 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  if (place == ranks.end()) return nullptr;
-  const Note& first = notes[static_cast<size_t>(ranks[0])];
-  if (first.check != mine.check)
-    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", ranks[0],
+  // Whoever named the list decides alike, members or not: else some would go on to their next call.
+  for (const int r : ranks) {  // others may name a list of their own
+    if (notes[static_cast<size_t>(r)].check == mine.check) continue;
+    if (mine.offset != 0) core_->member().slice()->free(mine.offset);
+    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", r,
          " name other members");
+  }
+  if (ranks.empty()) return nullptr;
+  const Note& first = notes[static_cast<size_t>(ranks[0])];
   if (first.offset == 0)
     fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0],
          " had no memory for it");
+  if (place == ranks.end()) return nullptr;
   return child(first.offset, static_cast<int>(place - ranks.begin()));
 }
 
