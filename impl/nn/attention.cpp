@@ -28,7 +28,7 @@ class Attention final : public Module {
   const char* kind() const override { return "Attention"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& x = inputs[0];
+    const Tensor& x = first_input(inputs, *this);
     if (x.rank() != 3)
       fail(Code::invalid_argument, "Attention ", full_name(), ": input is ", x.text(),
            ", wanted [batch, sequence, width]");
@@ -54,7 +54,7 @@ class Attention final : public Module {
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor out = frame.load(ctx, *this, kSavedOut);
-    const Tensor dout = child(kO).backward1(ctx, dy[0], frame).reshape(out.shape());
+    const Tensor dout = child(kO).backward1(ctx, first_gradient(dy, *this), frame).reshape(out.shape());
     const Tensor q = frame.load(ctx, *this, kSavedQ);
     const Tensor k = frame.load(ctx, *this, kSavedK);
     const Tensor v = frame.load(ctx, *this, kSavedV);

@@ -7,6 +7,7 @@
 //     q, heads' output 2 H K, k and v 2 G K, gate and up 2 F; rstd twice, lse H
 // The outputs of the norms and of SwiGLU are made again in their backward.
 #include "nn/attention.h"
+#include "nn/gradient.h"
 
 namespace gangway {
 namespace {
@@ -26,7 +27,7 @@ class LayerBlock final : public Module {
   const char* kind() const override { return "Block"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& x = inputs[0];
+    const Tensor& x = first_input(inputs, *this);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
     const Tensor both[] = {attention(ctx, x, frame), x};
@@ -38,7 +39,7 @@ class LayerBlock final : public Module {
 
   // The residual stream's gradient goes through both norms as dsum, where it is added in the same pass.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor post[] = {child(kMlp).backward1(ctx, dy[0], frame), dy[0]};
+    const Tensor post[] = {child(kMlp).backward1(ctx, first_gradient(dy, *this), frame), dy[0]};
     const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
     const Tensor input[] = {child(kAttention).backward1(ctx, dsum, frame), dsum};
     return {child(kInputNorm).backward(ctx, input, frame)[0]};

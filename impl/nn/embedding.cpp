@@ -19,7 +19,7 @@ class Embedding final : public Module {
   const char* kind() const override { return "Embedding"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& ids = inputs[0];
+    const Tensor& ids = first_input(inputs, *this);
     const Tensor& table = value_of(*parameters()[0]);
     check(ctx, ids, table.dim(0));
     std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
@@ -31,7 +31,7 @@ class Embedding final : public Module {
   }
 
   Values backward(Context&, std::span<const Tensor> dy, Frame& frame) override {
-    if (wants_gradient(*parameters()[0])) frame.push_weight(*this, 0, dy[0]);
+    if (wants_gradient(*parameters()[0])) frame.push_weight(*this, 0, first_gradient(dy, *this));
     return {Tensor()};
   }
 

@@ -7,6 +7,21 @@ const std::string& called(const Parameter& p) { return p.full_name.empty() ? p.n
 
 }  // namespace
 
+const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer) {
+  if (inputs.empty() || !inputs[0])
+    fail(Code::invalid_argument, layer.kind(), " ", layer.full_name(), ": ",
+         inputs.empty() ? "got no input" : "the data of input 0 is null");
+  return inputs[0];
+}
+
+const Tensor& first_gradient(std::span<const Tensor> dy, const Module& layer) {
+  if (dy.empty() || !dy[0])
+    fail(Code::invalid_argument, layer.kind(), " ", layer.full_name(), ": ",
+         dy.empty() ? "got no gradient of its output"
+                    : "the gradient of its output is null; zeros are to be given as such");
+  return dy[0];
+}
+
 const Tensor& value_of(const Parameter& parameter) {
   if (!parameter.value)
     fail(Code::invalid_state, "parameter ", called(parameter), " ", parameter.shape.text(),

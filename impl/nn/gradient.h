@@ -13,6 +13,10 @@ inline bool on_meta(Context& ctx) { return ctx.ops.device().kind() == DeviceKind
 // Whether backward makes a gradient for it.
 inline bool wants_gradient(const Parameter& p) { return p.trainable && p.kind == Parameter::Kind::parameter; }
 
+// What a built-in layer starts from. INVALID_ARGUMENT when a caller by hand gave none.
+const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer);
+const Tensor& first_gradient(std::span<const Tensor> dy, const Module& layer);
+
 // The value that compute reads. INVALID_STATE while there is none.
 const Tensor& value_of(const Parameter& parameter);
 

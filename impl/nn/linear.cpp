@@ -21,7 +21,7 @@ class Linear final : public Module {
   const char* kind() const override { return "Linear"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& x = inputs[0];
+    const Tensor& x = first_input(inputs, *this);
     const Tensor& w_OI = value_of(*parameters()[kWeight]);
     check(x, w_OI);
     const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
@@ -34,11 +34,12 @@ class Linear final : public Module {
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor& w_OI = value_of(*parameters()[kWeight]);
-    const Tensor dx = frame.allocate_gradient(dy[0].dtype(), with_last(dy[0].shape(), w_OI.dim(1)));
-    ctx.ops.gemm({.a = dy[0].flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
+    const Tensor& dy_TO = first_gradient(dy, *this);
+    const Tensor dx = frame.allocate_gradient(dy_TO.dtype(), with_last(dy_TO.shape(), w_OI.dim(1)));
+    ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
     if (wants_gradient(*parameters()[kWeight])) frame.prepare(ctx, *this, kX);
     if (wants_gradient(*parameters()[kWeight]) || (has_bias() && wants_gradient(*parameters()[kBias])))
-      frame.push_weight(*this, kWeight, dy[0]);
+      frame.push_weight(*this, kWeight, dy_TO);
     return {dx};
   }
 

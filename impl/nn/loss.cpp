@@ -37,19 +37,20 @@ class Head final : public Module {
   bool gradient_in_forward() const override { return true; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor& x = first_input(inputs, *this);
     if (inputs.size() == 1) {
       if (frame != nullptr) fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
-      return {child(kOutput).forward1(ctx, child(kNorm).forward1(ctx, inputs[0], nullptr), nullptr)};
+      return {child(kOutput).forward1(ctx, child(kNorm).forward1(ctx, x, nullptr), nullptr)};
     }
     const Tensor& labels = inputs[1];
-    check(ctx, inputs[0], labels);
+    check(ctx, x, labels);
     const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
     const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
     ctx.ops.fill(loss, 0, ctx.stream);
     ctx.ops.fill(weight, static_cast<double>(count_labels(ctx, labels)), ctx.stream);
     StackScope scope(ctx.temporaries);
-    const Tensor y_TD = child(kNorm).forward1(ctx, inputs[0], frame).flatten2();
-    cross_entropy(ctx, y_TD, labels, loss, frame, inputs[0].shape());
+    const Tensor y_TD = child(kNorm).forward1(ctx, x, frame).flatten2();
+    cross_entropy(ctx, y_TD, labels, loss, frame, x.shape());
     return {loss, weight};
   }
 

@@ -20,8 +20,9 @@ class Mlp final : public Module {
   const char* kind() const override { return "Mlp"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor gate = child(kGateProjection).forward1(ctx, inputs[0], frame);
-    const Tensor up = child(kUpProjection).forward1(ctx, inputs[0], frame);
+    const Tensor& x = first_input(inputs, *this);
+    const Tensor gate = child(kGateProjection).forward1(ctx, x, frame);
+    const Tensor up = child(kUpProjection).forward1(ctx, x, frame);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
@@ -37,7 +38,7 @@ class Mlp final : public Module {
   // In place: the gradients of gate and up go over their saved values, and `hidden`, which down_proj's weight
   // half needs, over its gradient, which nobody needs any more.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor dhidden = child(kDownProjection).backward1(ctx, dy[0], frame);
+    const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
     const Tensor gate = frame.load(ctx, *this, kGate);
     const Tensor up = frame.load(ctx, *this, kUp);
     const bool again = frame.wanted(*this, kHidden);

@@ -19,7 +19,7 @@ class RmsNorm final : public Module {
   const char* kind() const override { return "RMSNorm"; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& x = inputs[0];
+    const Tensor& x = first_input(inputs, *this);
     const bool with_residual = inputs.size() > 1 && inputs[1];
     check(x, with_residual ? inputs[1] : x);
     const bool again = frame != nullptr && (owns_gradient_ || frame->recompute == Recompute::selective);
@@ -57,7 +57,7 @@ class RmsNorm final : public Module {
     const Tensor sum = frame.load(ctx, *this, kSum);
     const Tensor dx = frame.allocate_gradient(sum.dtype(), sum.shape());
     StackScope scope(ctx.temporaries);
-    RmsNormBackwardArgs args{.dy = dy[0].flatten2(),
+    RmsNormBackwardArgs args{.dy = first_gradient(dy, *this).flatten2(),
                              .x = sum.flatten2(),
                              .weight = weight_as(ctx, sum.dtype()),
                              .rstd = frame.load(ctx, *this, kRstd),

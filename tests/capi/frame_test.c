@@ -176,11 +176,51 @@ static void a_module_stands_in_one_place(void** state) {
   gw_module_release(part);
 }
 
+static void layers_by_hand_refuse_what_is_missing(void** state) {
+  (void)state;
+  const gw_llama_options o = small_llama();
+  gw_module* layers[3] = {NULL, NULL, NULL};
+  assert_ok(gw_linear_create(4, 4, 0, &layers[0]));
+  assert_ok(gw_mlp_create(4, 8, 0, &layers[1]));
+  assert_ok(gw_llama_create(&o, &layers[2]));
+  const int64_t dims[2] = {2, 4};
+  float data[8] = {0};
+  gw_view x, missing;
+  memset(&x, 0, sizeof x);
+  x.device_type = GW_DEVICE_CPU;
+  x.dtype = GW_F32;
+  x.ndim = 2;
+  x.shape = dims;
+  missing = x;
+  x.data = data;
+  for (int i = 0; i < 3; ++i) {
+    gw_tensor* out[2] = {NULL, NULL};
+    size_t count = 0;
+    gw_frame* frame = NULL;
+    assert_ok(gw_module_materialize(layers[i], NULL, 1, GW_F32));
+    assert_ok(gw_frame_create(layers[i], NULL, &frame));
+    assert_refused(gw_module_forward(layers[i], NULL, 0, NULL, NULL, out, 2, &count), "input");
+    assert_refused(gw_module_forward(layers[i], NULL, 0, frame, NULL, out, 2, &count), "input");
+    if (i < 2) {
+      assert_ok(gw_module_forward(layers[i], &x, 1, frame, NULL, out, 1, &count));
+      gw_tensor_release(out[0]);
+      out[0] = NULL;
+      assert_refused(gw_module_backward(layers[i], NULL, 0, frame, NULL, out, 1, &count), "got no gradient");
+      assert_ok(gw_module_forward(layers[i], &x, 1, frame, NULL, out, 1, &count));
+      gw_tensor_release(out[0]);
+      assert_int_not_equal(gw_module_backward(layers[i], &missing, 1, frame, NULL, out, 1, &count), GW_OK);
+    }
+    gw_frame_release(frame);
+    gw_module_release(layers[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_forward_without_backward_leaves_nothing_behind),
       cmocka_unit_test(non_finite_gradients_are_the_reason_of_a_skipped_step),
       cmocka_unit_test(a_module_stands_in_one_place),
+      cmocka_unit_test(layers_by_hand_refuse_what_is_missing),
       cmocka_unit_test(no_sync_keeps_reductions_for_the_last_backward),
   };
   return cmocka_run_group_tests_name("capi_frame", tests, NULL, NULL);
