@@ -72,6 +72,34 @@ std::vector<Case> mismatches() {
   return cases;
 }
 
+TEST(HostFailure, CallsThatWaitForASlotGoBeforeTheShutdown) {
+  constexpr int kCalls = 20;  // more than a pair or a channel has slots
+  for (const CollectiveOp op : {CollectiveOp::send, CollectiveOp::all_reduce}) {
+    ThreadRanks ranks(2);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      std::vector<float> x(kCalls, static_cast<float>(r + 1));
+      std::vector<WorkPtr> works;
+      for (float& one : x) {
+        Collective c = reduction(&one, 1);
+        if (op == CollectiveOp::send) {
+          c.op = r == 0 ? CollectiveOp::send : CollectiveOp::recv;
+          c.reduce = Reduce::none;
+          c.peer = 1 - r;
+          if (r == 0) c.out = nullptr;
+        }
+        const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+        if (r == 0)
+          works.push_back(work);  // nobody waits for these
+        else
+          work->wait_input(Deadline::never());
+      }
+      engine.shutdown(Deadline::after_ms(60'000));
+      EXPECT_EQ(x, std::vector<float>(kCalls, op == CollectiveOp::send ? 1 : 3));
+    });
+  }
+}
+
 TEST(HostFailure, DifferentCallsAreAMismatchOnEveryRank) {
   for (const Case& test : mismatches())
     for (const int first : {0, 1}) {  // who comes first

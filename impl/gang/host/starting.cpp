@@ -47,6 +47,7 @@ class Yields {
 WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   const std::lock_guard lock(mutex_);
+  if (error_) throw *error_;  // another thread broke the engine since enter: nobody would end this call
   std::shared_ptr<HostWork> work = new_work();
   start(*work, channel, span, nullptr);
   return work;
@@ -55,6 +56,7 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
 void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Order& order) {
   enter(channel, span.empty() ? nullptr : span.data());
   std::unique_lock lock(mutex_);
+  if (error_) throw *error_;  // another thread broke the engine since enter: nobody would end this call
   Op* met = nullptr;
   try {
     if (span.size() == 1 && active_.empty()) {

@@ -76,14 +76,23 @@ class Core::LeaveWait final : public Core::Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
+  // A peer takes a mark for "nothing more will come", so calls that still wait for a slot go first.
   bool ready(int) override {
     if (core_.failed()) return true;
     const std::lock_guard lock(core_.mutex_);
-    return core_.outstanding_ == 0 && missing().empty();
+    core_.turn();
+    if (core_.outstanding_ != 0) return false;
+    if (!marked_) {
+      core_.board_->mark(Mark::leaving);
+      for (const int r : core_.others_) core_.member_->wake(r);
+      marked_ = true;
+    }
+    return missing().empty();
   }
   std::vector<int> missing() override {
     std::vector<int> ranks;
     for (int r = 0; r < core_.size_; ++r) {
+      if (r == core_.rank_) continue;
       const auto mark = static_cast<Mark>(core_.board_->member(r).mark.load(std::memory_order_acquire));
       if (mark == Mark::here || mark == Mark::gone || mark == Mark::fading) ranks.push_back(r);
     }
@@ -94,6 +103,7 @@ class Core::LeaveWait final : public Core::Waitable {
 
  private:
   Core& core_;
+  bool marked_ = false;
 };
 
 // A wait that is no call: whoever is gone will not come.
@@ -219,6 +229,7 @@ void HostWork::wait(Deadline deadline) {
       core->member_->attend();
       Core::WorkWait what(*core, *this, kOutput);
       core->block(what, deadline);
+      if (!is_in(kOutput | kFailed)) core->throw_error();  // broken a moment ago: its calls are being ended
     }
   }
   const uint32_t state = state_.load(std::memory_order_acquire);
@@ -233,6 +244,7 @@ void HostWork::wait_input(Deadline deadline) {
         fail(Code::forked, core->options_.label, ": a work cannot be waited for after fork");
       Core::WorkWait what(*core, *this, kInput);
       core->block(what, deadline);
+      if (!is_in(kInput | kFailed)) core->throw_error();
     }
   }
   const uint32_t state = state_.load(std::memory_order_acquire);
@@ -268,8 +280,6 @@ void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least,
 
 void Core::shutdown(Deadline deadline) {
   enter(Channel::control, nullptr);
-  board_->mark(Mark::leaving);
-  for (const int r : others_) member_->wake(r);
   LeaveWait wait(*this);
   try {
     block(wait, deadline);
