@@ -3,6 +3,7 @@
 
 #include <openssl/rand.h>
 
+#include "base/config.h"
 #include "gang/tcp_store.h"
 #include "gang_handle.h"
 
@@ -24,7 +25,7 @@ std::shared_ptr<Store> store_from_id(const gw_gang_options& o) {
   t.job.assign(bytes + t.secret.size(), kIdBytes - t.secret.size());
   t.rank = o.rank;
   t.size = o.size;
-  if (o.timeout_ms > 0) t.timeout_ms = o.timeout_ms;
+  t.timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : config().timeout_ms;
   return make_tcp_store(t);
 }
 

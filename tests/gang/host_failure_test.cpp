@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 
@@ -182,6 +183,12 @@ TEST(HostFailure, ATimeoutNamesTheMissingRanksAndBreaksTheGang) {
     EXPECT_EQ(engine.error()->code(), Code::timeout);
     const auto flights = engine.flight_record();
     EXPECT_EQ(flights.size(), 1u);
+    const auto waited = [&](const LogLine& line) {
+      return line.message.find(text("rank ", r, ": gang.all_reduce #0, 4 bytes, from ")) == 0 &&
+             line.message.find(": waiting for ranks 1, 3") != std::string::npos;
+    };
+    const std::vector<LogLine> lines = log_lines(0);
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), waited)) << "the ring was not written; the last line: " << lines.back().message;
     EXPECT_NE(flights.at(0).state.find("failed"), std::string::npos);
     all.come();
   });

@@ -164,6 +164,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   std::shared_ptr<HostWork>& new_work();    // its place among works_
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
+  std::vector<FlightEntry> flights() const;  // under the mutex
 
   // order.cpp
   // The earlier call that must end before this one is published; null: none.
@@ -212,6 +213,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool check_absent(const Op& op);
   void notice_thread_exit(int r);                                 // r is a rank that does not come
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
+  void log_flights() const noexcept;  // what was going on, for whoever looks afterwards
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
   Error shaped(Error error, const char* op, int peer) const;
@@ -221,6 +223,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   }
   void leave(Mark mark) noexcept;  // gone: no call goes on
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
+  std::vector<int> missing(const Op& op) const;  // who has not come; all have: who has not done its part
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
   std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
   std::string name_of(int r) const;               // "rank 2 (host node-b, pid 4711)"

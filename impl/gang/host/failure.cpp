@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/log.h"
 #include "gang/host/calls.h"
 #include "gang/host/core.h"
 #include "gang/host/fold.h"
@@ -137,10 +138,27 @@ void Core::break_here(const Error& error, bool tell_peers) noexcept {
     }
   }
   failed_.store(true, std::memory_order_release);
+  log_flights();  // before the calls forget whom they wait for
   fail_all();
   announced_ = false;
   for (const int r : others_) member_->wake(r);
   member_->wake(member_->rank());
+}
+
+void Core::log_flights() const noexcept {
+  constexpr size_t kLogged = 16;
+  try {
+    log(LogLevel::error, text("rank ", rank_, ": ", error_->message()));
+    const std::vector<FlightEntry> all = flights();
+    for (size_t i = all.size() - std::min(all.size(), kLogged); i < all.size(); ++i) {
+      const FlightEntry& f = all[i];
+      const std::string end = f.end_ns < 0 ? "" : text(" to ", milliseconds(f.end_ns));
+      log(LogLevel::error,
+          text("rank ", rank_, ": ", options_.label, ".", gangway::name(f.op), " #", f.sequence, ", ",
+               f.bytes, " bytes, from ", milliseconds(f.start_ns), end, ": ", f.state));
+    }
+  } catch (const std::bad_alloc&) {  // the error itself is kept
+  }
 }
 
 void Core::fail_all() noexcept {
@@ -253,6 +271,11 @@ std::vector<int> Core::waiting_for(const Op& op, bool only_absent) const {
       ranks.push_back(r);
   }
   return ranks;
+}
+
+std::vector<int> Core::missing(const Op& op) const {
+  std::vector<int> ranks = waiting_for(op, true);
+  return ranks.empty() ? waiting_for(op, false) : ranks;
 }
 
 const Op* Core::blocker(const HostWork& work) const {

@@ -33,9 +33,7 @@ class Core::WorkWait final : public Core::Waitable {
   std::vector<int> missing() override {
     const std::lock_guard lock(core_.mutex_);
     const Op* const op = core_.blocker(work_);
-    if (op == nullptr) return {};
-    std::vector<int> ranks = core_.waiting_for(*op, true);
-    return ranks.empty() ? core_.waiting_for(*op, false) : ranks;
+    return op == nullptr ? std::vector<int>() : core_.missing(*op);
   }
   std::string what() override {
     const std::lock_guard lock(core_.mutex_);

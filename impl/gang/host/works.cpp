@@ -146,7 +146,8 @@ bool Core::settle(Op& op) {
 
 void Core::finish_output(Op& op) {
   op.output_ready = true;
-  flights_[op.flight % kFlights].end = ticks();
+  if (op.flight + kFlights >= flight_count_)
+    flights_[op.flight % kFlights].end = ticks();  // else it is another's
   if (--op.work->outputs_ == 0) op.work->enter(HostWork::kOutput);
 }
 
@@ -219,6 +220,10 @@ void Core::note_start(Op& op) {
 
 std::vector<FlightEntry> Core::flight_record() const {
   const std::lock_guard lock(mutex_);
+  return flights();
+}
+
+std::vector<FlightEntry> Core::flights() const {
   const double ns_per_tick = static_cast<double>(now_ns() - born_ns_) /
                              static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
   const auto ns = [&](uint64_t t) {
@@ -232,7 +237,7 @@ std::vector<FlightEntry> Core::flight_record() const {
       entry.state = error_ ? "failed: " + error_->message() : "started";
       for (const Lane* lane : active_)
         for (const Op* op = lane->head; op != nullptr; op = op->next)
-          if (op->flight == i) entry.state = "waiting for " + ranks_text(waiting_for(*op, false));
+          if (op->flight == i) entry.state = "waiting for " + ranks_text(missing(*op));
     }
     entries.push_back(std::move(entry));
   }
