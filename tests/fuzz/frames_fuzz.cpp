@@ -12,7 +12,7 @@
 namespace gangway {
 namespace {
 
-const Digest kKey = {1, 2, 3};
+const Secret kKey{Digest{1, 2, 3}};
 
 void demand(bool fact) {
   if (!fact) abort();
