@@ -195,6 +195,7 @@ static void calls_out_of_order(void** state) {
       "gw_recompute comes before gw_fully_shard");
   ROW(gw_sequential_create(&ready, 1, &parent), INVALID_STATE, "models[0] is bound to gangs already");
   ROW(gw_fully_shard(tied, "model.embed_tokens", NULL, NULL), INVALID_ARGUMENT, "tied");
+  gw_parameter_release(p);
   ROW(gw_module_find_parameter(ready, "lm_head.bias", &p), NOT_FOUND, "lm_head.bias");
   ROW(gw_module_freeze(m, "nothing.*"), NOT_FOUND, "nothing.*");
   ROW(gw_module_load(ready, "/nonexistent/model", NULL), IO, "/nonexistent/model");

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sanitized.h"
 
 namespace gangway::cpu {
 namespace {
@@ -53,14 +54,6 @@ TEST(Pool, ASmallCountStaysOnTheCallersThread) {
   });
   EXPECT_EQ(calls, 1);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define GANGWAY_TEST_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define GANGWAY_TEST_SANITIZED
-#endif
-#endif
 
 // In a child with room for a few stacks: the threads that did start are ended, and the caller gets a status.
 TEST(Pool, ThreadsThatCannotBeStartedAreAStatus) {
