@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what lacks, builds, and runs every test.
 #   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--sanitize address|thread]
-# Without --sanitize: the whole suite. With it: a build of its own by clang; address has undefined behaviour with it.
+# Without --sanitize: the whole suite, then the bindings' own (-L bindings: these alone). With it: a build of its own by
+# clang; address has undefined behaviour with it.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
@@ -19,9 +20,14 @@ done
 case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thread" >&2; exit 2 ;; esac
 
 if [ $install -eq 1 ]; then
-  install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev ccache python3 clang-14 \
-    libclang-rt-14-dev castxml jargon-text valgrind || exit 1
+  install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
+    castxml jargon-text valgrind || exit 1
+  if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ]; }; then
+    install_packages "${binding_packages[@]}" || exit 1
+  fi
 fi
+
+binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 
 # build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS: adds its counts to passed, failed, skipped.
 # Want of memory is a status here, so the sanitizer must hand it on as the system would.
@@ -32,6 +38,7 @@ build_and_test() {
   local select=()
   while [ "$1" != -- ]; do select+=("$1"); shift; done
   shift
+  local started=$SECONDS
   echo "== $name: building into $dir"
   mkdir -p "$dir"
   local target=all
@@ -43,7 +50,7 @@ build_and_test() {
     failed=$((failed + 1))
     return
   fi
-  echo "== $name: testing"
+  echo "== $name: testing (built in $((SECONDS - started)) s)"
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
@@ -53,8 +60,33 @@ build_and_test() {
   local counts
   counts=$(python3 "$top/tests/count_results.py" "$dir") || { echo "== $name: no results"; failed=$((failed + 1)); return; }
   read -r p f s <<<"$counts"
-  echo "== $name: $p passed, $f failed, $s skipped"
+  echo "== $name: $p passed, $f failed, $s skipped, $((SECONDS - started)) s"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N skipped".
+test_binding() {
+  local name=$1 log=$2/$1.log started=$SECONDS p f s; shift 2
+  echo "== $name: testing"
+  "$@" >"$log" 2>&1
+  local status=$?
+  read -r p f s < <(sed -n 's/.*\b\([0-9]\+\) passed, \([0-9]\+\) failed, \([0-9]\+\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
+  if [ -z "${s:-}" ]; then p=0 f=1 s=0; fi
+  [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
+  if [ "$f" -gt 0 ]; then tail -n 80 "$log"; else grep -i '^skip' "$log"; fi
+  echo "== $name: $p passed, $f failed, $s skipped, $((SECONDS - started)) s"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+test_bindings() {
+  local dir=$1 julia
+  test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"
+  test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"
+  # Debian 12 has no Julia of its own.
+  julia=$(command -v julia || echo "$dir/julia/bin/julia")
+  [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia.log" 2>&1
+  test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir"
+  test_binding mixed "$dir" env JULIA="$julia" bash "$top/tests/bindings/mixed/test.sh" "$dir"
 }
 
 select=()
@@ -68,6 +100,7 @@ if [ -n "$sanitize" ]; then
     -DGANGWAY_SANITIZE="$sanitize"
 else
   build_and_test plain "${build:-$top/build-test}" "${select[@]}" --
+  case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
