@@ -19,7 +19,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
   check_stream(stream, gang.device());
   if (out_work == nullptr) {
     gang.run_now(Channel::user, records);
-    settle_released(gang);
+    gang.owner()->works()->settle();
     return;
   }
   auto work = std::make_unique<gw_work>(nullptr, handle->gang);

@@ -24,13 +24,10 @@ struct gw_work : gangway::capi::Handle {
   gangway::GangPtr gang;       // keeps what the work needs
   std::shared_ptr<void> keep;  // likewise: the owner of memory that it writes
   std::mutex mutex;
-  std::vector<gangway::capi::CallerObject> attached;
+  std::shared_ptr<std::vector<gangway::capi::CallerObject>> attached;  // null: nothing
 };
 
 namespace gangway::capi {
-
-// After every wait: frees what was attached to works that were released in flight and have ended since.
-void settle_released(Gang& gang);
 
 inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
 

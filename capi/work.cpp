@@ -6,41 +6,13 @@ using namespace gangway::capi;
 void gw_work::settle() {
   {
     const std::lock_guard lock(mutex);
-    if (attached.empty()) return;
+    if (attached == nullptr) return;
   }
-  if (!work->poll()) return;  // without the mutex: it may free other works' objects, whose functions may call in
-  std::vector<CallerObject> done;
+  // Without the mutex: it may free other works' objects, whose functions may call in.
+  if (!work->poll() || !work->poll_input()) return;
+  std::shared_ptr<std::vector<CallerObject>> done;
   const std::lock_guard lock(mutex);
   done.swap(attached);
-}
-
-namespace {
-
-// Releasing a work in flight neither waits nor frees what is attached too early: the leftovers wait for the
-// work in the rank's list of things to drive.
-class Leftover final : public Progressive {
- public:
-  Leftover(WorkPtr work, std::shared_ptr<void> keep, std::vector<CallerObject> attached)
-      : work_(std::move(work)), keep_(std::move(keep)), attached_(std::move(attached)) {
-    count.fetch_add(1, std::memory_order_relaxed);
-  }
-  ~Leftover() override { count.fetch_sub(1, std::memory_order_relaxed); }
-  Leftover(const Leftover&) = delete;
-  Leftover& operator=(const Leftover&) = delete;
-  bool progress() override { return work_->poll(); }
-
-  static inline std::atomic<int> count{0};  // of all ranks: a wait that finds none has nothing to do
-
- private:
-  WorkPtr work_;
-  std::shared_ptr<void> keep_;  // not the gang: its rank holds this list
-  std::vector<CallerObject> attached_;
-};
-
-}  // namespace
-
-void gangway::capi::settle_released(Gang& gang) {
-  if (Leftover::count.load(std::memory_order_relaxed) != 0) gang.owner()->works()->progress();
 }
 
 namespace {
@@ -53,7 +25,7 @@ void wait_for(gw_work& work, Deadline deadline) {
     throw;
   }
   work.settle();
-  settle_released(*work.gang);
+  work.gang->owner()->works()->settle();
 }
 
 }  // namespace
@@ -62,15 +34,9 @@ gw_status gw_work_poll(gw_work* work, int32_t* out_done) {
   return guarded([&] {
     int32_t& done = out(out_done, "out_done");
     gw_work& w = required(work, "work");
-    if (!w.work->poll()) return;
-    try {
-      w.work->wait_input(Deadline::after_ms(0));
-    } catch (const Error& error) {
-      if (error.code() == Code::not_ready) return;
-      w.settle();
-      throw;
-    }
+    if (!w.work->poll() || !w.work->poll_input()) return;
     w.settle();
+    w.work->wait_input(Deadline::never());  // it is over: throws its error
     done = 1;
   });
 }
@@ -107,7 +73,8 @@ gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
     gw_work& w = required(work, "work");
     {
       const std::lock_guard lock(w.mutex);
-      w.attached.push_back(std::move(owned));
+      if (w.attached == nullptr) w.attached = std::make_shared<std::vector<CallerObject>>();
+      w.attached->push_back(std::move(owned));
     }
     w.settle();
   });
@@ -116,13 +83,8 @@ gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
 void gw_work_release(gw_work* work) {
   if (work == nullptr || forked_child()) return;
   if (work->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  try {
-    work->settle();
-    if (!work->attached.empty())
-      work->gang->owner()->works()->add(
-          std::make_shared<Leftover>(work->work, work->keep, std::move(work->attached)));
-  } catch (...) {
-    // A broken gang: its work reads nothing any more.
-  }
+  // Neither waits nor frees too early. Not `keep`: what it keeps may hold the rank, whose list this is, and hands its own
+  // memory over when it goes.
+  if (work->attached != nullptr) work->gang->owner()->works()->keep(work->work, std::move(work->attached));
   delete work;
 }

@@ -2,7 +2,40 @@
 
 #include <utility>
 
+#include "base/interrupt.h"
+#include "gang/work.h"
+
 namespace gangway {
+
+class Works::Kept final : public Progressive {
+ public:
+  Kept(Works& works, std::shared_ptr<Work> work, std::shared_ptr<void> object)
+      : works_(works), work_(std::move(work)), object_(std::move(object)) {
+    works_.kept_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Kept() override { works_.kept_.fetch_sub(1, std::memory_order_relaxed); }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  bool progress() override { return work_->poll() && work_->poll_input(); }
+
+ private:
+  Works& works_;  // what holds this
+  const std::shared_ptr<Work> work_;
+  const std::shared_ptr<void> object_;
+};
+
+void Works::keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept {
+  try {
+    if (work->poll() && work->poll_input()) return;
+    add(std::make_shared<Kept>(*this, work, std::move(object)));
+  } catch (const std::bad_alloc&) {
+    const InterruptShield shield;
+    try {
+      work->wait_input(Deadline::never());
+    } catch (const Error&) {  // broken: nobody reads on
+    }
+  }
+}
 
 void Works::add(std::shared_ptr<Progressive> work) {
   const std::lock_guard lock(mutex_);

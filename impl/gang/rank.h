@@ -22,6 +22,8 @@ class Progressive {
   virtual void end() noexcept {}  // nobody will drive it any more
 };
 
+class Work;
+
 // A rank's outstanding works. What is on the list may hold the list, never the rank: its end ends them all.
 class Works {
  public:
@@ -30,6 +32,13 @@ class Works {
   void progress();
   // Lets go of one that has ended before anybody drove it again.
   void remove(const Progressive* work) noexcept;
+  // Holds `object` until `work` is over at both ends, so that its owner may go without waiting for peers that still read
+  // or write it. A small want of memory ends in a wait.
+  void keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept;
+  // Lets go of what was kept long enough; quick when nothing is.
+  void settle() {
+    if (kept_.load(std::memory_order_relaxed) != 0) progress();
+  }
   // Ends all, then lets go of them: the memory of one may be in use by another.
   void end() noexcept;
 
@@ -40,7 +49,10 @@ class Works {
   int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
 
  private:
+  class Kept;
+
   std::atomic<int64_t> waited_ns_ = 0;
+  std::atomic<int> kept_ = 0;
   // No lock: what a work lets go of may be the caller's, which may release gangs.
   std::atomic<bool> driven_ = false;
   mutable std::mutex mutex_;  // the list

@@ -41,6 +41,7 @@ class SelfWork : public Work {
       lock.lock();
     }
   }
+  bool poll_input() override { return poll(); }
   void wait_input(Deadline deadline) override { wait(deadline); }
   void order(Stream&) override { wait(Deadline::never()); }
   std::optional<Error> error() const override {

@@ -6,6 +6,7 @@ namespace {
 class FinishedWork : public Work {
  public:
   bool poll() override { return true; }
+  bool poll_input() override { return true; }
   void wait(Deadline) override {}
   void wait_input(Deadline) override {}
   void order(Stream&) override {}

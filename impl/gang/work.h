@@ -19,6 +19,8 @@ class Work {
 
   // Drives progress once, never blocks. True: the output is ready or the work has failed.
   virtual bool poll() = 0;
+  // Likewise. True: no peer reads the input any more, or the work has failed.
+  virtual bool poll_input() = 0;
   // Blocks until the output is ready; throws the work's error. Past `deadline`: Error{not_ready}, harmless. The gang's
   // own deadline is Error{timeout} and breaks the gang. Asks the interrupt hook (harmless here).
   virtual void wait(Deadline deadline) = 0;

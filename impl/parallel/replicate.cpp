@@ -47,9 +47,15 @@ void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit,
   if (bucket.units.empty() || bucket.units.back() != &unit) bucket.units.push_back(&unit);
 }
 
-void Buckets::remove(const BucketGradients& unit) {
+void Buckets::remove(const BucketGradients& unit) noexcept {
   std::erase(units_, &unit);
-  if (units_.empty()) buckets_.clear();
+  if (!units_.empty()) return;
+  for (const Bucket& bucket : buckets_) {  // peers may still read, and the sum come in
+    if (bucket.work == nullptr) continue;
+    gang_->owner()->works()->keep(bucket.work, bucket.memory);
+    if (bucket.wire != nullptr) gang_->owner()->works()->keep(bucket.work, bucket.wire);
+  }
+  buckets_.clear();
 }
 
 void Buckets::allocate() {

@@ -26,7 +26,7 @@ class Buckets {
   // Units in order of the tree, one around others first: buckets fill from the last one back, in the order in
   // which weight halves end.
   void add(BucketGradients& unit) { units_.push_back(&unit); }
-  void remove(const BucketGradients& unit);  // with the last one its memory, too
+  void remove(const BucketGradients& unit) noexcept;  // with the last one its memory, too
   bool empty() const { return units_.empty(); }
   void allocate();  // local, when every unit has its plan; gives gradients their storage
 

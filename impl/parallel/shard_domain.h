@@ -22,6 +22,9 @@ namespace gangway {
 class ShardDomain {
  public:
   ShardDomain(std::shared_ptr<Gangs> gangs, Ops& ops);
+  ~ShardDomain() { line_.give_up(); }
+  ShardDomain(const ShardDomain&) = delete;
+  ShardDomain& operator=(const ShardDomain&) = delete;
 
   const std::vector<std::shared_ptr<ShardUnit>>& units() const { return units_; }
   bool materialized() const { return materialized_; }

@@ -121,6 +121,16 @@ void ReductionLine::settle_all(Stream& stream) {
   while (!line_.empty()) land(*line_.front(), stream);
 }
 
+void ReductionLine::give_up() noexcept {
+  for (const GradientSlot* slot : line_) {
+    Works& works = *slot->user->first_gang().owner()->works();
+    for (const WorkPtr& work : {slot->first, slot->second})
+      for (const auto& buffer : {slot->full, slot->wire, slot->landing, slot->user->local()})
+        if (work != nullptr && buffer != nullptr) works.keep(work, buffer);
+  }
+  line_.clear();
+}
+
 void ReductionLine::land(GradientSlot& slot, Stream& stream) {
   Gang& first = slot.user->first_gang();
   Gang& second = slot.user->second_gang();

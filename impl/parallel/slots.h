@@ -87,6 +87,8 @@ class ReductionLine {
   // Ends everything up to `slot`: sums landed, no peer reads the slot any more.
   void settle(GradientSlot& slot, Stream& stream);
   void settle_all(Stream& stream);
+  // Before all units go: what the reductions read and write stays until they are over on all ranks.
+  void give_up() noexcept;
 
  private:
   void land(GradientSlot& slot, Stream& stream);

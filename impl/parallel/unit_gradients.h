@@ -69,6 +69,7 @@ class ShardGradients final : public UnitGradients {
   void land(GradientSlot& slot, Stream& stream);
   Gang& first_gang() const { return sharded() ? *place_.shards : *place_.replicas; }
   Gang& second_gang() const { return *place_.replicas; }
+  const std::shared_ptr<Buffer>& local() const { return local_; }
 
  private:
   bool sharded() const { return place_.shard_ranks() > 1; }

@@ -1,6 +1,5 @@
 #include "parallel/unit_values.h"
 
-#include "base/interrupt.h"
 #include "parallel/interrupted.h"
 #include "parallel/model.h"
 
@@ -15,15 +14,12 @@ UnitValues::UnitValues(const std::string& unit, const UnitPlace& place, const Pa
   if (storage_ == Storage::gathered && shares_slots) place_.values->need(packing_.bytes.full);
 }
 
-// Peers may still read this rank's rows, and need them only while they gather themselves. The caller's
-// interrupt does not end that wait: the memory would be given back under their eyes.
+// Peers may still read this rank's rows, and this rank's own gather may still write.
 UnitValues::~UnitValues() {
-  const InterruptShield shield;
-  try {
-    if (gathering_.work != nullptr) gathering_.work->wait(Deadline::never());
-    if (gathering_.last != nullptr) gathering_.last->wait_input(Deadline::never());
-  } catch (const Error&) {  // the gang is broken: nobody reads on
-  }
+  if (gathering_.last == nullptr) return;
+  Works& works = *place_.shards->owner()->works();
+  works.keep(gathering_.last, own_);
+  if (gathering_.slot != nullptr) works.keep(gathering_.last, gathering_.slot->buffer);
 }
 
 void UnitValues::allocate() {

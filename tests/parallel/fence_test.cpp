@@ -167,8 +167,8 @@ TEST(Fence, PrivateRowsAreReadBeforeTheirOwnerSteps) {
 }
 
 // Rank 1 has started its gather and reads rank 0's rows, too many to be staged, only when it waits for them.
-TEST(Fence, AnInterruptDoesNotEndTheWaitForPeersThatReadPrivateRows) {
-  std::atomic<bool> freed{false};
+TEST(Fence, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThem) {
+  std::atomic<bool> gone{false};
   run_ranks(2, [&](Gang& root) {
     auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
     model->domain().use_regions(false);
@@ -180,17 +180,53 @@ TEST(Fence, AnInterruptDoesNotEndTheWaitForPeersThatReadPrivateRows) {
     root.barrier();
     if (root.rank() == 0) {
       unit.unshard(stream);
-      set_interrupt([](void*) { return 1; }, nullptr, nullptr);
       model.reset();
-      freed = true;
-      set_interrupt(nullptr, nullptr, nullptr);
+      // Would be given the rows if they were free.
+      const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{512, 1024});
+      std::memset(other.raw(), 0xff, static_cast<size_t>(other.count()) * sizeof(float));
+      gone = true;
+      root.barrier();
     } else {
-      for (int i = 0; i < 20 && !freed; ++i) std::this_thread::sleep_for(5ms);
+      while (!gone) std::this_thread::sleep_for(1ms);
       unit.unshard(stream);
       EXPECT_EQ(get(unit.parameters()[0].parameter->value), want);
       unit.reshard();
+      root.barrier();
     }
-    root.barrier();
+  });
+}
+
+// Both gave up after a backward; what is in flight still moves, into memory that nobody else has.
+TEST(Fence, AModelThatGoesLeavesItsReductionsTheirMemory) {
+  std::atomic<bool> gone{false};
+  run_ranks(2, [&](Gang& root) {
+    auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
+    model->parallelize({});
+    Stream& stream = model->device().stream();
+    ShardUnit& unit = *model->domain().units().at(0);
+    const auto reduce = [&] {
+      unit.gradients().acquire(stream);
+      Parameter& p = *unit.parameters()[0].parameter;
+      model->ops().fill(p.grad, root.rank() + 1, stream);
+      p.grad_written = true;
+      unit.gradients().weight_half_done(true, stream);
+    };
+    if (root.rank() == 0) {
+      reduce();
+      model.reset();
+      const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{1024, 1024});
+      std::memset(other.raw(), 0xff, static_cast<size_t>(other.count()) * sizeof(float));
+      gone = true;
+      root.barrier();
+      for (int64_t i = 0; i < other.count(); ++i) ASSERT_TRUE(std::isnan(other.data<float>()[i])) << i;
+    } else {
+      while (!gone) std::this_thread::sleep_for(1ms);
+      reduce();
+      unit.gradients().finish(stream);
+      const Vector sums = get(unit.parameters()[0].parameter->shard_grad);
+      EXPECT_EQ(sums, Vector(sums.size(), 3.0));
+      root.barrier();
+    }
   });
 }
 

@@ -295,7 +295,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
 // A span of calls that was started together.
 class HostWork final : public Work {
  public:
-  bool poll() override;
+  bool poll() override { return poll_for(kOutput | kFailed); }
+  bool poll_input() override { return poll_for(kInput | kFailed); }
   void wait(Deadline deadline) override;
   void wait_input(Deadline deadline) override;
   void order(Stream& stream) override;
@@ -309,6 +310,7 @@ class HostWork final : public Work {
   void enter(State state) {
     state_.store(state_.load(std::memory_order_relaxed) | state, std::memory_order_release);
   }
+  bool poll_for(uint32_t states);
   bool is_in(uint32_t states) const { return (state_.load(std::memory_order_acquire) & states) != 0; }
 
   std::weak_ptr<Core> core_;  // an outstanding call keeps it on its rank's list

@@ -207,16 +207,15 @@ void Core::block(Waitable& what, Deadline deadline) {
 
 // --- works ---------------------------------------------------------------------------------------------
 
-bool HostWork::poll() {
-  constexpr uint32_t kOver = kOutput | kFailed;
-  if ((state_.load(std::memory_order_acquire) & kOver) != 0) return true;
+bool HostWork::poll_for(uint32_t states) {
+  if (is_in(states)) return true;
   const auto core = core_.lock();
   if (core == nullptr || core->member_->forked()) return true;
   core->member_->attend();
-  core->drive(*this, kOver, 1);
-  if ((state_.load(std::memory_order_acquire) & kOver) != 0 || core->check(this, nullptr)) return true;
+  core->drive(*this, states, 1);
+  if (is_in(states) || core->check(this, nullptr)) return true;
   core->owner_->progress();
-  return (state_.load(std::memory_order_acquire) & kOver) != 0;
+  return is_in(states);
 }
 
 void HostWork::wait(Deadline deadline) {
