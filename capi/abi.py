@@ -78,7 +78,8 @@ class Reader:
                 return self.spell(target.get("returns"), f"(*{name})({arguments})")
             return self.spell(node.get("type"), f"*{name}")
         if kind == "ArrayType":
-            return self.spell(node.get("type"), f"{name}[{int(node.get('max')) + 1}]")
+            length = int(node.get("max")) + 1 if node.get("max") else ""
+            return self.spell(node.get("type"), f"{name}[{length}]")
         if kind == "CvQualifiedType":
             if self.by_id[node.get("type")].tag == "PointerType":
                 return self.spell(node.get("type"), f"const {name}".strip())
@@ -118,7 +119,9 @@ class Reader:
 
     def function(self, node):
         header = pathlib.Path(self.by_id[node.get("file")].get("name")).stem
-        arguments = [(a.get("name"), self.spell(a.get("type"), "@")) for a in node.findall("Argument")]
+        # original_type: what was written where C makes it a pointer, an array of unknown length.
+        arguments = [(a.get("name"), self.spell(a.get("original_type") or a.get("type"), "@"))
+                     for a in node.findall("Argument")]
         return Function(node.get("name"), header, self.spell(node.get("returns")), arguments)
 
     def read(self):

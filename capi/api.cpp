@@ -200,6 +200,16 @@ const gw_api kApi = {
     gw_frame_options_init,
     gw_module_set_no_sync,
     gw_shard_group_tensor,
+    gw_error_retain,
+    gw_error_set,
+    gw_bytes_retain,
+    gw_tensor_is_read_only,
+    gw_store_retain,
+    gw_work_retain,
+    gw_frame_retain,
+    gw_parameter_retain,
+    gw_parameter_tensor,
+    gw_parameter_state_tensor,
 };
 
 }  // namespace

@@ -99,4 +99,5 @@ gw_status gw_config_text(char* text, size_t capacity, size_t* out_len) {
 
 const void* gw_bytes_data(const gw_bytes* bytes) { return bytes != nullptr ? bytes->data.data() : nullptr; }
 size_t gw_bytes_size(const gw_bytes* bytes) { return bytes != nullptr ? bytes->data.size() : 0; }
-void gw_bytes_release(gw_bytes* bytes) { delete bytes; }
+gw_bytes* gw_bytes_retain(gw_bytes* bytes) { return retain(bytes); }
+void gw_bytes_release(gw_bytes* bytes) { release(bytes); }

@@ -3,6 +3,9 @@
 
 #include <string>
 
-struct gw_bytes {
+#include "internal.h"
+
+struct gw_bytes : gangway::capi::Handle {
+  explicit gw_bytes(std::string d = {}) : data(std::move(d)) {}
   std::string data;
 };

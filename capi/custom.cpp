@@ -64,6 +64,13 @@ Module& child_of(Running& r, int32_t child) {
   return parent.child(static_cast<size_t>(child));  // with whatever wraps it
 }
 
+void hand_out(Running& running, const Values& results, gw_view out_views[], size_t capacity,
+              size_t* out_count) {
+  check_room(out_views, "out_views", results.size(), capacity);
+  for (size_t i = 0; i < results.size(); ++i) out_views[i] = running.view(results[i]);
+  *out_count = results.size();
+}
+
 class Callbacks final : public CustomBehaviour {
  public:
   Callbacks(const gw_custom_options& o, CallerObject user)
@@ -179,14 +186,15 @@ namespace gangway::capi {
 
 class Initializers::Fill final : public Init::Filler {
  public:
-  Fill(gw_status (*fill)(void*, int64_t, int64_t, void*), std::shared_ptr<Held> held)
-      : fill_(fill), held_(std::move(held)) {}
-  void fill(int64_t first_row, int64_t last_row, void* out) override {
-    run_callback("fill", "the initialiser", [&] { return fill_(held_->user, first_row, last_row, out); });
+  using Function = decltype(gw_init_options::fill);
+  Fill(Function fill, std::shared_ptr<Held> held) : fill_(fill), held_(std::move(held)) {}
+  void fill(int64_t first_row, int64_t last_row, void* out, size_t count, DType dtype) override {
+    run_callback("fill", "the initialiser",
+                 [&] { return fill_(held_->user, first_row, last_row, out, count, dtype_word(dtype)); });
   }
 
  private:
-  gw_status (*fill_)(void*, int64_t, int64_t, void*);
+  Function fill_;
   std::shared_ptr<Held> held_;
 };
 
@@ -320,28 +328,27 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
 }
 
 gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, size_t input_count,
-                          gw_view* out_views, size_t out_capacity) {
+                          gw_view out_views[], size_t out_capacity, size_t* out_count) {
   return guarded([&] {
+    clear_out(out_views, out_capacity, out_count);
     Running& r = running(call);
     Module& module = child_of(r, child);
+    check_room(out_views, "out_views", module.output_count(input_count), out_capacity);
     if (input_count > 0) required(inputs, "inputs");
     Values values;
     for (size_t i = 0; i < input_count; ++i)
       values.push_back(r.tensor(inputs[i], text("inputs[", i, "]"), false));
-    const Values results = module.forward(r.call.ctx, values, r.call.frame);
-    if (results.size() > out_capacity)
-      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " outputs, out_capacity is ",
-           out_capacity);
-    if (!results.empty()) required(out_views, "out_views");
-    for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
+    hand_out(r, module.forward(r.call.ctx, values, r.call.frame), out_views, out_capacity, out_count);
   });
 }
 
 gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_grads, size_t grad_count,
-                           gw_view* out_views, size_t out_capacity) {
+                           gw_view out_views[], size_t out_capacity, size_t* out_count) {
   return guarded([&] {
+    clear_out(out_views, out_capacity, out_count);
     Running& r = running(call);
     Module& module = child_of(r, child);
+    check_room(out_views, "out_views", module.gradient_count(), out_capacity);
     if (r.call.frame == nullptr) fail(Code::invalid_state, "gw_call_backward outside of a backward callback");
     if (grad_count > 0) required(output_grads, "output_grads");
     Values values;
@@ -349,11 +356,6 @@ gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_g
       values.push_back(output_grads[i].data == nullptr
                            ? Tensor()
                            : r.tensor(output_grads[i], text("output_grads[", i, "]"), true));
-    const Values results = module.backward(r.call.ctx, values, *r.call.frame);
-    if (results.size() > out_capacity)
-      fail(Code::invalid_argument, "child ", child, " has ", results.size(), " inputs, out_capacity is ",
-           out_capacity);
-    if (!results.empty()) required(out_views, "out_views");
-    for (size_t i = 0; i < results.size(); ++i) out_views[i] = r.view(results[i]);
+    hand_out(r, module.backward(r.call.ctx, values, *r.call.frame), out_views, out_capacity, out_count);
   });
 }

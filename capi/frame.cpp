@@ -9,8 +9,7 @@ namespace {
 // Results for the caller: copies, because a frame's and a stack's memory is used again.
 void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
               size_t* out_count) {
-  if (values.size() > capacity)
-    fail(Code::invalid_argument, "there are ", values.size(), " outputs, out_capacity is ", capacity);
+  check_room(out_tensors, "out_tensors", values.size(), capacity);
   std::vector<std::unique_ptr<gw_tensor>> copies;
   Stream& stream = model.device().stream();
   for (const Tensor& value : values) {
@@ -22,13 +21,6 @@ void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_
   }
   for (size_t i = 0; i < copies.size(); ++i) out_tensors[i] = copies[i].release();
   *out_count = values.size();
-}
-
-// Null before anything can fail.
-void clear_out(gw_tensor** out_tensors, size_t capacity, size_t* out_count) {
-  out(out_count, "out_count");
-  if (capacity > 0) required(out_tensors, "out_tensors");
-  for (size_t i = 0; i < capacity; ++i) out_tensors[i] = nullptr;
 }
 
 Context context_of(Model& model, const gw_frame* frame) {
@@ -107,10 +99,11 @@ gw_status gw_frame_reset(gw_frame* frame) {
   return guarded([&] { required(frame, "frame").reset(); });
 }
 
+gw_frame* gw_frame_retain(gw_frame* frame) { return retain(frame); }
 void gw_frame_release(gw_frame* frame) { release(frame); }
 
 gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t input_count, gw_frame* frame,
-                            void* stream, gw_tensor** out_tensors, size_t out_capacity, size_t* out_count) {
+                            void* stream, gw_tensor* out_tensors[], size_t out_capacity, size_t* out_count) {
   return guarded([&] {
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
@@ -120,6 +113,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     if (frame != nullptr && frame->unfinished)
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
+    check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
     const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
@@ -143,7 +137,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
 }
 
 gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size_t grad_count,
-                             gw_frame* frame, void* stream, gw_tensor** out_tensors, size_t out_capacity,
+                             gw_frame* frame, void* stream, gw_tensor* out_tensors[], size_t out_capacity,
                              size_t* out_count) {
   return guarded([&] {
     clear_out(out_tensors, out_capacity, out_count);
@@ -156,6 +150,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       fail(Code::invalid_state,
            "gradients were emptied since the frame's forward, which had made some of its own; run forward "
            "again");
+    check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);

@@ -210,11 +210,11 @@ gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, 
     std::string value;
     if (g.rank() == root && size > 0)
       value.assign(static_cast<const char*>(&required(static_cast<const char*>(data), "data")), size);
-    result = new gw_bytes{g.broadcast_bytes(Channel::user, value, root)};
+    result = new gw_bytes(g.broadcast_bytes(Channel::user, value, root));
   });
 }
 
-gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size, size_t* out_sizes,
+gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size, size_t out_sizes[],
                                    gw_bytes** out_bytes) {
   return guarded([&] {
     gw_bytes*& result = out(out_bytes, "out_bytes");

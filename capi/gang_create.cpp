@@ -1,4 +1,4 @@
-// Stores, and the creation of gangs.
+// The creation of gangs.
 #include <gangway/gang.h>
 
 #include <openssl/rand.h>
@@ -15,12 +15,14 @@ namespace {
 // An id blob: the secret that authenticates ranks and a random name that keeps jobs apart.
 constexpr size_t kIdBytes = 64;
 
-std::shared_ptr<Store> store_from_id(const gw_gang_options& o) {
-  if (o.id_size != kIdBytes)
-    fail(Code::invalid_argument, "options.id_size is ", o.id_size, ", a blob of gw_gang_id_create has ",
-         kIdBytes);
+void make_id(void* id) {
+  if (RAND_bytes(static_cast<unsigned char*>(id), kIdBytes) != 1)
+    fail(Code::internal, "libcrypto gave no random bytes");
+}
+
+std::shared_ptr<Store> store_from_id(const gw_gang_options& o, const void* id) {
   TcpStoreOptions t;
-  const char* bytes = static_cast<const char*>(o.id);
+  const char* bytes = static_cast<const char*>(id);
   std::memcpy(t.secret.data(), bytes, t.secret.size());
   t.job.assign(bytes + t.secret.size(), kIdBytes - t.secret.size());
   t.rank = o.rank;
@@ -29,8 +31,8 @@ std::shared_ptr<Store> store_from_id(const gw_gang_options& o) {
   return make_tcp_store(t);
 }
 
-GangOptions gang_options(const gw_gang_options* given) {
-  const gw_gang_options o = read_struct(given, gw_gang_options_init, "options");
+// `meets`: ranks meet by what the options say; else a store, an id or an all_gather is not used.
+GangOptions gang_options(const gw_gang_options& o, bool meets) {
   if (o.timeout_ms < 0) fail(Code::invalid_argument, "options.timeout_ms is ", o.timeout_ms);
   if (o.liveness_ms < 0) fail(Code::invalid_argument, "options.liveness_ms is ", o.liveness_ms);
   if (o.threads < 0) fail(Code::invalid_argument, "options.threads is ", o.threads);
@@ -48,9 +50,11 @@ GangOptions gang_options(const gw_gang_options* given) {
   g.threads = o.threads;
   if (o.rank == -1) {
     if (o.size != 0) fail(Code::invalid_argument, "options gives size ", o.size, " but no rank");
-    if (o.store != nullptr || o.id != nullptr)
-      fail(Code::invalid_argument, "options has a ", o.store != nullptr ? "store" : "id",
-           " but no rank and size");
+    const char* const by = o.store != nullptr        ? "a store"
+                           : o.id != nullptr         ? "an id"
+                           : o.all_gather != nullptr ? "an all_gather"
+                                                     : nullptr;
+    if (by != nullptr) fail(Code::invalid_argument, "options has ", by, " but no rank and size");
     return g;
   }
   if (o.rank < 0 || o.rank >= o.size)
@@ -60,45 +64,74 @@ GangOptions gang_options(const gw_gang_options* given) {
   if (o.store != nullptr) {
     g.store = o.store->store;
   } else if (o.id != nullptr) {
-    g.store = store_from_id(o);
-  } else if (o.size > 1) {
-    fail(Code::invalid_argument, "options gives rank ", o.rank, " of ", o.size, " but neither store nor id");
+    if (o.id_size != kIdBytes)
+      fail(Code::invalid_argument, "options.id_size is ", o.id_size, ", a blob of gw_gang_id_create has ",
+           kIdBytes);
+    g.store = store_from_id(o, o.id);
+  } else if (o.all_gather != nullptr && !meets) {
+    fail(Code::invalid_argument, "options.all_gather is for gw_gang_create");
+  } else if (o.all_gather == nullptr && o.size > 1) {
+    fail(Code::invalid_argument, "options gives rank ", o.rank, " of ", o.size,
+         " but no store, id or all_gather");
   }
   return g;
 }
 
+// What ranks tell each other through the caller's all-gather: where they stand, rank 0's id, or a refusal.
+struct Word {
+  int32_t rank = -1, size = 0;
+  int32_t code = 0;  // of the refusal; 0: none
+  char id[kIdBytes] = {};
+  char refusal[436] = "";
+};
+static_assert(sizeof(Word) == 512);
+
+Word word_of(const gw_gang_options& o, std::optional<Error> refusal) {
+  Word mine;
+  mine.rank = o.rank;
+  mine.size = o.size;
+  if (!refusal && o.rank == 0) refusal = refusal_of([&] { make_id(mine.id); });
+  if (refusal) {
+    mine.code = static_cast<int32_t>(refusal->code());
+    std::snprintf(mine.refusal, sizeof mine.refusal, "%s", refusal->message().c_str());
+  }
+  return mine;
+}
+
+// Every rank is in the caller's all-gather once, whatever it has to refuse.
+void meet_by_all_gather(const gw_gang_options& o, const std::optional<Error>& refusal, GangOptions* options) {
+  const Word mine = word_of(o, refusal);
+  std::vector<Word> all(static_cast<size_t>(o.size));
+  run_callback("all_gather", options->name,
+               [&] { return o.all_gather(o.user, &mine, sizeof mine, all.data()); });
+  for (int32_t r = 0; r < o.size; ++r) {
+    Word& word = all[static_cast<size_t>(r)];
+    if (word.rank != r || word.size != o.size)
+      fail(Code::invalid_argument, options->name, ": its all_gather callback gave rank ", r, " of ", o.size,
+           " the word of rank ", word.rank, " of ", word.size);
+    word.refusal[sizeof word.refusal - 1] = '\0';
+    if (word.code != 0) throw Error(static_cast<Code>(word.code), word.refusal);
+  }
+  if (o.size > 1) options->store = store_from_id(o, all[0].id);
+}
+
+bool meets_by_all_gather(const gw_gang_options& o) {
+  return o.all_gather != nullptr && o.store == nullptr && o.id == nullptr && o.size > 0;
+}
+
+// The object beside options.all_gather: freed before the call ends, whatever becomes of it.
+CallerObject user_of(const gw_gang_options* o) {
+  if (o == nullptr || o->struct_size < offsetof(gw_gang_options, free_user) + sizeof(gw_free_fn) ||
+      o->struct_size > kLargestStruct)
+    return {};
+  return CallerObject(o->user, o->free_user);
+}
+
+gw_gang_options read_options(const gw_gang_options* given) {
+  return read_struct(given, gw_gang_options_init, "options");
+}
+
 }  // namespace
-
-gw_status gw_store_create_file(const char* folder, gw_store** out_store) {
-  return guarded([&] {
-    gw_store*& result = out(out_store, "out_store");
-    result = new gw_store(make_file_store(&required(folder, "folder")));
-  });
-}
-
-void gw_store_callbacks_init(gw_store_callbacks* callbacks, size_t size) { start_struct(callbacks, size); }
-
-gw_status gw_store_create_callbacks(const gw_store_callbacks* callbacks, gw_store** out_store) {
-  CallerObject owned;
-  if (callbacks != nullptr && callbacks->struct_size >= sizeof *callbacks &&
-      callbacks->struct_size <= kLargestStruct)  // one that was never set up holds no object
-    owned = CallerObject(callbacks->user, callbacks->free_user);
-  return guarded([&] {
-    gw_store*& result = out(out_store, "out_store");
-    const gw_store_callbacks c =
-        read_struct(&required(callbacks, "callbacks"), gw_store_callbacks_init, "callbacks");
-    if (c.put == nullptr || c.get == nullptr || c.remove == nullptr)
-      fail(Code::invalid_argument, "callbacks needs put, get and remove");
-    StoreCallbacks s{c.put, c.get, c.remove, c.user, nullptr};
-    auto store = make_callback_store(s);
-    // The user object lives as long as the store.
-    const auto user = std::make_shared<CallerObject>(std::move(owned));
-    result =
-        new gw_store(std::shared_ptr<Store>(store.get(), [store, user](Store*) mutable { store.reset(); }));
-  });
-}
-
-void gw_store_release(gw_store* store) { release(store); }
 
 void gw_gang_options_init(gw_gang_options* options, size_t size) {
   gw_gang_options d{};
@@ -107,9 +140,18 @@ void gw_gang_options_init(gw_gang_options* options, size_t size) {
 }
 
 gw_status gw_gang_create(const gw_gang_options* options, gw_gang** out_gang) {
+  const CallerObject user = user_of(options);
   return guarded([&] {
-    gw_gang*& result = out(out_gang, "out_gang");
-    result = wrap(Gang::create(gang_options(options)));
+    if (out_gang != nullptr) *out_gang = nullptr;
+    const gw_gang_options o = read_options(options);
+    GangOptions g;
+    const auto refusal = refusal_of([&] {
+      required(out_gang, "out_gang");
+      g = gang_options(o, true);
+    });
+    if (meets_by_all_gather(o)) meet_by_all_gather(o, refusal, &g);
+    if (refusal) throw *refusal;
+    *out_gang = wrap(Gang::create(g));
   });
 }
 
@@ -119,17 +161,17 @@ gw_status gw_gang_id_create(void* id, size_t capacity, size_t* out_size) {
     required(static_cast<char*>(id), "id");
     if (capacity < kIdBytes)
       fail(Code::invalid_argument, "an id has ", kIdBytes, " bytes, capacity is ", capacity);
-    if (RAND_bytes(static_cast<unsigned char*>(id), kIdBytes) != 1)
-      fail(Code::internal, "libcrypto gave no random bytes");
+    make_id(id);
     size = kIdBytes;
   });
 }
 
-gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, gw_gang** out_gangs) {
+gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, gw_gang* out_gangs[]) {
+  const CallerObject user = user_of(options);
   return guarded([&] {
     required(out_gangs, "out_gangs");
     for (int32_t i = 0; i < count; ++i) out_gangs[i] = nullptr;
-    auto gangs = Gang::create_threads(count, gang_options(options));
+    auto gangs = Gang::create_threads(count, gang_options(read_options(options), false));
     std::vector<std::unique_ptr<gw_gang>> handles;
     for (auto& gang : gangs) handles.push_back(std::make_unique<gw_gang>(std::move(gang)));
     for (size_t i = 0; i < handles.size(); ++i) out_gangs[i] = handles[i].release();
@@ -138,9 +180,10 @@ gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, 
 
 gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options* options,
                               gw_gang** out_gang) {
+  const CallerObject user = user_of(options);
   return guarded([&] {
     gw_gang*& result = out(out_gang, "out_gang");
-    result = wrap(Gang::create_fake(rank, size, gang_options(options), false));
+    result = wrap(Gang::create_fake(rank, size, gang_options(read_options(options), false), false));
   });
 }
 

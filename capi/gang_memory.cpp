@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/log.h"
 #include "gang_handle.h"
 
 using namespace gangway;
@@ -38,17 +39,21 @@ gw_status gw_gang_alloc(gw_gang* gang, size_t bytes, void** out_data) {
   });
 }
 
-gw_status gw_gang_free(gw_gang*, void* data) {
+void gw_gang_free(gw_gang*, void* data) {
+  if (data == nullptr || forked_child()) return;
   std::shared_ptr<Buffer> last;  // freed outside of the lock
-  return guarded([&] {
-    if (data == nullptr) return;
+  try {
     Allocations& a = allocations();
     const std::lock_guard lock(a.mutex);
     const auto it = a.blocks.find(data);
-    if (it == a.blocks.end()) fail(Code::invalid_argument, "data ", data, " is not memory of gw_gang_alloc");
-    last = std::move(it->second);
-    a.blocks.erase(it);
-  });
+    if (it != a.blocks.end()) {
+      last = std::move(it->second);
+      a.blocks.erase(it);
+      return;
+    }
+    log(LogLevel::warning, text("gw_gang_free: ", data, " is not memory of gw_gang_alloc"));
+  } catch (...) {  // no memory for a line in the log
+  }
 }
 
 gw_status gw_gang_alloc_shared(gw_gang* gang, size_t bytes, void** out_data) {

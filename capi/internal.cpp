@@ -15,6 +15,7 @@ struct LastError {
 };
 
 thread_local LastError last;
+thread_local CallbackText* running = nullptr;
 thread_local int armed_fault = 0;
 
 }  // namespace
@@ -71,12 +72,20 @@ void throw_armed_fault() {
   }
 }
 
-void check_callback(gw_status status, const char* callback, const std::string& owner) {
+CallbackText::CallbackText() noexcept : outer_(std::exchange(running, this)) {}
+CallbackText::~CallbackText() { running = outer_; }
+CallbackText* CallbackText::innermost() noexcept { return running; }
+
+void check_callback(gw_status status, const char* callback, const std::string& owner,
+                    const std::string& said) {
   if (status == GW_OK) return;
   const Code code =
       status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
-  // A callback that passes on the failure of a call it made: that call's text says more.
-  const std::string inner = last.error && last.error->code() == code ? ": " + last.error->message() : "";
+  // Without a word of its own, a callback passes on the failure of a call it made: that call's text says
+  // more.
+  const std::string inner = !said.empty()                              ? ": " + said
+                            : last.error && last.error->code() == code ? ": " + last.error->message()
+                                                                       : "";
   fail(code, owner, ": its ", callback, " callback returned ", status, " (", gw_status_name(status), ")",
        inner);
 }
@@ -162,7 +171,8 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
 using namespace gangway;
 using namespace gangway::capi;
 
-struct gw_error {
+struct gw_error : Handle {
+  explicit gw_error(Error e) : error(std::move(e)) {}
   Error error;
 };
 
@@ -206,8 +216,8 @@ gw_status gw_last_error(gw_error_info* info) {
 
 gw_error* gw_error_take(void) {
   try {
-    if (last.error) return new gw_error{*last.error};
-    if (last.code != Code::ok) return new gw_error{Error(last.code, last.fixed)};
+    if (last.error) return new gw_error(*last.error);
+    if (last.code != Code::ok) return new gw_error(Error(last.code, last.fixed));
   } catch (...) {
   }
   return nullptr;
@@ -221,4 +231,17 @@ gw_status gw_error_describe(const gw_error* error, gw_error_info* info) {
   });
 }
 
-void gw_error_release(gw_error* error) { delete error; }
+gw_error* gw_error_retain(gw_error* error) { return retain(error); }
+void gw_error_release(gw_error* error) { release(error); }
+
+gw_status gw_error_set(const char* message) {
+  return guarded([&] {
+    std::string text = &required(message, "message");
+    CallbackText* callback = CallbackText::innermost();
+    if (callback == nullptr)
+      fail(Code::invalid_state, "gw_error_set is for callbacks, and none runs on this thread");
+    for (char& c : text)
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';  // a text is one line
+    callback->text = std::move(text);
+  });
+}

@@ -49,20 +49,54 @@ gw_status guarded(Body&& body) noexcept {
   }
 }
 
-// For a callback's status: anything but OK becomes an Error of that code.
-void check_callback(gw_status status, const char* callback, const std::string& owner);
+// While a callback that returns a status runs on this thread: what it gives gw_error_set. They nest, as
+// callbacks do.
+class CallbackText {
+ public:
+  CallbackText() noexcept;
+  ~CallbackText();
+  CallbackText(const CallbackText&) = delete;
+  CallbackText& operator=(const CallbackText&) = delete;
+  // Null: no callback runs on this thread.
+  static CallbackText* innermost() noexcept;
+
+  std::string text;
+
+ private:
+  CallbackText* outer_;
+};
+
+// For a callback's status: anything but OK becomes an Error of that code, with what the callback said.
+void check_callback(gw_status status, const char* callback, const std::string& owner,
+                    const std::string& said);
 [[noreturn]] void callback_threw(const char* callback, const std::string& owner);  // inside a catch block
 
 // Runs a caller's callback. A C++ one may throw: that is an Error too, because peers have to be told.
 template <typename Call>
 void run_callback(const char* callback, const std::string& owner, Call&& call) {
+  clear_error();  // what an earlier callback of this entry left is not this one's reason
+  const CallbackText said;
   gw_status status = GW_OK;
   try {
     status = call();
   } catch (...) {
     callback_threw(callback, owner);
   }
-  check_callback(status, callback, owner);
+  check_callback(status, callback, owner, said.text);
+}
+
+// A rank's own refusal before a collective check phase would leave its peers waiting there; so it is carried
+// into the check phase and comes back on every rank.
+template <typename Read>
+std::optional<Error> refusal_of(Read&& read) {
+  try {
+    read();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(Code::out_of_memory, "no memory left for a check");
+  }
 }
 
 // --- arguments
@@ -89,6 +123,20 @@ T& out(T* pointer, const char* name) {
   T& place = required(pointer, name);
   place = T{};
   return place;
+}
+
+// Results that come as a list into the caller's array: empty before anything can fail ...
+template <typename T>
+void clear_out(T* list, size_t capacity, size_t* out_count) {
+  out(out_count, "out_count");
+  for (size_t i = 0; list != nullptr && i < capacity; ++i) list[i] = T{};
+}
+// ... and room for all of them before anything runs.
+template <typename T>
+void check_room(T* list, const char* name, size_t count, size_t capacity) {
+  if (count > capacity)
+    fail(Code::invalid_argument, name, " gets ", count, " results, out_capacity is ", capacity);
+  if (count > 0) required(list, name);
 }
 
 // A size that no version of any struct has is that of one that was never set up.

@@ -90,9 +90,7 @@ std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& devic
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < count; ++i) {
     Tensor t = tensor_of(views[i], device, text(name, "[", i, "]"));
-    if (!t.contiguous())
-      fail(Code::invalid_argument, name, "[", i, "] of shape ", t.shape().text(), " is not contiguous");
-    tensors.push_back(std::move(t));
+    tensors.push_back(t.contiguous() ? std::move(t) : dense_copy(t, device));
   }
   return tensors;
 }

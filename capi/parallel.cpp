@@ -11,11 +11,11 @@ static_assert(static_cast<int>(RecomputeKind::ratio) == GW_RECOMPUTE_RATIO);
 namespace gangway::capi {
 
 std::vector<DtypeRule> dtype_rules_of(const gw_dtype_rule* rules, size_t count) {
-  if (count > 0) required(rules, "options.dtype_rules");
+  if (count > 0) required(rules, "options.rules");
   std::vector<DtypeRule> all;
   for (size_t i = 0; i < count; ++i) {
-    const gw_dtype_rule r = read_element(rules, i, gw_dtype_rule_init, "options.dtype_rules");
-    all.push_back({&required(r.pattern, "options.dtype_rules[i].pattern"), dtype_of(r.dtype)});
+    const gw_dtype_rule r = read_element(rules, i, gw_dtype_rule_init, "options.rules");
+    all.push_back({&required(r.pattern, "options.rules[i].pattern"), dtype_of(r.dtype)});
   }
   return all;
 }
@@ -40,7 +40,7 @@ ShardOptions shard_options_of(const gw_shard_options* options) {
   s.prefetch_backward = o.prefetch_backward;
   s.accumulate_unsharded = o.accumulate_unsharded;
   s.bucket_cap_mb = o.bucket_cap_mb;
-  s.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
+  s.dtype_rules = dtype_rules_of(o.rules, o.rule_count);
   return s;
 }
 
@@ -79,7 +79,7 @@ ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   p.shard.reduce_dtype = optional_dtype(o.reduce_dtype);
   p.shard.accumulate_unsharded = o.accumulate_unsharded;
   p.shard.bucket_cap_mb = o.bucket_cap_mb;
-  p.shard.dtype_rules = dtype_rules_of(o.dtype_rules, o.dtype_rule_count);
+  p.shard.dtype_rules = dtype_rules_of(o.rules, o.rule_count);
   p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
   p.seed = o.seed;
   p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);

@@ -45,6 +45,15 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
   }
 }
 
+Tensor state_of(const gw_parameter& p, const Optimizer& o, const std::string& wanted) {
+  for (size_t i = 0; i < o.parameters().size(); ++i) {
+    if (o.parameters()[i].parameter != p.parameter) continue;
+    for (const Optimizer::Slot& slot : o.state(i))
+      if (slot.name == wanted) return slot.tensor;
+  }
+  fail(Code::not_found, "the ", o.kind(), " optimizer has no state \"", wanted, "\" for ", p.name);
+}
+
 }  // namespace
 
 gw_status gw_module_parameter_count(const gw_module* model, size_t* out_count) {
@@ -82,6 +91,7 @@ gw_status gw_module_find_parameter(gw_module* model, const char* name, gw_parame
   });
 }
 
+gw_parameter* gw_parameter_retain(gw_parameter* parameter) { return retain(parameter); }
 void gw_parameter_release(gw_parameter* parameter) { release(parameter); }
 
 void gw_parameter_info_init(gw_parameter_info* info, size_t size) { start_struct(info, size); }
@@ -116,22 +126,32 @@ gw_status gw_parameter_view(gw_parameter* parameter, gw_part part, gw_view* out_
   });
 }
 
+gw_status gw_parameter_tensor(gw_parameter* parameter, gw_part part, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gw_parameter& p = required(parameter, "parameter");
+    Model& m = model_of(p);
+    result = new gw_tensor(part_of(m, *p.parameter, part, p.name), m.gangs().root());
+  });
+}
+
 gw_status gw_parameter_state(gw_parameter* parameter, const gw_optimizer* optimizer, const char* name,
                              gw_view* out_view) {
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_parameter& p = required(parameter, "parameter");
-    const Optimizer& o = *required(optimizer, "optimizer").optimizer;
-    const std::string wanted = &required(name, "name");
-    for (size_t i = 0; i < o.parameters().size(); ++i) {
-      if (o.parameters()[i].parameter != p.parameter) continue;
-      for (const Optimizer::Slot& slot : o.state(i)) {
-        if (slot.name != wanted) continue;
-        view = view_of(slot.tensor, p.state.shape.data(), p.state.strides.data());
-        return;
-      }
-    }
-    fail(Code::not_found, "the ", o.kind(), " optimizer has no state \"", wanted, "\" for ", p.name);
+    const Tensor state = state_of(p, *required(optimizer, "optimizer").optimizer, &required(name, "name"));
+    view = view_of(state, p.state.shape.data(), p.state.strides.data());
+  });
+}
+
+gw_status gw_parameter_state_tensor(gw_parameter* parameter, const gw_optimizer* optimizer, const char* name,
+                                    gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    const gw_optimizer& o = required(optimizer, "optimizer");
+    const Tensor state = state_of(required(parameter, "parameter"), *o.optimizer, &required(name, "name"));
+    result = new gw_tensor(state, o.model->gangs().root());
   });
 }
 

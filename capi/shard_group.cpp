@@ -46,6 +46,22 @@ GroupParameter parameter_of(const gw_parameter_options* all, size_t i, Initializ
   return p;
 }
 
+// The caller's memory for full values.
+std::vector<Tensor> targets_of(const gw_shard_group& group, const gw_view* into, Device& device) {
+  std::vector<Tensor> targets;
+  for (size_t i = 0; i < group.dims.size(); ++i) {
+    const NamedParameter& p = group.group->parameters()[i];
+    targets.push_back(tensor_of(into[i], device, text("into[", i, "]"), true));
+    if (!targets[i].contiguous())
+      fail(Code::invalid_argument, "into[", i, "] of shape ", targets[i].shape().text(),
+           " is not contiguous");
+    if (!(targets[i].shape() == p.parameter->shape))
+      fail(Code::invalid_argument, "into[", i, "] has shape ", targets[i].shape().text(), ", ", p.name,
+           " has ", p.parameter->shape.text());
+  }
+  return targets;
+}
+
 Stream& stream_of(gw_shard_group& group, void* stream) {
   Device& device = group.group->device();
   check_stream(stream, device);
@@ -90,17 +106,7 @@ gw_status gw_shard_group_unshard(gw_shard_group* group, const gw_view* into, voi
   return guarded([&] {
     gw_shard_group& g = group_of(group);
     Stream& s = stream_of(g, stream);
-    std::vector<Tensor> targets;
-    if (into != nullptr) {
-      targets = tensors_of(into, g.group->parameters().size(), s.device(), "into");
-      for (size_t i = 0; i < targets.size(); ++i) {
-        const NamedParameter& p = g.group->parameters()[i];
-        if (!(targets[i].shape() == p.parameter->shape))
-          fail(Code::invalid_argument, "into[", i, "] has shape ", targets[i].shape().text(), ", ", p.name,
-               " has ", p.parameter->shape.text());
-      }
-    }
-    g.group->unshard(targets, s);
+    g.group->unshard(into != nullptr ? targets_of(g, into, s.device()) : std::vector<Tensor>(), s);
   });
 }
 

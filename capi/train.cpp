@@ -54,20 +54,6 @@ gw_step_result result_of(const StepResult& s) {
   return r;
 }
 
-// A rank's own refusal before the step's collective check phase would leave its peers waiting there; so it is
-// carried into the check phase and comes back on every rank.
-template <typename Read>
-std::optional<Error> refusal_of(Read&& read) {
-  try {
-    read();
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::out_of_memory, "no memory left for a check");
-  }
-}
-
 }  // namespace
 
 void gw_batch_init(gw_batch* batch, size_t size) {
@@ -147,21 +133,27 @@ void gw_generate_options_init(gw_generate_options* options, size_t size) {
 }
 
 gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_count,
-                      const gw_generate_options* options, void* stream, int64_t* out_tokens) {
+                      const gw_generate_options* options, void* stream, int64_t out_tokens[],
+                      size_t out_capacity, size_t* out_count) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
     GenerateOptions g;
     std::span<const int64_t> given;
     const auto refusal = refusal_of([&] {
+      out(out_count, "out_count");
       check_stream(stream, m.device());
       const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
       if (prompt_count > 0) required(prompt, "prompt");
       if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
       if (o.token_count > 0) required(out_tokens, "out_tokens");
+      if (static_cast<uint64_t>(o.token_count) > out_capacity)
+        fail(Code::invalid_argument, "options.token_count is ", o.token_count, ", out_capacity ",
+             out_capacity);
       given = {prompt, prompt_count};
       g = {o.token_count, o.temperature, o.top_k, o.seed};
     });
     const std::vector<int64_t> tokens = generate(m, given, g, m.device().stream(), refusal);
     std::copy(tokens.begin(), tokens.end(), out_tokens);
+    *out_count = tokens.size();
   });
 }

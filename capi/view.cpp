@@ -38,6 +38,23 @@ gw_view view_of(const Tensor& tensor, int64_t* shape, int64_t* strides) {
   return view;
 }
 
+Tensor dense_copy(const Tensor& from, Device& device) {
+  const Tensor to = Tensor::allocate(device.allocator(), from.dtype(), from.shape());
+  if (from.raw() == nullptr) return to;  // of no elements, or on the meta device
+  const size_t item = item_bytes(from.dtype());
+  const int64_t count = from.count();
+  char* write = to.data<char>();
+  std::array<int64_t, kMaxDims> index{};
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t offset = 0;
+    for (int d = 0; d < from.rank(); ++d) offset += index[static_cast<size_t>(d)] * from.stride(d);
+    std::memcpy(write + static_cast<size_t>(i) * item, from.data<char>() + static_cast<size_t>(offset) * item, item);
+    for (int d = from.rank() - 1; d >= 0 && ++index[static_cast<size_t>(d)] == from.dim(d); --d)
+      index[static_cast<size_t>(d)] = 0;
+  }
+  return to;
+}
+
 }  // namespace gangway::capi
 
 gw_tensor::gw_tensor(Tensor t, std::shared_ptr<void> keep_alive) : tensor(std::move(t)), keep(std::move(keep_alive)) {
@@ -62,20 +79,7 @@ gw_status gw_tensor_copy(const gw_view* view, gw_tensor** out_tensor) {
   return guarded([&] {
     gw_tensor*& result = out(out_tensor, "out_tensor");
     const Tensor from = tensor_of(required(view, "view"), *host_device(), "view");
-    const Tensor to = Tensor::allocate(host_device()->allocator(), from.dtype(), from.shape());
-    // Row by row of the last dim; any strides.
-    const size_t item = item_bytes(from.dtype());
-    const int64_t count = from.count();
-    char* write = to.data<char>();
-    std::array<int64_t, kMaxDims> index{};
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t offset = 0;
-      for (int d = 0; d < from.rank(); ++d) offset += index[static_cast<size_t>(d)] * from.stride(d);
-      std::memcpy(write + static_cast<size_t>(i) * item, from.data<char>() + static_cast<size_t>(offset) * item, item);
-      for (int d = from.rank() - 1; d >= 0 && ++index[static_cast<size_t>(d)] == from.dim(d); --d)
-        index[static_cast<size_t>(d)] = 0;
-    }
-    result = new gw_tensor(to, nullptr);
+    result = new gw_tensor(dense_copy(from, *host_device()), nullptr);
   });
 }
 
@@ -84,6 +88,11 @@ gw_status gw_tensor_view(const gw_tensor* tensor, gw_view* out_view) {
     gw_view& result = out(out_view, "out_view");
     result = required(tensor, "tensor").view();
   });
+}
+
+int32_t gw_tensor_is_read_only(const gw_tensor* tensor) {
+  if (tensor == nullptr) return -1;
+  return tensor->tensor.buffer()->read_only() ? 1 : 0;
 }
 
 gw_tensor* gw_tensor_retain(gw_tensor* tensor) { return retain(tensor); }

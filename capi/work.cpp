@@ -80,6 +80,8 @@ gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
   });
 }
 
+gw_work* gw_work_retain(gw_work* work) { return retain(work); }
+
 void gw_work_release(gw_work* work) {
   if (work == nullptr || forked_child()) return;
   if (work->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;

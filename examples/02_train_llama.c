@@ -234,6 +234,7 @@ static int train_on_text(run *r, long size) {
 static int write_sample(const run *r) {
   const arguments *a = &r->a;
   const char *prompt = "The hacker ";
+  size_t count = 0;
   int64_t context[32], *sample = malloc((size_t)a->sample * sizeof *sample);
   for (size_t i = 0; prompt[i]; ++i) context[i] = (unsigned char)prompt[i];
   gw_generate_options g;
@@ -242,7 +243,8 @@ static int write_sample(const run *r) {
   g.temperature = 0.8;
   g.top_k = 40;
   g.seed = a->parallel.seed;
-  if (gw_generate(r->model, context, strlen(prompt), &g, NULL, sample) != GW_OK) return report("gw_generate");
+  if (gw_generate(r->model, context, strlen(prompt), &g, NULL, sample, (size_t)a->sample, &count) != GW_OK)
+    return report("gw_generate");
   char path[4096];
   snprintf(path, sizeof path, "%s/sample.txt", a->out);
   FILE *file = r->talks ? fopen(path, "w") : NULL;

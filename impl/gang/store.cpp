@@ -122,10 +122,7 @@ class CallbackStore final : public Store {
 
  private:
   static void answered(const char* what, const std::string& key, int answer) {
-    if (answer == 0) return;
-    const bool known = answer > 0 && answer <= static_cast<int>(Code::internal);
-    fail(Code::caller, "store: the caller's ", what, " of \"", key, "\" returned ", answer,
-         known ? text(" (", name(static_cast<Code>(answer)), ")") : "");
+    check_store_answer(what, key, answer, "");
   }
 
   const StoreCallbacks callbacks_;
@@ -139,6 +136,13 @@ std::shared_ptr<Store> make_callback_store(const StoreCallbacks& callbacks) {
   const auto store = std::make_shared<CallbackStore>(callbacks);  // from here on its destructor releases
   store->check();
   return store;
+}
+
+void check_store_answer(const char* what, const std::string& key, int answer, const std::string& said) {
+  if (answer == 0) return;
+  const bool known = answer > 0 && answer <= static_cast<int>(Code::internal);
+  fail(Code::caller, "store: the caller's ", what, " of \"", key, "\" returned ", answer,
+       known ? text(" (", name(static_cast<Code>(answer)), ")") : "", said.empty() ? "" : ": ", said);
 }
 
 std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> inner, std::string prefix) {

@@ -18,7 +18,8 @@ class Custom final : public Module {
 
   const char* kind() const override { return name_.c_str(); }
   int input_count() const { return input_count_; }
-  int output_count() const { return output_count_; }
+  size_t output_count(size_t) const override { return static_cast<size_t>(output_count_); }
+  size_t gradient_count() const override { return static_cast<size_t>(input_count_); }
   CustomBehaviour& behaviour() const { return *behaviour_; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;

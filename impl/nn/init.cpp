@@ -9,9 +9,11 @@ void fill_from(Ops& ops, Stream& stream, const Parameter& parameter, int64_t fir
                const Tensor& out) {
   Init::Filler& filler = *parameter.init.filler;
   const bool host = ops.device().kind() == DeviceKind::cpu;
-  if (host && out.dtype() == parameter.dtype) return filler.fill(first, last, out.raw());
-  std::vector<char> rows(static_cast<size_t>(out.count()) * item_bytes(parameter.dtype));
-  filler.fill(first, last, rows.data());
+  const auto count = static_cast<size_t>(out.count());
+  if (host && out.dtype() == parameter.dtype)
+    return filler.fill(first, last, out.raw(), count, parameter.dtype);
+  std::vector<char> rows(count * item_bytes(parameter.dtype));
+  filler.fill(first, last, rows.data(), count, parameter.dtype);
   const Tensor plain = Tensor::allocate(ops.device().allocator(), parameter.dtype, out.shape());
   ops.device().copy(plain.raw(), rows.data(), rows.size(), stream);
   ops.cast(plain, out, stream);

@@ -44,6 +44,8 @@ class Llama final : public Module {
 
   const char* kind() const override { return "Llama"; }
   const LlamaConfig& config() const { return config_; }
+  size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
+  size_t gradient_count() const override { return 2; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     check(inputs);

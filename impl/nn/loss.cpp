@@ -35,6 +35,7 @@ class Head final : public Module {
 
   const char* kind() const override { return "Head"; }
   bool gradient_in_forward() const override { return true; }
+  size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);

@@ -58,6 +58,11 @@ class Module : public std::enable_shared_from_this<Module> {
   // storage must be there by then.
   virtual bool gradient_in_forward() const { return false; }
 
+  // How many outputs forward makes of so many inputs, and how many gradients (absent ones too) backward makes: what a
+  // caller's room is compared with before either runs.
+  virtual size_t output_count(size_t /*inputs*/) const { return 1; }
+  virtual size_t gradient_count() const { return 1; }
+
   // inputs -> outputs. Saves in `frame` what backward needs (null: nothing).
   virtual Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) = 0;
   // Input half: gradients of the outputs (absent: zero) -> gradients of the inputs (absent: none, as for integers).

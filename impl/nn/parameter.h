@@ -19,10 +19,11 @@ struct Init {
   enum class Kind : uint8_t { zeros, ones, normal, fill };
   Kind kind = Kind::normal;
   double deviation = 0.02;  // normal: initializer_range
-  // fill: writes rows [first, last) of dim 0, row-major in the parameter's dtype, into out. Throws to refuse.
+  // fill: writes rows [first, last) of dim 0, row-major, into out: `count` elements of `dtype`, the parameter's. Throws
+  // to refuse.
   struct Filler {
     virtual ~Filler() = default;
-    virtual void fill(int64_t first_row, int64_t last_row, void* out) = 0;
+    virtual void fill(int64_t first_row, int64_t last_row, void* out, size_t count, DType dtype) = 0;
   };
   std::shared_ptr<Filler> filler;
 

@@ -17,6 +17,8 @@ class RmsNorm final : public Module {
   }
 
   const char* kind() const override { return "RMSNorm"; }
+  size_t output_count(size_t) const override { return 2; }
+  size_t gradient_count() const override { return 2; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);

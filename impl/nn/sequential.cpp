@@ -15,6 +15,7 @@ class Sequential final : public Module {
   }
 
   const char* kind() const override { return "Sequential"; }
+  size_t output_count(size_t) const override { return child(children().size() - 1).output_count(1); }
 
   // All but the last are a chain; the last may have more outputs and hands them out as they are.
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {

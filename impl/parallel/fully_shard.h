@@ -25,6 +25,8 @@ class UnitModule final : public Module {
 
   const char* kind() const override { return "FullyShard"; }
   bool is_wrapper() const override { return true; }
+  size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
+  size_t gradient_count() const override { return child(0).gradient_count(); }
   const ShardUnit& unit() const { return *unit_; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;

@@ -17,6 +17,8 @@ class Recomputed final : public Module {
 
   const char* kind() const override { return "Recompute"; }
   bool is_wrapper() const override { return true; }
+  size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
+  size_t gradient_count() const override { return child(0).gradient_count(); }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);

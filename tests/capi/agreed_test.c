@@ -98,7 +98,9 @@ static gw_status create_group(scene* s, int bad) {
   gw_shard_group_release(made);
   return status;
 }
-static gw_status fill(void* user, int64_t first, int64_t last, void* rows) {
+static gw_status fill(void* user, int64_t first, int64_t last, void* rows, size_t count, gw_dtype dtype) {
+  (void)count;
+  (void)dtype;
   (void)first;
   (void)last;
   (void)rows;
@@ -192,10 +194,11 @@ static gw_status step(scene* s, int bad) {
 static gw_status generate(scene* s, int bad) {
   const int64_t prompt[1] = {bad ? -1 : 1};
   int64_t tokens[4];
+  size_t count = 0;
   gw_generate_options o;
   gw_generate_options_init(&o, sizeof o);
   o.token_count = 2;
-  return gw_generate(s->ready, prompt, 1, &o, NULL, tokens);
+  return gw_generate(s->ready, prompt, 1, &o, NULL, tokens, 4, &count);
 }
 
 static const struct {

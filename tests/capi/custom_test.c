@@ -125,7 +125,7 @@ static void refused_custom_modules_free_once(void** state) {
 
 /* A custom module that only passes through a child, with the library's calls inside of callbacks. */
 typedef struct parent {
-  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward;
+  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back;
 } parent;
 static gw_status parent_shapes(void* user, gw_call* call) {
   (void)user;
@@ -135,19 +135,26 @@ static gw_status parent_shapes(void* user, gw_call* call) {
 static gw_status parent_forward(void* user, gw_call* call) {
   parent* p = user;
   gw_view out;
-  p->wrong_child = gw_call_forward(call, 3, call->inputs, 1, &out, 1);
-  p->backward_in_forward = gw_call_backward(NULL, 0, NULL, 0, &out, 1);
-  const gw_status status = gw_call_forward(call, 0, call->inputs, 1, &out, 1);
+  size_t count = 0;
+  p->wrong_child = gw_call_forward(call, 3, call->inputs, 1, &out, 1, &count);
+  p->backward_in_forward = gw_call_backward(NULL, 0, NULL, 0, &out, 1, &count);
+  p->wrong_capacity = gw_call_forward(call, 0, call->inputs, 1, &out, 0, &count);
+  p->null_views = gw_call_forward(call, 0, call->inputs, 1, NULL, 1, &count);
+  const gw_status status = gw_call_forward(call, 0, call->inputs, 1, &out, 1, &count);
   if (status != GW_OK) return status;
+  if (count != 1) return GW_E_INTERNAL;
   memcpy(call->outputs[0].data, out.data, (size_t)(out.shape[0] * out.shape[1]) * sizeof(double));
   return GW_OK;
 }
 static gw_status parent_backward(void* user, gw_call* call) {
   parent* p = user;
   gw_view grads;
-  p->wrong_capacity = GW_OK;
-  const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1);
+  size_t count = 9;
+  p->wrong_capacity_back = gw_call_backward(call, 0, call->output_grads, 1, &grads, 0, &count);
+  if (count != 0) return GW_E_INTERNAL;
+  const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1, &count);
   if (status != GW_OK) return status;
+  if (count != 1) return GW_E_INTERNAL;
   if (call->input_grads[0].data != NULL)
     memcpy(call->input_grads[0].data, grads.data, (size_t)(grads.shape[0] * grads.shape[1]) * sizeof(double));
   return GW_OK;
@@ -156,7 +163,8 @@ static gw_status parent_backward(void* user, gw_call* call) {
 static gw_status parent_fails(void* user, gw_call* call) {
   (void)user;
   gw_view out;
-  return gw_call_forward(call, 3, call->inputs, 1, &out, 1);
+  size_t count = 0;
+  return gw_call_forward(call, 3, call->inputs, 1, &out, 1, &count);
 }
 
 static void custom_module_calls_its_children(void** state) {
@@ -196,10 +204,13 @@ static void custom_module_calls_its_children(void** state) {
   gw_tensor_release(out);
   assert_int_equal(p.wrong_child, GW_E_INVALID_ARGUMENT);
   assert_int_equal(p.backward_in_forward, GW_E_INVALID_ARGUMENT);
+  assert_int_equal(p.wrong_capacity, GW_E_INVALID_ARGUMENT);
+  assert_int_equal(p.null_views, GW_E_INVALID_ARGUMENT);
   gw_view_set(&view, dy, x_shape, 2, GW_F64);
   assert_ok(gw_module_backward(model, &view, 1, frame, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
   assert_true(((double*)got.data)[0] == 4 && ((double*)got.data)[1] == 6);
+  assert_int_equal(p.wrong_capacity_back, GW_E_INVALID_ARGUMENT);
   gw_tensor_release(out);
   gw_frame_release(frame);
   gw_module_release(model);
@@ -216,10 +227,12 @@ static void custom_module_calls_its_children(void** state) {
   /* Outside of a callback. */
   gw_call call;
   memset(&call, 0, sizeof call);
-  assert_refused_as(gw_call_forward(&call, 0, NULL, 0, &got, 1), GW_E_INVALID_STATE, "no module that runs");
-  assert_refused_as(gw_call_backward(&call, 0, NULL, 0, &got, 1), GW_E_INVALID_STATE, "no module that runs");
-  assert_refused(gw_call_forward(NULL, 0, NULL, 0, &got, 1), "call is null");
-  assert_refused(gw_call_backward(NULL, 0, NULL, 0, &got, 1), "call is null");
+  assert_refused_as(gw_call_forward(&call, 0, NULL, 0, &got, 1, &count), GW_E_INVALID_STATE,
+                    "no module that runs");
+  assert_refused_as(gw_call_backward(&call, 0, NULL, 0, &got, 1, &count), GW_E_INVALID_STATE,
+                    "no module that runs");
+  assert_refused(gw_call_forward(NULL, 0, NULL, 0, &got, 1, &count), "call is null");
+  assert_refused(gw_call_backward(NULL, 0, NULL, 0, &got, 1, &count), "call is null");
 }
 
 int main(void) {

@@ -74,7 +74,8 @@ static gw_status step(gw_step_options* x) {
 static gw_status generate(gw_generate_options* x) {
   const int64_t prompt[1] = {1};
   int64_t tokens[64];
-  return gw_generate(trained, prompt, 1, x, NULL, tokens);
+  size_t count = 0;
+  return gw_generate(trained, prompt, 1, x, NULL, tokens, 64, &count);
 }
 
 static const struct {

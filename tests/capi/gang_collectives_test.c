@@ -105,6 +105,9 @@ static void all_async(rank* me) {
     EXPECT_OK(gw_work_poll(works[0], &done));
     EXPECT(done == 1);
     EXPECT_OK(gw_work_order(works[1], NULL));
+    EXPECT(gw_work_retain(works[0]) == works[0] && gw_work_retain(NULL) == NULL);
+    gw_work_release(works[0]);
+    EXPECT_OK(gw_work_error(works[0]));
     for (int i = 0; i < 2; ++i) gw_work_release(works[i]);
   }
 }

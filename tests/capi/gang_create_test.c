@@ -49,7 +49,7 @@ static void bad_options_are_refused(void** state) {
   o.size = 2;
   assert_refused(gw_gang_create(&o, &gang), "rank 3 is outside a gang of 2");
   o.rank = 0;
-  assert_refused(gw_gang_create(&o, &gang), "neither store nor id");
+  assert_refused(gw_gang_create(&o, &gang), "no store, id or all_gather");
   o.id = "short";
   o.id_size = 5;
   assert_refused(gw_gang_create(&o, &gang), "id_size is 5");

@@ -25,7 +25,7 @@ static int fails(const own_store* s, const char* call) {
 }
 static gw_status own_put(void* user, const char* key, const void* value, size_t size) {
   own_store* s = user;
-  if (fails(s, "put")) return GW_E_IO;
+  if (fails(s, "put")) return gw_error_set("the shelf is full"), GW_E_IO;
   pthread_mutex_lock(&s->lock);
   entry* e = find(s, key);
   if (e == NULL) {
@@ -159,6 +159,10 @@ static void ranks_meet_in_the_callers_store(void** state) {
   assert_ok(gw_store_create_callbacks(&c, &store));
   meet_both(store, NULL);
   assert_int_equal(own.freed, 0);
+  assert_ptr_equal(gw_store_retain(store), store);
+  assert_null(gw_store_retain(NULL));
+  gw_store_release(store);
+  assert_int_equal(own.freed, 0);
   gw_store_release(store);
   assert_int_equal(own.freed, 1);
   clear_store(&own);
@@ -194,7 +198,7 @@ static void a_failing_store_is_the_callers_error(void** state) {
   static const struct {
     const char *call, *text;
     int32_t rank;
-  } cases[] = {{"put", "store: the caller's put of \"host/arena\" returned 14 (IO)", 0},
+  } cases[] = {{"put", "store: the caller's put of \"host/arena\" returned 14 (IO): the shelf is full", 0},
                {"get", "store: the caller's get of \"host/failed\" returned 77", 1}};
   for (size_t i = 0; i < 2; ++i) {
     own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER, .failing = cases[i].call};

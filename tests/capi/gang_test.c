@@ -89,16 +89,15 @@ static void memory(rank* me) {
   EXPECT_OK(gw_gang_alloc(me->gang, 0, &again));
   EXPECT(again != NULL && again != data);
   memset(data, 1, 100);
-  EXPECT_OK(gw_gang_free(me->gang, data));
-  EXPECT_REFUSED(gw_gang_free(me->gang, data), "not memory of gw_gang_alloc");
-  EXPECT_OK(gw_gang_free(NULL, again)); /* by its address alone */
-  EXPECT_OK(gw_gang_free(me->gang, NULL));
+  gw_gang_free(me->gang, data);
+  gw_gang_free(NULL, again); /* by its address alone */
+  gw_gang_free(me->gang, NULL);
   EXPECT_OK(gw_gang_alloc_shared(me->gang, 8 * (size_t)me->size, &shared));
   ((int64_t*)shared)[me->index] = me->index + 1;
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
   for (int32_t i = 0; i < me->size; ++i) EXPECT(((int64_t*)shared)[i] == i + 1);
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-  EXPECT_OK(gw_gang_free(me->gang, shared));
+  gw_gang_free(me->gang, shared);
   EXPECT_REFUSED(gw_gang_alloc(me->gang, 8, NULL), "out_data is null");
   EXPECT_REFUSED(gw_gang_alloc_shared(me->gang, 8, NULL), "out_data is null");
   EXPECT_STATUS(gw_gang_alloc(me->gang, (size_t)1 << 50, &data), GW_E_OUT_OF_MEMORY, "1125899906842624");
@@ -117,7 +116,36 @@ static void memory_of_the_gang(void** state) {
   assert_ok(gw_gang_alloc(gangs[1], 64, &data));
   for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
   memset(data, 7, 64);
-  assert_ok(gw_gang_free(NULL, data));
+  gw_gang_free(NULL, data);
+}
+
+/* The lines of the log from number `first` on; *next: the number after them. */
+static char* log_from(uint64_t first, uint64_t* next) {
+  size_t length = 0;
+  assert_ok(gw_log_read(first, NULL, 0, &length, NULL));
+  char* const text = malloc(length + 1);
+  assert_ok(gw_log_read(first, text, length + 1, &length, next));
+  return text;
+}
+
+static void freeing_leaves_the_last_error_alone(void** state) {
+  (void)state;
+  gw_gang* gang = alone();
+  void* data = NULL;
+  uint64_t before = 0;
+  char wanted[100];
+  assert_ok(gw_gang_alloc(gang, 64, &data));
+  free(log_from(0, &before));
+  assert_refused(gw_gang_alloc(gang, 8, NULL), "out_data is null");
+  gw_gang_free(gang, data);
+  gw_gang_free(gang, data); /* no longer its address */
+  gw_gang_free(NULL, NULL);
+  assert_non_null(strstr(last_error().message, "out_data is null"));
+  char* const lines = log_from(before, NULL);
+  snprintf(wanted, sizeof wanted, "warning gw_gang_free: %p is not memory of gw_gang_alloc\n", data);
+  assert_non_null(strstr(lines, wanted));
+  free(lines);
+  gw_gang_release(gang);
 }
 
 static void looks_back(rank* me) {
@@ -166,6 +194,7 @@ int main(void) {
       cmocka_unit_test(survivors_shrink_to_a_new_gang),
       cmocka_unit_test(shutdown_has_its_own_time_limit),
       cmocka_unit_test(memory_of_the_gang),
+                                     cmocka_unit_test(freeing_leaves_the_last_error_alone),
       cmocka_unit_test(traffic_and_flight_record)};
   return cmocka_run_group_tests_name("capi_gang", tests, NULL, NULL);
 }

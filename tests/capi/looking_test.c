@@ -100,8 +100,54 @@ static void memory_counts_copies_and_optimizer_state(void** state) {
   gw_module_release(model);
 }
 
+/* Handles of a parameter's parts outlive the parameter's own, and the model's and the optimizer's. */
+static void parts_and_states_come_with_handles_that_keep_them(void** state) {
+  (void)state;
+  gw_module* model = materialized_llama();
+  gw_optimizer* opt = NULL;
+  gw_parameter* p = NULL;
+  gw_tensor *value = NULL, *moment = NULL, *none = NULL;
+  gw_view view, kept;
+  small_batch b;
+  fill_batch(&b, 2, 0);
+  assert_ok(gw_adamw_create(model, NULL, &opt));
+  assert_ok(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));
+  assert_ok(gw_module_find_parameter(model, "lm_head.weight", &p));
+  assert_refused(gw_parameter_tensor(NULL, GW_PART_VALUE, &none), "parameter is null");
+  assert_refused(gw_parameter_tensor(p, GW_PART_VALUE, NULL), "out_tensor is null");
+  assert_refused(gw_parameter_tensor(p, 4, &none), "part is 4");
+  assert_refused(gw_parameter_state_tensor(NULL, opt, "exp_avg", &none), "parameter is null");
+  assert_refused(gw_parameter_state_tensor(p, NULL, "exp_avg", &none), "optimizer is null");
+  assert_refused(gw_parameter_state_tensor(p, opt, NULL, &none), "name is null");
+  assert_refused(gw_parameter_state_tensor(p, opt, "exp_avg", NULL), "out_tensor is null");
+  assert_refused_as(gw_parameter_state_tensor(p, opt, "momentum", &none), GW_E_NOT_FOUND, "momentum");
+  assert_null(none);
+  assert_ok(gw_parameter_tensor(p, GW_PART_VALUE, &value));
+  assert_ok(gw_parameter_state_tensor(p, opt, "exp_avg", &moment));
+  assert_int_equal(gw_tensor_is_read_only(value), 0);
+  assert_ok(gw_parameter_view(p, GW_PART_VALUE, &view));
+  assert_ok(gw_tensor_view(value, &kept));
+  assert_ptr_equal(view.data, kept.data); /* no copy */
+  assert_ok(gw_parameter_state(p, opt, "exp_avg", &view));
+  assert_ok(gw_tensor_view(moment, &kept));
+  assert_ptr_equal(view.data, kept.data);
+  const double before = ((double*)kept.data)[8];
+  assert_true(before != 0);
+  assert_ptr_equal(gw_parameter_retain(p), p);
+  assert_null(gw_parameter_retain(NULL));
+  gw_parameter_release(p);
+  gw_parameter_release(p);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  assert_ok(gw_tensor_view(moment, &kept));
+  assert_true(((double*)kept.data)[8] == before);
+  gw_tensor_release(value);
+  gw_tensor_release(moment);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(looking_into_a_model),
+                                     cmocka_unit_test(parts_and_states_come_with_handles_that_keep_them),
                                      cmocka_unit_test(memory_counts_copies_and_optimizer_state)};
   return cmocka_run_group_tests_name("capi_looking", tests, NULL, NULL);
 }

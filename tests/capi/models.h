@@ -94,8 +94,10 @@ static MAYBE_UNUSED gw_status line_backward_weight(void* user, gw_call* call) {
   return GW_OK;
 }
 static MAYBE_UNUSED void line_free(void* user) { ++((line*)user)->frees; }
-static MAYBE_UNUSED gw_status line_fill(void* user, int64_t first, int64_t last, void* out) {
+static MAYBE_UNUSED gw_status line_fill(void* user, int64_t first, int64_t last, void* out, size_t count,
+                                        gw_dtype dtype) {
   (void)user;
+  if (count != (size_t)(last - first) || dtype != GW_F32) return GW_E_INTERNAL;
   for (int64_t i = first; i < last; ++i) ((float*)out)[i - first] = 2.0f;
   return GW_OK;
 }

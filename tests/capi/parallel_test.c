@@ -100,7 +100,7 @@ static void refused_options(rank* me) {
   REFUSED_WITH(recompute, 9, GW_E_INVALID_ARGUMENT, "kind is 9");
   REFUSED_WITH(bucket_cap_mb, -1, GW_E_INVALID_ARGUMENT, "-1");
   REFUSED_WITH(struct_size, 7, GW_E_INVALID_ARGUMENT, "struct_size is 7");
-  REFUSED_WITH(dtype_rule_count, 1, GW_E_INVALID_ARGUMENT, "dtype_rules is null");
+  REFUSED_WITH(rule_count, 1, GW_E_INVALID_ARGUMENT, "rules is null");
 #undef REFUSED_WITH
   gw_parallel_options_init(&p, sizeof p);
   p.recompute = GW_RECOMPUTE_EVERY;
@@ -112,8 +112,8 @@ static void refused_options(rank* me) {
   gw_dtype_rule rule;
   gw_dtype_rule_init(&rule, sizeof rule);
   gw_parallel_options_init(&p, sizeof p);
-  p.dtype_rules = &rule;
-  p.dtype_rule_count = 1;
+  p.rules = &rule;
+  p.rule_count = 1;
   EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "pattern is null");
   gw_shard_options_init(&s, sizeof s);
   s.cpu_offload = 1;
@@ -189,7 +189,9 @@ static void fake_gangs_do_not_train(void** state) {
 /* --- shard groups
  * --------------------------------------------------------------------------------------------------- */
 
-static gw_status fill_rows(void* user, int64_t first, int64_t last, void* out) {
+static gw_status fill_rows(void* user, int64_t first, int64_t last, void* out, size_t count, gw_dtype dtype) {
+  (void)count;
+  (void)dtype;
   (void)user;
   for (int64_t i = first; i < last; ++i) ((float*)out)[i - first] = (float)i;
   return GW_OK;

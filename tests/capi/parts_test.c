@@ -203,6 +203,9 @@ static void exports(rank* me) {
   EXPECT_REFUSED(gw_shard_group_tensor(g, 0, GW_PART_VALUE, NULL), "out_tensor is null");
   EXPECT(tensor == NULL);
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
+  EXPECT_OK(gw_shard_group_tensor(g, 0, GW_PART_FULL_VALUE, &tensor));
+  EXPECT(gw_tensor_is_read_only(tensor) == regions(me));
+  gw_tensor_release(tensor);
   struct DLManagedTensorVersioned *value = export_of(g, GW_PART_FULL_VALUE),
                                   *gradient = export_of(g, GW_PART_FULL_GRADIENT);
   EXPECT(value != NULL && gradient != NULL);

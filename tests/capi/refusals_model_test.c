@@ -55,7 +55,7 @@ static void options_of_parallelism(void** state) {
   ROW(PARALLEL(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
   ROW(PARALLEL(master_dtype, GW_BF16), INVALID_ARGUMENT, "master_dtype is bf16");
   ROW(PARALLEL(bucket_cap_mb, 0), INVALID_ARGUMENT, "bucket_cap_mb is 0");
-  ROW(PARALLEL(dtype_rule_count, 1), INVALID_ARGUMENT, "dtype_rules is null");
+  ROW(PARALLEL(rule_count, 1), INVALID_ARGUMENT, "rules is null");
   ROW(PARALLEL(recompute, 9), INVALID_ARGUMENT, "kind is 9");
   ROW((gw_parallel_options_init(&p, sizeof p), p.recompute = GW_RECOMPUTE_EVERY, p.recompute_every = 0,
        gw_parallelize(m, NULL, &p)),
@@ -222,7 +222,8 @@ static void steps(void** state) {
   small_batch b;
   char tail[sizeof o + 8];
   gw_generate_options g;
-  int64_t tokens[4], prompt[1] = {1};
+  int64_t tokens[64], prompt[1] = {1};
+  size_t count = 0;
   assert_ok(gw_sgd_create(m, NULL, &opt));
   assert_ok(gw_sgd_create(other, NULL, &others));
   ROW(STEP(o.microbatches = 0, (void)0), INVALID_ARGUMENT, "microbatches = 0");
@@ -253,11 +254,12 @@ static void steps(void** state) {
       "sets a field at byte");
   gw_generate_options_init(&g, sizeof g);
   g.temperature = -1;
-  ROW(gw_generate(m, prompt, 1, &g, NULL, tokens), INVALID_ARGUMENT, "temperature = -1");
-  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens)), INVALID_ARGUMENT,
+  ROW(gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count), INVALID_ARGUMENT, "temperature = -1");
+  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)), INVALID_ARGUMENT,
       "top_k = -3");
-  ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens)), INVALID_ARGUMENT, "-3");
-  ROW(gw_generate(m, prompt, 0, NULL, NULL, tokens), INVALID_ARGUMENT, "prompt is empty");
+  ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)), INVALID_ARGUMENT,
+      "-3");
+  ROW(gw_generate(m, prompt, 0, NULL, NULL, tokens, 64, &count), INVALID_ARGUMENT, "prompt is empty");
   gw_optimizer_release(opt);
   gw_optimizer_release(others);
   gw_module_release(m);

@@ -91,8 +91,8 @@ static gw_status shard_options(void* x) { return with_llama(use_shard, x); }
 static gw_status dtype_rule(void* x) {
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
-  p.dtype_rules = x;
-  p.dtype_rule_count = 1;
+  p.rules = x;
+  p.rule_count = 1;
   return parallel_options(&p);
 }
 static gw_status adamw_options(void* x) {
@@ -121,7 +121,8 @@ static gw_status step_options(void* x) {
 static gw_status generate_options(void* x) {
   const int64_t prompt = 1;
   int64_t out[64];
-  return gw_generate(m.model, &prompt, 1, x, NULL, out);
+  size_t count = 0;
+  return gw_generate(m.model, &prompt, 1, x, NULL, out, 64, &count);
 }
 static gw_status save_options(void* x) { return gw_module_save(m.model, "/tmp/gangway-struct-test", x); }
 static gw_status load_options(void* x) { return gw_module_load(m.model, "/tmp/gangway-struct-test", x); }

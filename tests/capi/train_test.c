@@ -71,9 +71,14 @@ static void trains(rank* me) {
   g.token_count = 5;
   g.temperature = 0;
   const int64_t prompt[2] = {1, 4};
-  int64_t out[5];
+  int64_t out[7];
+  size_t count = 0;
   double sum = 0;
-  EXPECT_OK(gw_generate(s.model, prompt, 2, &g, NULL, out));
+  EXPECT_OK(gw_generate(s.model, prompt, 2, &g, NULL, out, 7, &count));
+  EXPECT(count == 5);
+  EXPECT_REFUSED(gw_generate(s.model, prompt, 2, &g, NULL, out, me->index == 0 ? 4 : 5, &count),
+                 "token_count is 5, out_capacity 4");
+  EXPECT(count == 0);
   for (int i = 0; i < 5; ++i) EXPECT(out[i] >= 0 && out[i] < 11);
   EXPECT_OK(gw_gang_all_sum(me->gang, (double)out[4], &sum));
   EXPECT(sum == (double)out[4] * me->size);
@@ -132,11 +137,15 @@ static void refused_steps(rank* me) {
   EXPECT_REFUSED(gw_eval_step(s.model, &b.batch, NULL, NULL, last ? NULL : &r), "result is null");
   EXPECT_REFUSED(gw_eval_step(s.model, last ? NULL : &b.batch, NULL, NULL, &r), "batch is null");
   int64_t out[64];
+  size_t count = 0;
   const int64_t prompt[1] = {last ? 11 : 1}, good[1] = {1};
-  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out), GW_E_INVALID_ARGUMENT, "11");
-  EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out), NULL);
-  EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out), "prompt is null");
-  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out), "out_tokens is null");
+  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT, "11");
+  EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out, 64, &count), NULL);
+  EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out, 64, &count), "prompt is null");
+  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out, 64, &count),
+                 "out_tokens is null");
+  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, out, 64, last ? NULL : &count),
+                 "out_count is null");
   EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, &r));
   /* No label counts anywhere: nothing is changed. */
   for (int i = 0; i < 8; ++i) b.tokens[i] = 1;
@@ -260,6 +269,7 @@ static void nulls_are_refused(void** state) {
   small_batch b;
   gw_step_result r;
   int64_t out[64];
+  size_t count = 0;
   const int64_t prompt[1] = {1};
   const gw_llama_options o = small_llama();
   gw_step_result_init(&r, sizeof r);
@@ -277,8 +287,9 @@ static void nulls_are_refused(void** state) {
                     "gw_parallelize");
   assert_refused(gw_eval_step(NULL, &b.batch, NULL, NULL, &r), "model is null");
   assert_refused_as(gw_eval_step(described, &b.batch, NULL, NULL, &r), GW_E_INVALID_STATE, "gw_parallelize");
-  assert_refused(gw_generate(NULL, prompt, 1, NULL, NULL, out), "model is null");
-  assert_refused_as(gw_generate(described, prompt, 1, NULL, NULL, out), GW_E_INVALID_STATE, "gw_parallelize");
+  assert_refused(gw_generate(NULL, prompt, 1, NULL, NULL, out, 64, &count), "model is null");
+  assert_refused_as(gw_generate(described, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_STATE,
+                    "gw_parallelize");
   gw_optimizer_release(opt);
   gw_module_release(model);
   gw_module_release(other);
@@ -289,11 +300,44 @@ static void nulls_are_refused(void** state) {
   gw_generate_options_init(NULL, 0);
 }
 
+/* Columns [1, 5) of rows of six: what slices of a longer array look like. */
+static void a_batch_may_be_cut_out_of_a_longer_array(void** state) {
+  (void)state;
+  gw_module* model = materialized_llama();
+  small_batch b;
+  int64_t longer[2 * 6];
+  const int64_t strides[2] = {6, 1}, shape[2] = {2, 4};
+  gw_step_result dense, strided;
+  gw_view cut;
+  gw_tensor *from_dense = NULL, *from_cut = NULL;
+  size_t count = 0;
+  fill_batch(&b, 2, 0);
+  for (int i = 0; i < 12; ++i) longer[i] = i % 6 == 0 || i % 6 == 5 ? 10 : b.tokens[i / 6 * 4 + i % 6 - 1];
+  gw_step_result_init(&dense, sizeof dense);
+  gw_step_result_init(&strided, sizeof strided);
+  assert_ok(gw_eval_step(model, &b.batch, NULL, NULL, &dense));
+  assert_ok(gw_module_forward(model, &b.input, 1, NULL, NULL, &from_dense, 1, &count));
+  gw_view_set(&cut, longer + 1, shape, 2, GW_I64);
+  cut.strides = strides;
+  b.batch.inputs = b.batch.targets = &cut;
+  assert_ok(gw_eval_step(model, &b.batch, NULL, NULL, &strided));
+  assert_true(strided.loss == dense.loss && strided.weight == dense.weight);
+  assert_ok(gw_module_forward(model, &cut, 1, NULL, NULL, &from_cut, 1, &count));
+  gw_view a, c;
+  assert_ok(gw_tensor_view(from_dense, &a));
+  assert_ok(gw_tensor_view(from_cut, &c));
+  assert_memory_equal(a.data, c.data, 2 * 4 * 11 * sizeof(double));
+  gw_tensor_release(from_dense);
+  gw_tensor_release(from_cut);
+  gw_module_release(model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(training_gives_the_same_losses_on_any_mesh),
                                      cmocka_unit_test(one_ranks_bad_argument_comes_back_on_every_rank),
                                      cmocka_unit_test(failing_callback_reaches_every_rank),
                                      cmocka_unit_test(loss_of_another_weight_is_refused_on_every_rank),
+                                     cmocka_unit_test(a_batch_may_be_cut_out_of_a_longer_array),
                                      cmocka_unit_test(nulls_are_refused)};
   return cmocka_run_group_tests_name("capi_train", tests, NULL, NULL);
 }

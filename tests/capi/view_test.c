@@ -129,6 +129,8 @@ static void dlpack_read_only_stays_so(void** state) {
   assert_ok(gw_tensor_from_dlpack(&m, &tensor));
   assert_ok(gw_tensor_to_dlpack(tensor, &out));
   assert_int_equal(out->flags & 1, 1);
+  assert_int_equal(gw_tensor_is_read_only(tensor), 1);
+  assert_int_equal(gw_tensor_is_read_only(NULL), -1);
   out->deleter(out);
   gw_tensor_release(tensor);
 }

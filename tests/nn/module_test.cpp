@@ -158,7 +158,7 @@ TEST(Initialisation, RowsAreThoseOfTheWholeTensor) {
 
 TEST(Initialisation, FillerWritesItsRowsInTheParametersDtype) {
   struct Counting final : Init::Filler {
-    void fill(int64_t first, int64_t last, void* out) override {
+    void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
       auto* at = static_cast<double*>(out);
       for (int64_t i = first * 2; i < last * 2; ++i) *at++ = static_cast<double>(i);
     }

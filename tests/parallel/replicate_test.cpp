@@ -63,7 +63,7 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
 
 // Refuses once.
 struct Reluctant final : Init::Filler {
-  void fill(int64_t first, int64_t last, void* out) override {
+  void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
     if (!asked) {
       asked = true;
       fail(Code::caller, "not yet");

@@ -29,7 +29,7 @@ class Types:
             return "Ptr{Cvoid}"
         array = re.search(r"@\s*\[(\d+)\]", text)
         words = re.sub(r"@.*|\bconst\b|\bstruct\b", " ", text)
-        stars = words.count("*")
+        stars = words.count("*") + text.count("[]")
         name = words.replace("*", " ").strip()
         base = "Ptr{Cvoid}" if name in self.callbacks else PLAIN.get(name, name)
         for _ in range(stars):

@@ -31,7 +31,7 @@ struct Fill
     type::Type
 end
 
-fill_rows(user::Ptr{Cvoid}, first::Int64, last::Int64, data::Ptr{Cvoid}) = guarded() do
+fill_rows(user::Ptr{Cvoid}, first::Int64, last::Int64, data::Ptr{Cvoid}, count::Csize_t, dtype::Int32) = guarded() do
     f = pinned(user)::Fill
     rows = Base.front(f.dims)
     out = unsafe_wrap(Array, Ptr{f.type}(data), (rows..., Int(last - first)))
@@ -224,10 +224,10 @@ end
 function run_in_call(f, call, what, child, arrays)
     given = views(what, "arrays", arrays)
     results = fill(empty_view()[], MOST_OUTPUTS)
+    count = Ref{Csize_t}(0)
     GC.@preserve given results begin
-        @waits f(getfield(call, :ptr), child - 1, given, length(given), results, length(results))
-        count = something(findlast(v -> v.shape != C_NULL, results), 0)
-        return lend(call, pointer(results), count)
+        @waits f(getfield(call, :ptr), child - 1, given, length(given), results, length(results), count)
+        return lend(call, pointer(results), Int(count[]))
     end
 end
 

@@ -12,9 +12,9 @@ const RESERVED = (:struct_size, :next, :reserved)
 
 # Fields that the binding fills by other means, per struct.
 hidden(::Type) = ()
-hidden(::Type{LibGangway.gw_gang_options}) = (:id_size,)
-hidden(::Type{LibGangway.gw_shard_options}) = (:dtype_rule_count,)
-hidden(::Type{LibGangway.gw_parallel_options}) = (:dtype_rule_count,)
+hidden(::Type{LibGangway.gw_gang_options}) = (:id_size, :all_gather, :user, :free_user)
+hidden(::Type{LibGangway.gw_shard_options}) = (:rule_count,)
+hidden(::Type{LibGangway.gw_parallel_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_adamw_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_sgd_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
@@ -117,7 +117,7 @@ function field_value(made, call, name, ::Type{Ptr{R}}, rules) where {
         push!(list, one[])
     end
     push!(made.roots, list)
-    set_field!(made, R === LibGangway.gw_dtype_rule ? :dtype_rule_count : :rule_count, length(list))
+    set_field!(made, :rule_count, length(list))
     return isempty(list) ? Ptr{R}(C_NULL) : pointer(list)
 end
 

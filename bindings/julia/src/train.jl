@@ -93,6 +93,7 @@ function generate(model::Model, prompt; keywords...)
     made = options(LibGangway.gw_generate_options, "generate", keywords)
     ids = collect(Int64, prompt)
     out = Vector{Int64}(undef, max(made[].token_count, 0))
-    @waits LibGangway.gw_generate(model, ids, length(ids), made, NO_STREAM, out)
-    return out
+    count = Ref{Csize_t}(0)
+    @waits LibGangway.gw_generate(model, ids, length(ids), made, NO_STREAM, out, length(out), count)
+    return resize!(out, count[])
 end

@@ -85,15 +85,15 @@ class Call:
         """Runs a child, inside of forward."""
         index = self._inner.child(child)
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
-        found = c.gw_call_forward(self._raw, index, block("v", views), len(views), _MOST)
-        return [self._array(v, f"child {child}'s output {i}", False) for i, v in enumerate(_there(found))]
+        found = c.gw_call_forward(self._raw, index, block("v", views), len(views))
+        return [self._array(v, f"child {child}'s output {i}", False) for i, v in enumerate(found)]
 
     def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
         """A child's input gradients, inside of backward_input."""
         index = self._inner.child(child)
         views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
-        found = c.gw_call_backward(self._raw, index, block("v", views), len(views), _MOST)
-        return [self._array(v, f"child {child}'s input gradient {i}", False) for i, v in enumerate(_there(found))]
+        found = c.gw_call_backward(self._raw, index, block("v", views), len(views))
+        return [self._array(v, f"child {child}'s input gradient {i}", False) for i, v in enumerate(found)]
 
     def finish(self) -> None:
         """Refuses arrays that outlive the callback: their memory is used for something else then."""
@@ -103,16 +103,6 @@ class Call:
         if kept:
             raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} kept {', '.join(kept)} after its end: "
                                f"copy what is kept, the memory is used for something else then")
-
-
-_MOST = 16  # outputs of a child
-
-
-def _there(views: list[View | None]) -> list[View | None]:
-    """Without the unused places at the end."""
-    while views and views[-1] is None:
-        views = views[:-1]
-    return views
 
 
 class Behaviour(Protocol):

@@ -112,7 +112,7 @@ def parallel_options(kind: str, strategy: Strategy | str, options: dict[str, Any
     rules = fields.pop("dtype_rules", None)
     if rules:
         made = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in rules.items()]
-        fields["dtype_rules"], fields["dtype_rule_count"] = block("s", made), len(made)
+        fields["rules"], fields["rule_count"] = block("s", made), len(made)
     return struct(kind, strategy=member(Strategy, strategy, "strategy"), **fields)
 
 
@@ -182,7 +182,7 @@ class Module:
         """Token ids that continue a prompt: temperature, top_k, seed."""
         room = bytearray(8 * count)
         c.gw_generate(self._h, block("l", prompt), len(prompt), struct("gw_generate_options", token_count=count, **options),
-                      None, room)
+                      None, room, count)
         return memoryview(room).cast("q").tolist()
 
     def zero_grad(self) -> None:

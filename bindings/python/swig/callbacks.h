@@ -48,7 +48,9 @@ static int32_t gwpy_accepts(void* user, gw_dtype dtype) {
   return answer == 1;
 }
 
-static gw_status gwpy_fill(void* user, int64_t first_row, int64_t last_row, void* out_data) {
+static gw_status gwpy_fill(void* user, int64_t first_row, int64_t last_row, void* out_data, size_t count,
+                           gw_dtype dtype) {
+  (void)count, (void)dtype;
   const PyGILState_STATE state = PyGILState_Ensure();
   return finish(PyObject_CallFunction((PyObject*)user, "LLN", (long long)first_row, (long long)last_row,
                                       PyLong_FromVoidPtr(out_data)),

@@ -40,11 +40,11 @@ GW_OUT(double, PyFloat_FromDouble)
 
 // --- memory -----------------------------------------------------------------------------------------------------------
 %typemap(in) const void *, void *, void *const *, const int32_t *, const int64_t *, const size_t *, char *text,
-    int64_t *out_tokens, size_t *out_sizes, const char *const *, const gw_view *, gw_view *view {
+    const int64_t prompt[], int64_t out_tokens[], size_t out_sizes[], const char *const *, const gw_view *, gw_view *view {
   if (!gwpy_address($input, $descriptor, "$1_name", (void **)&$1)) SWIG_fail;
 }
-%typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, int64_t *out_tokens,
-    size_t *out_sizes ""
+%typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, const int64_t prompt[], int64_t out_tokens[],
+    size_t out_sizes[] ""
 %typemap(out) const void *, void * "$result = PyLong_FromVoidPtr((void *)$1);"
 %typemap(in) const char * {
   if (!gwpy_text($input, "$1_name", (const char **)&$1)) SWIG_fail;
@@ -53,15 +53,11 @@ GW_OUT(double, PyFloat_FromDouble)
 %typemap(memberin) const char * "$1 = $input;"
 %typemap(in, numinputs=0) gw_view *out_view (gw_view value) "memset(&value, 0, sizeof value); $1 = &value;"
 %typemap(argout) gw_view *out_view "$result = gwpy_append($result, gwpy_view_of($1, swig_obj[0]));"
-%typemap(in) (gw_view *out_views, size_t out_capacity) {
-  $2 = PyLong_AsSize_t($input);
-  if (PyErr_Occurred()) SWIG_fail;
-  $1 = calloc($2 ? $2 : 1, sizeof *$1);
+%typemap(in, numinputs=0) (gw_view out_views[], size_t out_capacity, size_t *out_count)
+    (gw_view views[64], size_t count = 0) "$1 = views; $2 = 64; $3 = &count;"
+%typemap(argout) (gw_view out_views[], size_t out_capacity, size_t *out_count) {
+  $result = gwpy_append($result, gwpy_views_of($1, *$3, swig_obj[0]));
 }
-%typemap(argout) (gw_view *out_views, size_t out_capacity) {
-  $result = gwpy_append($result, gwpy_views_of($1, $2, swig_obj[0]));
-}
-%typemap(freearg) (gw_view *out_views, size_t out_capacity) "free($1);"
 %typemap(in) struct DLManagedTensorVersioned *managed {
   $1 = PyCapsule_GetPointer($input, "dltensor_versioned");
   if ($1 == NULL) SWIG_fail;
@@ -129,21 +125,21 @@ static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle
 %enddef
 
 // Arrays of handles.
-%typemap(in, numinputs=0) (gw_tensor **out_tensors, size_t out_capacity, size_t *out_count)
+%typemap(in, numinputs=0) (gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count)
     (gw_tensor *tensors[64], size_t count = 0) "$1 = tensors; $2 = 64; $3 = &count;"
-%typemap(argout) (gw_tensor **out_tensors, size_t out_capacity, size_t *out_count) {
+%typemap(argout) (gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count) {
   PyObject *all = PyList_New((Py_ssize_t)*$3);
   for (size_t i = 0; all != NULL && i < *$3; ++i) PyList_SET_ITEM(all, (Py_ssize_t)i, gwpy_wrap_tensor($1[i]));
   $result = gwpy_append($result, all);
 }
-%typemap(in, numinputs=0) gw_gang **out_gangs "$1 = NULL;"
-%typemap(check) gw_gang **out_gangs "$1 = calloc(arg1 > 0 ? (size_t)arg1 : 1, sizeof *$1);"
-%typemap(argout) gw_gang **out_gangs {
+%typemap(in, numinputs=0) gw_gang *out_gangs[] "$1 = NULL;"
+%typemap(check) gw_gang *out_gangs[] "$1 = calloc(arg1 > 0 ? (size_t)arg1 : 1, sizeof *$1);"
+%typemap(argout) gw_gang *out_gangs[] {
   PyObject *all = PyList_New(arg1);
   for (int32_t i = 0; all != NULL && i < arg1; ++i) PyList_SET_ITEM(all, i, gwpy_wrap_gang($1[i]));
   $result = gwpy_append($result, all);
 }
-%typemap(freearg) gw_gang **out_gangs "free($1);"
+%typemap(freearg) gw_gang *out_gangs[] "free($1);"
 
 // Facts of one load: cheaper than giving up the interpreter's lock.
 %nothreadallow gw_gang_rank;

@@ -45,7 +45,7 @@ typedef struct gw_api {
   void (*gang_options_init)(gw_gang_options *options, size_t size);
   gw_status (*gang_create)(const gw_gang_options *options, gw_gang **out_gang);
   gw_status (*gang_id_create)(void *id, size_t capacity, size_t *out_size);
-  gw_status (*gang_create_threads)(int32_t count, const gw_gang_options *options, gw_gang **out_gangs);
+  gw_status (*gang_create_threads)(int32_t count, const gw_gang_options *options, gw_gang *out_gangs[]);
   gw_status (*gang_create_fake)(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
   gw_status (*gang_create_gang)(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
   gw_status (*gang_split)(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
@@ -61,7 +61,7 @@ typedef struct gw_api {
   void (*gang_traffic_init)(gw_gang_traffic *traffic, size_t size);
   gw_status (*gang_get_traffic)(const gw_gang *gang, gw_gang_traffic *traffic);
   gw_status (*gang_alloc)(gw_gang *gang, size_t bytes, void **out_data);
-  gw_status (*gang_free)(gw_gang *gang, void *data);
+  void (*gang_free)(gw_gang *gang, void *data);
   gw_status (*gang_alloc_shared)(gw_gang *gang, size_t bytes, void **out_data);
   void (*collective_init)(gw_collective *record, size_t size);
   gw_status (*gang_run)(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
@@ -112,7 +112,7 @@ typedef struct gw_api {
       *stream, gw_work **out_work);
   gw_status (*gang_broadcast_bytes)(gw_gang *gang, const void *data, size_t size, int32_t root, gw_bytes
       **out_bytes);
-  gw_status (*gang_all_gather_bytes)(gw_gang *gang, const void *data, size_t size, size_t *out_sizes, gw_bytes
+  gw_status (*gang_all_gather_bytes)(gw_gang *gang, const void *data, size_t size, size_t out_sizes[], gw_bytes
       **out_bytes);
   gw_status (*gang_broadcast_flag)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
   gw_status (*gang_all_sum)(gw_gang *gang, double value, double *out_sum);
@@ -161,9 +161,9 @@ typedef struct gw_api {
   void (*custom_options_init)(gw_custom_options *options, size_t size);
   gw_status (*custom_create)(const gw_custom_options *options, gw_module **out_model);
   gw_status (*call_forward)(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count, gw_view
-      *out_views, size_t out_capacity);
+      out_views[], size_t out_capacity, size_t *out_count);
   gw_status (*call_backward)(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
-      gw_view *out_views, size_t out_capacity);
+      gw_view out_views[], size_t out_capacity, size_t *out_count);
   gw_module *(*module_retain)(gw_module *model);
   void (*module_release)(gw_module *model);
   gw_status (*module_materialize)(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
@@ -172,9 +172,9 @@ typedef struct gw_api {
   gw_status (*frame_reset)(gw_frame *frame);
   void (*frame_release)(gw_frame *frame);
   gw_status (*module_forward)(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame, void
-      *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+      *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
   gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame
-      *frame, void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+      *frame, void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
   gw_status (*module_parameter_count)(const gw_module *model, size_t *out_count);
   gw_status (*module_parameter)(gw_module *model, size_t index, gw_parameter **out_parameter);
   gw_status (*module_find_parameter)(gw_module *model, const char *name, gw_parameter **out_parameter);
@@ -237,11 +237,22 @@ typedef struct gw_api {
   gw_status (*optimizer_step)(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
       gw_step_result *result);
   void (*generate_options_init)(gw_generate_options *options, size_t size);
-  gw_status (*generate)(gw_module *model, const int64_t *prompt, size_t prompt_count, const gw_generate_options
-      *options, void *stream, int64_t *out_tokens);
+  gw_status (*generate)(gw_module *model, const int64_t prompt[], size_t prompt_count, const gw_generate_options
+      *options, void *stream, int64_t out_tokens[], size_t out_capacity, size_t *out_count);
   void (*frame_options_init)(gw_frame_options *options, size_t size);
   gw_status (*module_set_no_sync)(gw_module *model, int32_t no_sync);
   gw_status (*shard_group_tensor)(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
+  gw_error *(*error_retain)(gw_error *error);
+  gw_status (*error_set)(const char *message);
+  gw_bytes *(*bytes_retain)(gw_bytes *bytes);
+  int32_t (*tensor_is_read_only)(const gw_tensor *tensor);
+  gw_store *(*store_retain)(gw_store *store);
+  gw_work *(*work_retain)(gw_work *work);
+  gw_frame *(*frame_retain)(gw_frame *frame);
+  gw_parameter *(*parameter_retain)(gw_parameter *parameter);
+  gw_status (*parameter_tensor)(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
+  gw_status (*parameter_state_tensor)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
+      gw_tensor **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -103,7 +103,12 @@ GW_API gw_status gw_last_error(gw_error_info *info);
 GW_API gw_error *gw_error_take(void);
 /* Local. Texts are borrowed from `error`. Null error: INVALID_ARGUMENT. */
 GW_API gw_status gw_error_describe(const gw_error *error, gw_error_info *info);
+GW_API gw_error *gw_error_retain(gw_error *error);
 GW_API void gw_error_release(gw_error *error);
+/* Local. Inside of a callback that is about to return a failure: what the failure's text says behind the callback's name,
+ * on this rank and, where peers hear of it, on theirs. Copied (line breaks become spaces); the last one counts, and it is
+ * dropped when the callback returns GW_OK. INVALID_STATE: outside of a callback that returns a gw_status. */
+GW_API gw_status gw_error_set(const char *message);
 
 /* Local. "INVALID_ARGUMENT" and so on; "UNKNOWN" for a number that this version does not know. Static text. */
 GW_API const char *gw_status_name(gw_status status);
@@ -134,6 +139,7 @@ GW_API gw_status gw_config_text(char *text, size_t capacity, size_t *out_len);
 /* Local. Borrowed until the release of `bytes`; null for null. */
 GW_API const void *gw_bytes_data(const gw_bytes *bytes);
 GW_API size_t gw_bytes_size(const gw_bytes *bytes);
+GW_API gw_bytes *gw_bytes_retain(gw_bytes *bytes);
 GW_API void gw_bytes_release(gw_bytes *bytes);
 
 #ifdef __cplusplus

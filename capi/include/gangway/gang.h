@@ -49,6 +49,11 @@ enum gw_op_value {
   GW_RECV = 10
 };
 
+/* The caller's own way to exchange bytes before there is a gang (MPI, a job's key-value service, a pipe). Collective:
+ * every rank gives `size` bytes, the same number on each, and gets all of them in `output`, gang size times `size` bytes
+ * in the order of the ranks. */
+typedef gw_status (*gw_all_gather_fn)(void *user, const void *input, size_t size, void *output);
+
 typedef struct gw_gang_options {
   size_t struct_size;
   const gw_ext *next;
@@ -62,12 +67,18 @@ typedef struct gw_gang_options {
   int32_t high_priority; /* 1: a stream of high priority on CUDA */
   int32_t expected_size; /* any other number of ranks is INVALID_ARGUMENT; 0: any */
   int32_t threads;       /* of this rank's pool; 0: cores / ranks on this host */
-  int32_t rank;          /* -1: the environment decides; else with size, and store or id */
+  int32_t rank;          /* -1: the environment decides; else with size, and store, id or all_gather */
   int32_t size;
   int32_t reserved;
-  gw_store *store;       /* where ranks meet; null: id, else the environment's */
+  gw_store *store;       /* where ranks meet; null: id, all_gather, else the environment's */
   const void *id;        /* blob of gw_gang_id_create, the same on every rank; null: none */
   size_t id_size;
+  /* Null: none. Else it carries an id of rank 0's making, and what a rank refuses: called once, in every rank's
+   * gw_gang_create, on its thread; with it refusals of the options are agreed. Other calls refuse it. free_user runs
+   * once, before the call that is given the options returns. */
+  gw_all_gather_fn all_gather;
+  void *user;
+  gw_free_fn free_user;
 } gw_gang_options;
 
 /* One collective as a record; gw_gang_run starts it. Meaning of count (elements): all_reduce, broadcast, reduce, send,
@@ -98,7 +109,7 @@ typedef struct gw_gang_traffic {
 
 /* A caller's own store. Functions return GW_OK or a status, which makes the call that used the store GW_E_CALLER, with a
  * text that names the function, the key and the status. get: copies at most `capacity` bytes and sets *out_size to
- * the whole size, or to -1 when the key is absent. Called on any thread. */
+ * the whole size, or to -1 when the key is absent. Called on the thread that is in gw_gang_create, and on no other. */
 typedef struct gw_store_callbacks {
   size_t struct_size;
   const gw_ext *next;
@@ -117,6 +128,7 @@ GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
 /* Local. free_user runs once, also when this fails. */
 GW_API gw_status gw_store_create_callbacks(const gw_store_callbacks *callbacks, gw_store **out_store);
+GW_API gw_store *gw_store_retain(gw_store *store);
 GW_API void gw_store_release(gw_store *store);
 
 /* --- creation ---------------------------------------------------------------------------------------------------- */
@@ -128,7 +140,7 @@ GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_ga
 /* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64. */
 GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);
 /* Local. `count` root gangs in one process, one for each thread that is a rank, into out_gangs[count]. */
-GW_API gw_status gw_gang_create_threads(int32_t count, const gw_gang_options *options, gw_gang **out_gangs);
+GW_API gw_status gw_gang_create_threads(int32_t count, const gw_gang_options *options, gw_gang *out_gangs[]);
 /* Local. A gang without peers: acts as if every rank held the caller's data. */
 GW_API gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
 /* Collective over `gang`. New ranks in the order of the list; *out_gang is null (and the status OK) for a rank that is
@@ -157,11 +169,13 @@ GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traff
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Local. Memory that peers reach directly, 64-byte aligned; free in any order, from any thread, also after the release
- * of the gang. OUT_OF_MEMORY with both numbers. */
+/* Local. Memory that peers reach directly, 64-byte aligned; it keeps what it needs of the gang. OUT_OF_MEMORY with both
+ * numbers. */
 GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
-/* Local. INVALID_ARGUMENT: not an address of gw_gang_alloc. */
-GW_API gw_status gw_gang_free(gw_gang *gang, void *data);
+/* Local, any thread, in any order with the releases of gangs; like every release it leaves the last error alone and may
+ * run in a finalizer. `gang` may be null: the address says it all. Null data: nothing. An address of neither
+ * gw_gang_alloc nor gw_gang_alloc_shared is left alone, and a line in the log says so (gw_log_read). */
+GW_API void gw_gang_free(gw_gang *gang, void *data);
 /* Collective. One zeroed region that all ranks map; freed by gw_gang_free (local). NOT_SUPPORTED: ranks on several
  * hosts. */
 GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_data);
@@ -230,7 +244,7 @@ GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, g
 GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
                                          gw_bytes **out_bytes);
 /* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. */
-GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_t size, size_t *out_sizes,
+GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_t size, size_t out_sizes[],
                                           gw_bytes **out_bytes);
 /* Collective. The root's flag (0 or 1) on every rank. */
 GW_API gw_status gw_gang_broadcast_flag(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
@@ -246,13 +260,14 @@ GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
 GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
 /* The same for many; the first failure is returned. */
 GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
-/* Later work on `stream` waits for the output; on a CPU the host waits. */
+/* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline. */
 GW_API gw_status gw_work_order(gw_work *work, void *stream);
 /* Local. OK, or the failure of the work. */
 GW_API gw_status gw_work_error(gw_work *work);
 /* Local. Keeps a caller's object alive until the work is done; free_object runs once, inside a later poll, wait or
  * release, also when this fails. */
 GW_API gw_status gw_work_attach(gw_work *work, void *object, gw_free_fn free_object);
+GW_API gw_work *gw_work_retain(gw_work *work);
 /* Local. Neither cancels nor waits. */
 GW_API void gw_work_release(gw_work *work);
 

@@ -96,8 +96,9 @@ typedef struct gw_init_options {
   int32_t kind;    /* gw_init_kind */
   int32_t reserved;
   double deviation; /* normal: 0.02 */
-  /* GW_INIT_FILL: writes rows [first_row, last_row) of dim 0, row-major in the parameter's dtype. */
-  gw_status (*fill)(void *user, int64_t first_row, int64_t last_row, void *out_data);
+  /* GW_INIT_FILL: writes rows [first_row, last_row) of dim 0, row-major: `count` elements of `dtype`, the parameter's
+   * master. */
+  gw_status (*fill)(void *user, int64_t first_row, int64_t last_row, void *out_data, size_t count, gw_dtype dtype);
   void *user;
   gw_free_fn free_user;
 } gw_init_options;
@@ -124,8 +125,10 @@ typedef struct gw_parameter_options {
 } gw_parameter_options;
 GW_API void gw_parameter_options_init(gw_parameter_options *options, size_t size);
 
-/* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase outputs' `ndim`,
- * `dtype` and the numbers behind `shape` (room for 8) are the callback's to write. */
+/* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase there is no data, and
+ * each output starts as a copy of the first input's ndim, dtype and dims. The callback writes outputs[i].ndim and .dtype,
+ * and the dims where outputs[i].shape points, which is room for 8 numbers of its own: ((int64_t *)outputs[i].shape)[d] = n.
+ * It leaves the pointer itself, the strides and the data alone. */
 typedef struct gw_call {
   size_t struct_size;
   const gw_ext *next;
@@ -177,13 +180,14 @@ typedef struct gw_custom_options {
 GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
 /* Local. free_user runs once, also when this fails. */
 GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **out_model);
-/* Inside a forward callback: runs a child. *out_views (child's outputs, out_capacity of them) live as long as the call's
- * own inputs. */
+/* Collective. Inside a forward callback: runs a child. Its outputs, *out_count of them, live as long as the call's own
+ * inputs. INVALID_ARGUMENT: no such child; out_capacity is less than the outputs, seen before the child runs. */
 GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
-                                 gw_view *out_views, size_t out_capacity);
-/* Inside a backward_input callback: the child's input gradients (null data where there is none). */
+                                 gw_view out_views[], size_t out_capacity, size_t *out_count);
+/* Collective. Inside a backward_input callback: the gradients of the child's inputs (null data where there is none), as
+ * many as its forward had; likewise. */
 GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
-                                  gw_view *out_views, size_t out_capacity);
+                                  gw_view out_views[], size_t out_capacity, size_t *out_count);
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
 
@@ -213,16 +217,17 @@ GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *optio
  * up, by gw_frame_release and by a failed forward or backward too: its units are resharded and, where it has added to
  * gradients (backward has begun, or forward makes some, as a Llama's loss), all gradients of the model are emptied. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
+GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 GW_API void gw_frame_release(gw_frame *frame);
-/* Collective. Null frame: evaluation. *out_tensors: copies owned by the caller, at most out_capacity; *out_count as many
- * as there are. */
+/* Collective. Null frame: evaluation. out_tensors: copies owned by the caller, *out_count of them. INVALID_ARGUMENT:
+ * out_capacity is less than the outputs, seen before anything runs. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
-                                   void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+                                   void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is none); adds
  * the sum over data ranks to the local gradients. The frame is reset. INVALID_STATE: gradients were emptied since a
  * forward that had made some (a Llama's loss). */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
-                                    void *stream, gw_tensor **out_tensors, size_t out_capacity, size_t *out_count);
+                                    void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
 /* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first backward after
  * 0. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
@@ -272,14 +277,23 @@ GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_c
 GW_API gw_status gw_module_parameter(gw_module *model, size_t index, gw_parameter **out_parameter);
 /* By whole name, aliases of tied parameters too. NOT_FOUND. */
 GW_API gw_status gw_module_find_parameter(gw_module *model, const char *name, gw_parameter **out_parameter);
+GW_API gw_parameter *gw_parameter_retain(gw_parameter *parameter);
 GW_API void gw_parameter_release(gw_parameter *parameter);
 GW_API void gw_parameter_info_init(gw_parameter_info *info, size_t size);
 GW_API gw_status gw_parameter_describe(gw_parameter *parameter, gw_parameter_info *info);
 /* *out_view is borrowed until the release of the parameter; its shape too. */
 GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_view *out_view);
-/* Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum". NOT_FOUND. */
+/* Local. The same part with a handle that keeps its memory: for DLPack. It is never used for something else while the
+ * handle or an export of it lives; a full part is detached from the parameter at reshard. A full value of a shared region
+ * is READ_ONLY and follows the parameter after the next update. */
+GW_API gw_status gw_parameter_tensor(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
+/* Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"; *out_view is borrowed until the release of
+ * either handle. NOT_FOUND. */
 GW_API gw_status gw_parameter_state(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
                                     gw_view *out_view);
+/* Local. The same state with a handle that keeps its memory. */
+GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
+                                           gw_tensor **out_tensor);
 /* Collective. The whole value on every rank, in the master's dtype. */
 GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. The whole gradient on every rank. INVALID_STATE: none; a frozen parameter. */

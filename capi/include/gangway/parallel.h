@@ -51,8 +51,8 @@ typedef struct gw_shard_options {
   int32_t prefetch_backward;     /* 1 unit */
   int32_t accumulate_unsharded;  /* -1: the strategy's; 0: reduce each microbatch; 1: once */
   double bucket_cap_mb;          /* 25; GW_NO_SHARD */
-  const gw_dtype_rule *dtype_rules; /* param_dtype by name; last match wins */
-  size_t dtype_rule_count;
+  const gw_dtype_rule *rules; /* param_dtype by name; last match wins */
+  size_t rule_count;
 } gw_shard_options;
 GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
 
@@ -71,8 +71,8 @@ typedef struct gw_parallel_options {
   double recompute_ratio;  /* 1 */
   double bucket_cap_mb;    /* 25 */
   uint64_t seed;           /* of the first values */
-  const gw_dtype_rule *dtype_rules;
-  size_t dtype_rule_count;
+  const gw_dtype_rule *rules; /* param_dtype by name; last match wins */
+  size_t rule_count;
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
@@ -104,7 +104,8 @@ GW_API gw_status gw_shard_group_unshard(gw_shard_group *group, const gw_view *in
 /* Collective. Starts what gw_shard_group_unshard would wait for, where values are gathered; that call comes later and ends
  * it. Elsewhere there is nothing to start and *out_work is done. */
 GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *stream, gw_work **out_work);
-/* Local. Full values and full gradients that were reduced are gone; ones that wait for their reduction stay. */
+/* Local, waits for nobody. Full values and full gradients that were reduced are gone; ones that wait for their reduction
+ * stay. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
 /* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);

@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* The rows of this rank's data coordinate; dim 0 of every view is the batch. */
+/* The rows of this rank's data coordinate; dim 0 of every view is the batch. Views may be strided (rows cut out of a
+ * longer array): the step takes a dense copy of those. */
 typedef struct gw_batch {
   size_t struct_size;
   const gw_ext *next;
@@ -77,10 +78,11 @@ typedef struct gw_generate_options {
   uint64_t seed;
 } gw_generate_options;
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
-/* Collective. Continues `prompt` (token ids) by a sharded Llama; out_tokens has room for token_count, the same on every
- * rank. */
-GW_API gw_status gw_generate(gw_module *model, const int64_t *prompt, size_t prompt_count,
-                             const gw_generate_options *options, void *stream, int64_t *out_tokens);
+/* Collective. Continues `prompt` (token ids) by a sharded Llama: *out_count tokens (token_count of them), the same on every
+ * rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count. */
+GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
+                             const gw_generate_options *options, void *stream, int64_t out_tokens[],
+                             size_t out_capacity, size_t *out_count);
 
 #ifdef __cplusplus
 }

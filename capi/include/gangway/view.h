@@ -40,6 +40,8 @@ GW_API gw_status gw_view_set(gw_view *view, void *data, const int64_t *shape, in
 GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
 /* Local. *out_view is borrowed until the release of the tensor. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
+/* Local. 1: nobody may write it (memory of a shared region, a DLPack tensor that came so); 0; -1 for null. */
+GW_API int32_t gw_tensor_is_read_only(const gw_tensor *tensor);
 GW_API gw_tensor *gw_tensor_retain(gw_tensor *tensor);
 GW_API void gw_tensor_release(gw_tensor *tensor);
 

@@ -13,7 +13,13 @@ functions! {
     error_describe: pub fn gw_error_describe(error: *const gw_error, info: *mut gw_error_info) -> gw_status;
 }
 functions! {
+    error_retain: pub fn gw_error_retain(error: *mut gw_error) -> *mut gw_error;
+}
+functions! {
     error_release: pub fn gw_error_release(error: *mut gw_error);
+}
+functions! {
+    error_set: pub fn gw_error_set(message: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
     status_name: pub fn gw_status_name(status: gw_status) -> *const ::std::os::raw::c_char;
@@ -63,6 +69,9 @@ functions! {
     bytes_size: pub fn gw_bytes_size(bytes: *const gw_bytes) -> usize;
 }
 functions! {
+    bytes_retain: pub fn gw_bytes_retain(bytes: *mut gw_bytes) -> *mut gw_bytes;
+}
+functions! {
     bytes_release: pub fn gw_bytes_release(bytes: *mut gw_bytes);
 }
 functions! {
@@ -79,6 +88,9 @@ functions! {
         callbacks: *const gw_store_callbacks,
         out_store: *mut *mut gw_store,
     ) -> gw_status;
+}
+functions! {
+    store_retain: pub fn gw_store_retain(store: *mut gw_store) -> *mut gw_store;
 }
 functions! {
     store_release: pub fn gw_store_release(store: *mut gw_store);
@@ -166,7 +178,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    gang_free: pub fn gw_gang_free(gang: *mut gw_gang, data: *mut ::std::os::raw::c_void) -> gw_status;
+    gang_free: pub fn gw_gang_free(gang: *mut gw_gang, data: *mut ::std::os::raw::c_void);
 }
 functions! {
     gang_alloc_shared: pub fn gw_gang_alloc_shared(
@@ -486,6 +498,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    work_retain: pub fn gw_work_retain(work: *mut gw_work) -> *mut gw_work;
+}
+functions! {
     work_release: pub fn gw_work_release(work: *mut gw_work);
 }
 functions! {
@@ -607,6 +622,9 @@ functions! {
     tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
 }
 functions! {
+    tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
+}
+functions! {
     tensor_retain: pub fn gw_tensor_retain(tensor: *mut gw_tensor) -> *mut gw_tensor;
 }
 functions! {
@@ -691,6 +709,7 @@ functions! {
         input_count: usize,
         out_views: *mut gw_view,
         out_capacity: usize,
+        out_count: *mut usize,
     ) -> gw_status;
 }
 functions! {
@@ -701,6 +720,7 @@ functions! {
         grad_count: usize,
         out_views: *mut gw_view,
         out_capacity: usize,
+        out_count: *mut usize,
     ) -> gw_status;
 }
 functions! {
@@ -732,6 +752,9 @@ functions! {
 }
 functions! {
     frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
+}
+functions! {
+    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
 }
 functions! {
     frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
@@ -781,6 +804,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    parameter_retain: pub fn gw_parameter_retain(parameter: *mut gw_parameter) -> *mut gw_parameter;
+}
+functions! {
     parameter_release: pub fn gw_parameter_release(parameter: *mut gw_parameter);
 }
 functions! {
@@ -797,11 +823,26 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    parameter_tensor: pub fn gw_parameter_tensor(
+        parameter: *mut gw_parameter,
+        part: gw_part,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
     parameter_state: pub fn gw_parameter_state(
         parameter: *mut gw_parameter,
         optimizer: *const gw_optimizer,
         name: *const ::std::os::raw::c_char,
         out_view: *mut gw_view,
+    ) -> gw_status;
+}
+functions! {
+    parameter_state_tensor: pub fn gw_parameter_state_tensor(
+        parameter: *mut gw_parameter,
+        optimizer: *const gw_optimizer,
+        name: *const ::std::os::raw::c_char,
+        out_tensor: *mut *mut gw_tensor,
     ) -> gw_status;
 }
 functions! {
@@ -1068,5 +1109,7 @@ functions! {
         options: *const gw_generate_options,
         stream: *mut ::std::os::raw::c_void,
         out_tokens: *mut i64,
+        out_capacity: usize,
+        out_count: *mut usize,
     ) -> gw_status;
 }

@@ -295,6 +295,14 @@ pub const GW_ALL_TO_ALL: gw_op_value = 8;
 pub const GW_SEND: gw_op_value = 9;
 pub const GW_RECV: gw_op_value = 10;
 pub type gw_op_value = ::std::os::raw::c_int;
+pub type gw_all_gather_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        input: *const ::std::os::raw::c_void,
+        size: usize,
+        output: *mut ::std::os::raw::c_void,
+    ) -> gw_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_gang_options {
@@ -316,12 +324,15 @@ pub struct gw_gang_options {
     pub store: *mut gw_store,
     pub id: *const ::std::os::raw::c_void,
     pub id_size: usize,
+    pub all_gather: gw_all_gather_fn,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
 }
 #[test]
 fn bindgen_test_layout_gw_gang_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_gang_options>(),
-        120usize,
+        144usize,
         concat!("Size of: ", stringify!(gw_gang_options))
     );
     assert_eq!(
@@ -545,6 +556,42 @@ fn bindgen_test_layout_gw_gang_options() {
         );
     }
     test_field_id_size();
+    fn test_field_all_gather() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).all_gather) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(all_gather))
+        );
+    }
+    test_field_all_gather();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_gang_options), "::", stringify!(free_user))
+        );
+    }
+    test_field_free_user();
 }
 impl Default for gw_gang_options {
     fn default() -> Self {
@@ -1779,6 +1826,8 @@ pub struct gw_init_options {
             first_row: i64,
             last_row: i64,
             out_data: *mut ::std::os::raw::c_void,
+            count: usize,
+            dtype: gw_dtype,
         ) -> gw_status,
     >,
     pub user: *mut ::std::os::raw::c_void,
@@ -3885,8 +3934,8 @@ pub struct gw_shard_options {
     pub prefetch_backward: i32,
     pub accumulate_unsharded: i32,
     pub bucket_cap_mb: f64,
-    pub dtype_rules: *const gw_dtype_rule,
-    pub dtype_rule_count: usize,
+    pub rules: *const gw_dtype_rule,
+    pub rule_count: usize,
 }
 #[test]
 fn bindgen_test_layout_gw_shard_options() {
@@ -4066,30 +4115,30 @@ fn bindgen_test_layout_gw_shard_options() {
         );
     }
     test_field_bucket_cap_mb();
-    fn test_field_dtype_rules() {
+    fn test_field_rules() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_shard_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype_rules) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
             64usize,
-            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(dtype_rules))
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(rules))
         );
     }
-    test_field_dtype_rules();
-    fn test_field_dtype_rule_count() {
+    test_field_rules();
+    fn test_field_rule_count() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_shard_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype_rule_count) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
             72usize,
-            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(dtype_rule_count))
+            concat!("Offset of field: ", stringify!(gw_shard_options), "::", stringify!(rule_count))
         );
     }
-    test_field_dtype_rule_count();
+    test_field_rule_count();
 }
 impl Default for gw_shard_options {
     fn default() -> Self {
@@ -4116,8 +4165,8 @@ pub struct gw_parallel_options {
     pub recompute_ratio: f64,
     pub bucket_cap_mb: f64,
     pub seed: u64,
-    pub dtype_rules: *const gw_dtype_rule,
-    pub dtype_rule_count: usize,
+    pub rules: *const gw_dtype_rule,
+    pub rule_count: usize,
 }
 #[test]
 fn bindgen_test_layout_gw_parallel_options() {
@@ -4297,30 +4346,30 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_seed();
-    fn test_field_dtype_rules() {
+    fn test_field_rules() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype_rules) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
             72usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(dtype_rules))
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rules))
         );
     }
-    test_field_dtype_rules();
-    fn test_field_dtype_rule_count() {
+    test_field_rules();
+    fn test_field_rule_count() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype_rule_count) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
             80usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(dtype_rule_count))
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rule_count))
         );
     }
-    test_field_dtype_rule_count();
+    test_field_rule_count();
 }
 impl Default for gw_parallel_options {
     fn default() -> Self {
@@ -5044,9 +5093,8 @@ pub struct gw_api {
             out_data: *mut *mut ::std::os::raw::c_void,
         ) -> gw_status,
     >,
-    pub gang_free: ::std::option::Option<
-        unsafe extern "C" fn(gang: *mut gw_gang, data: *mut ::std::os::raw::c_void) -> gw_status,
-    >,
+    pub gang_free:
+        ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang, data: *mut ::std::os::raw::c_void)>,
     pub gang_alloc_shared: ::std::option::Option<
         unsafe extern "C" fn(
             gang: *mut gw_gang,
@@ -5510,6 +5558,7 @@ pub struct gw_api {
             input_count: usize,
             out_views: *mut gw_view,
             out_capacity: usize,
+            out_count: *mut usize,
         ) -> gw_status,
     >,
     pub call_backward: ::std::option::Option<
@@ -5520,6 +5569,7 @@ pub struct gw_api {
             grad_count: usize,
             out_views: *mut gw_view,
             out_capacity: usize,
+            out_count: *mut usize,
         ) -> gw_status,
     >,
     pub module_retain: ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module) -> *mut gw_module>,
@@ -5832,6 +5882,8 @@ pub struct gw_api {
             options: *const gw_generate_options,
             stream: *mut ::std::os::raw::c_void,
             out_tokens: *mut i64,
+            out_capacity: usize,
+            out_count: *mut usize,
         ) -> gw_status,
     >,
     pub frame_options_init:
@@ -5846,10 +5898,35 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub error_retain: ::std::option::Option<unsafe extern "C" fn(error: *mut gw_error) -> *mut gw_error>,
+    pub error_set:
+        ::std::option::Option<unsafe extern "C" fn(message: *const ::std::os::raw::c_char) -> gw_status>,
+    pub bytes_retain: ::std::option::Option<unsafe extern "C" fn(bytes: *mut gw_bytes) -> *mut gw_bytes>,
+    pub tensor_is_read_only: ::std::option::Option<unsafe extern "C" fn(tensor: *const gw_tensor) -> i32>,
+    pub store_retain: ::std::option::Option<unsafe extern "C" fn(store: *mut gw_store) -> *mut gw_store>,
+    pub work_retain: ::std::option::Option<unsafe extern "C" fn(work: *mut gw_work) -> *mut gw_work>,
+    pub frame_retain: ::std::option::Option<unsafe extern "C" fn(frame: *mut gw_frame) -> *mut gw_frame>,
+    pub parameter_retain:
+        ::std::option::Option<unsafe extern "C" fn(parameter: *mut gw_parameter) -> *mut gw_parameter>,
+    pub parameter_tensor: ::std::option::Option<
+        unsafe extern "C" fn(
+            parameter: *mut gw_parameter,
+            part: gw_part,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
+    pub parameter_state_tensor: ::std::option::Option<
+        unsafe extern "C" fn(
+            parameter: *mut gw_parameter,
+            optimizer: *const gw_optimizer,
+            name: *const ::std::os::raw::c_char,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1544usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1624usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8179,4 +8256,124 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_shard_group_tensor();
+    fn test_field_error_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).error_retain) as usize - ptr as usize
+            },
+            1544usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_retain))
+        );
+    }
+    test_field_error_retain();
+    fn test_field_error_set() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).error_set) as usize - ptr as usize
+            },
+            1552usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_set))
+        );
+    }
+    test_field_error_set();
+    fn test_field_bytes_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).bytes_retain) as usize - ptr as usize
+            },
+            1560usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(bytes_retain))
+        );
+    }
+    test_field_bytes_retain();
+    fn test_field_tensor_is_read_only() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_is_read_only) as usize - ptr as usize
+            },
+            1568usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_is_read_only))
+        );
+    }
+    test_field_tensor_is_read_only();
+    fn test_field_store_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).store_retain) as usize - ptr as usize
+            },
+            1576usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_retain))
+        );
+    }
+    test_field_store_retain();
+    fn test_field_work_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).work_retain) as usize - ptr as usize
+            },
+            1584usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_retain))
+        );
+    }
+    test_field_work_retain();
+    fn test_field_frame_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).frame_retain) as usize - ptr as usize
+            },
+            1592usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_retain))
+        );
+    }
+    test_field_frame_retain();
+    fn test_field_parameter_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_retain) as usize - ptr as usize
+            },
+            1600usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_retain))
+        );
+    }
+    test_field_parameter_retain();
+    fn test_field_parameter_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_tensor) as usize - ptr as usize
+            },
+            1608usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_tensor))
+        );
+    }
+    test_field_parameter_tensor();
+    fn test_field_parameter_state_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_state_tensor) as usize - ptr as usize
+            },
+            1616usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_state_tensor))
+        );
+    }
+    test_field_parameter_state_tensor();
 }

@@ -152,9 +152,12 @@ impl<'c> Call<'c> {
         let views = inputs.views();
         let raw = raw_views(&views);
         let mut found = [null_view(); CHILD_VIEWS];
-        let (place, child) = (found.as_mut_ptr(), crate::gang::rank_number(child));
-        check(unsafe { sys::gw_call_forward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS) })?;
-        let found = unsafe { perhaps(&found) };
+        let (place, child, mut made) = (found.as_mut_ptr(), crate::gang::rank_number(child), 0);
+        let (given, count) = (raw.as_ptr(), raw.len());
+        check(unsafe {
+            sys::gw_call_forward(self.raw, child, given, count, place, CHILD_VIEWS, &mut made)
+        })?;
+        let found = unsafe { perhaps(&found[..made]) };
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -170,15 +173,15 @@ impl<'c> Call<'c> {
         let raw: Vec<_> =
             output_grads.iter().map(|grad| grad.and(given.next()).map_or(null, raw_view)).collect();
         let mut found = [null; CHILD_VIEWS];
-        let (place, child) = (found.as_mut_ptr(), crate::gang::rank_number(child));
+        let (place, child, mut made) = (found.as_mut_ptr(), crate::gang::rank_number(child), 0);
         check(unsafe {
-            sys::gw_call_backward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS)
+            sys::gw_call_backward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS, &mut made)
         })?;
-        Ok(unsafe { perhaps(&found) })
+        Ok(unsafe { perhaps(&found[..made]) })
     }
 }
 
-/// Room for a child's outputs; the library does not say how many there are.
+/// Room for a child's outputs.
 const CHILD_VIEWS: usize = 16;
 
 /// The shapes phase of a [`crate::Custom`] module.

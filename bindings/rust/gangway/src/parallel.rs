@@ -100,8 +100,8 @@ macro_rules! with_rules {
                 .collect();
             let mut raw = self.raw();
             if !rules.is_empty() {
-                raw.dtype_rules = rules.as_ptr();
-                raw.dtype_rule_count = rules.len();
+                raw.rules = rules.as_ptr();
+                raw.rule_count = rules.len();
             }
             Ok(call(&raw))
         }

@@ -222,7 +222,14 @@ impl ParameterOptions {
     }
 }
 
-unsafe extern "C" fn fill(user: *mut c_void, first: i64, last: i64, out: *mut c_void) -> sys::gw_status {
+unsafe extern "C" fn fill(
+    user: *mut c_void,
+    first: i64,
+    last: i64,
+    out: *mut c_void,
+    _count: usize,
+    _dtype: sys::gw_dtype,
+) -> sys::gw_status {
     run(|| (*user.cast::<Fill>())(first as usize..last as usize, out.cast()))
 }
 

@@ -148,9 +148,11 @@ impl Module {
             .map_err(|_| Error::argument(format!("token_count is {}", options.token_count)))?;
         let mut tokens = vec![0i64; count];
         let (data, stream) = (prompt.as_ptr(), std::ptr::null_mut());
+        let (place, room, mut made) = (tokens.as_mut_ptr(), tokens.len(), 0);
         check(unsafe {
-            sys::gw_generate(self.raw(), data, prompt.len(), &raw, stream, tokens.as_mut_ptr())
+            sys::gw_generate(self.raw(), data, prompt.len(), &raw, stream, place, room, &mut made)
         })?;
+        tokens.truncate(made);
         Ok(tokens)
     }
 }
