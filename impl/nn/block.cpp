@@ -6,6 +6,8 @@
 //     attention and mlp outputs 2 D (the residual sum stands in the first, the block's output in the second),
 //     q, heads' output 2 H K, k and v 2 G K, gate and up 2 F; rstd twice, lse H
 // The outputs of the norms and of SwiGLU are made again in their backward.
+#include <optional>
+
 #include "nn/attention.h"
 #include "nn/gradient.h"
 

@@ -180,13 +180,4 @@ std::shared_ptr<Module> make_custom(const CustomOptions& options,
   return std::make_shared<Custom>(options, std::move(behaviour));
 }
 
-std::optional<std::string> refuses_dtype(const ModulePtr& root, DType compute) {
-  for (const NamedModule& named : named_modules(root)) {
-    const auto* custom = dynamic_cast<const Custom*>(named.module.get());
-    if (custom != nullptr && !custom->behaviour().accepts(compute))
-      return named.path.empty() ? std::string(custom->kind()) : named.path;
-  }
-  return std::nullopt;
-}
-
 }  // namespace gangway

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "nn/module.h"
@@ -120,7 +119,5 @@ struct CustomOptions {
   std::vector<Module::Child> children;
 };
 std::shared_ptr<Module> make_custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
-// Whether every custom module of the tree accepts this compute dtype; the path of the first that does not.
-std::optional<std::string> refuses_dtype(const ModulePtr& root, DType compute);
 
 }  // namespace gangway

@@ -41,7 +41,8 @@ class Head final : public Module {
     const Tensor& x = first_input(inputs, *this);
     if (inputs.size() == 1) {
       if (frame != nullptr) fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
-      return {child(kOutput).forward1(ctx, child(kNorm).forward1(ctx, x, nullptr), nullptr)};
+      const Tensor y = child(kNorm).forward1(ctx, x, nullptr);
+      return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
     }
     const Tensor& labels = inputs[1];
     check(ctx, x, labels);
@@ -63,9 +64,18 @@ class Head final : public Module {
  private:
   Parameter& output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
 
+  // In the dtype of the output's weight, which a rule may have made another than that of what comes before.
+  Tensor as_output(Context& ctx, const Tensor& y) const {
+    const DType dtype = value_of(output_weight()).dtype();
+    if (y.dtype() == dtype) return y;
+    const Tensor converted = ctx.temporaries.allocate(dtype, y.shape());
+    ctx.ops.cast(y, converted, ctx.stream);
+    return converted;
+  }
+
   void cross_entropy(Context& ctx, const Tensor& y_TD, const Tensor& labels, const Tensor& loss, Frame* frame,
                      const Shape& shape) {
-    HeadLossArgs args{.x = y_TD,
+    HeadLossArgs args{.x = as_output(ctx, y_TD),
                       .w = value_of(output_weight()),
                       .labels = labels.reshape(Shape{labels.count()}),
                       .seed = ctx.loss_seed,
@@ -76,17 +86,21 @@ class Head final : public Module {
     if (frame == nullptr) {
       args.seed = ctx.temporaries.allocate(DType::f64, Shape{1});
       ctx.ops.fill(args.seed, 1, ctx.stream);
+      ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
     } else {
       if (!ctx.loss_seed) fail(Code::invalid_state, "the loss has no seed to start backward with");
-      args.dx = frame->allocate(y_TD.dtype(), y_TD.shape());
+      const Tensor dx = frame->allocate(y_TD.dtype(), y_TD.shape());
+      const bool same = args.x.dtype() == dx.dtype();
+      args.dx = same ? dx : ctx.temporaries.allocate(args.x.dtype(), dx.shape());
       if (wants_gradient(output_weight())) {
         const GradientTarget target = gradient_to_write(output_weight());
         args.dw = target.grad;
         args.dw_accumulate = target.accumulate;
       }
-      frame->save(*this, kDx, args.dx.reshape(shape));
+      ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
+      if (!same) ctx.ops.cast(args.dx, dx, ctx.stream);
+      frame->save(*this, kDx, dx.reshape(shape));
     }
-    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
     take_seed_out(ctx, args);
   }
 

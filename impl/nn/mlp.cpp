@@ -1,4 +1,6 @@
 // SwiGLU feed-forward. Letters: T tokens, F feed-forward width.
+#include <optional>
+
 #include "nn/gradient.h"
 #include "nn/layers.h"
 

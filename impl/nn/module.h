@@ -130,6 +130,9 @@ std::vector<NamedModule> named_modules(const ModulePtr& root);
 // Writes every module's and parameter's full name. Called on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);
 
+// Multiplies activations with its parameters, which must have their dtype: Linear, Embedding.
+bool is_product(const Module& module);
+
 // The module under all wrappers.
 Module& unwrapped(Module& module);
 const Module& unwrapped(const Module& module);

@@ -1,5 +1,7 @@
 #include "parallel/fully_shard.h"
 
+#include "nn/custom.h"
+
 namespace gangway {
 namespace {
 
@@ -15,6 +17,17 @@ bool finds_gradient_in_forward(const Module& module) {
   return false;
 }
 
+// What says in which dtype `module` computes: the weight of its first product, outside of nested units and of
+// custom modules, which compute themselves. Null: none.
+ParameterPtr first_product(const Module& module) {
+  if (dynamic_cast<const UnitModule*>(&module) != nullptr || dynamic_cast<const Custom*>(&module) != nullptr)
+    return nullptr;
+  if (is_product(module)) return module.parameters()[0];
+  for (const Module::Child& child : module.children())
+    if (ParameterPtr found = first_product(*child.module)) return found;
+  return nullptr;
+}
+
 Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
   if (!from || from.dtype() == to) return from;
   const Tensor out = frame.allocate_gradient(to, from.shape());
@@ -27,19 +40,22 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 UnitModule::UnitModule(ModulePtr inner, std::shared_ptr<ShardUnit> unit, std::shared_ptr<ShardDomain> domain)
     : unit_(std::move(unit)),
       domain_(std::move(domain)),
-      gradient_in_forward_(finds_gradient_in_forward(*inner)) {
+      gradient_in_forward_(finds_gradient_in_forward(*inner)),
+      product_(first_product(*inner)) {
   add_child("", std::move(inner));
 }
 
 Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   const ShardOptions& options = unit_->options();
-  const bool casts = options.cast_forward_inputs && options.param_dtype != kNone;
+  const bool mixed = options.param_dtype != kNone || !options.dtype_rules.empty();
+  const DType compute = product_ != nullptr ? product_->value.dtype() : options.param_dtype;
+  const bool casts = options.cast_forward_inputs && mixed && compute != kNone;
   Values out(inputs.begin(), inputs.end());
   input_dtypes_.clear();
   for (Tensor& x : out) {
     input_dtypes_.push_back(x ? x.dtype() : kNone);
-    if (!casts || !x || !is_floating(x.dtype()) || x.dtype() == options.param_dtype) continue;
-    const Tensor to = make_output(ctx, frame, options.param_dtype, x.shape());
+    if (!casts || !x || !is_floating(x.dtype()) || x.dtype() == compute) continue;
+    const Tensor to = make_output(ctx, frame, compute, x.shape());
     ctx.ops.cast(x, to, ctx.stream);
     x = to;
   }

@@ -96,8 +96,7 @@ struct Product {
 // `first`: of the products that hand on to each other without a cast.
 void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
   const auto* custom = dynamic_cast<const Custom*>(&module);
-  const bool product =
-      std::string_view(module.kind()) == "Linear" || std::string_view(module.kind()) == "Embedding";
+  const bool product = is_product(module);
   for (const ParameterPtr& p : module.parameters()) {
     const DType dtype = compute_dtype(options, p->full_name, master);
     if (custom != nullptr && !custom->behaviour().accepts(dtype))

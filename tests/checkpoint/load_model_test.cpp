@@ -4,23 +4,14 @@
 #include "checkpoint/model_io.h"
 #include "parallel/shard_domain.h"
 
-namespace gangway {
+namespace gangway::test {
 namespace {
-
-using test::all_values;
-using test::error_of;
-using test::llama;
-using test::read_all;
-using test::read_plainly;
-using test::seeded;
-using test::small_llama;
-using test::TemporaryFolder;
 
 TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
   for (const bool tied : {false, true}) {
     const TemporaryFolder folder;
     std::vector<double> saved;
-    test::run_ranks(3, [&](Gang& root) {
+    run_ranks(3, [&](Gang& root) {
       const auto model = llama(root, seeded(7), small_llama(tied));
       save_model(*model, folder.path(), {});
       const std::vector<double> values = all_values(*model);
@@ -29,7 +20,7 @@ TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
     EXPECT_EQ(read_plainly(folder.path() + "/model.safetensors").count("lm_head.weight"), tied ? 0u : 1u);
     for (const int ranks : {1, 2, 4})
       for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
-        test::run_ranks(ranks, [&](Gang& root) {
+        run_ranks(ranks, [&](Gang& root) {
           const auto model = llama(root, seeded(8, DType::f32, strategy), small_llama(tied));
           EXPECT_NE(all_values(*model), saved);
           load_model(*model, folder.path() + (ranks == 2 ? "/model.safetensors" : ""));
@@ -45,8 +36,8 @@ TEST(LoadModel, NoRankHoldsTheWholeModel) {
   for (const int ranks : {2, 3, 4})
     for (const DType stored : {DType{}, DType::bf16}) {
       const TemporaryFolder folder;
-      test::run_ranks(ranks, [&](Gang& root) {
-        const auto model = test::make_model(wide(), test::make_gangs(root), seeded(7));
+      run_ranks(ranks, [&](Gang& root) {
+        const auto model = make_model(wide(), make_gangs(root), seeded(7));
         const GangPtr& shards = model->gangs().shards();
         uint64_t whole = 0;
         for (const NamedParameter& p : model->parameters())
@@ -71,7 +62,7 @@ TEST(LoadModel, NoRankHoldsTheWholeModel) {
 TEST(LoadModel, ConvertsBetweenFloatingDtypes) {
   for (const DType stored : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
     const TemporaryFolder folder;
-    test::run_ranks(2, [&](Gang& root) {
+    run_ranks(2, [&](Gang& root) {
       const auto source = llama(root, seeded(9, DType::f64));
       SaveOptions options;
       options.dtype = stored;
@@ -95,7 +86,7 @@ TEST(LoadModel, BfloatComputeSeesTheLoadedValues) {
   const TemporaryFolder folder;
   double losses[2] = {};
   for (const bool load : {false, true})
-    test::run_ranks(2, [&](Gang& root) {
+    run_ranks(2, [&](Gang& root) {
       ParallelOptions options = seeded(load ? 12 : 11);
       options.shard.param_dtype = DType::bf16;
       const auto model = llama(root, options);
@@ -105,7 +96,7 @@ TEST(LoadModel, BfloatComputeSeesTheLoadedValues) {
         save_model(*model, folder.path(), {});
       std::vector<int64_t> ids = {1, 2, 3, 4, 5, 6};
       Batch batch;
-      batch.inputs = batch.targets = {test::tensor_of(*model, DType::i64, Shape{1, 6}, ids.data())};
+      batch.inputs = batch.targets = {tensor_of(*model, DType::i64, Shape{1, 6}, ids.data())};
       const double loss = eval_step(*model, batch, {}, model->device().stream()).loss;
       if (root.rank() == 0) losses[load ? 1 : 0] = loss;
     });
@@ -143,13 +134,13 @@ void make_sharded(const std::string& folder) {
 TEST(LoadModel, ReadsAFolderOfShards) {
   const TemporaryFolder folder;
   std::vector<double> saved;
-  test::run_ranks(1, [&](Gang& root) {
+  run_ranks(1, [&](Gang& root) {
     const auto model = llama(root, seeded(13));
     save_model(*model, folder.path(), {});
     saved = all_values(*model);
   });
   make_sharded(folder.path());
-  test::run_ranks(3, [&](Gang& root) {
+  run_ranks(3, [&](Gang& root) {
     const auto model = llama(root, seeded(14));
     load_model(*model, folder.path());
     EXPECT_EQ(all_values(*model), saved);
@@ -177,7 +168,7 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
   for (const Row& row : table) {
     const TemporaryFolder folder;
     std::ofstream(folder.path() + "/model.safetensors.index.json") << row.index;
-    test::run_ranks(2, [&](Gang& root) {
+    run_ranks(2, [&](Gang& root) {
       const auto model = llama(root, seeded(15));
       const Error error = error_of([&] { load_model(*model, folder.path()); });
       EXPECT_EQ(error.code(), Code::corrupt) << row.index;
@@ -187,7 +178,7 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/model.safetensors.index.json")
       << R"({"weight_map": {"a": "absent.safetensors"}})";
-  test::run_ranks(1, [&](Gang& root) {
+  run_ranks(1, [&](Gang& root) {
     EXPECT_EQ(error_of([&] { load_model(*llama(root, seeded(15)), folder.path()); }).code(), Code::io);
   });
 }
@@ -226,7 +217,7 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
        Code::invalid_argument, "\"extra\" that the model lacks"},
   };
   for (const Row& row : table)
-    test::run_ranks(2, [&](Gang& root) {
+    run_ranks(2, [&](Gang& root) {
       const auto model = llama(root, seeded(16));
       const std::vector<double> before = all_values(*model);
       if (root.rank() == 0) write_changed(*model, path, row.change);
@@ -245,7 +236,7 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
 
 TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
   const TemporaryFolder folder;
-  test::run_ranks(2, [&](Gang& root) {
+  run_ranks(2, [&](Gang& root) {
     const auto model = llama(root, seeded(20));
     save_model(*model, folder.path(), {});
     Stream& stream = model->device().stream();
@@ -262,7 +253,7 @@ TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
 TEST(LoadModel, AnIndexThatIsAFifoIsRefused) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder.path() + "/model.safetensors.index.json").c_str(), 0600), 0);
-  test::run_ranks(1, [&](Gang& root) {
+  run_ranks(1, [&](Gang& root) {
     const Error error = error_of([&] { load_model(*llama(root, seeded(21)), folder.path()); });
     EXPECT_EQ(error.code(), Code::io) << error.message();
   });
@@ -271,7 +262,7 @@ TEST(LoadModel, AnIndexThatIsAFifoIsRefused) {
 TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/model.safetensors";
-  test::run_ranks(1, [&](Gang& root) {
+  run_ranks(1, [&](Gang& root) {
     const auto model = llama(root, seeded(17), small_llama(/*tied=*/true));
     write_changed(*model, path, [](SafetensorsHeader& h) {
       h.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {DType::f32, Shape{3}, 0, 0};
@@ -290,4 +281,4 @@ TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
 }
 
 }  // namespace
-}  // namespace gangway
+}  // namespace gangway::test

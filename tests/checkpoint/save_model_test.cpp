@@ -5,17 +5,8 @@
 
 #include "checkpoint/model_io.h"
 
-namespace gangway {
+namespace gangway::test {
 namespace {
-
-using test::all_values;
-using test::error_of;
-using test::llama;
-using test::read_all;
-using test::read_plainly;
-using test::seeded;
-using test::small_llama;
-using test::TemporaryFolder;
 
 TEST(SaveModel, EveryMeshWritesTheSameBytes) {
   std::string first;
@@ -30,7 +21,7 @@ TEST(SaveModel, EveryMeshWritesTheSameBytes) {
                                             {3, 1, Strategy::no_shard},
                                             {8, 1, Strategy::full_shard}}) {
     const TemporaryFolder folder;
-    test::run_ranks(mesh.ranks, [&](Gang& root) {
+    run_ranks(mesh.ranks, [&](Gang& root) {
       const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
       save_model(*model, folder.path(), {});
     });
@@ -43,7 +34,7 @@ TEST(SaveModel, EveryMeshWritesTheSameBytes) {
 
 TEST(SaveModel, AnIndependentReaderFindsTheValues) {
   const TemporaryFolder folder;
-  test::run_ranks(3, [&](Gang& root) {
+  run_ranks(3, [&](Gang& root) {
     const auto model = llama(root, seeded(6));
     SaveOptions options;
     options.metadata = {{"note", "half way"}};
@@ -51,7 +42,7 @@ TEST(SaveModel, AnIndependentReaderFindsTheValues) {
     const auto stored = read_plainly(folder.path() + "/model.safetensors");
     EXPECT_EQ(stored.size(), model->parameters().size());
     for (const NamedParameter& named : model->parameters()) {
-      const std::vector<double> values = test::gathered(*model, *named.parameter);
+      const std::vector<double> values = gathered(*model, *named.parameter);
       const std::vector<float>& found = stored.at(named.name);
       ASSERT_EQ(found.size(), values.size());
       EXPECT_TRUE(std::equal(found.begin(), found.end(), values.begin())) << named.name;
@@ -65,7 +56,7 @@ TEST(SaveModel, AnIndependentReaderFindsTheValues) {
 TEST(SaveModel, WritesHuggingFacesConfig) {
   const auto config_of = [](const LlamaConfig& config) {
     const TemporaryFolder folder;
-    test::run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(1), config), folder.path(), {}); });
+    run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(1), config), folder.path(), {}); });
     return nlohmann::json::parse(read_all(folder.path() + "/config.json"));
   };
   LlamaConfig config = small_llama();
@@ -96,7 +87,7 @@ TEST(SaveModel, WritesHuggingFacesConfig) {
 }
 
 TEST(SaveModel, RefusalsAreAgreed) {
-  test::run_ranks(2, [&](Gang& root) {
+  run_ranks(2, [&](Gang& root) {
     const auto model = llama(root, seeded(18));
     SaveOptions integers;
     integers.dtype = DType::i32;
@@ -107,7 +98,7 @@ TEST(SaveModel, RefusalsAreAgreed) {
     EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", words); }).code(), Code::invalid_argument);
     EXPECT_EQ(error_of([&] { save_model(*model, "", {}); }).code(), Code::invalid_argument);
     EXPECT_EQ(error_of([&] { save_model(*model, "/proc/nowhere/here", {}); }).code(), Code::io);
-    Model bare(make_llama(small_llama()), test::make_gangs(root));
+    Model bare(make_llama(small_llama()), make_gangs(root));
     EXPECT_EQ(error_of([&] { save_model(bare, "/tmp/never_made", {}); }).code(), Code::invalid_state);
     EXPECT_NE(access("/tmp/never_made", F_OK), 0);
     EXPECT_FALSE(root.error().has_value());
@@ -117,12 +108,12 @@ TEST(SaveModel, RefusalsAreAgreed) {
 // A limit on file size stands in for a full disk: writes behind it fail.
 TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
   const TemporaryFolder folder;
-  test::run_ranks(3, [&](Gang& root) { save_model(*llama(root, seeded(19)), folder.path(), {}); });
+  run_ranks(3, [&](Gang& root) { save_model(*llama(root, seeded(19)), folder.path(), {}); });
   const std::string before = read_all(folder.path() + "/model.safetensors");
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  test::run_ranks(3, [&](Gang& root) {
+  run_ranks(3, [&](Gang& root) {
     const auto model = llama(root, seeded(20));
     root.barrier();
     if (root.rank() == 0) {
@@ -144,4 +135,4 @@ TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
 }
 
 }  // namespace
-}  // namespace gangway
+}  // namespace gangway::test

@@ -185,15 +185,6 @@ TEST_P(CustomTest, MetaCallsShapesOnly) {
   EXPECT_EQ(behaviour->forwards, 0);
 }
 
-TEST(Custom, DtypeRefusalGivesThePath) {
-  const auto behaviour = std::make_shared<Mixing>();
-  const ModulePtr chain =
-      make_sequential({make_linear(3, 3, false), make_custom(mixing_options(), behaviour)});
-  EXPECT_EQ(refuses_dtype(chain, DType::bf16), "1");
-  EXPECT_EQ(refuses_dtype(chain, DType::f64), std::nullopt);
-  EXPECT_EQ(refuses_dtype(make_custom(mixing_options(), behaviour), DType::f32), "Mixing");
-}
-
 // x + child(x): the children's forward and backward are called from inside with the same context and frame.
 struct Residual : CustomBehaviour {
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }

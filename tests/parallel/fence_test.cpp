@@ -263,7 +263,8 @@ TEST(Fence, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
         expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"has begun already"});
         group->end_update(stream);
       }
-      if (root.rank() == 1) group->unshard({}, stream);
+      group->unshard({}, stream);  // on all ranks: where values are gathered, that moves them
+      if (root.rank() != 1) group->reshard(stream);
       const Error error =
           expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"unit g", "unsharded"});
       EXPECT_EQ(error.rank, 1);

@@ -89,6 +89,52 @@ TEST(Parallelize, MixedPrecisionStaysNearTheReference) {
   });
 }
 
+// A rule names the weight of the head, or the embedding that is the head's too: its unit computes in that
+// dtype and takes and gives the others'.
+TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
+  const Reference small("llama_small"), tied("llama_parity_tied");
+  for (const Strategy strategy : kStrategies)
+    run_ranks(2, [&](Gang& root) {
+      ParallelOptions options = mixed(strategy, false);
+      options.shard.dtype_rules = {{"lm_head.weight", DType::f32}};
+      const auto model = make_model(small, mesh_of(root), options);
+      const StepValues values = run_step(*model, small);
+      EXPECT_NEAR(values.loss / small.at("loss").values[0], 1, 1e-2);
+      for (const auto& [name, gradient] : values.gradients)
+        EXPECT_GE(cosine(gradient, small.at("grad." + name).values), 0.999) << name;
+      EXPECT_FALSE(model->parameter("lm_head.weight").parameter->shard_copy);  // the master is what computes
+      const Tensor tokens = make_ids(model->device(), Shape{2, small.sequence()}, small.rows("tokens", 0, 2));
+      Context ctx = model->context(model->device().stream());
+      EXPECT_EQ(model->forward(ctx, {&tokens, 1}, nullptr)[0].dtype(), DType::f32);
+      model->temporaries().reset();
+      options.shard.dtype_rules = {{"model.embed_tokens.weight", DType::f32}};
+      for (const auto& [name, gradient] : run_step(*make_model(tied, mesh_of(root), options), tied).gradients)
+        EXPECT_GE(cosine(gradient, tied.at("grad." + name).values), 0.99) << name;
+    });
+}
+
+// A product whose inputs come in another dtype by a rule alone, or that a caller's rule alone sets apart.
+TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
+  run_ranks(2, [&](Gang& root) {
+    for (const DType rest : {DType{}, DType::bf16}) {
+      Model model(make_sequential({make_linear(2, 2, false), make_linear(2, 2, false)}), mesh_of(root));
+      ParallelOptions options;
+      options.shard.param_dtype = rest;
+      options.shard.dtype_rules = {{"1.weight", rest == DType{} ? DType::bf16 : DType::f32}};
+      model.parallelize(options);
+      const Tensor x = make(model.device(), DType::f32, Shape{3, 2}, {1, 2, 3, 4, 5, 6});
+      Context ctx = model.context(model.device().stream());
+      Frame& frame = model.frame(0);
+      const Values y = model.forward(ctx, {&x, 1}, &frame);
+      EXPECT_EQ(y[0].dtype(), options.shard.dtype_rules[0].dtype);
+      const Tensor dy = make(model.device(), y[0].dtype(), Shape{3, 2}, {1, 1, 1, 1, 1, 1});
+      EXPECT_EQ(model.backward(ctx, {&dy, 1}, frame)[0].dtype(), DType::f32);
+      frame.reset();
+      model.finish_gradients(model.device().stream());
+    }
+  });
+}
+
 // Activations of a row have the same bits wherever it is computed; only sums over rows differ in their order.
 TEST(Parallelize, MixedPrecisionIsThatOfOneRank) {
   for (const bool f32_norms : {false, true}) {
