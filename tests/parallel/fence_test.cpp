@@ -282,6 +282,7 @@ TEST(Fence, AnInterruptInTheFenceBreaksTheGang) {
         mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
     const auto model = model_from_groups({group});
     if (root.rank() == 0) {
+      group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
       expect_refusal(Code::caller, [&] { model->begin_update(model->device().stream()); });
       set_interrupt(nullptr, nullptr, nullptr);
