@@ -198,18 +198,17 @@ void load_model(Model& model, const std::string& path, bool strict) {
       text("load, strict ", strict));
 
   model.begin_update(stream);
-  std::optional<Error> failure;
-  try {
-    for (size_t i = 0; i < entries.size(); ++i)
-      read_rows(model, *model.parameters()[i].parameter, entries[i], stream);
-  } catch (const Error& error) {
-    failure = error;
-  } catch (const std::bad_alloc&) {
-    failure = Error(Code::out_of_memory, text("load: ", path, ": no memory left"));
-  }
-  // The fence closes on every rank, whatever happened, so that the gangs work on.
-  model.end_update(stream);
-  root.agree(failure);
+  root.agree_on([&] {
+    try {
+      for (size_t i = 0; i < entries.size(); ++i)
+        read_rows(model, *model.parameters()[i].parameter, entries[i], stream);
+    } catch (...) {
+      // The fence closes on every rank, whatever happened, so that the gangs work on.
+      model.end_update(stream);
+      throw;
+    }
+    model.end_update(stream);
+  });
 }
 
 }  // namespace gangway

@@ -235,9 +235,53 @@ static void custom_module_calls_its_children(void** state) {
   assert_refused(gw_call_backward(NULL, 0, NULL, 0, &got, 1, &count), "call is null");
 }
 
+/* Takes f32 alone; notes what it was asked for. */
+static gw_dtype asked;
+static int32_t takes_f32(void* user, gw_dtype dtype) {
+  (void)user;
+  asked = dtype;
+  return dtype == GW_F32;
+}
+
+static void custom_module_is_asked_for_its_dtype_before_it_has_memory(void** state) {
+  (void)state;
+  line l = {0};
+  gw_custom_options c;
+  gw_parameter_options p;
+  gw_shard_options s;
+  gw_dtype_rule rule;
+  gw_module *model = NULL, *ruled = NULL;
+  gw_parameter_options_init(&p, sizeof p);
+  p.name = "w";
+  p.ndim = 1;
+  p.dims[0] = 1;
+  line_options(&c, &l, &p);
+  c.accepts_dtype = takes_f32;
+  assert_ok(gw_custom_create(&c, &model));
+  assert_refused_as(gw_module_materialize(model, NULL, 1, GW_F64), GW_E_NOT_SUPPORTED,
+                    "module line does not compute in f64, the dtype of parameter w");
+  assert_int_equal(asked, GW_F64);
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
+  assert_int_equal(asked, GW_F32);
+  gw_module_release(model);
+  /* By a rule for its parameter alone, where the unit's dtype is one that it takes. */
+  assert_ok(gw_custom_create(&c, &ruled));
+  gw_dtype_rule_init(&rule, sizeof rule);
+  rule.pattern = "w";
+  rule.dtype = GW_BF16;
+  gw_shard_options_init(&s, sizeof s);
+  s.rules = &rule;
+  s.rule_count = 1;
+  assert_ok(gw_fully_shard(ruled, "", NULL, &s));
+  assert_refused_as(gw_module_materialize(ruled, NULL, 1, GW_F32), GW_E_NOT_SUPPORTED,
+                    "module line does not compute in bf16, the dtype of parameter w");
+  gw_module_release(ruled);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once),
                                      cmocka_unit_test(refused_custom_modules_free_once),
-                                     cmocka_unit_test(custom_module_calls_its_children)};
+                                     cmocka_unit_test(custom_module_calls_its_children),
+                                     cmocka_unit_test(custom_module_is_asked_for_its_dtype_before_it_has_memory)};
   return cmocka_run_group_tests_name("capi_custom", tests, NULL, NULL);
 }

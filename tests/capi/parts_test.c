@@ -178,6 +178,54 @@ static void a_parameters_gradient_is_zero_after_a_step_and_writable(void** state
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, parameters_gradients, &s);
 }
 
+/* A whole gradient, where there is one outside of backward, is zero and not what the last microbatch left
+ * there; what is added to it counts. user: the strategy. */
+static void whole_gradients(rank* me) {
+  const gw_strategy strategy = *(const gw_strategy*)me->user;
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_optimizer* opt = NULL;
+  gw_parameter* p = NULL;
+  gw_tensor* kept = NULL;
+  gw_view whole, again;
+  small_batch b;
+  const gw_llama_options o = small_llama();
+  gw_parallel_options options;
+  gw_parallel_options_init(&options, sizeof options);
+  options.strategy = strategy;
+  fill_batch(&b, 2, me->index);
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_parallelize(model, gangs, &options));
+  EXPECT_OK(gw_sgd_create(model, NULL, &opt));
+  EXPECT_OK(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));
+  EXPECT_OK(gw_module_find_parameter(model, "lm_head.weight", &p));
+  const int stays = me->size == 1 || strategy == GW_NO_SHARD; /* else it is there while backward runs */
+  const gw_status status = gw_parameter_view(p, GW_PART_FULL_GRADIENT, &whole);
+  EXPECT(status == (stays ? GW_OK : GW_E_INVALID_STATE));
+  if (stays) {
+    EXPECT(whole.shape[0] == 11 && all_are(&whole, 0));
+    ((float*)whole.data)[0] = 3;
+    EXPECT_OK(gw_parameter_tensor(p, GW_PART_FULL_GRADIENT, &kept));
+    EXPECT_OK(gw_tensor_view(kept, &again));
+    EXPECT(again.data == whole.data && ((float*)again.data)[0] == 3); /* the first view has made it count */
+    gw_tensor_release(kept);
+    EXPECT_OK(gw_zero_grad(model, NULL));
+    EXPECT_OK(gw_parameter_view(p, GW_PART_FULL_GRADIENT, &whole));
+    EXPECT(all_are(&whole, 0));
+  }
+  gw_parameter_release(p);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  gw_gangs_release(gangs);
+}
+
+static void a_whole_gradient_is_zero_after_a_step(void** state) {
+  (void)state;
+  for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
+    for (int32_t n = 1; n <= 3; ++n) run_ranks(n, whole_gradients, &s);
+}
+
 /* --- exports --- */
 
 static struct DLManagedTensorVersioned* export_of(gw_shard_group* g, gw_part part) {
@@ -275,11 +323,36 @@ static void unshard_into_the_callers_memory_is_a_stable_copy(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, copies, NULL);
 }
 
+/* user: a count of frees for each rank. */
+static void leaves_in_flight(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_shard_group* g = NULL;
+  gw_work* work = NULL;
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(make_group(gangs, GW_FULL_SHARD, GW_F32, &g));
+  EXPECT_OK(gw_shard_group_unshard_async(g, NULL, &work));
+  EXPECT_OK(gw_work_attach(work, (int*)me->user + me->index, count_free));
+  gw_work_release(work);
+  gw_shard_group_release(g);
+  gw_gangs_release(gangs);
+}
+
+static void what_is_attached_to_a_gather_goes_with_the_rank_at_last(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n) {
+    int freed[3] = {0, 0, 0};
+    run_ranks(n, leaves_in_flight, freed);
+    for (int32_t r = 0; r < n; ++r) assert_int_equal(freed[r], 1);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_add_up_and_are_emptied_by_the_step),
       cmocka_unit_test(a_parameters_gradient_is_zero_after_a_step_and_writable),
+      cmocka_unit_test(a_whole_gradient_is_zero_after_a_step),
       cmocka_unit_test(an_export_pins_its_buffer),
+      cmocka_unit_test(what_is_attached_to_a_gather_goes_with_the_rank_at_last),
       cmocka_unit_test(unshard_into_the_callers_memory_is_a_stable_copy)};
   return cmocka_run_group_tests_name("capi_parts", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // Shard groups: a foreign runtime's loop, its views, its refusals.
 #include "parallel/shard_group.h"
 
+#include "base/config.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -15,6 +16,31 @@ std::vector<GroupParameter> parameters(DType dtype = DType::f64) {
 
 Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType::f64) {
   return make(device, dtype, Shape{5, 3}, random_vector(15, static_cast<uint32_t>(100 * microbatch + rank)));
+}
+
+// Two replicas open a region each, and there is memory for one of them.
+TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
+  GangOptions few = thread_rank_options();
+  few.memory_limit = uint64_t{24} << 20;
+  run_ranks(
+      4,
+      [](Gang& root) {
+        const auto gangs = mesh_of(root, 2);
+        const auto make = [&](int64_t rows) {
+          return make_shard_group(
+              gangs, "g",
+              {{.name = "w", .shape = Shape{rows, 1024}, .init = Init::ones(), .trainable = false}},
+              ShardOptions{}, 1);
+        };
+        if (!config().shared_regions) return;  // there are none: every rank's rows are its own
+        const Error error = expect_refusal(Code::out_of_memory, [&] { make(4 << 10); }, {"are wanted"});
+        EXPECT_FALSE(root.error().has_value()) << error.message();
+        const auto fits = make(1 << 10);  // what the other replica had taken is free again
+        fits->unshard({}, root.device().stream());
+        EXPECT_EQ(get(fits->view(0, Part::full_value))[1023], 1);
+        fits->reshard(root.device().stream());
+      },
+      few);
 }
 
 TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
