@@ -1,0 +1,109 @@
+// One attempt of a job: its ranks as processes (processes.cpp), their output (streams.cpp), and what becomes
+// of it (launch.cpp). Thread rule: one thread, which must be the only one of its process.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "tools/launch.h"
+#include "tools/line_prefix.h"
+#include "tools/output_queue.h"
+
+namespace gangway::tools {
+
+// The launcher's end of one of a rank's streams.
+struct Stream {
+  int fd = -1;
+  std::optional<LinePrefix> lines;
+
+  bool pump();  // takes what is there, as much as a pipe holds; false at the end
+  void end();
+};
+
+struct RankProcess {
+  int rank = 0;
+  pid_t pid = 0;
+  bool running = false;
+  Stream out, err;
+};
+
+struct Failure {
+  int status = 0;
+  std::string words;
+  bool may_restart = true;
+};
+
+// Where signals are read, and what the ranks get back of what was changed for it.
+struct Signals {
+  int fd = -1;
+  sigset_t mask;
+  struct sigaction pipe;
+};
+
+// Of a job, handed to every attempt.
+int make_secret();  // sealed and close-on-exec; only the ranks get it
+std::string make_job();
+int free_port();          // for programs that want one; gangway itself takes no port on one host
+bool exiting(pid_t pid);  // the kernel is taking the process down
+
+// One attempt of the job.
+class Attempt {
+ public:
+  Attempt(const LaunchOptions& options, const Signals& signals, int secret, const std::string& job,
+          int restart, Deadline deadline)
+      : options_(options),
+        signals_(signals),
+        secret_(secret),
+        job_(job),
+        restart_(restart),
+        deadline_(deadline),
+        ranks_(static_cast<size_t>(options.ranks)) {}
+
+  std::optional<Failure> run();
+
+ private:
+  void start_all();
+  void start(RankProcess& rank);
+  std::array<int, 2> open_streams(RankProcess& rank);
+  [[noreturn]] void become(const RankProcess& rank, const std::array<int, 2>& ends, int report);
+  void step();
+  void take_signals();
+  void reap();
+  void decide();
+  void say(const std::string& words) { queues_[1].add(text("gangrun: ", words, "\n")); }
+  void flush();
+  void fail_job(Failure failure);
+  void end_rank(RankProcess& rank, const siginfo_t& facts);
+  void signal_all(int signal);
+  void drain();
+  int running() const {
+    return static_cast<int>(
+        std::count_if(ranks_.begin(), ranks_.end(), [](const auto& r) { return r.running; }));
+  }
+
+  const LaunchOptions& options_;
+  const Signals& signals_;
+  const int secret_;
+  const std::string job_;
+  const int restart_;
+  const Deadline deadline_;
+  const int port_ = free_port();
+  std::vector<RankProcess> ranks_;
+  std::array<OutputQueue, 2> queues_{OutputQueue(1), OutputQueue(2)};
+  std::optional<Failure> cause_;  // the likeliest so far
+  Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
+  std::optional<Failure> failure_;
+  Deadline kill_at_ = Deadline::never();
+  int asked_to_end_ = 0;  // SIGINT, SIGTERM and SIGHUP that were forwarded
+  bool drawing_ = false;  // a progress line stands on the terminal
+};
+
+}  // namespace gangway::tools
