@@ -5,23 +5,10 @@
 
 #include "gang/host_overlap.h"
 #include "gang/host_reference.h"
-#include "gang/host_threads.h"
-#include "gang/processes.h"
+#include "gang/joined.h"
 
 namespace gangway::test {
 namespace {
-
-struct Joined {
-  std::shared_ptr<Rank> rank = std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1}));
-  std::shared_ptr<Engine> engine;
-
-  Joined(int r, int size, const std::shared_ptr<Store>& store, EngineOptions options = small_arena()) {
-    options.rank = r;
-    options.size = size;
-    engine = make_engine("host", rank, options, store);
-  }
-  Stream& stream() { return rank->device().stream(); }
-};
 
 // One call, tensors inside the arena or not; what this rank got.
 Bytes one_call(Joined& joined, Collective c, bool inside) {
@@ -90,36 +77,6 @@ TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
 
 // --- what peers see of a rank that dies
 // -----------------------------------------------------------------------------
-
-int64_t now_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
-}
-
-// Runs calls until one fails; the time of the failure and its text go into the report, `told` last.
-template <typename Call>
-void until_failure(Report& report, Call&& call) {
-  try {
-    for (;;) call();
-  } catch (const Error& error) {
-    report.number[0] = now_ns();
-    report.number[1] = static_cast<int64_t>(error.code());
-    report.number[2] = error.peer;
-    report.say(error.message());
-    report.number[15] = 1;  // told
-  }
-}
-
-// Survivors stay until all have told what they saw: one that has ended is alive no more for the others.
-void stay(Report& report) {
-  while (report.number[14] == 0) usleep(500);
-}
-void let_go_when_told(Processes& ranks, const std::vector<int>& survivors) {
-  for (const int r : survivors)
-    while (ranks.report(r).number[15] == 0 && ranks.runs(r)) usleep(500);
-  for (const int r : survivors) ranks.report(r).number[14] = 1;
-}
 
 void mixed_call(Joined& joined, std::vector<float>& x, int i) {
   Collective c;

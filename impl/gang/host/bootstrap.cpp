@@ -1,4 +1,4 @@
-// How the first engine of a host comes to be, and how the survivors of a broken one meet.
+// How the first engine of a host comes to be.
 #include <algorithm>
 #include <numeric>
 
@@ -100,55 +100,5 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   for (size_t r = 0; r < members.size(); ++r) engines.push_back(root_engine(ranks[r], members[r], options));
   return engines;
 }
-
-namespace host {
-
-uint64_t Core::meet_survivors(std::span<const int> survivors) {
-  if (member_->forked()) fail(Code::forked, options_.label, ".shrink: after fork");
-  if (!error()) fail(Code::invalid_state, options_.label, ".shrink: the gang is not broken");
-  uint64_t key = survivors.size();
-  for (const int r : survivors) key = (key * 0x9e3779b97f4a7c15ull) ^ static_cast<uint64_t>(r + 1);
-  key |= 1;
-  MemberLine& mine = board_->member(rank_);
-  if (survivors[0] == rank_) {
-    std::vector<int> members;
-    for (const int r : survivors) members.push_back(domain_rank(r));
-    mine.shrink_board.store(Board::create(*member_, members, options_.label), std::memory_order_relaxed);
-    mine.shrink_key.store(key, std::memory_order_release);
-  }
-  {
-    const std::lock_guard lock(mutex_);  // whoever was moving bytes has ended
-    mine.quiet.store(key, std::memory_order_seq_cst);
-  }
-  for (const int r : others_) member_->wake(r);
-  const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
-  for (const int r : survivors) {
-    for (;;) {
-      const uint32_t bell = member_->own().bell.load(std::memory_order_seq_cst);
-      const MemberLine& other = board_->member(r);
-      if (other.quiet.load(std::memory_order_acquire) == key) break;
-      if (const auto loss = member_->loss(domain_rank(r)))
-        throw lost_error(options_.label + ".shrink", "shrink", r, *loss);
-      if (static_cast<Mark>(other.mark.load(std::memory_order_acquire)) == Mark::gone)
-        fail(Code::peer_lost, options_.label, ".shrink: rank ", r, " left without shutdown");
-      if (deadline.passed())
-        fail(Code::timeout, options_.label, ".shrink: rank ", r, " did not come within ", options_.timeout_ms,
-             " ms");
-      poll_interrupt();
-      member_->own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-      member_->nap(bell, 5'000'000);
-      member_->own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
-    }
-  }
-  const MemberLine& first = board_->member(survivors[0]);
-  while (first.shrink_key.load(std::memory_order_acquire) != key) {
-    if (deadline.passed())
-      fail(Code::timeout, options_.label, ".shrink: rank ", survivors[0], " made no board");
-    member_->nap(member_->own().bell.load(), 1'000'000);
-  }
-  return first.shrink_board.load(std::memory_order_relaxed);
-}
-
-}  // namespace host
 
 }  // namespace gangway

@@ -11,7 +11,8 @@
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
 // More than ten members: it is the engine's whole state; its parts are cut by file (starting, works, order,
-// publish, steps, reductions, pairs, failure, waiting, cycle).
+// publish, steps, reductions, pairs, failure, waiting, survivors,
+// cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -127,7 +128,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void shutdown(Deadline deadline);
   void abort(const Error& error) noexcept;
   std::optional<Error> error();
-  // Offset of the new board; waits until all survivors have left this one alone.
+  // Offset of the new board; waits until all survivors have left this one alone and nobody else writes into
+  // their memory.
   uint64_t meet_survivors(std::span<const int> survivors);
   Traffic traffic() const;
   std::vector<FlightEntry> flight_record() const;
@@ -210,6 +212,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // Looks for a reason to break; `work` is what the caller waits for, `call` what it is about to begin. True:
   // broken.
   bool check(const HostWork* work, const std::string* call, bool asleep = false);
+  std::optional<Error> why_broken(const Op* op, const std::string* call) const;
+  void refuse_when_closed(const Op& op) const;
   bool check_absent(const Op& op);
   void notice_thread_exit(int r);                                 // r is a rank that does not come
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
@@ -232,6 +236,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // waiting.cpp
   void block(Waitable& what, Deadline deadline);
   bool departed(Waitable& what);
+  // survivors.cpp
+  void meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline);
+  void wait_for_writers(std::span<const int> survivors, Deadline deadline);
   // cycle.cpp
   void publish_wait(Waitable& what);
   void clear_wait() noexcept;

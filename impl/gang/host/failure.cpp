@@ -63,8 +63,16 @@ bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
   const std::lock_guard lock(mutex_);
   if (error_) return true;
   const Op* const op = work == nullptr ? nullptr : blocker(*work);
-  // Of several reasons the first in time counts: a rank that was told of a failure may have left because of
-  // it.
+  if (const auto why = why_broken(op, call)) {
+    break_here(*why, false);
+    return true;
+  }
+  losses_seen_.store(losses, std::memory_order_relaxed);
+  return op != nullptr && (gone || threads) && check_absent(*op);
+}
+
+// Of several reasons the first in time counts: a rank that was told of a failure may have left because of it.
+std::optional<Error> Core::why_broken(const Op* op, const std::string* call) const {
   std::optional<Error> broken = board_->error(rank_);
   const int64_t broken_ns = board_->broken_ns();
   int lost = -1;
@@ -73,20 +81,18 @@ bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
     const auto loss = member_->loss(domain_rank(r));
     if (loss && (!first || loss->at_ns < first->at_ns)) first = loss, lost = r;
   }
-  if (first && (!broken || first->at_ns <= broken_ns)) {
-    break_here(lost_error(op != nullptr     ? call_text(*op)
-                          : call != nullptr ? *call
-                                            : options_.label,
-                          op != nullptr ? gangway::name(op->c.op) : "", lost, *first),
-               false);
-    return true;
-  }
-  if (broken) {
-    break_here(*broken, false);
-    return true;
-  }
-  losses_seen_.store(losses, std::memory_order_relaxed);
-  return op != nullptr && (gone || threads) && check_absent(*op);
+  if (!first || (broken && first->at_ns > broken_ns)) return broken;
+  const std::string where = op != nullptr ? call_text(*op) : call != nullptr ? *call : options_.label;
+  return lost_error(where, op != nullptr ? gangway::name(op->c.op) : "", lost, *first);
+}
+
+// Those who go on without this rank say so, then look at its `writing`; this rank sets that, then looks here.
+void Core::refuse_when_closed(const Op& op) const {
+  if (board_->header().closed.load(std::memory_order_seq_cst) == 0 && !member_->loss(domain_rank(rank_)))
+    return;
+  if (const auto why = why_broken(&op, nullptr)) throw *why;
+  throw shaped(Error(Code::aborted, text(call_text(op), ": the other ranks went on without rank ", rank_)),
+               gangway::name(op.c.op), -1);
 }
 
 // Is the call waiting for a rank that has left the gang for good?

@@ -112,7 +112,7 @@ void Member::nap(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().be
 
 std::optional<Loss> Member::loss(int r) const {
   const RankSlot& slot = arena_->rank(r);
-  if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost))
+  if (slot.state.load(std::memory_order_seq_cst) != static_cast<int32_t>(RankState::lost))
     return std::nullopt;
   return Loss{static_cast<LossCause>(slot.loss_cause.load(std::memory_order_relaxed)),
               slot.loss_value.load(std::memory_order_relaxed),
@@ -126,7 +126,7 @@ void Member::declare_lost(int r, const Loss& loss) noexcept {
   slot.loss_cause.store(static_cast<int32_t>(loss.cause), std::memory_order_relaxed);
   slot.loss_value.store(loss.value, std::memory_order_relaxed);
   slot.lost_at_ns.store(loss.at_ns, std::memory_order_relaxed);
-  slot.state.store(static_cast<int32_t>(RankState::lost), std::memory_order_release);
+  slot.state.store(static_cast<int32_t>(RankState::lost), std::memory_order_seq_cst);
   arena_->header().losses.fetch_add(1, std::memory_order_seq_cst);
   for (int i = 0; i < size(); ++i) ring(arena_->rank(i));
 }

@@ -17,6 +17,20 @@
 namespace gangway::host {
 namespace {
 
+// Counts a move into other ranks' memory while it goes on.
+class Writing {
+ public:
+  explicit Writing(std::atomic<uint32_t>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  ~Writing() { count_.fetch_sub(1, std::memory_order_release); }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  std::atomic<uint32_t>& count_;
+};
+
 constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time when the result goes to more than one place
 
 using Inputs = std::array<const void*, kMaxRanks>;
@@ -99,6 +113,8 @@ void Core::fold_small(Op& op) {
 }
 
 void Core::fold_in_place(Op& op) {
+  const Writing writing(member_->own().writing);
+  refuse_when_closed(op);
   const Part part = even_part(op.c.count, op.item, rank_, size_);
   Inputs inputs;
   for (int r = 0; r < size_; ++r)

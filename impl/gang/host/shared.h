@@ -10,7 +10,7 @@
 
 namespace gangway::host {
 
-constexpr uint64_t kMagic = 0x31676e6177676e67ull;
+constexpr uint64_t kMagic = 0x32676e6177676e67ull;
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
@@ -52,6 +52,7 @@ struct alignas(kLine) RankSlot {
   std::atomic<int64_t>
       unattended_since_ns;  // thread ranks: the last thread that used it is gone; 0: attended
   alignas(kLine) std::atomic<uint64_t> heartbeat;
+  std::atomic<uint32_t> writing;  // this rank's moves into other ranks' memory that go on now
   // The robust lock word that the kernel marks when this rank's life thread dies.
   alignas(kLine) std::atomic<uint32_t> life;
   alignas(
@@ -145,7 +146,8 @@ struct BoardHeader {
   std::atomic<uint64_t> blocks;   // list of the members' blocks that go with the board
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
-  std::atomic<uint32_t> gone;  // members that are not `here` any more
+  std::atomic<uint32_t> gone;    // members that are not `here` any more
+  std::atomic<uint32_t> closed;  // shrink: nobody begins to write into another member's memory
   int64_t broken_ns;
   int32_t code;
   int32_t by;  // rank that broke it

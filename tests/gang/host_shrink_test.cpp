@@ -1,0 +1,120 @@
+// The survivors of a broken engine, with ranks as processes: who is left out touches their memory no more.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "gang/joined.h"
+
+namespace gangway::test {
+namespace {
+
+// --- a rank that stops in the middle of a move -----------------------------------------------------------
+
+unsigned char* trap_page = nullptr;
+Report* trap_report = nullptr;
+
+void stop_at_trap(int) {
+  trap_report->stage = 2;
+  raise(SIGSTOP);
+  mprotect(trap_page, 4096, PROT_READ | PROT_WRITE);
+}
+
+// The process stops when it first reads the page at `at`, and goes on with its read after SIGCONT.
+void set_trap(void* at, Report& report) {
+  trap_page = reinterpret_cast<unsigned char*>(reinterpret_cast<uintptr_t>(at) / 4096 * 4096);
+  trap_report = &report;
+  signal(SIGSEGV, stop_at_trap);
+  mprotect(trap_page, 4096, PROT_NONE);
+}
+
+constexpr size_t kCount = 300'000;
+
+struct Stopped {
+  Joined joined;
+  std::shared_ptr<Buffer> x;
+
+  Stopped(int r, const std::shared_ptr<Store>& store, const EngineOptions& options)
+      : joined(r, 3, store, options),
+        x(Buffer::allocate(joined.engine->allocator(), kCount * sizeof(float))) {
+    std::fill_n(data(), kCount, 1.0f);
+    sum();
+  }
+  float* data() const { return static_cast<float*>(x->data()); }
+  // In the arena: each rank folds a third of it straight into all outputs.
+  void sum() {
+    Collective c;
+    c.op = CollectiveOp::all_reduce;
+    c.reduce = Reduce::sum;
+    c.in = c.out = data();
+    c.count = kCount;
+    now(*joined.engine, c, joined.stream());
+  }
+};
+
+EngineOptions lively() {
+  EngineOptions options = small_arena();
+  options.liveness_ms = 300;
+  return options;
+}
+
+TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterIt) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    Stopped rank(r, store, lively());
+    if (r == 1) set_trap(rank.data() + kCount / 2, report);  // in its own third
+    until_failure(report, [&] { rank.sum(); });
+    if (r != 1) {
+      const std::vector<int> rest{0, 2};
+      const auto less = rank.joined.engine->shrink(rest);
+      std::fill_n(rank.data(), kCount, 7.0f);
+      report.stage = 3;  // its memory is its own
+      stay(report);
+      report.number[4] = std::count(rank.data(), rank.data() + kCount, 7.0f);
+    }
+  });
+  while (ranks.report(1).stage != 2) usleep(500);
+  for (const int r : {0, 2})
+    while (ranks.report(r).number[15] == 0) usleep(500);
+  // Whether they wait for it in shrink or have gone on: now it goes on.
+  for (int i = 0; i < 200 && (ranks.report(0).stage != 3 || ranks.report(2).stage != 3); ++i) usleep(1000);
+  ranks.kill(1, SIGCONT);
+  while (ranks.report(1).number[15] == 0) usleep(500);
+  for (const int r : {0, 2})
+    while (ranks.report(r).stage != 3 && ranks.runs(r)) usleep(500);
+  for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
+  ranks.expect_all_well();
+  EXPECT_EQ(ranks.report(1).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(1).text;
+  for (const int r : {0, 2}) EXPECT_EQ(ranks.report(r).number[4], int64_t{kCount}) << "rank " << r;
+}
+
+TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
+  EngineOptions options = lively();
+  options.timeout_ms = 3000;
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    Stopped rank(r, store, options);
+    if (r == 1) set_trap(rank.data() + kCount / 2, report);
+    until_failure(report, [&] { rank.sum(); });
+    report.number[15] = 0;
+    const std::vector<int> rest{0, 2};
+    until_failure(report, [&] { rank.joined.engine->shrink(rest); });
+    stay(report);
+    rank.joined.engine->shrink(rest);
+  });
+  while (ranks.report(1).stage != 2) usleep(500);
+  for (const int r : {0, 2})
+    while (ranks.report(r).number[15] == 0 && ranks.runs(r)) usleep(500);
+  ranks.kill(1, SIGKILL);
+  for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
+  ranks.join();
+  for (const int r : {0, 2}) {
+    EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::timeout)) << ranks.report(r).text;
+    EXPECT_NE(std::strstr(ranks.report(r).text,
+                          text(", pid ", ranks.pid(1), ") is left out, but it lives").c_str()),
+              nullptr)
+        << ranks.report(r).text;
+  }
+}
+
+}  // namespace
+}  // namespace gangway::test
