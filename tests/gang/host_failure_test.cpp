@@ -376,6 +376,45 @@ TEST(HostFailure, TheSurvivorsOfABrokenGangGoOn) {
   });
 }
 
+TEST(HostFailure, AShrinkThatIsTriedAgainLeadsToTheBoardThatOthersHaveTaken) {
+  EngineOptions options = small_arena();
+  options.timeout_ms = 2000;
+  ThreadRanks ranks(3, options);
+  Meeting two(2);
+  ranks.run([&](int r, Engine& engine) {
+    if (r == 1) return engine.abort(Error(Code::aborted, "rank 1 is out"));
+    const std::vector<int> survivors{0, 2};
+    float x = 1;
+    EXPECT_EQ(
+        error_of([&] { now(engine, reduction(&x, 1), ranks.ranks[static_cast<size_t>(r)]->device().stream()); })
+            .code(),
+        Code::aborted);
+    std::shared_ptr<Engine> rest;
+    if (r == 0) {
+      EXPECT_EQ(error_of([&] { engine.shrink(survivors); }).message(),
+                "gang.shrink: rank 2 did not come within 2000 ms");
+      two.come();
+      two.come();
+      rest = engine.shrink(survivors);
+    } else {
+      two.come();
+      rest = engine.shrink(survivors);
+      two.come();
+    }
+    const auto sums = [&](Engine& gang) {
+      x = 1;
+      now(gang, reduction(&x, 1), ranks.ranks[static_cast<size_t>(r)]->device().stream());
+      EXPECT_EQ(x, 2);
+    };
+    two.come();
+    sums(*rest);
+    two.come();
+    rest->abort(Error(Code::aborted, "once more"));
+    rest.reset();
+    sums(*engine.shrink(survivors));  // a board that all have taken is not offered again
+  });
+}
+
 TEST(HostFailure, AFenceWaitsForItsOwner) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {

@@ -237,6 +237,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void block(Waitable& what, Deadline deadline);
   bool departed(Waitable& what);
   // survivors.cpp
+  void offer_board(std::span<const int> survivors, uint64_t key);
+  uint64_t take_board(int first, uint64_t key, Deadline deadline);
   void meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline);
   void wait_for_writers(std::span<const int> survivors, Deadline deadline);
   // cycle.cpp

@@ -33,26 +33,46 @@ uint64_t Core::meet_survivors(std::span<const int> survivors) {
   if (member_->forked()) fail(Code::forked, options_.label, ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, options_.label, ".shrink: the gang is not broken");
   const uint64_t key = key_of(survivors);
-  MemberLine& mine = board_->member(rank_);
-  if (survivors[0] == rank_) {
-    std::vector<int> members;
-    for (const int r : survivors) members.push_back(domain_rank(r));
-    mine.shrink_board.store(Board::create(*member_, members, options_.label), std::memory_order_relaxed);
-    mine.shrink_key.store(key, std::memory_order_release);
-  }
+  if (survivors[0] == rank_) offer_board(survivors, key);
   {
     const std::lock_guard lock(mutex_);  // whoever was moving bytes has ended
-    mine.quiet.store(key, std::memory_order_seq_cst);
+    board_->member(rank_).quiet.store(key, std::memory_order_seq_cst);
   }
   for (const int r : others_) member_->wake(r);
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   meet_all(survivors, key, deadline);
   wait_for_writers(survivors, deadline);
-  const MemberLine& first = board_->member(survivors[0]);
+  return take_board(survivors[0], key, deadline);
+}
+
+// When the last attempt failed here, others may have taken its board: the same one again.
+void Core::offer_board(std::span<const int> survivors, uint64_t key) {
+  MemberLine& mine = board_->member(rank_);
+  if (mine.shrink_key.load() == key && mine.shrunk.load() != mine.shrink_number.load()) return;
+  std::vector<int> members;
+  for (const int r : survivors) members.push_back(domain_rank(r));
+  const uint64_t board = Board::create(*member_, members, options_.label);
+  mine.shrink_key.store(0);  // whoever reads now looks again
+  mine.shrink_board.store(board);
+  mine.shrink_number.store(board_->header().shrinks.fetch_add(1) + 1);
+  mine.shrink_key.store(key);
+}
+
+uint64_t Core::take_board(int first, uint64_t key, Deadline deadline) {
+  const MemberLine& offer = board_->member(first);
+  std::atomic<uint64_t>& taken = board_->member(rank_).shrunk;
+  uint64_t board = 0, number = 0;
   nap_until(
-      *member_, deadline, [&] { return first.shrink_key.load(std::memory_order_acquire) == key; },
-      [&] { fail(Code::timeout, options_.label, ".shrink: rank ", survivors[0], " made no board"); });
-  return first.shrink_board.load(std::memory_order_relaxed);
+      *member_, deadline,
+      [&] {
+        if (offer.shrink_key.load() != key) return false;
+        board = offer.shrink_board.load();
+        number = offer.shrink_number.load();
+        return number != taken.load() && offer.shrink_key.load() == key;
+      },
+      [&] { fail(Code::timeout, options_.label, ".shrink: rank ", first, " made no board"); });
+  taken.store(number);
+  return board;
 }
 
 void Core::meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline) {
