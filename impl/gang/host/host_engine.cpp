@@ -84,14 +84,23 @@ void HostEngine::run_now(Channel channel, std::span<const Collective> span, Stre
 }
 
 std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
-  std::vector<Note> notes(static_cast<size_t>(size()));
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = &mine;
-  c.out = notes.data();
-  c.count = sizeof mine;
-  c.dtype = DType::u8;
-  core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
+  std::vector<Note> notes;
+  try {
+    notes.resize(static_cast<size_t>(size()));
+    Collective c;
+    c.op = CollectiveOp::all_gather;
+    c.in = &mine;
+    c.out = notes.data();
+    c.count = sizeof mine;
+    c.dtype = DType::u8;
+    core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
+  } catch (const Error& error) {  // an interrupt, say: the peers wait for this rank's part, which ends here
+    core_->abort(error);
+    throw;
+  } catch (const std::bad_alloc&) {
+    core_->abort(Error(Code::out_of_memory, "no memory"));
+    throw;
+  }
   return notes;
 }
 
