@@ -131,7 +131,7 @@ void Life::watch(int next) {
   std::atomic<uint32_t>& word = next < 0 ? member_.own().life : member_.arena().rank(next).life;
   const uint32_t seen = word.load(std::memory_order_seq_cst);
   if (next >= 0 && (seen & FUTEX_OWNER_DIED) != 0) {
-    report(next, LossCause::unknown);
+    member_.declare_lost(next, loss_of(next, /*dead=*/true));
     futex_wake(word, INT_MAX);  // the kernel wakes one watcher only
     return;
   }
@@ -139,14 +139,10 @@ void Life::watch(int next) {
   futex_wait(word, seen, tick_ns_);
 }
 
-void Life::report(int r, LossCause otherwise) {
-  RankSlot& slot = member_.arena().rank(r);
-  const bool same_space = slot.pid_space.load(std::memory_order_relaxed) ==
-                          member_.own().pid_space.load(std::memory_order_relaxed);
-  Loss loss = cause_of_death(slot.pid.load(std::memory_order_relaxed), same_space);
-  if (otherwise == LossCause::silent)
-    loss = Loss{LossCause::silent, static_cast<int>(liveness_ms_), loss.at_ns};
-  member_.declare_lost(r, loss);
+Loss Life::loss_of(int r, bool dead) const {
+  const RankSlot& slot = member_.arena().rank(r);
+  if (!dead) return Loss{LossCause::silent, static_cast<int>(liveness_ms_), now_ns()};
+  return cause_of_death(slot.pid.load(std::memory_order_relaxed), member_.shares_pids(r));
 }
 
 void Life::look_around() {
@@ -155,35 +151,42 @@ void Life::look_around() {
   if (looked_ns_ != 0 && now - looked_ns_ > 2 * tick_ns_ + liveness_ms_ * 500'000)
     for (Peer& peer : peers_) peer.seen_ns = now;
   looked_ns_ = now;
+  member_.count_losses();
   for (int r = 0; r < member_.size(); ++r) {
     if (r == member_.rank()) continue;
-    RankSlot& slot = member_.arena().rank(r);
-    if (slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::alive)) continue;
+    const RankSlot& slot = member_.arena().rank(r);
     Peer& peer = peers_[static_cast<size_t>(r)];
-    if (!peer.opened) {
-      peer.opened = true;
-      peer.seen_ns = now;
-      const bool same_space = slot.pid_space.load(std::memory_order_relaxed) ==
-                              member_.own().pid_space.load(std::memory_order_relaxed);
-      if (same_space)
-        peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(std::memory_order_relaxed), 0));
-    }
-    if (peer.pidfd >= 0) {
-      pollfd p{peer.pidfd, POLLIN, 0};
-      if (poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0 &&
-          slot.state.load(std::memory_order_acquire) == static_cast<int32_t>(RankState::alive)) {
-        report(r, LossCause::unknown);
-        continue;
-      }
+    const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
+    if (state != RankState::alive && state != RankState::reporting) continue;
+    const bool dead = look_at(r);
+    if (state == RankState::reporting) {
+      // Without a limit only the dead are reported.
+      if (peer.half_lost) member_.finish_report(r, loss_of(r, dead || liveness_ms_ == 0));
+      peer.half_lost = true;
+      continue;
     }
     const uint64_t beat = slot.heartbeat.load(std::memory_order_relaxed);
     if (beat != peer.heartbeat) {
       peer.heartbeat = beat;
       peer.seen_ns = now;
-    } else if (liveness_ms_ > 0 && now - peer.seen_ns > liveness_ms_ * 1'000'000) {
-      report(r, LossCause::silent);
     }
+    const bool silent = liveness_ms_ > 0 && now - peer.seen_ns > liveness_ms_ * 1'000'000;
+    if (dead || silent) member_.declare_lost(r, loss_of(r, dead));
   }
+}
+
+bool Life::look_at(int r) {
+  const RankSlot& slot = member_.arena().rank(r);
+  Peer& peer = peers_[static_cast<size_t>(r)];
+  if (!peer.opened) {
+    peer.opened = true;
+    peer.seen_ns = now_ns();
+    if (member_.shares_pids(r))
+      peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(std::memory_order_relaxed), 0));
+  }
+  if ((slot.life.load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0) return true;
+  pollfd p{peer.pidfd, POLLIN, 0};
+  return peer.pidfd >= 0 && poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
 
 }  // namespace gangway::host

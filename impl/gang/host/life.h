@@ -26,13 +26,15 @@ class Life {
     bool opened = false;
     uint64_t heartbeat = 0;
     int64_t seen_ns = 0;
+    bool half_lost = false;  // somebody was reporting it at the last look
   };
 
   void run();
   int next_alive() const;
   void watch(int next);
   void look_around();
-  void report(int r, LossCause cause_if_unknown);
+  bool look_at(int r);  // true: its process has ended
+  Loss loss_of(int r, bool dead) const;
 
   Member& member_;
   const int64_t liveness_ms_;

@@ -122,13 +122,29 @@ std::optional<Loss> Member::loss(int r) const {
 void Member::declare_lost(int r, const Loss& loss) noexcept {
   RankSlot& slot = arena_->rank(r);
   int32_t alive = static_cast<int32_t>(RankState::alive);
-  if (!slot.state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::reporting))) return;
+  if (slot.state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::reporting)))
+    finish_report(r, loss);
+}
+
+void Member::finish_report(int r, const Loss& loss) noexcept {
+  RankSlot& slot = arena_->rank(r);
   slot.loss_cause.store(static_cast<int32_t>(loss.cause), std::memory_order_relaxed);
   slot.loss_value.store(loss.value, std::memory_order_relaxed);
   slot.lost_at_ns.store(loss.at_ns, std::memory_order_relaxed);
   slot.state.store(static_cast<int32_t>(RankState::lost), std::memory_order_seq_cst);
-  arena_->header().losses.fetch_add(1, std::memory_order_seq_cst);
-  for (int i = 0; i < size(); ++i) ring(arena_->rank(i));
+  count_losses();
+}
+
+void Member::count_losses() noexcept {
+  uint32_t lost = 0;
+  for (int r = 0; r < size(); ++r) lost += loss(r) ? 1 : 0;
+  std::atomic<uint32_t>& counted = arena_->header().losses;
+  uint32_t before = counted.load(std::memory_order_relaxed);
+  while (before < lost)
+    if (counted.compare_exchange_weak(before, lost, std::memory_order_seq_cst)) {
+      for (int i = 0; i < size(); ++i) ring(arena_->rank(i));
+      return;
+    }
 }
 
 void Member::attend() {

@@ -52,6 +52,11 @@ class Member {
   // `sleeping`.
   uint32_t lie_down() const noexcept;
   void get_up() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
+  // Do process ids of `r` mean the same here?
+  bool shares_pids(int r) const {
+    return arena_->rank(r).pid_space.load(std::memory_order_relaxed) ==
+           own().pid_space.load(std::memory_order_relaxed);
+  }
   bool fenced(int r) const { return arena_->rank(r).fenced.load(std::memory_order_acquire) != 0; }
   void wake_all() const noexcept;
   // Sleeps until the bell rings again or `ns` have passed; the caller read `seen` and looked once more in
@@ -62,7 +67,9 @@ class Member {
   uint32_t losses() const noexcept { return arena_->header().losses.load(std::memory_order_acquire); }
   std::optional<Loss> loss(int r) const;
   void declare_lost(int r, const Loss& loss) noexcept;
-  bool silent() const { return liveness_ms_ > 0; }
+  // The writer of a report may end at it: another one ends `r`'s, or counts what stands there.
+  void finish_report(int r, const Loss& loss) noexcept;
+  void count_losses() noexcept;
 
   // Says that the calling thread acts for this rank until it ends.
   void attend();
