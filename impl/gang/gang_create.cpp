@@ -49,9 +49,19 @@ void check_time(const char* field, int64_t ms) {
     fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
 }
 
+constexpr int64_t kLeastLivenessMs = 50;  // shorter ones take a busy core for a death
+
+void check_liveness(const char* field, int64_t ms) {
+  check_time(field, ms);
+  if (ms > 0 && ms < kLeastLivenessMs)
+    fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", neither 0 (off) nor at least ",
+         kLeastLivenessMs);
+}
+
 void check_options(const GangOptions& o) {
   check_time("timeout_ms", o.timeout_ms);
-  check_time("liveness_ms", o.liveness_ms);
+  check_liveness("liveness_ms", o.liveness_ms);
+  check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   if (o.threads < 0) fail(Code::invalid_argument, "gang.create: threads is ", o.threads, ", below 0");
   if (o.expected_size < 0)
     fail(Code::invalid_argument, "gang.create: expected_size is ", o.expected_size, ", below 0");

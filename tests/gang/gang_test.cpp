@@ -283,6 +283,12 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
   expect_error(Code::invalid_argument, "gang.create: timeout_ms is 9223372036854775807, above 9223372036854",
                create(bad));
   bad = o;
+  bad.liveness_ms = 49;
+  expect_error(Code::invalid_argument,
+               "gang.create: liveness_ms is 49, neither 0 (off) nor at least 50", create(bad));
+  bad.liveness_ms = 50;
+  EXPECT_EQ(error_of(create(bad)).code(), Code::ok);
+  bad = o;
   bad.device = "tpu";
   expect_error(Code::invalid_argument, "device \"tpu\" is unknown (cpu, meta)", create(bad));
   bad = o;

@@ -193,6 +193,23 @@ TEST(Handover, ARankThatGivesUpTellsTheOthersWhy) {
   }
 }
 
+TEST(Handover, AnotherLivenessLimitThanRankZeroHasIsRefusedOnEveryRank) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    EngineOptions options = options_of(r, 3);
+    options.liveness_ms = r == 1 ? 200 : 300;
+    try {
+      make_engine("host", new_rank(), options, store);
+    } catch (const Error& error) {
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  const std::string why = "host engine: rank 1 says liveness_ms 200, rank 0 says 300";
+  EXPECT_EQ(ranks.report(1).text, why);
+  for (const int r : {0, 2})
+    EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
+}
+
 TEST(Handover, RankZeroThatCannotListenTellsTheOthersWhy) {
 #ifdef GANGWAY_TEST_SANITIZED
   GTEST_SKIP() << "a sanitizer needs the descriptors that this test takes away";

@@ -13,11 +13,11 @@ using namespace gangway::host;
 constexpr int64_t kLivenessMs = 60'000;
 
 struct Two {
-  std::shared_ptr<Arena> arena = Arena::create(3, /*threads=*/false, {uint64_t{1} << 30, 0});
+  std::shared_ptr<Arena> arena = Arena::create(3, /*threads=*/false, {uint64_t{1} << 30, 0, kLivenessMs});
   std::vector<std::shared_ptr<Member>> members;
 
   Two() {
-    for (const int r : {0, 1}) members.push_back(std::make_shared<Member>(arena, r, kLivenessMs));
+    for (const int r : {0, 1}) members.push_back(std::make_shared<Member>(arena, r));
     for (const auto& member : members) member->begin(member);
   }
   RankSlot& third() const { return arena->rank(2); }

@@ -61,7 +61,7 @@ TEST(HostMemory, ABlockOutlivesTheEngine) {
 // A board of three ranks and their views of it, as if each were in a process of its own.
 struct SharedBoard {
   std::shared_ptr<host::Arena> arena = host::Arena::create(3, false, {uint64_t{64} << 20, 0});
-  host::Member owner{arena, 0, 0};
+  host::Member owner{arena, 0};
   uint64_t offset = host::Board::create(owner, std::vector<int>{0, 1, 2}, "gang");
   std::array<std::optional<host::Board>, 3> views;
 
@@ -96,7 +96,7 @@ TEST(HostMemory, ASilentRankThatWakesStillFindsItsBoard) {
 
 TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
   const auto arena = host::Arena::create(2, true, {uint64_t{64} << 20, 0});
-  host::Member owner(arena, 0, 0);
+  host::Member owner(arena, 0);
   const auto take_back = [&] { owner.slice()->free(owner.slice()->allocate(host::kPage)); };
   take_back();
   const uint64_t before = arena->header().used;
@@ -236,7 +236,7 @@ TEST(HostMemory, SharedRegionsOfOtherSizesAreRefusedAndFreed) {
 
 TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
   const auto arena = host::Arena::create(2, true, host::ArenaOptions{uint64_t{64} << 20, 0});
-  host::Member member(arena, 0, 0);
+  host::Member member(arena, 0);
   const std::vector<int> members{0, 1};
   const uint64_t offset = host::Board::create(member, members, "gang");
   ASSERT_NE(host::Board::find(arena, offset), nullptr);

@@ -90,6 +90,7 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
   h.bytes = bytes;
   h.slices = round_up(sizeof(DomainHeader) + static_cast<size_t>(size) * sizeof(RankSlot), 2 << 20);
   h.slice_bytes = (bytes - h.slices) / static_cast<size_t>(size) / (2 << 20) * (2 << 20);
+  h.liveness_ms = options.liveness_ms;
   h.limit = options.limit != 0 ? options.limit : default_limit();
   h.magic.store(kMagic, std::memory_order_release);
   return arena;

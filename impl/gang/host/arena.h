@@ -24,6 +24,7 @@ namespace gangway::host {
 struct ArenaOptions {
   uint64_t reserve = 0;  // bytes of address space; 0: default
   uint64_t limit = 0;    // bytes that may be taken; 0: default
+  int64_t liveness_ms = 0;
 };
 
 // Counts calls of fork in this process; memory of the arena is absent in a child.

@@ -56,11 +56,16 @@ std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std
 
 void join(std::shared_ptr<Member>& member, host::Handover& handover, const EngineOptions& options,
           Deadline deadline) {
-  auto arena = handover.share(options.size, ArenaOptions{options.arena_bytes, options.memory_limit});
-  if (static_cast<int>(arena->header().size) != options.size)
+  auto arena = handover.share(options.size,
+                              ArenaOptions{options.arena_bytes, options.memory_limit, options.liveness_ms});
+  const host::DomainHeader& header = arena->header();
+  if (static_cast<int>(header.size) != options.size)
     fail(Code::invalid_argument, "host engine: rank ", options.rank, " says ", options.size,
-         " ranks, rank 0 says ", arena->header().size);
-  member = std::make_shared<Member>(std::move(arena), options.rank, options.liveness_ms);
+         " ranks, rank 0 says ", header.size);
+  if (header.liveness_ms != options.liveness_ms)
+    fail(Code::invalid_argument, "host engine: rank ", options.rank, " says liveness_ms ",
+         options.liveness_ms, ", rank 0 says ", header.liveness_ms);
+  member = std::make_shared<Member>(std::move(arena), options.rank);
   if (options.rank == 0)
     member->arena().header().root_board = Board::create(*member, all_ranks(options.size), options.label);
   member->begin(member);
@@ -92,7 +97,7 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   const int size = static_cast<int>(ranks.size());
   const auto arena = Arena::create(size, true, ArenaOptions{options.arena_bytes, options.memory_limit});
   std::vector<std::shared_ptr<Member>> members;
-  for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r, 0));
+  for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r));
   arena->header().root_board = Board::create(*members[0], all_ranks(size), options.label);
   for (const auto& member : members)
     member->begin(member);  // all first: an engine looks at its peers' fences

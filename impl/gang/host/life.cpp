@@ -47,10 +47,10 @@ Loss cause_of_death(int pid, bool same_space) {
 
 }  // namespace
 
-Life::Life(Member& member, int64_t liveness_ms)
+Life::Life(Member& member)
     : member_(member),
-      liveness_ms_(liveness_ms),
-      tick_ns_((liveness_ms > 0 ? std::clamp<int64_t>(liveness_ms / 4, 5, 100) : 100) * 1'000'000),
+      liveness_ms_(member.arena().header().liveness_ms),
+      tick_ns_((liveness_ms_ > 0 ? std::clamp<int64_t>(liveness_ms_ / 4, 5, 100) : 100) * 1'000'000),
       peers_(static_cast<size_t>(member.size())) {
   sigset_t all, old;
   sigfillset(&all);

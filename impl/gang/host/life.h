@@ -16,9 +16,9 @@ namespace gangway::host {
 
 class Life {
  public:
-  Life(Member& member, int64_t liveness_ms);  // returns when the word is held
-  ~Life();                                    // marks the word as left, joins
-  void forget() noexcept;  // in a forked child, where the thread does not exist; leaks *this
+  explicit Life(Member& member);  // returns when the word is held
+  ~Life();                        // marks the word as left, joins
+  void forget() noexcept;         // in a forked child, where the thread does not exist; leaks *this
 
  private:
   struct Peer {

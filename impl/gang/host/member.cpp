@@ -58,11 +58,10 @@ int64_t now_ns() noexcept {
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-Member::Member(std::shared_ptr<Arena> arena, int rank, int64_t liveness_ms)
+Member::Member(std::shared_ptr<Arena> arena, int rank)
     : arena_(std::move(arena)),
       slice_(std::make_shared<Slice>(arena_, rank)),
       rank_(rank),
-      liveness_ms_(liveness_ms),
       id_(member_ids.fetch_add(1, std::memory_order_relaxed) + 1),
       host_(host_name()),
       crowded_(static_cast<int>(arena_->header().size) > cores()) {}
@@ -74,7 +73,7 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
   slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
                     std::memory_order_relaxed);
-  if (!arena_->threads()) life_ = std::make_unique<Life>(*this, liveness_ms_);
+  if (!arena_->threads()) life_ = std::make_unique<Life>(*this);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
   if (life_ != nullptr)  // the ring has a new link

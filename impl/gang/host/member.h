@@ -25,7 +25,7 @@ class Life;
 
 class Member {
  public:
-  Member(std::shared_ptr<Arena> arena, int rank, int64_t liveness_ms);
+  Member(std::shared_ptr<Arena> arena, int rank);
   ~Member();
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
@@ -83,7 +83,6 @@ class Member {
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<Slice> slice_;
   const int rank_;
-  const int64_t liveness_ms_;
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;

@@ -68,7 +68,8 @@ struct DomainHeader {
   uint64_t slices;  // offset of slice 0
   uint64_t slice_bytes;
   uint64_t root_board;
-  uint64_t limit;  // bytes that all ranks together may take
+  uint64_t limit;       // bytes that all ranks together may take
+  int64_t liveness_ms;  // the same for all ranks; 0: off
   alignas(kLine) std::atomic<uint64_t> used;
   alignas(kLine) std::atomic<uint32_t> losses;  // ranks that were lost so far
   RankSlot ranks[];
