@@ -54,5 +54,62 @@ TEST(HostInterrupt, OneWhileAGangIsMadeBreaksTheParentOnEveryRank) {
   }
 }
 
+constexpr size_t kBytes = 64 << 20;
+constexpr int kCalls = 4 * kChannels;  // as many as a rank may have published at once to one other
+
+// Rank 1 sends arena memory, which takes it no time: then rank 0 moves data without a pause.
+std::vector<WorkPtr> transfers(Engine& engine, Stream& stream, Buffer& x, int calls) {
+  Collective c;
+  c.op = engine.rank() == 1 ? CollectiveOp::send : CollectiveOp::recv;
+  c.dtype = DType::u8;
+  c.in = c.out = x.data();
+  c.count = kBytes;
+  c.peer = 1 - engine.rank();
+  std::vector<WorkPtr> works;
+  for (int i = 0; i < calls; ++i)
+    works.push_back(engine.run(static_cast<Channel>(i % kChannels), {&c, 1}, stream));
+  return works;
+}
+
+TEST(HostInterrupt, TheHookIsAskedWhileDataMoves) {
+  ThreadRanks ranks(2);
+  Meeting begun(2);
+  ranks.run([&](int r, Engine& engine) {
+    const auto x = Buffer::allocate(engine.allocator(), kBytes);
+    if (r == 0) begun.come();
+    const auto works = transfers(engine, ranks.ranks[static_cast<size_t>(r)]->device().stream(), *x, kCalls);
+    if (r == 1) begun.come();
+    const auto wait = [&] {
+      for (const WorkPtr& work : works) work->wait_input(Deadline::never());
+    };
+    if (r == 0) {
+      const Interrupt interrupt;
+      EXPECT_EQ(error_of(wait).code(), Code::caller);
+    }
+    begun.come();
+    wait();
+  });
+}
+
+TEST(HostInterrupt, OneTurnMovesAPartOfALargeCall) {
+  ThreadRanks ranks(2);
+  Meeting begun(2);
+  ranks.run([&](int r, Engine& engine) {
+    const auto x = Buffer::allocate(engine.allocator(), kBytes);
+    if (r == 0) begun.come();
+    const auto works = transfers(engine, ranks.ranks[static_cast<size_t>(r)]->device().stream(), *x, 1);
+    if (r == 1) begun.come();
+    if (r == 0) {
+      const size_t moved = engine.traffic().bytes_moved;
+      EXPECT_GT(moved, 0u);
+      EXPECT_LT(moved, kBytes / 4);
+      EXPECT_FALSE(works[0]->poll());
+      EXPECT_LT(engine.traffic().bytes_moved, kBytes / 2);
+    }
+    works[0]->wait_input(Deadline::never());
+    EXPECT_EQ(engine.traffic().bytes_moved, r == 0 ? kBytes : 0);
+  });
+}
+
 }  // namespace
 }  // namespace gangway::test

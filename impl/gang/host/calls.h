@@ -1,6 +1,7 @@
 // What a call means for its peers: who reads whose input, which piece of it. Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,11 @@ struct Part {
 Part part_of(const Op& op, int j);                           // by counts[0, size)
 Part received_part(const Op& op, int j, int size);           // all_to_all: by counts[size, 2 size)
 Part even_part(size_t count, size_t item, int j, int size);  // a reduction's own cut, in whole cache lines
+
+// Bytes of each input that one step reads where they lie.
+inline size_t move_chunk(int size) {
+  return std::max(kChunk, kMove / static_cast<size_t>(size) / kLine * kLine);
+}
 
 void prepare(Op& op, const Collective& c, int rank, int size);  // copies the counts, sizes
 uint64_t fingerprint(const Op& op, uint64_t history, int size);

@@ -45,6 +45,9 @@ struct Flight {
 
 constexpr size_t kFlights = 64;  // entries of the ring
 constexpr int kEager = 8;        // looks without a pause: for a peer that is about to come
+// A thread that drives large calls lets others at the mutex, and asks its caller's interrupt hook, between.
+constexpr int kMoves = 8;          // steps under one hold of the mutex
+constexpr size_t kMove = 1 << 20;  // bytes that one step moves, about
 
 struct Op {
   Collective c;
@@ -69,7 +72,7 @@ struct Op {
   bool fold_rounds = false;        // a reduction chunk by chunk
   bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
   size_t chunk = 0;                // bytes of one staged round
-  size_t drain_chunk = 0;          // the same, or everything at once
+  size_t drain_chunk = 0;          // of each input that one step reads
   uint64_t fill_rounds = 0, filled = 0;
   uint64_t drain_rounds = 0, drained = 0;
   uint64_t collect_rounds = 0, collected = 0;
@@ -153,7 +156,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // Looks `turns` times; true: one of the states in `want` has come.
   bool drive(HostWork& work, uint32_t want, int turns);
   bool look(const HostWork& work, uint32_t want, int turns);  // the same, under the mutex
-  void turn();                                       // every lane once; breaks the engine on an error
+  void turn();                                                // every lane once
+  void sweep();  // the same, of the moves that are left; breaks the engine on an error
   void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
@@ -227,7 +231,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   }
   void leave(Mark mark) noexcept;  // gone: no call goes on
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
-  std::vector<int> missing(const Op& op) const;  // who has not come; all have: who has not done its part
+  std::vector<int> missing(const Op& op) const;   // who has not come; all have: who has not done its part
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none
   std::string call_text(const Op& op) const;      // "gang.all_reduce #3"
   std::string name_of(int r) const;               // "rank 2 (host node-b, pid 4711)"
@@ -287,6 +291,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool announced_ = false;
   bool fenced_ = true;              // all members take part in membarrier
   std::atomic<uint64_t> moves_{0};  // steps taken so far
+  int moves_left_ = 0;              // under this hold of the mutex
+  std::atomic<int> aborts_{0};      // calls of abort() that wait for the mutex
   bool shut_down_ = false;
   std::vector<std::shared_ptr<HostWork>> works_;
   size_t next_work_ = 0;

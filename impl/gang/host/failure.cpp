@@ -184,7 +184,9 @@ void Core::fail_all() noexcept {
 
 void Core::abort(const Error& error) noexcept {
   if (member_->forked()) return;
+  aborts_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
+  aborts_.fetch_sub(1, std::memory_order_relaxed);
   try {
     break_here(shaped(error, error.op.c_str(), error.peer), true);
   } catch (const std::bad_alloc&) {  // no memory to say where

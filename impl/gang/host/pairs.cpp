@@ -40,7 +40,8 @@ bool Core::step_receive(Op& op) {
       mismatch(op, op.c.peer, slot);
     op.planned = true;
     const size_t bytes = op.c.count * op.item;
-    op.drain_rounds = slot.source == Source::staged ? (bytes + kChunk - 1) / kChunk : 1;
+    op.drain_chunk = slot.source == Source::staged ? kChunk : kMove;
+    op.drain_rounds = std::max<uint64_t>(1, (bytes + op.drain_chunk - 1) / op.drain_chunk);
   }
   if (op.drained < op.drain_rounds) {
     if (slot.source == Source::staged &&
@@ -58,29 +59,28 @@ bool Core::step_receive(Op& op) {
 }
 
 void Core::receive_round(Op& op, const Slot& slot) {
-  const size_t bytes = op.c.count * op.item;
-  auto* const out = static_cast<unsigned char*>(op.c.out);
+  const size_t first = op.drained * op.drain_chunk;
+  const size_t n = std::min(op.drain_chunk, op.c.count * op.item - first);
+  const unsigned char* from = nullptr;
   switch (slot.source) {
     case Source::none:
       return;
     case Source::inlined:
-      copy_bytes(out, slot.payload, bytes);
+      from = slot.payload;
       break;
     case Source::small:
     case Source::direct:
-      copy_bytes(out, arena_.at(slot.in), bytes);
+      from = arena_.at(slot.in) + first;
       break;
     case Source::staged: {
       const uint64_t staging =
           board_->pair(op.channel, op.c.peer, rank_).staging.load(std::memory_order_relaxed);
-      const size_t first = op.drained * kChunk;
-      const size_t n = std::min(kChunk, bytes - first);
-      copy_bytes(out + first, arena_.at(staging) + op.drained % 2 * kChunk, n);
-      traffic_.bytes_moved += n;
-      return;
+      from = arena_.at(staging) + op.drained % 2 * kChunk;
+      break;
     }
   }
-  traffic_.bytes_moved += bytes;
+  copy_bytes(static_cast<unsigned char*>(op.c.out) + first, from, n);
+  traffic_.bytes_moved += n;
 }
 
 }  // namespace gangway::host

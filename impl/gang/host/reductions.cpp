@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "gang/host/calls.h"
 #include "gang/host/core.h"
@@ -84,10 +83,12 @@ void Core::plan_reduction(Op& op) {
     small = small && slot.source == Source::small;
     staged = staged && slot.source == Source::staged;
   }
-  op.drain_chunk = std::numeric_limits<size_t>::max();
+  op.drain_chunk = move_chunk(size_);
   op.drain_rounds = 1;
   if (direct) {
     op.in_place_on_peers = true;
+    const size_t bytes = even_part(op.c.count, op.item, rank_, size_).count * op.item;
+    op.drain_rounds = std::max<uint64_t>(1, (bytes + op.drain_chunk - 1) / op.drain_chunk);
   } else if (small) {
     op.drain_rounds = receiver ? 1 : 0;
   } else {
@@ -115,7 +116,11 @@ void Core::fold_small(Op& op) {
 void Core::fold_in_place(Op& op) {
   const Writing writing(member_->own().writing);
   refuse_when_closed(op);
-  const Part part = even_part(op.c.count, op.item, rank_, size_);
+  Part part = even_part(op.c.count, op.item, rank_, size_);
+  const size_t own = part.count * op.item;
+  const size_t first = op.drained * op.drain_chunk / op.item;
+  part.first += first;
+  part.count = std::min(part.count - first, op.drain_chunk / op.item);
   Inputs inputs;
   for (int r = 0; r < size_; ++r)
     inputs[static_cast<size_t>(r)] = r == rank_ ? op.c.in : arena_.at(slot_of(op, r).in);
@@ -136,15 +141,14 @@ void Core::fold_in_place(Op& op) {
       deliver(out + args.first * op.item, result, args.count, op.c.dtype, accumulate);
     }
   }
-  const size_t own = part.count * op.item;
-  traffic_.bytes_moved += own * static_cast<size_t>(size_ - 1);
-  if (receives(op, rank_)) traffic_.bytes_moved += op.in_bytes - own;
+  traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
+  if (op.drained == 0 && receives(op, rank_)) traffic_.bytes_moved += op.in_bytes - own;
 }
 
 void Core::fold_segment(Op& op) {
   const Part part = part_of(op, rank_);
   const size_t bytes = part.count * op.item;
-  const size_t first = op.drain_chunk == std::numeric_limits<size_t>::max() ? 0 : op.drained * op.drain_chunk;
+  const size_t first = op.drained * op.drain_chunk;
   if (first >= bytes) return;
   const size_t n = std::min(op.drain_chunk, bytes - first);
   const auto* const own = static_cast<const unsigned char*>(op.c.in) + part.first * op.item;

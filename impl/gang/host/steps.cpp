@@ -1,6 +1,5 @@
 // The steps of a call on a channel, and of those that only move bytes.
 #include <algorithm>
-#include <limits>
 
 #include "gang/host/calls.h"
 #include "gang/host/core.h"
@@ -8,8 +7,6 @@
 
 namespace gangway::host {
 namespace {
-
-constexpr size_t kEverything = std::numeric_limits<size_t>::max();
 
 // Bytes that `peer` has for this rank, where they begin in its input and in this rank's output.
 struct Piece {
@@ -49,6 +46,17 @@ Piece piece_from(const Op& op, int peer, int rank, int size) {
       return {};
   }
   return {};
+}
+
+// Of its own input, copied into its output.
+size_t own_bytes(const Op& op, int rank, int size) {
+  const bool rooted = op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::scatter ||
+                      op.c.op == CollectiveOp::gather;
+  if (op.c.op == CollectiveOp::reduce_scatter || (rooted && op.c.peer != rank)) return 0;
+  const Piece piece = piece_from(op, rank, rank, size);
+  const bool there = static_cast<const unsigned char*>(op.c.in) + piece.in_first ==
+                     static_cast<unsigned char*>(op.c.out) + piece.out_first;
+  return there ? 0 : piece.bytes;
 }
 
 size_t rounds_of(size_t bytes, size_t chunk) { return bytes / chunk + (bytes % chunk != 0 ? 1 : 0); }
@@ -127,26 +135,23 @@ void Core::plan(Op& op) {
   op.planned = true;
   if (op.c.op == CollectiveOp::barrier) return;
   if (reduces(op.c.op)) return plan_reduction(op);
-  const size_t chunk = splits(op.c.op) ? kChunk / static_cast<size_t>(size_) / kLine * kLine : kChunk;
-  size_t staged_rounds = 0;
+  const size_t staged_chunk = splits(op.c.op) ? kChunk / static_cast<size_t>(size_) / kLine * kLine : kChunk;
+  bool staged = false;
+  size_t longest = own_bytes(op, rank_, size_);
   for (int r = 0; r < size_; ++r) {
     if (!needs(op, r, rank_, false)) continue;
     const Slot& slot = slot_of(op, r);
-    if (slot.source == Source::staged)
-      staged_rounds = std::max(staged_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
+    const size_t bytes = piece_from(op, r, rank_, size_).bytes;
+    staged = staged || (slot.source == Source::staged && bytes != 0);
+    longest = std::max(longest, bytes);
     if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty()) {
       const auto* const table = slot.table == 0 ? nullptr : arena_.at<uint64_t>(slot.table);
       if (table == nullptr || table[rank_ + 1] - table[rank_] != received_part(op, r, size_).count)
         mismatch(op, r, slot);
     }
   }
-  op.drain_chunk = staged_rounds == 0 ? kEverything : chunk;
-  op.drain_rounds = 1;
-  if (staged_rounds != 0)  // the longest piece decides, staged or not
-    for (int r = 0; r < size_; ++r)
-      if (needs(op, r, rank_, false))
-        op.drain_rounds =
-            std::max<uint64_t>(op.drain_rounds, rounds_of(piece_from(op, r, rank_, size_).bytes, chunk));
+  op.drain_chunk = staged ? staged_chunk : move_chunk(size_);
+  op.drain_rounds = std::max<uint64_t>(1, rounds_of(longest, op.drain_chunk));
 }
 
 // Are the calls before this one through with filling? One that needs no peer's input (a broadcast's root, a
@@ -263,7 +268,7 @@ void Core::mark_done(Op& op) {
 
 const unsigned char* Core::source_of(const Op& op, int peer, size_t in_first) const {
   const Slot& slot = slot_of(op, peer);
-  const size_t first = op.drain_chunk == kEverything ? 0 : op.drained * op.drain_chunk;
+  const size_t first = op.drained * op.drain_chunk;
   switch (slot.source) {
     case Source::none:
       return nullptr;
@@ -283,7 +288,7 @@ const unsigned char* Core::source_of(const Op& op, int peer, size_t in_first) co
 
 void Core::move_from(Op& op, int peer) {
   Piece piece = piece_from(op, peer, rank_, size_);
-  const size_t first = op.drain_chunk == kEverything ? 0 : op.drained * op.drain_chunk;
+  const size_t first = op.drained * op.drain_chunk;
   if (first >= piece.bytes) return;
   if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty())
     piece.in_first = arena_.at<uint64_t>(slot_of(op, peer).table)[rank_] * op.item;
@@ -294,19 +299,13 @@ void Core::move_from(Op& op, int peer) {
 }
 
 void Core::move_own(Op& op) {
-  const bool root = op.c.peer == rank_;
-  if ((op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::scatter ||
-       op.c.op == CollectiveOp::gather) &&
-      !root)
-    return;
+  const size_t bytes = own_bytes(op, rank_, size_), first = op.drained * op.drain_chunk;
+  if (first >= bytes) return;
   // Chunk by chunk, because a chunk that was staged a moment ago is still in the cache.
   const Piece piece = piece_from(op, rank_, rank_, size_);
-  const size_t first = op.drained == 0 ? 0 : std::min(piece.bytes, op.drained * op.drain_chunk);
-  const size_t rest = piece.bytes - first;
-  const size_t n = op.drained + 1 == op.drain_rounds ? rest : std::min(rest, op.drain_chunk);
-  const unsigned char* const from = static_cast<const unsigned char*>(op.c.in) + piece.in_first;
-  unsigned char* const to = static_cast<unsigned char*>(op.c.out) + piece.out_first;
-  if (from != to) copy_bytes(to + first, from + first, n);
+  copy_bytes(static_cast<unsigned char*>(op.c.out) + piece.out_first + first,
+             static_cast<const unsigned char*>(op.c.in) + piece.in_first + first,
+             std::min(op.drain_chunk, bytes - first));
 }
 
 }  // namespace gangway::host

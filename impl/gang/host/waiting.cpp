@@ -18,7 +18,8 @@ constexpr int kSpins = 2000;
 constexpr int kTurns = 50;        // looks under one hold of the mutex
 constexpr int kCrowdedSpins = 4;  // with more ranks than cores the one waited for needs this very core
 constexpr int64_t kYieldNs = kMillisecond;
-constexpr int64_t kNapNs = 20 * kMillisecond;  // the interrupt hook is asked between naps
+constexpr int64_t kNapNs = 20 * kMillisecond;
+constexpr int64_t kAskNs = 50 * kMillisecond;  // between questions to the interrupt hook while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 }  // namespace
@@ -129,7 +130,12 @@ bool Core::departed(Waitable& what) {
 class Core::Patience {
  public:
   Patience(Core& core, Waitable& what, Deadline deadline)
-      : core_(core), what_(what), deadline_(deadline), start_(now_ns()), moves_(core.moves_.load()) {}
+      : core_(core),
+        what_(what),
+        deadline_(deadline),
+        start_(now_ns()),
+        asked_(start_),
+        moves_(core.moves_.load()) {}
   ~Patience() {
     if (published_) core_.clear_wait();
     core_.owner_->add_wait(now_ns() - start_);  // the spins before are too short to count
@@ -143,6 +149,7 @@ class Core::Patience {
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
       if (what_.ready(turns) || core_.check(what_.work(), nullptr) || core_.departed(what_)) return true;
       core_.owner_->progress();
+      if (now - asked_ >= kAskNs) ask(now);
       give_up(now);
       if (moved())
         moved_at = now;
@@ -165,8 +172,8 @@ class Core::Patience {
     if (!over) core_.member_->nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
     core_.member_->get_up();
     if (over) return true;
-    poll_interrupt();
     const int64_t now = now_ns();
+    ask(now);
     give_up(now);
     if (now - start_ <= kCycleNs || !deadline_.is_never() || core_.member_->attending() != 1) return false;
     core_.publish_wait(what_);
@@ -175,6 +182,11 @@ class Core::Patience {
   }
 
  private:
+  void ask(int64_t now) {
+    asked_ = now;
+    poll_interrupt();
+  }
+
   bool moved() { return moves_ != std::exchange(moves_, core_.moves_.load(std::memory_order_relaxed)); }
 
   void give_up(int64_t now) {
@@ -191,6 +203,7 @@ class Core::Patience {
   Waitable& what_;
   const Deadline deadline_;
   const int64_t start_;
+  int64_t asked_;
   uint64_t moves_;
   bool published_ = false;
 };
@@ -198,7 +211,8 @@ class Core::Patience {
 void Core::block(Waitable& what, Deadline deadline) {
   const int rounds = member_->crowded() ? 1 : kSpins / kTurns;
   const int turns = member_->crowded() ? kCrowdedSpins : kTurns;
-  for (int i = 0; i < rounds; ++i)
+  const uint64_t few = moves_.load(std::memory_order_relaxed) + kMoves;  // more take time, which is counted
+  for (int i = 0; i < rounds && moves_.load(std::memory_order_relaxed) < few; ++i)
     if (what.ready(turns) || check(what.work(), nullptr)) return;
   Patience patience(*this, what, deadline);
   while (!patience.yields() && !patience.nap()) {

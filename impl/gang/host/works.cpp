@@ -1,4 +1,6 @@
 // Driving calls, ending them; the ring of the last ones.
+#include <sched.h>
+
 #include <algorithm>
 
 #include "gang/host/calls.h"
@@ -52,6 +54,7 @@ void Core::enter(Channel channel, const Collective* c) {
 
 bool Core::progress() {
   if (member_->forked()) return true;
+  if (aborts_.load(std::memory_order_relaxed) != 0) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return false;  // somebody drives it
   turn();
@@ -60,19 +63,26 @@ bool Core::progress() {
 }
 
 bool Core::drive(HostWork& work, uint32_t want, int turns) {
+  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();  // else it is taken again at once
   const std::lock_guard lock(mutex_);
   return look(work, want, turns);
 }
 
 bool Core::look(const HostWork& work, uint32_t want, int turns) {
-  for (int i = 0; i < turns && !work.is_in(want); ++i) {
+  moves_left_ = kMoves;
+  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(want); ++i) {
     if (i >= kEager) pause_cpu();
-    turn();
+    sweep();
   }
   return work.is_in(want);
 }
 
 void Core::turn() {
+  moves_left_ = kMoves;
+  sweep();
+}
+
+void Core::sweep() {
   try {
     for (size_t i = 0; i < active_.size();) {
       Lane& lane = *active_[i];
@@ -116,7 +126,8 @@ void Core::advance(Lane& lane) {
              : op->c.op == CollectiveOp::send ? step_send(lane, *op)
                                               : step_receive(*op);
     };
-    while (move()) moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    for (; moves_left_ > 0 && move(); --moves_left_)
+      moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (settle(*op)) {
       Op* const over = op;
       op = op->next;
