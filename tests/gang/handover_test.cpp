@@ -159,7 +159,7 @@ TEST(Handover, EntriesOfAnEarlierGangArePassedOver) {
       const std::string name = "gangway-" + std::string(32, 'a');
       store->put("host/arena", name + std::string(32, 't'));
       store->put("host/refused", name);
-      store->put("host/failed", name + " 1 0 it was full");
+      store->put("host/failed", name + " 1 0 -1 it was full");
       store->put("test/begin", "");
     }
     if (r != 1) store->wait("test/begin", Deadline::after_ms(60'000));
@@ -190,6 +190,55 @@ TEST(Handover, ARankThatGivesUpTellsTheOthersWhy) {
     EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::aborted));
     EXPECT_EQ(ranks.report(r).number[1], 1);
     EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
+  }
+}
+
+// The process ends when its rank comes to the operation `at` on `key`.
+class EndingStore final : public Store {
+ public:
+  EndingStore(std::shared_ptr<Store> inner, std::string at) : inner_(std::move(inner)), at_(std::move(at)) {}
+  void put(const std::string& key, const std::string& value) override {
+    inner_->put(key, value);
+    end_at("put " + key);
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    end_at("get " + key);
+    return inner_->get(key);
+  }
+  void remove(const std::string& key) override { inner_->remove(key); }
+  std::string wait(const std::string& key, Deadline deadline) override { return inner_->wait(key, deadline); }
+
+ private:
+  void end_at(const std::string& here) const {
+    if (here == at_) raise(SIGKILL);
+  }
+  const std::shared_ptr<Store> inner_;
+  const std::string at_;
+};
+
+TEST(Handover, ARankThatIsKilledBeforeItHasTheMemoryIsNamedAtOnce) {
+  const std::string ends[] = {"get host/failed", "", "put host/process/2"};  // rank 0 serves, rank 2 asks
+  for (const int victim : {0, 2}) {
+    Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      std::shared_ptr<Store> own = store;
+      if (r == victim) own = std::make_shared<EndingStore>(store, ends[r]);
+      try {
+        make_engine("host", new_rank(), options_of(r, 3), own);
+      } catch (const Error& error) {
+        report.number[0] = static_cast<int64_t>(error.code());
+        report.number[1] = error.peer;
+        report.say(error.message());
+      }
+    });
+    ranks.join();
+    for (int r = 0; r < 3; ++r) {
+      if (r == victim) continue;
+      EXPECT_TRUE(ranks.ended_well(r));
+      EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::peer_lost));
+      EXPECT_EQ(ranks.report(r).number[1], victim);
+      EXPECT_EQ(ranks.report(r).text, text("host engine: rank ", victim, " (pid ", ranks.pid(victim),
+                                           ") died while the gang was made"));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,9 +14,9 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <vector>
 
 #include "base/interrupt.h"
+#include "gang/host/member.h"
 
 namespace gangway::host {
 namespace {
@@ -27,25 +28,13 @@ constexpr size_t kPending = 64;     // connections that have not shown their tok
 constexpr int64_t kTokenMs = 2000;  // and how long they may take
 constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
 constexpr char kPlace[] = "host/arena";
-constexpr char kRefused[] = "host/refused";  // the name that a rank could not reach
-constexpr char kFailed[] = "host/failed";    // a name, then why a rank gave up: code, rank, text
+constexpr char kRefused[] = "host/refused";   // the name that a rank could not reach
+constexpr char kFailed[] = "host/failed";     // a name, then why a rank gave up: code, rank, peer, text
+constexpr char kProcess[] = "host/process/";  // and a rank: a name, then its process: id, where that counts
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
     "mpi, which this "
     "build lacks";
-
-struct Socket {
-  int fd = -1;
-  explicit Socket(int f) : fd(f) {}
-  Socket(Socket&& o) noexcept : fd(std::exchange(o.fd, -1)) {}
-  Socket& operator=(Socket&& o) noexcept {
-    std::swap(fd, o.fd);
-    return *this;
-  }
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 struct Address {
   sockaddr_un un{};
@@ -118,7 +107,7 @@ int receive_fd(int from) {
 }
 
 struct Pending {
-  Socket socket;
+  Descriptor socket;
   Deadline deadline;
   std::array<char, kToken> token{};
   size_t have = 0;
@@ -126,23 +115,23 @@ struct Pending {
 
 // Reads what has come; true when the connection is over, one way or the other. `served` counts the good ones.
 bool serve(Pending& p, const std::string& token, int fd, int& served) {
-  const ssize_t got = recv(p.socket.fd, p.token.data() + p.have, kToken - p.have, MSG_DONTWAIT);
+  const ssize_t got = recv(p.socket.get(), p.token.data() + p.have, kToken - p.have, MSG_DONTWAIT);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
   if (got > 0) p.have += static_cast<size_t>(got);
   if (p.have < kToken) return p.deadline.passed();
   if (CRYPTO_memcmp(p.token.data(), token.data(), kToken) == 0) {
-    send_fd(p.socket.fd, fd);
+    send_fd(p.socket.get(), fd);
     ++served;
   }
   return true;
 }
 
 // Those who wait at the listener, up to a turn's worth.
-void take_in(const Socket& listener, std::vector<Pending>& pending) {
+void take_in(const Descriptor& listener, std::vector<Pending>& pending) {
   for (int i = 0; i < kAtOnce; ++i) {
-    Socket next(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
-    if (next.fd < 0) return;
-    if (!same_user(next.fd)) continue;
+    Descriptor next(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (next.get() < 0) return;
+    if (!same_user(next.get())) continue;
     if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
     pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
   }
@@ -150,13 +139,13 @@ void take_in(const Socket& listener, std::vector<Pending>& pending) {
 
 // A connection to rank 0's listener; none when this host has no such name. With a full queue there: until the
 // deadline.
-Socket reach(const std::string& name, Deadline deadline) {
+Descriptor reach(const std::string& name, Deadline deadline) {
   const Address address(name);
   for (;;) {
-    Socket to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (to.fd < 0) fail_system(Code::gang, "host engine: no socket", errno);
-    if (connect(to.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) == 0) return to;
-    if (errno == ECONNREFUSED) return Socket(-1);
+    Descriptor to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (to.get() < 0) fail_system(Code::gang, "host engine: no socket", errno);
+    if (connect(to.get(), reinterpret_cast<const sockaddr*>(&address.un), address.length) == 0) return to;
+    if (errno == ECONNREFUSED) return Descriptor();
     if (errno != EAGAIN && errno != EINTR) fail_system(Code::gang, "host engine: reaching rank 0", errno);
     if (deadline.passed()) fail(Code::timeout, "host engine: rank 0 did not take the connection in time");
     poll_interrupt();
@@ -182,22 +171,55 @@ Handover::Handover(Store& store, int rank, Deadline deadline)
   token_ = random_bytes(kToken);
 }
 
+// Rank 0 watches all, all watch rank 0, which tells them of the others.
+void Handover::announce() { store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space())); }
+
+int Handover::dead_rank() {
+  for (size_t r = rank_ == 0 ? 1 : 0; r < processes_.size(); ++r) {
+    Process& process = processes_[r];
+    if (process.pid == 0) {
+      const auto entry = store_.get(text(kProcess, r));
+      unsigned long long space = 0;
+      if (!entry || !entry->starts_with(name_) ||
+          std::sscanf(entry->c_str() + name_.size(), " %d %llu", &process.pid, &space) != 2)
+        continue;
+      if (space != pid_space()) continue;  // its death shows later, in the arena
+      process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+      if (!process.fd && errno == ESRCH) return static_cast<int>(r);
+    }
+    pollfd p{process.fd.get(), POLLIN, 0};
+    if (process.fd && poll(&p, 1, 0) > 0) return static_cast<int>(r);
+  }
+  return -1;
+}
+
 void Handover::check() {
   if (name_.empty()) return;
+  const int dead = dead_rank();  // first: one that gave up has said why before it ended
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
   if (failed && failed->starts_with(name_) && failed != old_failure_) throw_failure(*failed);
+  if (dead < 0) return;
+  Error error(Code::peer_lost,
+              text("host engine: rank ", dead, " (pid ", processes_[static_cast<size_t>(dead)].pid,
+                   ") died while the gang was made"));
+  error.peer = dead;
+  throw error;
 }
 
 void Handover::throw_failure(const std::string& entry) {
   told_ = true;
-  int code = 0, rank = 0, text_at = 0;
+  int code = 0, rank = 0, peer = -1, text_at = 0;
   const char* const words = entry.c_str() + name_.size();
-  if (std::sscanf(words, " %d %d %n", &code, &rank, &text_at) != 2)
+  if (std::sscanf(words, " %d %d %d %n", &code, &rank, &peer, &text_at) != 3)
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string why = words + text_at;
-  if (code == static_cast<int>(Code::not_supported)) fail(Code::not_supported, why);
+  if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
+    Error error(static_cast<Code>(code), why);  // as true here
+    error.peer = peer;
+    throw error;
+  }
   Error error(code == static_cast<int>(Code::timeout) ? Code::timeout : Code::aborted,
               text("host engine: rank ", rank, " gave up while the gang was made: ", why));
   error.peer = rank;
@@ -208,33 +230,38 @@ void Handover::give_up(const Error& why) noexcept {
   if (told_ || name_.empty()) return;
   told_ = true;
   try {
-    store_.put(kFailed, text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.message()));
+    store_.put(kFailed,
+               text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
   } catch (const std::exception&) {  // without the store they hear of it by their deadline
   }
 }
 
 void Handover::end() noexcept {
-  if (rank_ != 0) return;
   try {
+    store_.remove(text(kProcess, rank_));
+    if (rank_ != 0) return;
     for (const char* const key : {kPlace, kRefused, kFailed}) store_.remove(key);
   } catch (const std::exception&) {  // the gang is made; what is left is passed over
   }
 }
 
 void Handover::hand_over(const Arena& arena, int peers) {
-  Socket listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const Address address(name_);
-  if (listener.fd < 0 ||
-      bind(listener.fd, reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
-      listen(listener.fd, 128) != 0)
+  if (listener.get() < 0 ||
+      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
+      listen(listener.get(), 128) != 0)
     fail_system(Code::gang, "host engine: listening for the other ranks", errno);
+  announce();
   store_.put(kPlace, name_ + token_);
   placed_ = true;
   std::vector<Pending> pending;
   for (int served = 0; served < peers;) {
-    std::vector<pollfd> polls{{listener.fd, POLLIN, 0}};
-    for (const Pending& p : pending) polls.push_back({p.socket.fd, POLLIN, 0});
+    std::vector<pollfd> polls{{listener.get(), POLLIN, 0}};
+    for (const Pending& p : pending) polls.push_back({p.socket.get(), POLLIN, 0});
+    for (const Process& process : processes_)
+      if (process.fd) polls.push_back({process.fd.get(), POLLIN, 0});
     poll(polls.data(), polls.size(), static_cast<int>(deadline_.left_ms(50)));
     for (size_t i = pending.size(); i-- > 0;)
       if (serve(pending[i], token_, arena.fd(), served))
@@ -253,13 +280,14 @@ std::shared_ptr<Arena> Handover::fetch() {
   for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
     if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
     name_ = place.substr(0, kName);
+    announce();
     for (;;) {
-      const Socket to = reach(name_, deadline_);
-      if (to.fd < 0) break;
-      if (!same_user(to.fd)) fail(Code::gang, "host engine: rank 0 belongs to another user");
-      const ssize_t sent = send(to.fd, place.data() + kName, kToken, MSG_NOSIGNAL);
-      if (sent == static_cast<ssize_t>(kToken) && readable(to.fd, deadline_))
-        if (const int fd = receive_fd(to.fd); fd >= 0) {
+      const Descriptor to = reach(name_, deadline_);
+      if (to.get() < 0) break;
+      if (!same_user(to.get())) fail(Code::gang, "host engine: rank 0 belongs to another user");
+      const ssize_t sent = send(to.get(), place.data() + kName, kToken, MSG_NOSIGNAL);
+      if (sent == static_cast<ssize_t>(kToken) && readable(to.get(), deadline_))
+        if (const int fd = receive_fd(to.get()); fd >= 0) {
           old_failure_.reset();  // the name is of this gang, and so is what is said of it
           return Arena::map(fd);
         }
@@ -288,6 +316,7 @@ std::string Handover::next_place(const std::string& dead) {
 
 std::shared_ptr<Arena> Handover::share(int size, const ArenaOptions& options) {
   std::shared_ptr<Arena> arena;
+  processes_.resize(rank_ == 0 ? static_cast<size_t>(size) : 1);
   if (rank_ == 0) {
     arena = Arena::create(size, false, options);
     if (size > 1) hand_over(*arena, size - 1);

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "gang/descriptor.h"
 #include "gang/host/arena.h"
 #include "gang/store.h"
 
@@ -23,11 +25,19 @@ class Handover {
   // Rank 0: creates and hands over to size - 1 peers. Others: fetch and map. All throw NOT_SUPPORTED when one
   // of them cannot.
   std::shared_ptr<Arena> share(int size, const ArenaOptions& options);
-  void check();                             // throws when another rank has given up
+  void check();                             // throws when another rank has given up or died
   void give_up(const Error& why) noexcept;  // the others hear of it at their next check()
-  void end() noexcept;                      // all have met: rank 0 takes its entries away
+  void end() noexcept;                      // all have met: each takes its entries away
 
  private:
+  // A rank that has said which process it is.
+  struct Process {
+    int pid = 0;
+    Descriptor fd;  // a pidfd
+  };
+
+  void announce();
+  int dead_rank();  // -1: none
   void hand_over(const Arena& arena, int peers);
   std::shared_ptr<Arena> fetch();
   std::string next_place(const std::string& dead);
@@ -36,8 +46,9 @@ class Handover {
   Store& store_;
   const int rank_;
   const Deadline deadline_;
-  std::string name_, token_;  // of rank 0's socket; name_ is empty while unknown
-  bool placed_ = false;       // rank 0: they are in the store
+  std::string name_, token_;        // of rank 0's socket; name_ is empty while unknown
+  bool placed_ = false;             // rank 0: they are in the store
+  std::vector<Process> processes_;  // rank 0: of all; others: of rank 0
   // What the store said before this rank came: of an earlier gang, or of this one when rank 0 was quicker. It
   // counts when the deadline has passed.
   std::optional<std::string> old_failure_;

@@ -39,11 +39,6 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-uint64_t pid_space() {
-  struct stat s {};
-  return stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
-}
-
 int cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -56,6 +51,11 @@ int64_t now_ns() noexcept {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+uint64_t pid_space() {
+  struct stat s {};
+  return stat("/proc/self/ns/pid", &s) == 0 ? s.st_ino : 0;
 }
 
 Member::Member(std::shared_ptr<Arena> arena, int rank)

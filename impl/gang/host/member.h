@@ -14,6 +14,7 @@
 namespace gangway::host {
 
 int64_t now_ns() noexcept;  // of the clock that all processes of a host share
+uint64_t pid_space();       // where this process's id means something
 
 struct Loss {
   LossCause cause = LossCause::unknown;
