@@ -3,8 +3,7 @@
 
 #include <openssl/rand.h>
 
-#include "base/config.h"
-#include "gang/tcp_store.h"
+#include "gang/startup.h"
 #include "gang_handle.h"
 
 using namespace gangway;
@@ -12,23 +11,9 @@ using namespace gangway::capi;
 
 namespace {
 
-// An id blob: the secret that authenticates ranks and a random name that keeps jobs apart.
-constexpr size_t kIdBytes = 64;
-
 void make_id(void* id) {
   if (RAND_bytes(static_cast<unsigned char*>(id), kIdBytes) != 1)
     fail(Code::internal, "libcrypto gave no random bytes");
-}
-
-std::shared_ptr<Store> store_from_id(const gw_gang_options& o, const void* id) {
-  TcpStoreOptions t;
-  const char* bytes = static_cast<const char*>(id);
-  std::memcpy(t.secret.data(), bytes, t.secret.size());
-  t.job.assign(bytes + t.secret.size(), kIdBytes - t.secret.size());
-  t.rank = o.rank;
-  t.size = o.size;
-  t.timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : config().timeout_ms;
-  return make_tcp_store(t);
 }
 
 // `meets`: ranks meet by what the options say; else a store, an id or an all_gather is not used.
@@ -67,7 +52,7 @@ GangOptions gang_options(const gw_gang_options& o, bool meets) {
     if (o.id_size != kIdBytes)
       fail(Code::invalid_argument, "options.id_size is ", o.id_size, ", a blob of gw_gang_id_create has ",
            kIdBytes);
-    g.store = store_from_id(o, o.id);
+    g.id.assign(static_cast<const char*>(o.id), kIdBytes);
   } else if (o.all_gather != nullptr && !meets) {
     fail(Code::invalid_argument, "options.all_gather is for gw_gang_create");
   } else if (o.all_gather == nullptr && o.size > 1) {
@@ -112,7 +97,7 @@ void meet_by_all_gather(const gw_gang_options& o, const std::optional<Error>& re
     word.refusal[sizeof word.refusal - 1] = '\0';
     if (word.code != 0) throw Error(static_cast<Code>(word.code), word.refusal);
   }
-  if (o.size > 1) options->store = store_from_id(o, all[0].id);
+  options->id.assign(all[0].id, kIdBytes);
 }
 
 bool meets_by_all_gather(const gw_gang_options& o) {

@@ -36,10 +36,11 @@ struct GangOptions {
   int threads = 0;        // of the rank's pool; 0: Config's, else cores / local ranks
   uint64_t arena_bytes = 0;
   uint64_t memory_limit = 0;
-  // Explicit place instead of the environment's: rank >= 0 with size and a store.
+  // Explicit place instead of the environment's: rank >= 0 with size and a store or an id.
   int rank = -1;
   int size = 0;
   std::shared_ptr<Store> store;
+  std::string id;  // of kIdBytes, see gang/startup.h
   std::string name = "gang";
 };
 

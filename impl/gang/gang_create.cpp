@@ -80,7 +80,7 @@ Environment find_place(const GangOptions& options) {
     e = read_environment();
   } else {
     check_place(options.rank, options.size);
-    if (options.size > 1 && !options.store && options.engine != "fake")
+    if (options.size > 1 && !options.store && options.id.empty() && options.engine != "fake")
       fail(Code::invalid_argument, "gang.create: rank ", options.rank, " of ", options.size,
            " was given without a store to meet at");
     e.rank = options.rank;
@@ -158,8 +158,11 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
   std::shared_ptr<Store> store = options.store;
-  if (!store && place.size > 1)
-    store = connect(place, next_generation(place), Deadline::after_ms(engine.timeout_ms));
+  if (!store && place.size > 1) {  // last: the others wait for whoever connects
+    const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
+    store = options.id.empty() ? connect(place, next_generation(place), deadline)
+                               : connect_by_id(options.id, place.rank, place.size, deadline);
+  }
   std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
   return make(std::move(rank), std::move(made), engine, all_ranks(place.size));
 }

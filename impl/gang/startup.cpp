@@ -18,6 +18,7 @@ namespace gangway {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
+constexpr int64_t kLongestMs = 24 * 3600 * 1000;  // that a store waits for its ranks
 
 const char* lookup(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -199,13 +200,12 @@ void check_expected_size(const Environment& environment, int expected, const cha
 
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline) {
   if (environment.size == 1) return make_memory_store();
-  constexpr int64_t kLongest = 24 * 3600 * 1000;  // ms
   TcpStoreOptions options;
   options.secret = find_secret(environment, deadline);
   options.job = text(environment.job, ".", environment.restart);
   options.rank = environment.rank;
   options.size = environment.size;
-  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongest));
+  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));
   if (!on_one_host(environment)) {
     const Config& c = config();
     // Rank 0 is reached at MASTER_ADDR, so it listens there unless another address is named.
@@ -220,6 +220,18 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
            ", which leaves no port after it; set GANGWAY_PORT");
   }
   return make_prefix_store(make_tcp_store(options), text(generation, "/"));
+}
+
+std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline) {
+  TcpStoreOptions options;
+  if (id.size() != kIdBytes)
+    fail(Code::invalid_argument, "an id has ", kIdBytes, " bytes, this one ", id.size());
+  std::copy_n(id.begin(), options.secret.size(), options.secret.begin());
+  options.job = id.substr(options.secret.size());
+  options.rank = rank;
+  options.size = size;
+  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));
+  return make_tcp_store(options);
 }
 
 }  // namespace gangway

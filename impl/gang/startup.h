@@ -2,6 +2,7 @@
 // PMI's. With none set: one rank. Thread rule: any thread that may read the environment.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,5 +38,10 @@ void check_expected_size(const Environment& environment, int expected, const cha
 // a secret: INVALID_ARGUMENT that names GANGWAY_SECRET_FILE. The generation counts root gangs made from one environment;
 // it becomes part of the keys.
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline);
+
+// The store of those who were given one id: a secret that authenticates ranks, then a random name that keeps jobs
+// apart. On one host.
+constexpr size_t kIdBytes = 64;
+std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline);
 
 }  // namespace gangway

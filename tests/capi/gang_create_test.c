@@ -22,6 +22,28 @@ static void one_rank_without_an_environment(void** state) {
   assert_null(gw_gang_retain(NULL));
 }
 
+// Nobody else comes: a rank that connected first would wait for its deadline.
+static void refusals_come_before_a_rendezvous(void) {
+  static const char id[64] = "an id";
+  gw_gang* gang = NULL;
+  gw_gang_options o;
+#define REFUSED_WITH(field, value, part)           \
+  gw_gang_options_init(&o, sizeof o);              \
+  o.rank = 1;                                      \
+  o.size = 2;                                      \
+  o.id = id;                                       \
+  o.id_size = sizeof id;                           \
+  o.timeout_ms = 200;                              \
+  o.field = value;                                 \
+  assert_refused(gw_gang_create(&o, &gang), part); \
+  assert_null(gang)
+  REFUSED_WITH(device, "toaster", "toaster");
+  REFUSED_WITH(engine, "bus", "bus");
+  REFUSED_WITH(expected_size, 4, "expected_size is 4");
+  REFUSED_WITH(liveness_ms, 49, "liveness_ms is 49, neither 0 (off) nor at least 50");
+#undef REFUSED_WITH
+}
+
 static void bad_options_are_refused(void** state) {
   (void)state;
   gw_gang* gang = (gw_gang*)state;
@@ -53,6 +75,7 @@ static void bad_options_are_refused(void** state) {
   o.id = "short";
   o.id_size = 5;
   assert_refused(gw_gang_create(&o, &gang), "id_size is 5");
+  refusals_come_before_a_rendezvous();
   assert_refused(gw_gang_create(NULL, NULL), "out_gang is null");
   gw_gang_options_init(NULL, sizeof o);
   assert_refused(gw_gang_create_threads(0, NULL, &gang), "count is 0");
