@@ -191,6 +191,10 @@ double Gang::all_sum(Channel channel, double value) {
 }
 
 void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
+  in_mid_call([&] { vote(refusal, said); });
+}
+
+void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
   Vote mine;
   if (refusal) mine.code = static_cast<int32_t>(refusal->code());
@@ -221,8 +225,7 @@ void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
 }
 
 SharedRegion Gang::allocate_shared(size_t bytes) {
-  return named("allocate_shared", -1, [&] {
-    check_usable("allocate_shared");
+  return collective("allocate_shared", [&] {
     agree_on(
         [&] {
           if (!engine_->on_one_host())

@@ -139,6 +139,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Every member of `ranks` in that order; the list is checked and equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
+  void vote(const std::optional<Error>& refusal, const std::string& said);
   void check(const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(std::span<const Collective> records, const Stream* stream) const;
@@ -154,7 +155,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
     }
   }
   void place(Error& error, const char* op, int peer) const;
-  // A step between two collectives of one call. Peers wait for the second: want of memory breaks the gang.
+  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the gang.
   template <typename Step>
   auto in_mid_call(Step&& step) {
     try {
@@ -163,6 +164,15 @@ class Gang : public std::enable_shared_from_this<Gang> {
       abort(Error(Code::out_of_memory, "no memory"));
       throw;
     }
+  }
+
+  // A set-up call of all ranks.
+  template <typename Call>
+  auto collective(const char* name, Call&& call) {
+    return named(name, -1, [&] {
+      check_usable(name);
+      return in_mid_call(call);
+    });
   }
 
   std::shared_ptr<Rank> rank_;

@@ -244,16 +244,14 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
 }
 
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
-  return named("create_gang", -1, [&] {
-    check_usable("create_gang");
+  return collective("create_gang", [&] {
     agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
     return make_child(ranks, name);
   });
 }
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
-  return named("split", -1, [&] {
-    check_usable("split");
+  return collective("split", [&] {
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;
@@ -279,8 +277,8 @@ std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
 }
 
 std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
-  return named("duplicate", -1, [&] {
-    check_usable("duplicate");
+  return collective("duplicate", [&] {
+    agree({}, "a duplicate");  // a rank that fails between two such calls says so here
     return make_child(all_ranks(size()), name);
   });
 }

@@ -10,6 +10,17 @@ void check_factor(const char* axis, int degree, int size) {
     fail(Code::invalid_argument, axis, " ", degree, " is not a factor of the root gang's ", size, " ranks");
 }
 
+// Peers wait for this rank: want of memory that leaves nothing to say so with breaks the gang.
+template <typename Call>
+auto or_abort(Gang& root, Call&& call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    root.abort(Error(Code::out_of_memory, "no memory"));
+    throw;
+  }
+}
+
 struct Place {
   const char* name;
   const GangPtr& gang;
@@ -35,17 +46,21 @@ void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& m
 
 }  // namespace
 
-GangsPtr Gangs::create(GangPtr root, bool owns_root, const MeshOptions& options) {
+GangsPtr Gangs::create(const GangPtr& root, bool owns_root, const MeshOptions& options) {
   Mesh mesh;
   root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
-  GangsPtr gangs(new Gangs(std::move(root), mesh, owns_root));
-  gangs->make_all();
+  GangsPtr gangs;
+  root->agree_on([&] {
+    gangs.reset(new Gangs(root, mesh, owns_root));
+    gangs->make_all();
+  });
   return gangs;
 }
 
 GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
   const bool owns_root = root == nullptr;
-  return Gangs::create(owns_root ? Gang::create(GangOptions{}) : std::move(root), owns_root, options);
+  if (owns_root) root = Gang::create(GangOptions{});
+  return or_abort(*root, [&] { return Gangs::create(root, owns_root, options); });
 }
 
 GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
@@ -55,30 +70,34 @@ GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
   options.tp = tp;
   options.pp = pp;
   options.cp = cp;
-  root->agree_on(
-      [&] {
-        check_factor("tp", tp, root->size());
-        check_factor("pp", pp, root->size());
-        check_factor("cp", cp, root->size());
-      },
-      text("the degrees tp ", tp, ", pp ", pp, ", cp ", cp));
-  return Gangs::create(std::move(root), owns_root, options);
+  return or_abort(*root, [&] {
+    root->agree_on(
+        [&] {
+          check_factor("tp", tp, root->size());
+          check_factor("pp", pp, root->size());
+          check_factor("cp", cp, root->size());
+        },
+        text("the degrees tp ", tp, ", pp ", pp, ", cp ", cp));
+    return Gangs::create(root, owns_root, options);
+  });
 }
 
 GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_size) {
   const Mesh& mesh = gangs.mesh();
   const int dp = mesh.degree(kDataAxes);
   MeshOptions options = mesh.options();
-  gangs.root()->agree_on(
-      [&] {
-        if (options.cp != 1)
-          fail(Code::invalid_argument, "gangs for FSDP by node take no context parallelism, but cp is ",
-               options.cp);
-        if (intra_node_size && (*intra_node_size <= 1 || dp % *intra_node_size != 0))
-          fail(Code::invalid_argument, "intra_node_size ", *intra_node_size,
-               " is not a factor over 1 of the dp gang's ", dp, " ranks");
-      },
-      text("intra_node_size ", intra_node_size ? std::to_string(*intra_node_size) : "none"));
+  const auto check = [&] {
+    if (options.cp != 1)
+      fail(Code::invalid_argument, "gangs for FSDP by node take no context parallelism, but cp is ",
+           options.cp);
+    if (intra_node_size && (*intra_node_size <= 1 || dp % *intra_node_size != 0))
+      fail(Code::invalid_argument, "intra_node_size ", *intra_node_size,
+           " is not a factor over 1 of the dp gang's ", dp, " ranks");
+  };
+  or_abort(*gangs.root(), [&] {
+    gangs.root()->agree_on(
+        check, text("intra_node_size ", intra_node_size ? std::to_string(*intra_node_size) : "none"));
+  });
   options.dp_shard = intra_node_size.value_or(dp);
   options.dp_replicate = dp / options.dp_shard;
   return create_gangs(gangs.root(), options);
@@ -106,9 +125,12 @@ GangsPtr create_gangs_of(const GangPlaces& p) {
                          p.root->size());
     check_places(p, all, mesh);
   });
-  GangsPtr gangs(new Gangs(p.root, mesh, /*owns_root=*/false));
-  for (const Place& place : all) gangs->places_[place.axes] = place.gang;
-  gangs->make_all();
+  GangsPtr gangs;
+  p.root->agree_on([&] {
+    gangs.reset(new Gangs(p.root, mesh, /*owns_root=*/false));
+    for (const Place& place : all) gangs->places_[place.axes] = place.gang;
+    gangs->make_all();
+  });
   return gangs;
 }
 

@@ -80,7 +80,7 @@ class Gangs {
   friend GangsPtr create_gangs(GangPtr root, const MeshOptions& options);
   friend GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp);
   friend GangsPtr create_gangs_of(const GangPlaces& places);
-  static GangsPtr create(GangPtr root, bool owns_root, const MeshOptions& options);
+  static GangsPtr create(const GangPtr& root, bool owns_root, const MeshOptions& options);
   Gangs(GangPtr root, const Mesh& mesh, bool owns_root);
   const GangPtr& made(AxisSet axes) const;
   void make_all();  // collective over root, in the same order on all ranks

@@ -4,6 +4,8 @@
 #include <new>
 
 #include "gang/host_threads.h"
+#include "gang/thread_ranks.h"
+#include "mesh/gangs.h"
 
 namespace {
 
@@ -83,6 +85,39 @@ TEST(HostWant, EveryAllocationOfACallMayFail) {
   EXPECT_GT(allocations, 3) << "a first call wants memory";
   EXPECT_LT(allocations, 300);
   std::printf("a first span of calls makes %ld allocations\n", allocations);
+}
+
+// Rank 1 makes parallel gangs with `allocations` of memory for it. True: that was enough.
+bool gangs_are_made(long allocations) {
+  bool enough = false;
+  run_ranks(4, [&](Gang& root) {
+    Code code = Code::ok;
+    std::string words;
+    if (root.rank() == 1) allocations_left = allocations;
+    try {
+      const GangsPtr gangs = create_parallel_gangs(root.shared_from_this(), /*tp=*/2);
+    } catch (const Error& error) {
+      allocations_left = -1;
+      code = error.code();
+      words = error.message();
+    } catch (const std::bad_alloc&) {
+      code = Code::out_of_memory;
+    }
+    allocations_left = -1;
+    if (root.rank() == 1) enough = code == Code::ok;
+    EXPECT_TRUE(code == Code::ok || code == Code::out_of_memory || code == Code::aborted)
+        << name(code) << " after " << allocations << " on rank " << root.rank() << ": " << words;
+  });
+  return enough;
+}
+
+TEST(HostWant, EveryAllocationOfOneRankMayFailWhileParallelGangsAreMade) {
+  constexpr long kMost = 5000;
+  long allocations = 0;
+  while (allocations < kMost && !gangs_are_made(allocations)) allocations += 1 + allocations / 50;
+  EXPECT_GT(allocations, 10) << "gangs want memory";
+  EXPECT_LT(allocations, kMost);
+  std::printf("parallel gangs of four ranks make up to %ld allocations on one\n", allocations);
 }
 
 }  // namespace

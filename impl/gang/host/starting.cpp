@@ -58,12 +58,14 @@ void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Or
   std::unique_lock lock(mutex_);
   if (error_) throw *error_;  // another thread broke the engine since enter: nobody would end this call
   Op* met = nullptr;
+  std::shared_ptr<HostWork> work;
   try {
     if (span.size() == 1 && active_.empty()) {
       Lane& lane = lane_of(channel, span[0]);
       met = begin(lane, channel, span[0]);
       if (meet(lane, *met)) return recycle(met);
     }
+    work = new_work();
   } catch (const Error& error) {
     break_here(error, true);
   } catch (const std::bad_alloc&) {
@@ -73,7 +75,6 @@ void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Or
     if (met != nullptr) recycle(met);
     throw *error_;
   }
-  const std::shared_ptr<HostWork> work = new_work();
   start(*work, channel, span, met);
   const int looks = member_->crowded() ? kCrowdedLooks : kLooks;
   const bool over = look(*work, HostWork::kInput | HostWork::kFailed, looks);
