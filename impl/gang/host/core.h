@@ -229,7 +229,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {
     if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(op, peer, slot);
   }
-  void leave(Mark mark) noexcept;  // gone: no call goes on
+  void leave(Mark mark) noexcept;              // gone: no call goes on
+  void tell_calls() noexcept;                  // how many this rank will have made
+  bool has_queued(int r, const Op& op) const;  // r is fading: will it begin the call?
   std::vector<int> waiting_for(const Op& op, bool only_absent) const;
   std::vector<int> missing(const Op& op) const;   // who has not come; all have: who has not done its part
   const Op* blocker(const HostWork& work) const;  // the call that holds the work up; null: none

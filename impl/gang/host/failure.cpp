@@ -97,6 +97,8 @@ void Core::refuse_when_closed(const Op& op) const {
 
 // Is the call waiting for a rank that has left the gang for good?
 bool Core::check_absent(const Op& op) {
+  const Op* first = &op;  // the one that waiting_for looks at
+  while (const Op* const before = holder(*first)) first = before;
   const std::vector<int> absent = waiting_for(op, true);
   int left = -1, leaving = -1;
   int64_t left_ns = INT64_MAX;
@@ -104,10 +106,10 @@ bool Core::check_absent(const Op& op) {
     const MemberLine& member = board_->member(r);
     const auto mark = static_cast<Mark>(member.mark.load(std::memory_order_acquire));
     const int64_t marked_ns = member.marked_ns.load(std::memory_order_relaxed);
-    const bool never_comes = std::find(absent.begin(), absent.end(), r) != absent.end();
-    if ((mark == Mark::gone || (mark == Mark::fading && never_comes)) && marked_ns < left_ns)
-      left = r, left_ns = marked_ns;
-    if (never_comes && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
+    const bool absent_yet = std::find(absent.begin(), absent.end(), r) != absent.end();
+    const bool gone = mark == Mark::gone || (mark == Mark::fading && absent_yet && !has_queued(r, *first));
+    if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
+    if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
     notice_thread_exit(r);
   }
   const char* const name = gangway::name(op.c.op);
@@ -123,6 +125,14 @@ bool Core::check_absent(const Op& op) {
     break_here(shaped(Error(Code::mismatch, what), name, leaving), true);
   }
   return left >= 0 || leaving >= 0;
+}
+
+bool Core::has_queued(int r, const Op& op) const {
+  const std::atomic<uint64_t>& calls =
+      op.c.op == CollectiveOp::send   ? board_->pair(op.channel, rank_, r).receives
+      : op.c.op == CollectiveOp::recv ? board_->pair(op.channel, r, rank_).sends
+                                      : line(op.channel, r).calls;
+  return calls.load(std::memory_order_relaxed) > op.sequence;
 }
 
 void Core::notice_thread_exit(int r) {

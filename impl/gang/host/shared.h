@@ -112,6 +112,7 @@ struct alignas(kLine) ChannelLine {
   alignas(kLine) std::atomic<uint64_t> collected;
   std::atomic<uint64_t>
       staging;  // offset of two chunks and two chunks of folded results; set before the first use
+  std::atomic<uint64_t> calls;  // of a rank that is fading: begun, or to begin yet
 };
 
 // One ordered pair of ranks on one channel. The sender writes slots and filled, the receiver drained and
@@ -120,8 +121,10 @@ struct alignas(kLine) PairLine {
   Slot slots[kPairSlots];
   alignas(kLine) std::atomic<uint64_t> filled;
   std::atomic<uint64_t> staging;  // offset of two chunks
+  std::atomic<uint64_t> sends;    // of a sender that is fading: begun, or to begin yet
   alignas(kLine) std::atomic<uint64_t> drained;
-  std::atomic<uint64_t> wanted;  // receives begun
+  std::atomic<uint64_t> wanted;    // receives begun
+  std::atomic<uint64_t> receives;  // as `sends`, of the receiver
 };
 
 // leaving: in shutdown; left: after it; gone: released without it; fading: the same with calls still on their

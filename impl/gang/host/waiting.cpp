@@ -327,7 +327,19 @@ void Core::end() noexcept {
   if (outstanding_ > 0) leave(Mark::gone);
 }
 
+void Core::tell_calls() noexcept {
+  for (const Lane& lane : channels_)
+    line(lane.channel, rank_).calls.store(lane.sequence, std::memory_order_relaxed);
+  for (const auto& lane : pairs_) {
+    if (lane == nullptr) continue;
+    auto& calls = lane->sending ? board_->pair(lane->channel, rank_, lane->peer).sends
+                                : board_->pair(lane->channel, lane->peer, rank_).receives;
+    calls.store(lane->sequence, std::memory_order_relaxed);
+  }
+}
+
 void Core::leave(Mark mark) noexcept {
+  if (mark == Mark::fading) tell_calls();
   board_->mark(mark);
   if (mark == Mark::gone && !error_) {
     try {
