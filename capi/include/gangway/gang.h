@@ -61,7 +61,7 @@ typedef struct gw_gang_options {
   const char *engine;    /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
   const char *name;      /* null: "gang"; names the gang in errors */
   int64_t timeout_ms;    /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
-  int64_t liveness_ms;   /* a peer whose heartbeat stands still for so long is lost; 0: off */
+  int64_t liveness_ms;   /* a peer that is silent for so long is lost; at least 50, equal on all ranks; 0: off */
   uint64_t arena_bytes;  /* address space of the host's arena; 0: min(8 x RAM, 256 GiB) */
   uint64_t memory_limit; /* bytes that the host's arena may take; 0: 80 % of what is there at creation */
   int32_t high_priority; /* 1: a stream of high priority on CUDA */
@@ -279,7 +279,9 @@ GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
 GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
 /* Local. OK while the gang works, else why it is broken. */
 GW_API gw_status gw_gang_async_error(gw_gang *gang);
-/* Collective over the survivors (ranks of the broken gang, the same list on each). */
+/* Collective over the survivors (ranks of the broken gang, the same list on each). Their memory is their own then: waits
+ * until what ranks left out were writing into it has ended, or their processes have. GW_E_TIMEOUT names a rank that did
+ * not come or did not end; the call may be made again. */
 GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
 /* Local. The ring of the last collectives as text, one a line. Null text asks the size. */
 GW_API gw_status gw_gang_flight_record(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
