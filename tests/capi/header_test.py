@@ -3,6 +3,7 @@
 
 usage: header_test.py INCLUDE-FOLDER
 """
+import keyword
 import pathlib
 import re
 import shutil
@@ -50,17 +51,45 @@ PYTHON = """False None True and as assert async await break class continue def d
 global if import in is lambda nonlocal not or pass raise return try while with yield match self"""
 RUST = """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move
 mut pub ref return self Self static struct super trait true type unsafe use where while abstract become box do final macro
-override priv try typeof unsized virtual yield union"""
+override priv try typeof unsized virtual yield union gen"""
 JULIA = """baremodule begin break catch const continue do else elseif end export false finally for function global if
-import let local macro module quote return struct true try using while abstract mutable primitive type where in isa"""
+import let local macro module quote return struct true try using while abstract mutable primitive type where in isa outer
+public"""
+reserved = set((CPP + " " + PYTHON + " " + RUST + " " + JULIA).split())
+reserved |= set(keyword.kwlist + keyword.softkwlist) - {"_"}  # a later Python may have more
+
+
+def c_macros():
+    """Every macro that a C or C++ program may have defined before it includes ours: the C library's, POSIX's, Linux's."""
+    lists = {"gcc": """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign
+                 stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar
+                 wctype arpa/inet dirent dlfcn fcntl ftw grp netdb netinet/in netinet/tcp poll pthread pwd regex sched
+                 search semaphore spawn strings sys/epoll sys/eventfd sys/ioctl sys/mman sys/param sys/prctl
+                 sys/resource sys/select sys/shm sys/signalfd sys/socket sys/stat sys/statvfs sys/syscall
+                 sys/sysmacros sys/time sys/times sys/types sys/uio sys/un sys/utsname sys/wait syslog termios
+                 ucontext unistd utime linux/futex linux/types""",
+             "g++": "cassert cerrno cmath cstdio ciso646 version"}
+    found = set(C_MACROS.split())
+    for compiler, names in lists.items():
+        ending = ".h" if compiler == "gcc" else ""
+        text = "".join(f"#if __has_include(<{n}{ending}>)\n#include <{n}{ending}>\n#endif\n" for n in names.split())
+        language = "c" if compiler == "gcc" else "c++"
+        made = subprocess.run([compiler, f"-x{language}", "-D_GNU_SOURCE", "-dM", "-E", "-"], input=text,
+                              capture_output=True, text=True, check=True).stdout
+        found |= set(re.findall(r"^#define (\w+)", made, re.M))
+    return found
+
+
 C_MACROS = "errno stdin stdout stderr EOF NULL assert offsetof INFINITY NAN major minor makedev unix linux"
-reserved = set((CPP + " " + PYTHON + " " + RUST + " " + JULIA + " " + C_MACROS).split())
+macros = c_macros() - {"__cplusplus", "__GNUC__", "NULL"}  # which the headers ask about
 
 TYPE = {"void", "char", "double", "float", "int", "struct", "const"}  # words of types, never names here
 fields = 0
 for header in headers:
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
     text = re.sub(r"^\s*#.*(\\\n.*)*$", "", text, flags=re.M)
+    for name in sorted(set(re.findall(r"\b[A-Za-z_]\w*", text)) & macros):
+        bad.append(f"{header.name}: \"{name}\" is a macro of the C library")
     names = []
     # A declarator is the last word before one of ; , ) [ and, for function pointers, the word after "(*".
     for match in re.finditer(r"(\w+)\s*(?:\[\w*\]\s*)*[;,)]|\(\*(\w+)\)", text):
@@ -71,7 +100,7 @@ for header in headers:
         fields += 1
         # The function table's entries are functions' names without the prefix.
         if name in reserved:
-            bad.append(f"{header.name}: \"{name}\" is a keyword of C++, Python, Rust or Julia, or a macro of C")
+            bad.append(f"{header.name}: \"{name}\" is a keyword of C++, Python, Rust or Julia")
     for forbidden in ("long ", "FILE", "size_t gw_static", "static inline", "__int128"):
         if re.search(rf"\b{forbidden}", text):
             bad.append(f"{header.name}: has \"{forbidden.strip()}\"")
@@ -82,5 +111,6 @@ for header in headers:
         if not re.search(r"=\s*-\d", body):
             bad.append(f"{header.name}: enum {enum} has no negative member, so its size may differ")
 
-print("\n".join(bad) or f"{len(headers)} headers, {checked} compilations, {fields} names")
+print("\n".join(bad) or f"{len(headers)} headers, {checked} compilations, {fields} names, {len(reserved)} keywords, "
+      f"{len(macros)} macros")
 sys.exit(1 if bad else 0)

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "facts.h"
+
 namespace {
 
 // No memory to free, no hook, no works to wait for: legal.

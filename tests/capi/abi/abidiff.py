@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The library against the committed baseline (gangway.abi) by libabigail: what a program that was compiled against the
+baseline would notice fails, unless abidiff.suppr allows it.
+
+usage: abidiff.py LIBRARY            compares
+       abidiff.py --write LIBRARY    makes the baseline anew, after a review
+       abidiff.py --self-check       growth passes, and nothing else
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+BASELINE, SUPPRESSIONS = HERE / "gangway.abi", HERE / "abidiff.suppr"
+SKIPPED = 77
+
+
+def write(library, out):
+    """What libabigail says of the library, without places on this machine and what a compiler is free to choose: names of
+    symbols, and the types behind gw_get_api, whose table has every public one (capi/api.cpp is compiled with them)."""
+    subprocess.run(["abidw", "--exported-interfaces-only", "--no-corpus-path", "--no-show-locs", "--no-comp-dir-path",
+                    "--no-elf-needed", "--no-parameter-names", "--no-write-default-sizes", "--type-id-style", "hash",
+                    "--out-file", out, library], check=True)
+    tree = xml.etree.ElementTree.parse(out)
+    corpus = tree.getroot()
+    for unit in corpus.findall("abi-instr"):
+        if unit.find("function-decl[@name='gw_get_api']") is None:
+            corpus.remove(unit)
+            continue
+        unit.attrib.pop("path")
+        for function in unit.findall("function-decl"):
+            if function.get("name") != "gw_get_api":
+                unit.remove(function)
+    if corpus.find("abi-instr/class-decl[@name='gw_api']") is None:
+        sys.exit(f"{library} has no debug information about gw_get_api")
+    xml.etree.ElementTree.indent(tree)
+    tree.write(out)
+
+
+def forget_growth(baseline, now):
+    """A struct that begins with its size may grow at its end: the new fields are taken from what abidiff sees. (Its own
+    suppressions for this also hide changes of the old fields.)"""
+    old = {s.get("name"): s for s in baseline.getroot().iter("class-decl") if s.get("size-in-bits")}
+    for struct in now.getroot().iter("class-decl"):
+        before, fields = old.get(struct.get("name")), struct.findall("data-member")
+        if before is None or not fields or fields[0].find("var-decl").get("name") != "struct_size":
+            continue
+        size = int(before.get("size-in-bits"))
+        if int(struct.get("size-in-bits", 0)) > size:
+            struct.set("size-in-bits", str(size))
+            for field in fields:
+                if int(field.get("layout-offset-in-bits")) >= size:
+                    struct.remove(field)
+
+
+def compare(baseline, library):
+    """The text of every difference that an old program could notice; "" for none."""
+    with tempfile.NamedTemporaryFile(suffix=".abi") as file:
+        write(library, file.name)
+        now = xml.etree.ElementTree.parse(file.name)
+        forget_growth(xml.etree.ElementTree.parse(baseline), now)
+        now.write(file.name)
+        done = subprocess.run(["abidiff", "--no-added-syms", "--no-show-locs", "--suppressions", SUPPRESSIONS, baseline,
+                               file.name], capture_output=True, text=True)
+    return done.stdout + done.stderr if done.returncode != 0 else ""
+
+
+# --- does the guard bite? ---------------------------------------------------------------------------------------------
+
+HEADER = """#include <stddef.h>
+#include <stdint.h>
+enum gw_kind_value { GW_KIND_INVALID = -1, GW_ONE = 1 };
+typedef struct gw_thing gw_thing;
+typedef struct gw_x_options { size_t struct_size; const void *next; int64_t first; int32_t second; int32_t third;
+} gw_x_options;
+typedef struct gw_view { void *data; int64_t n; } gw_view;
+int32_t gw_x_create(const gw_x_options *options, gw_thing **out_thing);
+int32_t gw_x_look(gw_thing *thing, const gw_view *view);
+typedef struct gw_api { size_t struct_size; int32_t abi_major; int32_t abi_minor;
+  int32_t (*x_create)(const gw_x_options *options, gw_thing **out_thing);
+  int32_t (*x_look)(gw_thing *thing, const gw_view *view);
+} gw_api;
+const gw_api *gw_get_api(int32_t abi_minor);
+"""
+SOURCE = """#include "stub.h"
+struct gw_thing { int inside; };
+int32_t gw_x_create(const gw_x_options *options, gw_thing **out_thing) { return !options || !out_thing; }
+int32_t gw_x_look(gw_thing *thing, const gw_view *view) { return thing->inside + (int32_t)view->n; }
+"""
+TABLE = """#include "stub.h"
+static const gw_api api = {sizeof api, 0, 0, gw_x_create, gw_x_look};
+const gw_api *gw_get_api(int32_t abi_minor) { return abi_minor ? 0 : &api; }
+"""
+# name, what is replaced by what in header and source, whether an old program may go on
+CHANGES = [
+    ("nothing", "", "", True),
+    ("a private type changes", "int inside;", "int inside; int more;", True),
+    ("a field at the end of options", "int32_t third;\n", "int32_t third; int64_t fourth;\n", True),
+    ("an entry at the end of the table", "*view);\n}", "*view);\n  void (*y)(void);\n}", True),
+    ("a field in the middle of options", "int32_t second;", "int64_t between; int32_t second;", False),
+    ("a field's type changes", "int64_t first;", "double first;", False),
+    ("two fields change places", "int32_t second; int32_t third;", "int32_t third; int32_t second;", False),
+    ("a field goes away", " int32_t third;", "", False),
+    ("an entry in the middle of the table", "int32_t (*x_create)", "void (*y)(void); int32_t (*x_create)", False),
+    ("a frozen struct grows", "int64_t n; }", "int64_t n; int64_t m; }", False),
+    ("a parameter more", "const gw_view *view)", "const gw_view *view, int64_t more)", False),
+    ("a result's type changes", "int32_t (*x_look)", "int64_t (*x_look)", False),
+    ("a function goes away", "gw_x_look", "gw_y_look", False),
+    ("a function is new", "static const gw_api api", "void gw_z(void) {}\nstatic const gw_api api", True),
+]
+
+
+def stub(folder, old="", new=""):
+    folder.mkdir()
+    for name, text in (("stub.h", HEADER), ("stub.c", SOURCE), ("api.c", TABLE)):
+        (folder / name).write_text(text.replace(old, new) if old else text)
+    library = folder / "libstub.so"
+    # As the library is built: types in the table's file alone.
+    subprocess.run(["gcc", "-g", "-fPIC", "-w", "-c", "-o", folder / "api.o", folder / "api.c"], check=True)
+    subprocess.run(["gcc", "-g1", "-fPIC", "-w", "-shared", "-o", library, folder / "api.o", folder / "stub.c"],
+                   check=True)
+    return library
+
+
+def self_check():
+    bad = []
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        write(stub(place / "old"), place / "old.abi")
+        for number, (name, old, new, allowed) in enumerate(CHANGES):
+            assert old in HEADER + SOURCE + TABLE, name
+            said = compare(place / "old.abi", stub(place / str(number), old, new))
+            if (said == "") != allowed:
+                bad.append(f"{name}: {'refused' if allowed else 'not seen'}\n{said}")
+    print("\n".join(bad) or f"{len(CHANGES)} changes judged as they should be")
+    return 1 if bad else 0
+
+
+def main():
+    if shutil.which("abidiff") is None:
+        print("skipped: abidiff is not installed (Debian: abigail-tools)")
+        return SKIPPED
+    if sys.argv[1] == "--self-check":
+        return self_check()
+    if sys.argv[1] == "--write":
+        write(sys.argv[2], BASELINE)
+        return 0
+    said = compare(BASELINE, sys.argv[1])
+    print(said + "the ABI changed: review it, then run tests/regenerate.sh" if said else "as the baseline")
+    return 1 if said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

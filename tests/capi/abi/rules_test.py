@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The rules that keep the ABI open to growth and plain enough for every language, held against what the compiler made of
+the public headers: sized structs, handles, enumerations, order of parameters, no macros.
+
+usage: rules_test.py SOURCE-ROOT
+"""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(root / "capi"))
+import abi  # noqa: E402
+
+model = abi.read_abi()
+bad = []
+functions = {f.name: f for f in model.functions}
+plain = {"gw_view": "DLPack's DLTensor", "gw_ext": "the record of extensions itself", "gw_api": "the function table"}
+made_by_library = {"gw_call"}  # no caller sets one up
+sized = [s for s in model.structs if s.size > 0 and s.name not in plain]
+handles = [s for s in model.structs if s.size == 0 and s.name.startswith("gw_")]
+
+for struct in sized:
+    head = [(f.name, f.ctype.replace(" ", ""), f.offset) for f in struct.fields[:2]]
+    if head != [("struct_size", "size_t@", 0), ("next", "constgw_ext*@", 8)]:
+        bad.append(f"{struct.name} does not begin with struct_size and next")
+    if struct.name not in made_by_library:
+        init = functions.get(f"{struct.name}_init")
+        if init is None or init.result != "void" or len(init.arguments) != 2:
+            bad.append(f"{struct.name}_init(x, size) lacks")
+for struct in sized + [s for s in model.structs if s.name in plain]:
+    end = 0
+    for field in struct.fields:
+        if field.offset != end:
+            bad.append(f"{struct.name}: {field.offset - end} bytes of padding before {field.name}; write `reserved`")
+        end = field.offset + field.size
+        if "*" not in field.ctype and re.match(r"(struct )?gw_\w+", field.ctype):
+            inner = [s.name for s in model.structs if s.name == field.ctype.split("@")[0].split()[-1]]
+            if inner:
+                bad.append(f"{struct.name}.{field.name} is a struct by value")
+        if field.size == 0:
+            bad.append(f"{struct.name}.{field.name} is a flexible array")
+    if end != struct.size:
+        bad.append(f"{struct.name}: {struct.size - end} bytes of padding at the end; write `reserved`")
+
+for handle in handles:
+    release = functions.get(f"{handle.name}_release")
+    if release is None or release.result != "void" or len(release.arguments) != 1:
+        bad.append(f"void {handle.name}_release({handle.name} *) lacks")
+
+for enum in model.enums:
+    if enum.size != 4 or not re.fullmatch(r"gw_\w+_value", enum.name):
+        bad.append(f"enum {enum.name}: size {enum.size}; 4 bytes and a name that ends in _value are wanted")
+    for name, value in enum.constants:
+        if not name.startswith("GW_") or not -1 <= value < 2**31:
+            bad.append(f"{name} = {value}: GW_* from -1 to INT32_MAX is wanted")
+integers = {name for name, ctype in model.typedefs if ctype.startswith("int32_t @")}
+for enum in model.enums:
+    # gw_init_kind and gw_skip_reason travel in int32_t fields.
+    name = enum.name.removesuffix("_value")
+    if name not in integers and name not in {"gw_init_kind", "gw_skip_reason"}:
+        bad.append(f"typedef int32_t {name} lacks")
+
+for function in model.functions:
+    names = [name for name, _ in function.arguments]
+    if not all(names):
+        bad.append(f"{function.name}: a parameter has no name")
+        continue
+    out = [name.startswith("out_") for name in names]
+    if True in out and not all(out[out.index(True):]):
+        bad.append(f"{function.name}: out_* parameters come last, these are {', '.join(names)}")
+    for name, ctype in function.arguments:
+        if re.search(r"\b(bool|_Bool|long|int|short|unsigned|enum)\b", ctype):
+            bad.append(f"{function.name}: {name} is {ctype.replace('@', '').strip()}, not of fixed width")
+        if "*" not in ctype and any(s.name in ctype for s in model.structs):
+            bad.append(f"{function.name}: {name} is a struct by value")
+
+for header in sorted((root / "capi/include/gangway").glob("*.h")):
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
+    for name in re.findall(r"^\s*#\s*define\s+(\w+)", text, re.M):
+        if name not in ("GW_API", f"GANGWAY_{header.stem.upper()}_H"):
+            bad.append(f"{header.name}: #define {name}; bindings see enumerators only")
+    if text.count("__attribute__") != (1 if header.stem == "base" else 0):
+        bad.append(f"{header.name}: __attribute__ outside of GW_API")
+    for word in (r"\bunion\b", r"\binline\b", r"\b_Static_assert\b", r"\bbool\b", r"\w+\s*:\s*\d+\s*;"):
+        if re.search(word, text):
+            bad.append(f"{header.name}: has {re.search(word, text).group(0)}")
+
+struct_test = (root / "tests/capi/struct_test.c").read_text()
+tried = {f"gw_{name}" for name in re.findall(r"INPUT\((\w+),", struct_test)}
+bad += [f"{s.name} is not in the matrix of tests/capi/struct_test.c" for s in sized
+        if s.name not in tried | made_by_library]
+
+print("\n".join(bad) or f"{len(sized)} sized structs, {len(handles)} handles, {len(model.enums)} enumerations, "
+      f"{len(functions)} functions")
+sys.exit(1 if bad else 0)
