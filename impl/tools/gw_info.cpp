@@ -1,5 +1,6 @@
 // gw-info: what this build can do on this machine: processor, the path that each operation takes, engines and devices,
 // configuration.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -11,6 +12,8 @@
 
 namespace {
 
+constexpr int kUsage = 2;  // exit status of a wrong command line
+
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -21,8 +24,15 @@ std::string processor() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
   using namespace gangway;
+  CLI::App app("gw-info: what gangway can do on this machine.", "gw-info");
+  app.set_version_flag("--version", GANGWAY_VERSION);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
   try {
     const auto device = make_device("cpu");
     const auto ops = make_ops(device);

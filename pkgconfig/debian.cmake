@@ -1,0 +1,44 @@
+# cpack -G DEB: libgangway1 (the library), libgangway-dev (headers, archive, pkg-config and CMake files) and gangway-tools
+# (gangrun, gw-info). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_VENDOR "Gangway")
+set(CPACK_PACKAGE_CONTACT "Gangway maintainers <maintainers@gangway.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "sharded training for any language")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL runtime development tools)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
+  OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(about "Gangs of ranks and their collectives, fully sharded modules,
+optimizers and model files behind a plain C ABI.")
+
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libgangway1)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_PROVIDES "libgangway (= ${PROJECT_VERSION}-1)")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+# Scripts that are named but do not exist: cpack would write ones that call ldconfig, which the trigger does.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA
+  ${CMAKE_CURRENT_LIST_DIR}/triggers;${CMAKE_CURRENT_LIST_DIR}/none/postinst;${CMAKE_CURRENT_LIST_DIR}/none/postrm)
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "sharded training for any language: the library\n${about}")
+
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libgangway-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libgangway1 (= ${PROJECT_VERSION}-1)")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libdnnl-dev, libssl-dev, libxxhash-dev")  # for the archive
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "sharded training for any language: headers and archive\n${about}")
+
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME gangway-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "sharded training for any language: launcher and facts\n${about}")
+
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian_files.cmake)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+include(CPack)

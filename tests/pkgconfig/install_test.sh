@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# install_test.sh BUILD-FOLDER SOURCE-FOLDER LIBDIR: installs into a temporary prefix, uses it like a stranger there and
+# after it was moved; then installs again and uninstalls.
+set -euo pipefail
+build=$1 source=$2 libdir=$3
+. "$source/tests/pkgconfig/consumers.sh"
+work=$(mktemp -d)
+# The list of what was installed belongs to the build folder's owner.
+manifest=$build/install_manifest.txt
+[ ! -e "$manifest" ] || cp "$manifest" "$work/manifest"
+put_back() {
+  if [ -e "$work/manifest" ]; then cp "$work/manifest" "$manifest"; else rm -f "$manifest"; fi
+  rm -rf "$work"
+}
+trap put_back EXIT
+quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }; }
+
+quietly cmake --install "$build" --prefix "$work/first"
+consumers "$work" "$work/first" "$libdir"
+mv "$work/first" "$work/moved"
+consumers "$work" "$work/moved" "$libdir"
+prefix=$work/moved
+
+# What is installed: no private headers, the library under its SONAME, a development link, tools and their pages.
+[ -e "$prefix/$libdir/libgangway.so.1" ] && [ -L "$prefix/$libdir/libgangway.so" ] || { echo "no libgangway.so.1"; exit 1; }
+[ "$(ls "$prefix/include")" = gangway ] || { echo "more than gangway/ in include/"; exit 1; }
+[ "$(cd "$prefix/bin" && echo *)" = "gangrun gw-info" ] || { echo "other tools than gangrun and gw-info"; exit 1; }
+for header in "$source"/capi/include/gangway/*.h; do
+  cmp -s "$header" "$prefix/include/gangway/$(basename "$header")" || { echo "$header is not installed as it is"; exit 1; }
+done
+if grep -rIl -e "$build" -e "$source" "$prefix"; then echo "these files name the build's folders"; exit 1; fi
+
+# Uninstalled: nothing of it is left, what is not its own stays.
+quietly cmake --install "$build" --prefix "$work/again"
+mkdir -p "$work/again/include/other"
+touch "$work/again/include/other/mine.h"
+quietly cmake -DMANIFEST="$manifest" -P "$source/pkgconfig/uninstall.cmake"
+left=$(cd "$work/again" && find . -type f -o -type l)
+[ "$left" = ./include/other/mine.h ] || { echo "left after uninstall: $left"; exit 1; }
+[ ! -e "$work/again/include/gangway" ] && [ ! -e "$work/again/$libdir/cmake/gangway" ] || { echo "empty folders are left"; exit 1; }
+echo "installed, used, moved, used, uninstalled"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# package_test.sh BUILD-FOLDER SOURCE-FOLDER LIBDIR: makes the Debian packages, holds their contents and dependencies
+# against what is wanted, and uses them from a folder where they were extracted.
+set -euo pipefail
+build=$1 source=$2 libdir=$3
+. "$source/tests/pkgconfig/consumers.sh"
+for tool in cpack dpkg-deb dpkg-shlibdeps; do
+  command -v $tool >/dev/null || { echo "skipped: $tool is not installed (Debian: cmake, dpkg-dev)"; exit 77; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+wrong() { echo "$*"; bad=1; }
+
+cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >"$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
+package() { echo "$work/$1"_*.deb; }
+[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | tr '\n' ' ')" = "./gangway-tools ./libgangway-dev ./libgangway1 " ] ||
+  wrong "packages: $(ls "$work")"
+
+files() { dpkg-deb -c "$(package "$1")" | awk '$1 !~ /^d/ {print substr($6, 2)}' | sort; }
+doc() { printf '/usr/share/doc/%s/%s\n' "$1" changelog.Debian.gz "$1" copyright; }
+holds() { # PACKAGE: its list is standard input
+  local difference
+  difference=$(diff <(cat - <(doc "$1") | sort) <(files "$1")) || { echo "$1 (< wanted, > there):"; echo "$difference"; return 1; }
+}
+lib=/usr/$libdir
+printf '%s\n' $lib/libgangway.so.1 $lib/libgangway.so.1.0.0 | holds libgangway1 || bad=1
+printf '%s\n' /usr/bin/gangrun /usr/bin/gw-info /usr/share/man/man1/gangrun.1.gz /usr/share/man/man1/gw-info.1.gz |
+  holds gangway-tools || bad=1
+{
+  for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
+  printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc
+  [ ! -e "$build/capi/libgangway.a" ] || echo $lib/libgangway.a
+  # One file of targets for each build type, named after it.
+  files libgangway-dev | grep "^$lib/cmake/gangway/gangway-" || true
+} | holds libgangway-dev || bad=1
+files libgangway-dev | grep -q "^$lib/cmake/gangway/gangway-config.cmake$" || wrong "no CMake package"
+
+field() { dpkg-deb -f "$(package "$1")" "$2"; }
+for need in libc6 libstdc++6 libdnnl2 libxxhash0; do
+  case ", $(field libgangway1 Depends)" in *", $need "*) ;; *) wrong "libgangway1 does not depend on $need" ;; esac
+done
+version=$(field libgangway1 Version)
+[ "$(field libgangway-dev Depends)" = "libgangway1 (= $version)" ] || wrong "libgangway-dev depends on another libgangway1"
+for name in libgangway1 libgangway-dev gangway-tools; do
+  dpkg-deb -c "$(package $name)" | awk '$2 != "root/root" {exit 1}' || wrong "$name: files of another owner than root"
+  dpkg-deb -x "$(package $name)" "$work/root"
+done
+dpkg-deb -e "$(package libgangway1)" "$work/control"
+grep -q "^libgangway 1 libgangway1 (>= " "$work/control/shlibs" || wrong "libgangway1 has no shlibs"
+grep -q "activate-noawait ldconfig" "$work/control/triggers" || wrong "libgangway1 does not activate ldconfig"
+readelf -S "$work/root$lib/libgangway.so.1" | grep -q '\.debug_info' && wrong "libgangway1 is not stripped"
+[ $bad -eq 0 ] || exit 1
+
+consumers "$work" "$work/root/usr" "$libdir"
+"$work/root/usr/bin/gw-info" --version >/dev/null
+"$work/root/usr/bin/gangrun" -n 2 true
+echo "packaged, extracted, used"
+
+# Opinions of Debian's own checker, where it is installed. Left out: what concerns Debian's archive alone.
+[ "${GANGWAY_LINTIAN:-0}" = 1 ] || exit 0
+lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs,pkg-config-unavailable-for-cross-compilation \
+  --allow-root "$work"/*.deb
