@@ -2,7 +2,7 @@
 """Counts the results of a ctest run in a build folder: "passed failed skipped".
 
 GoogleTest and CMocka programs leave XML files in results/ and are counted test by test, a skipped one with its reason
-on standard error; every other ctest entry counts as one. A program that ended badly without a failed test (a crash, a
+on standard error; every other ctest entry counts as one, as skipped when it printed a line that begins with "skipped: ". A program that ended badly without a failed test (a crash, a
 time-out) counts as one failure.
 """
 import pathlib
@@ -14,11 +14,13 @@ build = pathlib.Path(sys.argv[1])
 logs = sorted((build / "Testing/Temporary").glob("LastTest.log"))
 if not logs:
     sys.exit("no LastTest.log")
-entries = {}
+entries, reasons, output = {}, {}, ""
 for block in re.split(r"^-{58}$", logs[-1].read_text(errors="replace"), flags=re.M):
     name = re.search(r'^"(\S+)" (?:end time|start time)', block, re.M)
     if name:
         entries[name.group(1)] = "Test Passed." in block
+        reasons[name.group(1)] = re.findall(r"^skipped: (.*)", output, re.M)
+    output = block
 
 passed = failed = skipped = 0
 counted = set()
@@ -42,7 +44,10 @@ for path in sorted((build / "results").glob("*.xml")):
     if bad == 0 and not entries.get(path.stem, True):
         failed += 1
 for name, good in entries.items():
-    if name not in counted:
+    if name not in counted and good and reasons[name]:
+        skipped += 1
+        print(f"skipped: {name}: {'; '.join(reasons[name])}", file=sys.stderr)
+    elif name not in counted:
         passed += good
         failed += not good
 print(passed, failed, skipped)
