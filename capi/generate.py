@@ -91,6 +91,10 @@ const gw_api kApi = {
     gangway::capi::kAbiMinor,
 """ + "".join(f"    {n},\n" for n in names) + """};
 
+// An entry never moves: programs that were compiled earlier call it at this place.
+""" + "".join(f"static_assert(offsetof(gw_api, {n[3:]}) == 16 + {i} * sizeof(void*));\n" for i, n in enumerate(names)) + """\
+static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
+
 }  // namespace
 
 const gw_api *gw_get_api(int32_t abi_minor) {

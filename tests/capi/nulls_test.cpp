@@ -13,8 +13,6 @@ namespace {
 
 // No memory to free, no hook, no works to wait for: legal.
 const std::set<std::string> kTakeNothing = {"gw_interrupt_set", "gw_work_wait_many"};
-// int32_t like a status: -1 of no handle.
-const std::set<std::string> kFacts = {"gw_gang_rank", "gw_gang_size", "gw_tensor_is_read_only"};
 
 template <typename... Arguments>
 int check(const char* name, gw_status (*entry)(Arguments...)) {

@@ -126,8 +126,9 @@ GW_API void gw_abi_range(int32_t *out_lowest, int32_t *out_highest);
 
 /* The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; non-zero ends the
  * call with CALLER. A collective that waits for itself breaks its gang then; gw_work_wait leaves everything as it is.
- * Replaces an earlier hook, whose `release` then runs. Null check: none. */
+ * A new hook replaces the earlier one, whose `release` then runs; null: none. */
 typedef int32_t (*gw_interrupt_fn)(void *user);
+/* Local, for the calling thread. `release` runs once, also when this fails. */
 GW_API gw_status gw_interrupt_set(gw_interrupt_fn check, void *user, gw_free_fn release);
 
 /* Local. Copies log lines with number >= first as "number level text\n" into `text` (capacity in bytes); *out_len is the
@@ -138,6 +139,7 @@ GW_API gw_status gw_config_text(char *text, size_t capacity, size_t *out_len);
 
 /* Local. Borrowed until the release of `bytes`; null for null. */
 GW_API const void *gw_bytes_data(const gw_bytes *bytes);
+/* Local. 0 for null. */
 GW_API size_t gw_bytes_size(const gw_bytes *bytes);
 GW_API gw_bytes *gw_bytes_retain(gw_bytes *bytes);
 GW_API void gw_bytes_release(gw_bytes *bytes);

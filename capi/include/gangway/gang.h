@@ -156,15 +156,20 @@ GW_API void gw_gang_release(gw_gang *gang);
 
 /* --- facts (local; -1 or "" for null) ----------------------------------------------------------------------------- */
 
+/* Local. This rank's number, 0 to size - 1. */
 GW_API int32_t gw_gang_rank(const gw_gang *gang);
+/* Local. The number of ranks. */
 GW_API int32_t gw_gang_size(const gw_gang *gang);
-/* Borrowed until the release of the gang. */
+/* Local. Borrowed until the release of the gang. */
 GW_API const char *gw_gang_name(const gw_gang *gang);
+/* Local. "self", "host" and so on; borrowed likewise. */
 GW_API const char *gw_gang_engine(const gw_gang *gang);
+/* Local. "cpu" and so on; borrowed likewise. */
 GW_API const char *gw_gang_device(const gw_gang *gang);
-/* ncclComm_t, MPI_Comm or the like; NOT_SUPPORTED where the engine has none. */
+/* Local. ncclComm_t, MPI_Comm or the like; NOT_SUPPORTED where the engine has none. */
 GW_API gw_status gw_gang_native_handle(gw_gang *gang, void **out_handle);
 GW_API void gw_gang_traffic_init(gw_gang_traffic *traffic, size_t size);
+/* Local. What this rank moved since the gang was made. */
 GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traffic);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
@@ -189,53 +194,58 @@ GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *s
 GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
                                    gw_work **out_work);
 
+/* Collective. Returns when every rank has called it. */
 GW_API gw_status gw_gang_barrier(gw_gang *gang, void *stream);
 GW_API gw_status gw_gang_barrier_async(gw_gang *gang, void *stream, gw_work **out_work);
-/* input and output: `count` elements; in place when equal. */
+/* Collective. input and output: `count` elements; in place when equal. */
 GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                     gw_reduce reduce, void *stream);
 GW_API gw_status gw_gang_all_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
-/* input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
+/* Collective. input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
 GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                     void *stream);
 GW_API gw_status gw_gang_all_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
-/* Into one buffer for each rank: outputs[size], each of `count` elements. */
+/* Collective. Into one buffer for each rank: outputs[size], each of `count` elements. */
 GW_API gw_status gw_gang_all_gather_list(gw_gang *gang, const void *input, void *const *outputs, size_t count,
                                          gw_dtype dtype, void *stream);
-/* input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
+/* Collective. input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
 GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                         gw_reduce reduce, void *stream);
 GW_API gw_status gw_gang_reduce_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
                                               gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
-/* input is read on the root only (may be null elsewhere); output is written on every rank. */
+/* Collective. input is read on the root only (may be null elsewhere); output is written on every rank. */
 GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                    int32_t root, void *stream);
 GW_API gw_status gw_gang_broadcast_async(gw_gang *gang, const void *input, void *output, size_t count,
                                          gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
-/* output is written on the root only (may be null elsewhere). */
+/* Collective. output is written on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 gw_reduce reduce, int32_t root, void *stream);
 GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                       gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
+/* Collective. input: `count` elements; output: [size, count], on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 int32_t root, void *stream);
 GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                       int32_t root, void *stream, gw_work **out_work);
+/* Collective. input: [size, count], on the root only (may be null elsewhere); output: `count` elements. */
 GW_API gw_status gw_gang_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                  int32_t root, void *stream);
 GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                        int32_t root, void *stream, gw_work **out_work);
-/* input and output: [size, count]. */
+/* Collective. input and output: [size, count]. */
 GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                     void *stream);
 GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
+/* Collective over this rank and `peer`, which receives as many elements of the same dtype. */
 GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
 GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
+/* Collective over this rank and `peer`, which sends as many elements of the same dtype. */
 GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void *stream);
 GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
@@ -255,10 +265,10 @@ GW_API gw_status gw_gang_all_sum(gw_gang *gang, double value, double *out_sum);
 
 /* Local, never blocks. *out_done = 1: the output is ready and the input reusable. A failure of the work is returned. */
 GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
-/* Waits until the output is ready and the input reusable; -1: until the gang's deadline. NOT_READY: time ran out,
- * harmless. The wait moves all outstanding works of this rank. */
+/* Local. Waits until the output is ready and the input reusable; -1: until the gang's deadline. NOT_READY: time ran
+ * out, harmless. The wait moves all outstanding works of this rank. */
 GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
-/* The same for many; the first failure is returned. */
+/* Local. The same for many; the first failure is returned. */
 GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
 /* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline. */
 GW_API gw_status gw_work_order(gw_work *work, void *stream);

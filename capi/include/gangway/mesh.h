@@ -48,8 +48,9 @@ GW_API gw_status gw_gangs_shutdown(gw_gangs *gangs, int64_t timeout_ms);
 /* Local. Breaks all gangs that this made. */
 GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
 
-/* The current gangs of the calling thread, a stack. Pop of an empty stack or of others than the top: INVALID_STATE. */
+/* Local. The current gangs of the calling thread are a stack; this puts `gangs` on it. */
 GW_API gw_status gw_gangs_push_current(gw_gangs *gangs);
+/* Local. Takes `gangs`, the top, from the stack. INVALID_STATE: the top is another, or there is none. */
 GW_API gw_status gw_gangs_pop_current(gw_gangs *gangs);
 /* Local. Null device: the top of this thread's stack, or null (and OK). Else the top, or the device's default: what
  * gw_gangs_set_default gave, or fake gangs of one. The caller releases *out_gangs. */

@@ -59,24 +59,24 @@ typedef struct gw_attention_options {
 } gw_attention_options;
 
 GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
-/* inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss sum, weight}.
- * INVALID_ARGUMENT names the field and the rule. */
+/* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss sum,
+ * weight}. INVALID_ARGUMENT names the field and the rule. */
 GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **out_model);
-/* y = x W^T + b; weight [output_dim, input_dim]. */
+/* Local. y = x W^T + b; weight [output_dim, input_dim]. */
 GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
-/* ids i64 -> rows of weight [rows, dim]. */
+/* Local. ids i64 -> rows of weight [rows, dim]. */
 GW_API gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module **out_model);
-/* {x} or {x, residual} -> {y, sum}. */
+/* Local. {x} or {x, residual} -> {y, sum}. */
 GW_API gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module **out_model);
 GW_API void gw_attention_options_init(gw_attention_options *options, size_t size);
-/* x [B, S, dim] -> the same. */
+/* Local. x [B, S, dim] -> the same. */
 GW_API gw_status gw_attention_create(const gw_attention_options *options, gw_module **out_model);
-/* SwiGLU. */
+/* Local. SwiGLU. */
 GW_API gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
-/* Pre-norm block. */
+/* Local. Pre-norm block. */
 GW_API gw_status gw_block_create(const gw_attention_options *attention, int64_t ffn, double eps,
                                  gw_module **out_model);
-/* One after the other, children "0", "1", ...; keeps references. */
+/* Local. One after the other, children "0", "1", ...; keeps references. */
 GW_API gw_status gw_sequential_create(gw_module *const *models, size_t model_count, gw_module **out_model);
 
 /* --- own compute as a module --------------------------------------------------------------------------------------- */
@@ -273,15 +273,18 @@ typedef struct gw_memory_use {
   uint64_t optimizer; /* state of the optimizers that this model has at present */
 } gw_memory_use;
 
+/* Local. How many parameters the model has; tied ones count once. */
 GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_count);
+/* Local. Parameter `index`, below the count; the caller releases *out_parameter. */
 GW_API gw_status gw_module_parameter(gw_module *model, size_t index, gw_parameter **out_parameter);
-/* By whole name, aliases of tied parameters too. NOT_FOUND. */
+/* Local. By whole name, aliases of tied parameters too. NOT_FOUND. */
 GW_API gw_status gw_module_find_parameter(gw_module *model, const char *name, gw_parameter **out_parameter);
 GW_API gw_parameter *gw_parameter_retain(gw_parameter *parameter);
 GW_API void gw_parameter_release(gw_parameter *parameter);
 GW_API void gw_parameter_info_init(gw_parameter_info *info, size_t size);
+/* Local. Fills *info. */
 GW_API gw_status gw_parameter_describe(gw_parameter *parameter, gw_parameter_info *info);
-/* *out_view is borrowed until the release of the parameter; its shape too. */
+/* Local. *out_view is borrowed until the release of the parameter; its shape too. */
 GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_view *out_view);
 /* Local. The same part with a handle that keeps its memory: for DLPack. It is never used for something else while the
  * handle or an export of it lives; a full part is detached from the parameter at reshard. A full value of a shared region
@@ -301,6 +304,7 @@ GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *str
 /* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
+/* Local. Fills *memory with this rank's bytes. */
 GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *memory);
 
 /* --- files --------------------------------------------------------------------------------------------------------- */

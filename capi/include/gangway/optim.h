@@ -65,12 +65,14 @@ GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
 
 /* Local. INVALID_STATE before gw_parallelize or gw_module_materialize. The optimizer keeps the model alive. */
 GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options, gw_optimizer **out_optimizer);
+/* Local. Likewise. */
 GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
 GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 
-/* Local. Steps taken; learning rate of the next step (before rules). */
+/* Local. Steps taken. */
 GW_API gw_status gw_optimizer_steps(const gw_optimizer *optimizer, int64_t *out_steps);
+/* Local. The learning rate of the next step, before rules. */
 GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
 /* Local. A new base rate; every rank must set the same. */
 GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);

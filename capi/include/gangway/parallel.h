@@ -118,10 +118,10 @@ GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index
                                              void *stream);
 /* Collective. Adds the sum over all data ranks to the local gradient and empties the full one. */
 GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
-/* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers; ... INVALID_STATE, on every rank: a
+/* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers. INVALID_STATE, on every rank: a
  * rank's group is still unsharded, or an update has begun already. */
 GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
-/* ... casts, publishes the values, empties the gradient. */
+/* Collective. Ends it: casts, publishes the values, empties the gradient. */
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
 /* Local. A materialised model of these groups, for optimizer, clip, load and save. */
 GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count, gw_module **out_model);
