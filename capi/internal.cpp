@@ -57,11 +57,15 @@ gw_status current_exception_status() noexcept {
   }
 }
 
-void arm_fault(int kind) noexcept { armed_fault = kind; }
+std::atomic<bool> fault_was_armed{false};
+
+void arm_fault(int kind) noexcept {
+  armed_fault = kind;
+  fault_was_armed.store(true, std::memory_order_relaxed);
+}
 
 void throw_armed_fault() {
-  if (armed_fault == 0) [[likely]]
-    return;
+  if (armed_fault == 0) return;
   switch (std::exchange(armed_fault, 0)) {
     case 1:
       throw std::bad_alloc();
