@@ -32,8 +32,8 @@ gw_status set_error(const Error& error) noexcept;
 gw_status set_error(Code code,
                     const char* message) noexcept;  // a text that needs no memory where it is short
 gw_status current_exception_status() noexcept;      // inside a catch block
-// Test hook: the next guarded call on this thread throws (1 bad_alloc, 2 std::exception, 3 int). 0: off. A program that
-// never arms it pays one load.
+// Test hook: the next guarded call on this thread throws (1 bad_alloc, 2 std::exception, 3 int). 0: off. A
+// program that never arms it pays one load.
 void arm_fault(int kind) noexcept;
 void throw_armed_fault();
 extern std::atomic<bool> fault_was_armed;

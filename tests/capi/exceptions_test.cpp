@@ -49,8 +49,8 @@ int check(const char* name, gw_status (*entry)(Arguments...)) {
   return 1;
 }
 
-// Entries that return something else, and facts that are int32_t too, cannot say that they failed: they hold no
-// code that throws, so the fault stays armed, or they swallow it.
+// Entries that return something else, and facts that are int32_t too, cannot say that they failed: they hold
+// no code that throws, so the fault stays armed, or they swallow it.
 template <typename Result, typename... Arguments>
 int check_nothing_escapes(const char* name, Result (*entry)(Arguments...)) {
   for (const Fault& fault : kFaults) {

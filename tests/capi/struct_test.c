@@ -240,7 +240,7 @@ static void inputs_of_every_size(void** state) {
     ((gw_save_options*)x)->next = &ext;
     assert_refused_as(inputs[i].call(x), GW_E_NOT_SUPPORTED, "extension of kind 7");
     free(x);
-    /* An older, smaller caller of every size: the rest is as before, so nothing but what it must give may lack. */
+    /* An older, smaller caller of every size: the rest is as before, so only what it must give may lack. */
     for (size_t size = 16; size < exact; size += 8) {
       x = made(i, size);
       const gw_status status = inputs[i].call(x);

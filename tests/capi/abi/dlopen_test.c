@@ -1,5 +1,5 @@
-/* dlopen_test LIBRARY: opened, used and closed 100 times, the library stays where it is, and the process gains neither
- * threads nor descriptors nor memory. */
+/* dlopen_test LIBRARY: opened, used and closed 100 times, the library stays where it is, and the process
+ * gains neither threads nor descriptors nor memory. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -11,12 +11,12 @@
 
 enum { kTimes = 100, kWarm = 10 };
 
-#define CHECK(fact)                                                    \
-  do {                                                                 \
-    if (!(fact)) {                                                     \
-      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #fact);       \
-      return 1;                                                        \
-    }                                                                  \
+#define CHECK(fact)                                              \
+  do {                                                           \
+    if (!(fact)) {                                               \
+      fprintf(stderr, "line %d: not so: %s\n", __LINE__, #fact); \
+      return 1;                                                  \
+    }                                                            \
   } while (0)
 
 static int entries(const char* folder) {
@@ -89,12 +89,15 @@ int main(int count, char** arguments) {
     if (i == kWarm) before = now();
     if (once(arguments[1], &api) != 0) return 1;
   }
-  /* A thread that was joined may be seen a little longer; one that stays is found by the test's time limit. */
+  /* A thread that was joined may be seen a little longer; one that stays is found by the test's time limit.
+   */
   while (entries("/proc/self/task") > before.threads) usleep(1000);
   const use after = now();
-  printf("%d times; threads %d to %d, descriptors %d to %d, heap %zu to %zu bytes, address space %zu to %zu pages\n",
-         kTimes, before.threads, after.threads, before.descriptors, after.descriptors, before.heap, after.heap,
-         before.mapped, after.mapped);
+  printf(
+      "%d times; threads %d to %d, descriptors %d to %d, heap %zu to %zu bytes, address space %zu to %zu "
+      "pages\n",
+      kTimes, before.threads, after.threads, before.descriptors, after.descriptors, before.heap, after.heap,
+      before.mapped, after.mapped);
   CHECK(after.descriptors <= before.descriptors);
   CHECK(after.heap <= before.heap + 4096);
   CHECK(after.mapped <= before.mapped + 4096);

@@ -1,5 +1,5 @@
-// A forked child of a process that has gangs: every entry of the library is refused there, releases leave everything as
-// it is, and a program that the child starts inherits no descriptor.
+// A forked child of a process that has gangs: every entry of the library is refused there, releases leave
+// everything as it is, and a program that the child starts inherits no descriptor.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gangway/gangway.h>

@@ -1,6 +1,6 @@
-/* A program of ABI level 0.0, kept as it was: it has its own declarations, never sees the headers, and its structs and
- * function table are shorter than today's. It runs on every library of the same major level. Its structs end where its
- * memory ends, so a library that looks further is caught.
+/* A program of ABI level 0.0, kept as it was: it has its own declarations, never sees the headers, and its
+ * structs and function table are shorter than today's. It runs on every library of the same major level. Its
+ * structs end where its memory ends, so a library that looks further is caught.
  *
  * From 1.0 on nothing here may change any more; until then a reviewed change of level 0 is followed here. */
 #define _GNU_SOURCE
@@ -13,7 +13,14 @@
 #include <unistd.h>
 
 typedef int32_t gw_status;
-enum { GW_OK = 0, GW_E_INVALID_ARGUMENT = 1, GW_E_NOT_SUPPORTED = 2, GW_SUM = 1, GW_I64 = 0x14000, GW_F64 = 0x14002 };
+enum {
+  GW_OK = 0,
+  GW_E_INVALID_ARGUMENT = 1,
+  GW_E_NOT_SUPPORTED = 2,
+  GW_SUM = 1,
+  GW_I64 = 0x14000,
+  GW_F64 = 0x14002
+};
 
 typedef struct gw_gang gw_gang;
 typedef struct gw_gangs gw_gangs;
@@ -22,91 +29,91 @@ typedef struct gw_optimizer gw_optimizer;
 
 typedef struct { /* today's says more about the environment */
   size_t struct_size;
-  const void *next;
+  const void* next;
   const char *device, *engine, *name;
   int64_t timeout_ms;
 } gw_gang_options;
 typedef struct {
   size_t struct_size;
-  const void *next;
+  const void* next;
   int32_t pp, dp_replicate;
 } gw_mesh_options;
 typedef struct {
   size_t struct_size;
-  const void *next;
+  const void* next;
   int64_t vocab, dim, layers, heads;
 } gw_llama_options;
 typedef struct {
   size_t struct_size;
-  const void *next;
+  const void* next;
   double lr, momentum;
 } gw_sgd_options;
 typedef struct { /* frozen */
-  void *data;
+  void* data;
   int32_t device_type, device_id, ndim, dtype;
   const int64_t *shape, *strides;
   uint64_t byte_offset;
 } gw_view;
 typedef struct {
   size_t struct_size;
-  const void *next;
-  const gw_view *inputs;
+  const void* next;
+  const gw_view* inputs;
   size_t input_count;
-  const gw_view *targets;
+  const gw_view* targets;
   size_t target_count;
 } gw_batch;
 typedef struct {
   size_t struct_size;
-  const void *next;
+  const void* next;
   double loss;
 } gw_step_result;
 typedef struct {
   size_t struct_size;
-  const void *next;
+  const void* next;
   gw_status code;
   int32_t rank, peer, system_error;
-  const char *message;
+  const char* message;
 } gw_error_info;
 
 typedef struct { /* the front of the table */
   size_t struct_size;
   int32_t abi_major, abi_minor;
-  void (*error_info_init)(gw_error_info *, size_t);
-  gw_status (*last_error)(gw_error_info *);
-  void *(*error_take)(void);
-  gw_status (*error_describe)(const void *, gw_error_info *);
-  void (*error_release)(void *);
-  const char *(*status_name)(gw_status);
-  const char *(*dtype_name)(int32_t);
+  void (*error_info_init)(gw_error_info*, size_t);
+  gw_status (*last_error)(gw_error_info*);
+  void* (*error_take)(void);
+  gw_status (*error_describe)(const void*, gw_error_info*);
+  void (*error_release)(void*);
+  const char* (*status_name)(gw_status);
+  const char* (*dtype_name)(int32_t);
   size_t (*dtype_bytes)(int32_t);
-  void (*version)(int32_t *, int32_t *, int32_t *);
-  void (*abi_version)(int32_t *, int32_t *);
-  void (*abi_range)(int32_t *, int32_t *);
+  void (*version)(int32_t*, int32_t*, int32_t*);
+  void (*abi_version)(int32_t*, int32_t*);
+  void (*abi_range)(int32_t*, int32_t*);
 } gw_api;
 
-const gw_api *gw_get_api(int32_t);
-void gw_abi_range(int32_t *, int32_t *);
-const char *gw_status_name(gw_status);
-void gw_error_info_init(gw_error_info *, size_t);
-gw_status gw_last_error(gw_error_info *);
-void gw_gang_options_init(gw_gang_options *, size_t);
-gw_status gw_gang_create(const gw_gang_options *, gw_gang **);
-gw_status gw_gang_all_reduce(gw_gang *, const void *, void *, size_t, int32_t, int32_t, void *);
-gw_status gw_gang_barrier(gw_gang *, void *);
-void gw_gang_release(gw_gang *);
-void gw_mesh_options_init(gw_mesh_options *, size_t);
-gw_status gw_gangs_create(gw_gang *, const gw_mesh_options *, gw_gangs **);
-void gw_gangs_release(gw_gangs *);
-void gw_llama_options_init(gw_llama_options *, size_t);
-gw_status gw_llama_create(const gw_llama_options *, gw_module **);
-gw_status gw_parallelize(gw_module *, gw_gangs *, const void *);
-void gw_module_release(gw_module *);
-void gw_sgd_options_init(gw_sgd_options *, size_t);
-gw_status gw_sgd_create(gw_module *, const gw_sgd_options *, gw_optimizer **);
-void gw_optimizer_release(gw_optimizer *);
-void gw_batch_init(gw_batch *, size_t);
-void gw_step_result_init(gw_step_result *, size_t);
-gw_status gw_train_step(gw_module *, gw_optimizer *, const gw_batch *, const void *, void *, gw_step_result *);
+const gw_api* gw_get_api(int32_t);
+void gw_abi_range(int32_t*, int32_t*);
+const char* gw_status_name(gw_status);
+void gw_error_info_init(gw_error_info*, size_t);
+gw_status gw_last_error(gw_error_info*);
+void gw_gang_options_init(gw_gang_options*, size_t);
+gw_status gw_gang_create(const gw_gang_options*, gw_gang**);
+gw_status gw_gang_all_reduce(gw_gang*, const void*, void*, size_t, int32_t, int32_t, void*);
+gw_status gw_gang_barrier(gw_gang*, void*);
+void gw_gang_release(gw_gang*);
+void gw_mesh_options_init(gw_mesh_options*, size_t);
+gw_status gw_gangs_create(gw_gang*, const gw_mesh_options*, gw_gangs**);
+void gw_gangs_release(gw_gangs*);
+void gw_llama_options_init(gw_llama_options*, size_t);
+gw_status gw_llama_create(const gw_llama_options*, gw_module**);
+gw_status gw_parallelize(gw_module*, gw_gangs*, const void*);
+void gw_module_release(gw_module*);
+void gw_sgd_options_init(gw_sgd_options*, size_t);
+gw_status gw_sgd_create(gw_module*, const gw_sgd_options*, gw_optimizer**);
+void gw_optimizer_release(gw_optimizer*);
+void gw_batch_init(gw_batch*, size_t);
+void gw_step_result_init(gw_step_result*, size_t);
+gw_status gw_train_step(gw_module*, gw_optimizer*, const gw_batch*, const void*, void*, gw_step_result*);
 
 #define CHECK(fact)                                                             \
   do {                                                                          \
@@ -117,26 +124,26 @@ gw_status gw_train_step(gw_module *, gw_optimizer *, const gw_batch *, const voi
   } while (0)
 
 /* `size` bytes in front of memory that nobody may touch. */
-static void *at_the_end(size_t size) {
+static void* at_the_end(size_t size) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  char *two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (two == MAP_FAILED || mprotect(two + page, page, PROT_NONE) != 0) return NULL;
   return two + page - size;
 }
-#define SET_UP(type, x)              \
-  type *x = at_the_end(sizeof(type)); \
+#define SET_UP(type, x)               \
+  type* x = at_the_end(sizeof(type)); \
   type##_init(x, sizeof *x)
 
-static const char *message(void) {
+static const char* message(void) {
   SET_UP(gw_error_info, info);
   gw_last_error(info);
   return info->message;
 }
 
-static int trains(gw_gang *gang) {
-  gw_gangs *gangs = NULL;
-  gw_module *model = NULL;
-  gw_optimizer *opt = NULL;
+static int trains(gw_gang* gang) {
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_optimizer* opt = NULL;
   SET_UP(gw_mesh_options, mesh);
   SET_UP(gw_llama_options, llama);
   SET_UP(gw_sgd_options, sgd);
@@ -173,7 +180,7 @@ static int newer_fields(void) {
     gw_llama_options known;
     int64_t of_another_level[64];
   } options;
-  gw_module *model = NULL;
+  gw_module* model = NULL;
   gw_llama_options_init(&options.known, sizeof options);
   CHECK(gw_llama_create(&options.known, &model) == GW_OK);
   gw_module_release(model);
@@ -187,7 +194,7 @@ static int table(void) {
   int32_t lowest = -1, highest = -1;
   gw_abi_range(&lowest, &highest);
   CHECK(lowest == 0 && highest >= 0);
-  const gw_api *api = gw_get_api(0);
+  const gw_api* api = gw_get_api(0);
   CHECK(api != NULL && api->struct_size >= sizeof *api && api->abi_major == 0);
   CHECK(gw_get_api(highest + 1) == NULL && gw_get_api(-1) == NULL);
   void *own = dlsym(RTLD_DEFAULT, "gw_status_name"), *listed = NULL;
@@ -202,7 +209,7 @@ static int table(void) {
 }
 
 int main(void) {
-  gw_gang *gang = NULL;
+  gw_gang* gang = NULL;
   SET_UP(gw_gang_options, options);
   options->name = "old";
   CHECK(gw_gang_create(options, &gang) == GW_OK);
