@@ -202,14 +202,10 @@ void Gangs::close(int64_t timeout_ms) {
 }
 
 void Gangs::abort(const Error& error) noexcept {
-  std::vector<GangPtr> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = owned_;
-    for (const auto& place : places_) all.push_back(place.second);
-  }
   root_->abort(error);
-  for (const GangPtr& gang : all) gang->abort(error);
+  const std::lock_guard lock(mutex_);  // no copies: there may be no memory left
+  for (const GangPtr& gang : owned_) gang->abort(error);
+  for (const auto& place : places_) place.second->abort(error);
 }
 
 }  // namespace gangway
