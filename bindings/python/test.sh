@@ -20,9 +20,10 @@ for folder in "$lender"/lib/python3*/site-packages; do
   for own in "$venv"/lib/python3*/site-packages; do echo "$folder" >"$own/lender.pth"; done
 done
 # shellcheck disable=SC2086
-"$venv/bin/pip" install -q --disable-pip-version-check "numpy>=2.1" pytest mypy tqdm ${GANGWAY_TEST_PACKAGES:-} || exit 1
-"$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps \
-  --config-settings="cmake.define.GANGWAY_BUILD_DIR=$build" "$here" || exit 1
+"$venv/bin/pip" install -q --disable-pip-version-check "numpy>=2.1" pytest mypy tqdm "scikit-build-core>=0.10" \
+  ${GANGWAY_TEST_PACKAGES:-} || exit 1
+"$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation \
+  --config-settings="cmake.define.GANGWAY_BUILD_DIR=$build" --config-settings="build-dir=$build/python/wheel" "$here" || exit 1
 
 # The installed package, not the source folder, is what the tests see.
 cd "$build/python" || exit 1
