@@ -1,4 +1,4 @@
-"""Draws the loss curve that train_llama.py left.
+"""Draws loss and memory of a training, from what train_llama.py left.
 
     python plot.py train-out/loss.csv loss.svg
 """
@@ -17,13 +17,12 @@ import matplotlib  # noqa: E402
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-step, loss, speed = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1, unpack=True)
-figure, left = plt.subplots(figsize=(7, 4))
-left.plot(step, loss, color="tab:blue")
-left.set(xlabel="step", ylabel="loss (nats a byte)")
-right = left.twinx()
-right.plot(step, speed, color="tab:gray", alpha=0.4)
-right.set_ylabel("tokens/s")
+step, loss, speed, memory = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1, unpack=True)
+figure, (upper, lower) = plt.subplots(2, figsize=(7, 5), sharex=True, height_ratios=(2, 1))
+upper.plot(step, loss, color="tab:blue")
+upper.set(ylabel="loss (nats a byte)", title=f"{np.median(speed):.0f} tokens/s")
+lower.fill_between(step, memory, color="tab:green", alpha=0.5)
+lower.set(xlabel="step", ylabel="MiB on rank 0", ylim=(0, None))
 figure.tight_layout()
 figure.savefig(sys.argv[2])
 print(f"wrote {sys.argv[2]}")

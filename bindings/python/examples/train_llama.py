@@ -34,9 +34,11 @@ with gw.init() as gangs:
         rows = np.stack([text[s : s + arguments.sequence + 1] for s in starts]).astype(np.int64)
         tokens, labels = rows[:, :-1].copy(), rows[:, 1:].copy()
         result = gw.train_step(model, opt, tokens, labels, shifted=True, max_grad_norm=1.0)
-        curve.append((step + 1, result.loss, result.tokens_per_second))
+        memory = sum(model.memory().values()) / (1 << 20)  # of this rank, by use: parameters, gradients, activations, ...
+        curve.append((step + 1, result.loss, result.tokens_per_second, memory))
     sample = bytes(model.generate(b"The ", 80, temperature=0.8, top_k=40))
     model.save(arguments.out)
     if gangs.rank == 0:
-        np.savetxt(arguments.out / "loss.csv", curve, "%g", ",", header="step,loss,tokens_per_second", comments="")
+        np.savetxt(arguments.out / "loss.csv", curve, "%g", ",", header="step,loss,tokens_per_second,memory_mib",
+                   comments="")
         print(f"loss {curve[0][1]:.3f} -> {curve[-1][1]:.3f}; sample: The {sample.decode(errors='replace')!r}")

@@ -157,16 +157,22 @@ class SkipReason(Open):
     NON_FINITE = c.GW_SKIP_NON_FINITE
 
 
+_NAMED: dict[tuple[type, str], Any] = {}
+
+
 def member(kind: Type[E], value: int | str, argument: str) -> E:
     """A member by itself, its number, or its name in any case."""
     if type(value) is kind:
         return value
     if not isinstance(value, str):
         return kind(value)
-    found = kind.__members__.get(value.upper())
+    found: E | None = _NAMED.get((kind, value))
     if found is None:
-        names = ", ".join(n.lower() for n in kind.__members__)
-        from .errors import InvalidArgument
+        found = kind.__members__.get(value.upper())
+        if found is None:
+            names = ", ".join(n.lower() for n in kind.__members__)
+            from .errors import InvalidArgument
 
-        raise InvalidArgument(f'{argument} is "{value}", not one of {names}')
+            raise InvalidArgument(f'{argument} is "{value}", not one of {names}')
+        _NAMED[kind, value] = found  # collectives ask each time
     return found

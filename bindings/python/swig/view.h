@@ -310,6 +310,14 @@ static PyObject* gwpy_make_view(PyObject* module, PyObject* args) {
   return PyErr_Occurred() ? NULL : gwpy_view_of(&view, owner);
 }
 
+/* Lets go while a refusal is on its way: deleters and destructors may run Python code. */
+static void drop_beside_error(PyObject* object) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  Py_DECREF(object);
+  PyErr_Restore(type, value, trace);
+}
+
 /* borrow(array, name, wants) -> View */
 static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
   (void)module;
@@ -331,10 +339,10 @@ static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
       return NULL;
     }
     view = take_capsule(capsule, name);
-    Py_DECREF(capsule);
+    drop_beside_error(capsule);
   }
   if (view == NULL || fits(view, name, wants)) return (PyObject*)view;
-  Py_DECREF(view);
+  drop_beside_error((PyObject*)view);
   return NULL;
 }
 

@@ -35,6 +35,7 @@ def over(*sizes: int, timeout: float = 120, needs: str | None = None,
                 pytest.skip(f"{needs} is not installed")
             output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, timeout=timeout,
                             status=status)
+            print(output)
             assert says in output
 
         test.body = body  # type: ignore[attr-defined]

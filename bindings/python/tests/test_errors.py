@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -146,36 +145,3 @@ def test_a_body_that_raises_aborts_its_gangs(gangs):
                 1 / 0
             gangs.root.barrier()
     assert "ZeroDivisionError" in repr(caught.value) or gangs.rank == 0
-
-
-@over(1, 2)
-def test_ctrl_c_ends_a_wait_in_a_barrier(gangs):
-    threads = gw.Gang.create_threads(2)  # kept: the second one is there and does not come
-    gang = threads[0] if gangs.size == 1 else gangs.root
-    gangs.root.barrier()
-    if gangs.rank == 0:
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        start = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            gang.barrier()
-        print(f"ended {time.monotonic() - start - 0.3:.3f} s after the signal")
-    else:  # does not come
-        with pytest.raises(gw.GangwayError):
-            while True:
-                gang.check()
-                time.sleep(0.01)
-
-
-@over(1)
-def test_ctrl_c_in_a_wait_for_a_work_leaves_the_work(gangs):
-    first, second = gw.Gang.create_threads(2)
-    x = np.ones(3)
-    work = first.all_reduce_async_(x)
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        work.wait()
-    peer = threading.Thread(target=lambda: second.all_reduce_(np.ones(3)))
-    peer.start()
-    work.wait(60)
-    peer.join()
-    assert (x == 2).all()

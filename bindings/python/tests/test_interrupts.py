@@ -1,0 +1,166 @@
+"""Ctrl-C: a real SIGINT from another process ends every wait of the main thread, and what breaks says so on every rank."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+from gangway import _low
+
+SAID = "ended by the caller's interrupt hook"
+
+
+class Striker:
+    """Rank 1 interrupts rank 0, which says how long its wait lasted after that."""
+
+    def __init__(self, gangs):
+        self.rank = gangs.rank
+        self.clock = np.from_dlpack(gangs.root.empty((3,), "f64", shared=True))  # signal sent, begun, hit
+        self.victim = int(gangs.root.all_gather(np.int64([os.getpid()]))[0, 0])
+
+    def strike(self):
+        self._await(1)
+        time.sleep(0.3)  # so that it most likely waits; before that the signal ends it too
+        self.clock[0] = time.monotonic()
+        os.kill(self.victim, signal.SIGINT)
+
+    def hit(self, what, wait):
+        """On the victim."""
+        with pytest.raises(KeyboardInterrupt):
+            self.clock[1] = 1
+            wait()
+        print(f"{what}: ended {1e3 * (time.monotonic() - self.clock[0]):.1f} ms after the signal", flush=True)
+        self.clock[2] = 1
+
+    def await_hit(self):
+        """On the other rank."""
+        self._await(2)
+
+    def _await(self, place):
+        while not self.clock[place]:
+            time.sleep(0.001)
+
+
+@over(2, says="barrier: ended")
+def test_ctrl_c_ends_a_barrier_and_breaks_the_gang(gangs):
+    gang, striker = gangs.root, Striker(gangs)
+    if gangs.rank == 0:
+        striker.hit("barrier", gang.barrier)
+        with pytest.raises(gw.CallerFailed, match=SAID):
+            gang.check()
+        with pytest.raises(gw.CallerFailed, match=SAID):
+            gang.all_sum(1)
+    else:
+        striker.strike()
+        with pytest.raises(gw.Aborted, match=f"aborted by rank 0: .*{SAID}"):
+            while True:
+                gang.check()
+
+
+class Stalling:
+    """A loss whose forward ends on no other way than by its gang's end."""
+
+    def __init__(self, gangs, striker):
+        self.gangs, self.striker = gangs, striker
+
+    def shapes(self, x):
+        return [((1,), "f64"), ((1,), "f64")]
+
+    def forward(self, call):
+        loss, weight = call.outputs
+        loss[0] = weight[0] = 1
+        if self.gangs.rank == 1:
+            self.striker.strike()
+            while True:
+                self.gangs.root.check()
+
+    def backward_input(self, call):
+        pass
+
+
+@over(2, says="train step: ended")
+def test_ctrl_c_ends_a_train_step_and_breaks_the_gangs(gangs):
+    striker = Striker(gangs)
+    model = gw.Custom(Stalling(gangs, striker), parameters={"w": (3,)}, outputs=2).parallelize(gangs)
+    opt = gw.SGD(model)
+    x = np.ones(3, np.float32)
+    if gangs.rank == 0:
+        striker.hit("train step", lambda: gw.train_step(model, opt, x, weight=1))
+        with pytest.raises(gw.CallerFailed, match=f"train_step: rank 0: .*{SAID}"):
+            gangs.root.check()
+        with pytest.raises(gw.GangwayError, match=SAID):
+            gw.train_step(model, opt, x, weight=1)
+    else:
+        with pytest.raises(gw.Aborted, match=f"aborted by rank 0: train_step: rank 0: .*{SAID}"):
+            gw.train_step(model, opt, x, weight=1)
+
+
+@over(2, says="unshard: ended")
+def test_ctrl_c_ends_an_unshard_and_breaks_the_groups_gang(gangs):
+    striker = Striker(gangs)
+    group = gw.ShardGroup(gangs, "layer", {"w": np.ones(10, np.float32)})
+    _low.gw_shard_group_begin_update(group._h, None)
+    if gangs.rank == 0:
+        _low.gw_shard_group_end_update(group._h, None)
+        striker.hit("unshard", group.unshard)  # waits for rank 1's new values
+        with pytest.raises(gw.CallerFailed, match=SAID):
+            group.unshard()
+    else:
+        striker.strike()
+        striker.await_hit()
+        with pytest.raises(gw.Aborted, match=f"aborted by rank 0: .*{SAID}"):
+            _low.gw_shard_group_end_update(group._h, None)
+            group.unshard()
+    gangs.root.barrier()  # another gang: the group's traffic is its own
+
+
+def test_ctrl_c_in_a_wait_for_a_work_leaves_the_work():
+    first, second = gw.Gang.create_threads(2)
+    x = np.ones(3)
+    work = first.all_reduce_async_(x)
+    with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        work.wait()
+    peer = threading.Thread(target=lambda: second.all_reduce_(np.ones(3)))
+    peer.start()
+    work.wait(60)
+    peer.join()
+    assert (x == 2).all()
+
+
+def test_a_handlers_own_exception_ends_a_wait_as_itself():
+    class Stop(Exception):
+        pass
+
+    def handler(number, frame):
+        raise Stop("enough")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        first, _second = gw.Gang.create_threads(2)
+        with pytest.raises(Stop, match="enough"):
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+            first.barrier()
+        with pytest.raises(gw.CallerFailed, match=SAID):
+            first.check()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_returns_leaves_the_wait_alone():
+    seen = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.set())
+    try:
+        first, second = gw.Gang.create_threads(2)
+        peer = threading.Thread(target=lambda: (os.kill(os.getpid(), signal.SIGUSR1), seen.wait(60), second.barrier()))
+        peer.start()
+        first.barrier()
+        peer.join()
+        assert seen.is_set()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
