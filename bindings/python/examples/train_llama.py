@@ -32,8 +32,7 @@ with gw.init() as gangs:
     for step in gw.progress(range(arguments.steps)):
         starts = np.random.default_rng(step).integers(0, len(text) - arguments.sequence, arguments.batch)[first:last]
         rows = np.stack([text[s : s + arguments.sequence + 1] for s in starts]).astype(np.int64)
-        tokens, labels = rows[:, :-1].copy(), rows[:, 1:].copy()
-        result = gw.train_step(model, opt, tokens, labels, shifted=True, max_grad_norm=1.0)
+        result = gw.train_step(model, opt, rows[:, :-1], rows[:, 1:], shifted=True, max_grad_norm=1.0)
         memory = sum(model.memory().values()) / (1 << 20)  # of this rank, by use: parameters, gradients, activations, ...
         curve.append((step + 1, result.loss, result.tokens_per_second, memory))
     sample = bytes(model.generate(b"The ", 80, temperature=0.8, top_k=40))

@@ -401,8 +401,23 @@ class Gang:
                                   f"it has {output.count} elements, {count} are needed")
 
 
+class _Gatherer:
+    """The library's way to a caller's all-gather: one block of bytes, of the right size."""
+
+    def __init__(self, function: Callable[[bytes], Sequence[bytes]], size: int) -> None:
+        self._function, self._size = function, size
+
+    def __call__(self, mine: bytes) -> bytes:
+        every = list(self._function(mine))
+        sizes = [len(theirs) for theirs in every]
+        if sizes != [len(mine)] * self._size:
+            raise InvalidArgument(f"all_gather gave byte strings of sizes {sizes}, {self._size} of {len(mine)} are needed")
+        return b"".join(every)
+
+
 def gang_options(options: dict[str, Any]) -> Any:
-    """gw_gang_options from keywords: `store` takes a Store, `id` bytes of new_id(), `timeout` seconds."""
+    """gw_gang_options from keywords: `store` takes a Store, `id` bytes of new_id(), `timeout` seconds, `all_gather` a
+    function (bytes) -> every rank's bytes, by rank (mpi4py's comm.allgather and the like)."""
     fields = dict(options)
     if "timeout" in fields:
         fields["timeout_ms"] = milliseconds(fields.pop("timeout"))
@@ -410,6 +425,9 @@ def gang_options(options: dict[str, Any]) -> Any:
         fields["store"] = fields["store"]._h
     if fields.get("id") is not None:
         fields["id_size"] = len(fields["id"])
+    if fields.get("all_gather") is not None:
+        user = c.own(_Gatherer(fields["all_gather"], fields.get("size") or 0))
+        fields.update(all_gather=low.py_all_gather, user=user, free_user=low.py_free)
     return struct("gw_gang_options", **fields)
 
 

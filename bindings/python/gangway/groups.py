@@ -5,14 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
-
 from . import _low as c
-from ._low import View
-from .arrays import Array, as_kind, borrow, kind_of
+from .arrays import Array, borrow, kind_of
 from .enums import Part, Strategy
 from .gang import Work
 from .mesh import Gangs
-from .module import Module, parallel_options
+from .module import Module, Tensor, parallel_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block
 
@@ -40,14 +38,9 @@ class ShardGroup:
         all_groups = [groups] if isinstance(groups, ShardGroup) else list(groups)
         return Module(c.gw_module_from_groups(block("h", [g._h for g in all_groups]), len(all_groups)))
 
-    def _view(self, index: int, part: Part, read_only: bool) -> View:
-        # The tensor keeps the memory: it outlives reshard and this object, and is never used again under an array.
-        view: View = c.gw_tensor_view(c.gw_shard_group_tensor(self._h, index, part))
-        view.read_only = read_only
-        return view
-
     def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
-        return {n: as_kind(self._view(i, part, read_only), self.kind) for i, n in enumerate(self.names)}
+        # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
+        return {n: Tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind) for i, n in enumerate(self.names)}
 
     def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Collective. The whole values: read-only arrays of the library's memory, whose values follow the parameter

@@ -17,8 +17,9 @@ from .structs import block, struct
 class Tensor:
     """A tensor of the library; NumPy, PyTorch and JAX take it by from_dlpack, without a copy."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, read_only: bool = False) -> None:
         self._view: View = c.gw_tensor_view(handle)
+        self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
         self._h = handle
         self.shape = self._view.shape
         self.dtype = DType(self._view.dtype)
@@ -58,26 +59,17 @@ class Parameter:
         c.gw_parameter_describe(self._h, info)
         return str(info.layout)
 
-    def _view(self, part: Part) -> View:
-        view: View = c.gw_parameter_view(self._h, part)
-        return view
-
     def value(self, kind: str = "numpy") -> Array:
-        """This rank's rows, read-only, without a copy."""
-        view = self._view(Part.VALUE)
-        view.read_only = True
-        return as_kind(view, kind)
+        """This rank's rows, read-only, without a copy. Arrays outlive the model."""
+        return Tensor(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
 
     def gradient(self, kind: str = "numpy") -> Array:
         """This rank's rows of the gradient, without a copy."""
-        return as_kind(self._view(Part.GRADIENT), kind)
+        return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
 
     def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
         """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
-        view: View = c.gw_parameter_state(self._h, optimizer._h, name)
-        # The rows belong to the optimizer, the shape to the parameter.
-        both: View = c.make_view(view.address, view.shape, view.dtype, (self._h, optimizer._h))
-        return as_kind(both, kind)
+        return Tensor(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
 
     def gather(self, kind: str = "numpy") -> Array:
         """Collective. The whole value on every rank."""

@@ -42,15 +42,13 @@ def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
 class Filler:
     """The library's way to a fill function: writes rows at an address in the parameter's type."""
 
-    def __init__(self, name: str, spec: Spec, function: Fill) -> None:
-        self._name, self._spec = name, spec
+    def __init__(self, spec: Spec, function: Fill) -> None:
+        self._row = tuple(spec.shape[1:])
         self._function: Fill | None = function
 
-    def __call__(self, first: int, last: int, address: int) -> None:
+    def __call__(self, first: int, last: int, address: int, count: int, dtype: int) -> None:
         assert self._function is not None
-        dtype = dtype_of(self._spec.dtype) or DType.F32
-        shape = (last - first, *self._spec.shape[1:])
-        view = c.make_view(address, shape, dtype, None)
+        view = c.make_view(address, (last - first, *self._row), dtype, None)
         np.from_dlpack(view)[...] = as_numpy(self._function(first, last))
 
     def forget(self) -> None:
@@ -63,7 +61,7 @@ def parameter_options(specs: Mapping[str, Spec]) -> tuple[list[Any], list[Filler
     made, fills = [], []
     for name, spec in specs.items():
         if callable(spec.init):
-            fill = Filler(name, spec, spec.init)
+            fill = Filler(spec, spec.init)
             fills.append(fill)
             first = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, user=c.own(fill), free_user=low.py_free)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from . import _low as c
-from .arrays import Array, borrow, dtype_of
+from .arrays import ANY, Array, borrow, dtype_of
 from .enums import Schedule, SkipReason, member
 from .groups import ShardGroup
 from .module import Module
@@ -104,7 +104,7 @@ def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
-        views = [borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s") for i, a in enumerate(arrays)]
+        views = [borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", ANY) for i, a in enumerate(arrays)]
         sides[f"{name}s"], sides[f"{name}_count"] = block("v", views), len(views)
     return struct("gw_batch", weight=-1 if weight is None else weight, shifted=shifted, **sides)
 

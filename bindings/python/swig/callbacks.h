@@ -23,8 +23,25 @@ static PyObject* gwpy_own(PyObject* module, PyObject* args) {
   return PyLong_FromVoidPtr(object);
 }
 
+/* The exception that is on its way as the failure's text, which peers hear too. */
+static void tell_error(void) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyObject* text = PyUnicode_FromFormat("%s: %S", ((PyTypeObject*)type)->tp_name, value);
+  const char* line = text != NULL ? PyUnicode_AsUTF8(text) : NULL;
+  PyErr_Clear(); /* its own __str__ may fail, or a surrogate has no UTF-8 */
+  gw_error_set(line != NULL ? line : ((PyTypeObject*)type)->tp_name);
+  Py_XDECREF(text);
+  PyErr_Restore(type, value, trace);
+}
+
 static gw_status finish(PyObject* result, PyGILState_STATE state) {
-  const gw_status status = result != NULL ? GW_OK : keep_error();
+  gw_status status = GW_OK;
+  if (result == NULL) {
+    tell_error();
+    status = keep_error();
+  }
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -50,11 +67,21 @@ static int32_t gwpy_accepts(void* user, gw_dtype dtype) {
 
 static gw_status gwpy_fill(void* user, int64_t first_row, int64_t last_row, void* out_data, size_t count,
                            gw_dtype dtype) {
-  (void)count, (void)dtype;
   const PyGILState_STATE state = PyGILState_Ensure();
-  return finish(PyObject_CallFunction((PyObject*)user, "LLN", (long long)first_row, (long long)last_row,
-                                      PyLong_FromVoidPtr(out_data)),
+  return finish(PyObject_CallFunction((PyObject*)user, "LLNni", (long long)first_row, (long long)last_row,
+                                      PyLong_FromVoidPtr(out_data), (Py_ssize_t)count, (int)dtype),
                 state);
+}
+
+/* The callable gives the bytes of all ranks, whose number it knows. */
+static gw_status gwpy_all_gather(void* user, const void* input, size_t size, void* output) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* all = PyObject_CallFunction((PyObject*)user, "y#", (const char*)input, (Py_ssize_t)size);
+  char* bytes = NULL;
+  Py_ssize_t length = 0;
+  if (all != NULL && PyBytes_AsStringAndSize(all, &bytes, &length) == 0) memcpy(output, bytes, (size_t)length);
+  if (PyErr_Occurred()) Py_CLEAR(all);
+  return finish(all, state);
 }
 
 static gw_status gwpy_put(void* user, const char* key, const void* value, size_t size) {

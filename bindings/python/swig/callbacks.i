@@ -2,6 +2,7 @@
 %constant gw_call_fn py_call = gwpy_call;
 %constant int32_t (*py_accepts)(void *, gw_dtype) = gwpy_accepts;
 %constant gw_status (*py_fill)(void *, int64_t, int64_t, void *, size_t, gw_dtype) = gwpy_fill;
+%constant gw_all_gather_fn py_all_gather = gwpy_all_gather;
 %constant gw_status (*py_put)(void *, const char *, const void *, size_t) = gwpy_put;
 %constant gw_status (*py_get)(void *, const char *, void *, size_t, int64_t *) = gwpy_get;
 %constant gw_status (*py_remove)(void *, const char *) = gwpy_remove;

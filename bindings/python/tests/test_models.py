@@ -1,11 +1,13 @@
 """Built-in models, custom modules, shard groups and optimizers."""
 
+import gc
+import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import over
+from ranks import launch, over
 
 import gangway as gw
 
@@ -60,6 +62,38 @@ def test_files_are_read_on_any_mesh(gangs):
     again[name].assign(np.full(again[name].shape, 2, np.float32))
     assert (again[name].gather() == 2).all()
     assert model.generate(b"ab", 5, temperature=0) == model.generate([97, 98], 5, temperature=0)
+
+
+@over(2)
+def test_a_batch_may_be_rows_of_a_longer_array(gangs):
+    model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=1)
+    whole = rows(gangs, length=17)
+    strided = gw.eval_step(model, whole[:, :-1], whole[:, 1:], shifted=True)
+    dense = gw.eval_step(model, whole[:, :-1].copy(), whole[:, 1:].copy(), shifted=True)
+    assert strided.loss == dense.loss and strided.weight == 8 * 16
+
+
+@over(1, 2)
+def test_arrays_of_parameters_outlive_model_and_optimizer(gangs):
+    model = gw.Linear(4, 4).parallelize(gangs, seed=1)
+    opt = gw.AdamW(model, lr=0.1)
+    frame = gw.Frame(model)
+    model.forward(np.ones((1, 4), np.float32), frame=frame)
+    model.backward(np.ones((1, 4), np.float32), frame=frame)
+    weight = model["weight"]
+    value, gradient = weight.value(), weight.gradient()
+    opt.step()
+    moment = weight.state(opt, "exp_avg")
+    assert not value.flags.writeable and gradient.flags.writeable
+    assert value.size == gradient.size == moment.size and value.ctypes.data == weight.value().ctypes.data
+    copies = value.copy(), gradient.copy(), moment.copy()
+    gangs.root.barrier()
+    del model, opt, frame, weight
+    gc.collect()
+    others = [np.full(len(value) * 4, 9, np.float32) for _ in range(100)]  # what was freed would be used again
+    for array, copy in zip((value, gradient, moment), copies):
+        np.testing.assert_array_equal(array, copy)
+    assert (copies[2] != 0).any() and others
 
 
 @over(1, 2)
@@ -145,6 +179,42 @@ def test_a_callbacks_exception_comes_back_as_itself_on_its_rank(gangs):
                 gangs.root.barrier()
 
 
+class FailingLoss(Double):
+    def __init__(self, rank, phase):
+        self.rank, self.phase = rank, phase
+
+    def shapes(self, x):
+        return [((1,), "f64"), ((1,), "f64")]
+
+    def forward(self, call):
+        if self.rank == 1 and self.phase == "forward":
+            raise KeyError("my own")
+        call.outputs[0][0] = call.outputs[1][0] = 1
+
+    def backward_input(self, call):
+        if self.rank == 1 and self.phase == "backward_input":
+            raise KeyError("my own\nof two lines")
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward_input"])
+def test_a_callbacks_failure_in_a_step_tells_peers_module_and_text(phase):
+    launch(2, __file__, phase)
+
+
+def fail_a_step(gangs, phase):
+    model = gw.Sequential(gw.Linear(3, 3), gw.Custom(FailingLoss(gangs.rank, phase), outputs=2)).parallelize(gangs)
+    opt = gw.SGD(model)
+    x = np.ones((1, 3), np.float32)
+    kind, text = (KeyError, "my own") if gangs.rank == 1 else (
+        (gw.Aborted, gw.CallerFailed), rf"rank 1.*FailingLoss: its {phase} callback returned 12 \(CALLER\): KeyError: 'my own")
+    with pytest.raises(kind, match=text) as caught:
+        gw.train_step(model, opt, x, weight=1)
+    assert "\n" not in str(caught.value) or gangs.rank == 1
+    with pytest.raises(gw.GangwayError, match="KeyError: 'my own"):
+        gangs.root.check()
+        gangs.root.barrier()
+
+
 def test_exceptions_of_the_other_callbacks():
     class Bad(Double):
         def shapes(self, x):
@@ -210,7 +280,7 @@ def test_shard_groups_train_like_plain_numpy(gangs):
     assert (group.gradients()["w"] == 3 * gangs.size).all()
     group.unshard_async().wait(60)
     with pytest.raises(gw.InvalidState, match="sharded"):
-        group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group._view(0, gw.Part.FULL_VALUE, True)
+        group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group.full_gradients()
 
 
 @over(2)
@@ -254,3 +324,7 @@ def test_options_that_do_not_exist_are_named():
     assert not model["bias"].trainable and len(model) == 2
     with pytest.raises(gw.InvalidArgument, match="dims"):
         gw.ShardGroup(None, "g", {"w": gw.Spec((1,) * 9)})
+
+
+if __name__ == "__main__":
+    fail_a_step(gw.init(timeout=60), sys.argv[1])

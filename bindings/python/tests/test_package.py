@@ -1,11 +1,13 @@
 """The low-level layer is whole, the package is typed, stores and launcher work, examples run."""
 
+import gc
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +112,47 @@ def test_a_stores_exception_comes_back_as_itself():
 
     with pytest.raises(ZeroDivisionError, match="no (put|get)"):
         gw.Gang.create(store=Broken(), rank=0, size=2, timeout=5)
+
+
+def test_ranks_meet_by_the_callers_all_gather(tmp_path):
+    program = """
+import sys, time, pathlib, gangway as gw
+folder, rank = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+def all_gather(mine):
+    (folder / f"{rank}.part").write_bytes(mine)
+    (folder / f"{rank}.part").rename(folder / str(rank))
+    while not all((folder / str(r)).exists() for r in range(2)):
+        time.sleep(0.01)
+    return [(folder / str(r)).read_bytes() for r in range(2)]
+gangs = gw.init(all_gather=all_gather, rank=rank, size=2, timeout=60)
+assert gangs.root.all_sum(rank + 1) == 3
+gangs.shutdown()
+"""
+    ranks = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), str(r)]) for r in range(2)]
+    assert [rank.wait(90) for rank in ranks] == [0, 0]
+
+
+def test_a_callers_all_gather_is_checked_and_freed():
+    class Gather:
+        def __init__(self, answer):
+            self.answer = answer
+
+        def __call__(self, mine):
+            return self.answer(mine)
+
+    def refuse(mine):
+        raise ZeroDivisionError("no peers")
+
+    for answer, kind, text in ((lambda mine: [mine], gw.InvalidArgument, "2 of 512 are needed"),
+                               (lambda mine: [mine, mine], gw.InvalidArgument, "gave rank 1 of 2 the word of rank 0"),
+                               (refuse, ZeroDivisionError, "no peers"), (lambda mine: 3, TypeError, "iterable")):
+        gather = Gather(answer)
+        gone = weakref.ref(gather)
+        with pytest.raises(kind, match=text):
+            gw.Gang.create(all_gather=gather, rank=0, size=2, timeout=5)
+        del gather
+        gc.collect()
+        assert gone() is None
 
 
 def test_ranks_meet_by_an_id():
