@@ -30,7 +30,7 @@ def dtype_of(dtype: Any) -> DType:
     if dtype is None:
         return DType.NONE
     if isinstance(dtype, int):
-        return DType(dtype)
+        return dtype if type(dtype) is DType else DType(dtype)
     if isinstance(dtype, str):
         return member(DType, _LONG.get(dtype, dtype), "dtype")
     name = str(dtype).rpartition(".")[2] if type(dtype).__module__.startswith("torch") else np.dtype(dtype).name

@@ -16,6 +16,9 @@ from .parameters import Spec, parameter_options, spec_of
 from .structs import block, struct
 
 
+_PHASES = {int(phase): phase for phase in Phase}
+
+
 class Call:
     """What a callback sees. Arrays show the library's memory and live as long as the callback; copy what is kept, or
     leave it in `state` for backward."""
@@ -23,14 +26,15 @@ class Call:
     def __init__(self, raw: Any, kind: str, names: Sequence[str], inner: _Inner) -> None:
         self._raw, self._kind, self._names, self._inner = raw, kind, names, inner
         self._lent: list[tuple[str, View]] = []
-        self.phase = Phase(raw.phase)
-        self.training = bool(raw.training)
-        self.recomputing = bool(raw.recomputing)
-        self.microbatch: int = raw.microbatch
-        self.step: int = raw.step
-        self.seed: int = raw.seed
-        self.loss_seed: float = raw.loss_seed
+        self.training: bool
+        self.recomputing: bool
+        self.microbatch: int
+        self.step: int
+        self.seed: int
+        self.loss_seed: float
         """1/N: what the gradient of a loss starts with."""
+        phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_seed = c.call_facts(raw)
+        self.phase: Phase = _PHASES[phase]
 
     def _arrays(self, field: str, writable: bool) -> list[Array | None]:
         return [self._array(v, f"{field}[{i}]", writable) for i, v in enumerate(c.call_views(self._raw, field))]
@@ -97,8 +101,9 @@ class Call:
 
     def finish(self) -> None:
         """Refuses arrays that outlive the callback: their memory is used for something else then."""
-        if any(view.exports for _, view in self._lent):
-            gc.collect()
+        if not any([view.exports for _, view in self._lent]):
+            return
+        gc.collect()
         kept = [name for name, view in self._lent if view.exports]
         if kept:
             raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} kept {', '.join(kept)} after its end: "
@@ -138,12 +143,15 @@ class _Inner:
         return True if answer is None else bool(answer(DType(dtype)))
 
     def __call__(self, raw: Any) -> None:
-        phase = Phase(raw.phase)
-        if phase == Phase.SHAPES:
-            self._shapes(raw)
-            return
         call = Call(raw, self.kind, self.parameters, self)
-        getattr(self.behaviour, phase.name.lower())(call)
+        if call.phase is Phase.SHAPES:
+            self._shapes(raw)
+        elif call.phase is Phase.FORWARD:
+            self.behaviour.forward(call)
+        elif call.phase is Phase.BACKWARD_INPUT:
+            self.behaviour.backward_input(call)
+        else:
+            getattr(self.behaviour, "backward_weight")(call)
         call.finish()
 
     def _shapes(self, raw: Any) -> None:

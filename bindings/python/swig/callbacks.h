@@ -151,6 +151,17 @@ static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
   return PyErr_Format(PyExc_KeyError, "%s", which);
 }
 
+/* call_facts(call) -> (phase, training, recomputing, microbatch, step, seed, loss_seed): at once, for each callback asks. */
+static PyObject* gwpy_call_facts(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* given;
+  if (!PyArg_ParseTuple(args, "O", &given)) return NULL;
+  const gw_call* call = call_of(given);
+  if (call == NULL) return NULL;
+  return Py_BuildValue("iNNiLKd", (int)call->phase, PyBool_FromLong(call->training), PyBool_FromLong(call->recomputing),
+                       (int)call->microbatch, (long long)call->step, (unsigned long long)call->seed, call->loss_seed);
+}
+
 /* set_shape(call, output, dims, dtype): the shapes phase's answer. */
 static PyObject* gwpy_set_shape(PyObject* module, PyObject* args) {
   (void)module;

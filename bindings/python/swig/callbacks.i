@@ -14,6 +14,7 @@
 %native(own) PyObject *gwpy_own(PyObject *, PyObject *);
 %native(block) PyObject *gwpy_block(PyObject *, PyObject *);
 %native(call_views) PyObject *gwpy_call_views(PyObject *, PyObject *);
+%native(call_facts) PyObject *gwpy_call_facts(PyObject *, PyObject *);
 %native(call_state) PyObject *gwpy_call_state(PyObject *, PyObject *);
 %native(set_shape) PyObject *gwpy_set_shape(PyObject *, PyObject *);
 %native(set_error_factory) PyObject *gwpy_set_error_factory(PyObject *, PyObject *);
