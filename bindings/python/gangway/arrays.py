@@ -16,6 +16,7 @@ Array = Any
 """Anything with __dlpack__."""
 
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
+OUTPUT = CONTIGUOUS | WRITABLE
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on
 _LONG = {
     "bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",

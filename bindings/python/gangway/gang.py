@@ -9,14 +9,13 @@ import numpy as np
 from . import _low as c
 from . import low, objects
 from ._low import View
-from .arrays import CONTIGUOUS, WRITABLE, Array, Made, borrow, dtype_of, kind_of
+from .arrays import CONTIGUOUS, OUTPUT, Array, Made, borrow, dtype_of, kind_of
 from .enums import Op, Reduce, member
 from .errors import InvalidArgument
 from .store import Store
 from .structs import block, struct, text
 
 T = TypeVar("T")
-_OUTPUT = CONTIGUOUS | WRITABLE
 
 
 def milliseconds(seconds: float | None) -> int:
@@ -190,12 +189,12 @@ class Gang:
 
     def all_reduce_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Array:
         """In place; returns the array."""
-        view = borrow(array, "array", _OUTPUT)
+        view = borrow(array, "array", OUTPUT)
         c.gw_gang_all_reduce(self._h, view, view, view.count, view.dtype, member(Reduce, op, "op"), None)
         return array
 
     def all_reduce_async_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
-        view = borrow(array, "array", _OUTPUT)
+        view = borrow(array, "array", OUTPUT)
         return self._reduce("all_reduce", view, view, op, lambda: array).later(self._h)
 
     def _all_reduce(self, x: Array, op: Reduce | str) -> _Call[Array]:
@@ -244,7 +243,7 @@ class Gang:
         return self._reduce_scatter(x, op).later(self._h)
 
     def _broadcast_(self, array: Array, root: int) -> _Call[Array]:
-        view = borrow(array, "array", _OUTPUT)
+        view = borrow(array, "array", OUTPUT)
         return _Call("broadcast", (view, view, view.count, view.dtype, root), lambda: array)
 
     def broadcast_(self, array: Array, root: int = 0) -> Array:
@@ -289,7 +288,7 @@ class Gang:
         return self._to_root("gather", x, root).later(self._h)
 
     def _scatter(self, output: Array, x: Array | None, root: int) -> _Call[Array]:
-        out = borrow(output, "output", _OUTPUT)
+        out = borrow(output, "output", OUTPUT)
         view = None
         if self.rank == root:
             if x is None:
@@ -328,18 +327,18 @@ class Gang:
 
     def recv_(self, array: Array, peer: int) -> Array:
         """From a rank that calls send."""
-        view = borrow(array, "array", _OUTPUT)
+        view = borrow(array, "array", OUTPUT)
         c.gw_gang_recv(self._h, view, view.count, view.dtype, peer, None)
         return array
 
     def recv_async_(self, array: Array, peer: int) -> Work[Array]:
-        view = borrow(array, "array", _OUTPUT)
+        view = borrow(array, "array", OUTPUT)
         return _Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
 
     def exchange_(self, sends: Sequence[tuple[Array, int]], receives: Sequence[tuple[Array, int]]) -> None:
         """All (array, peer) pairs as one launch, which cannot deadlock."""
         records, keep = [], []
-        for op, pairs, wants in ((Op.SEND, sends, CONTIGUOUS), (Op.RECV, receives, _OUTPUT)):
+        for op, pairs, wants in ((Op.SEND, sends, CONTIGUOUS), (Op.RECV, receives, OUTPUT)):
             for array, peer in pairs:
                 view = borrow(array, "sends" if op == Op.SEND else "receives", wants)
                 keep.append(view)
@@ -387,7 +386,7 @@ class Gang:
         return view
 
     def _output(self, array: Array, name: str, count: int, like: View) -> View:
-        view = borrow(array, name, _OUTPUT)
+        view = borrow(array, name, OUTPUT)
         self._same(like, view, "x", name, count)
         return view
 

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
-from .arrays import Array, borrow, kind_of
+from .arrays import OUTPUT, Array, borrow, kind_of
 from .enums import Part, Strategy
+from .errors import InvalidArgument
 from .gang import Work
 from .mesh import Gangs
 from .module import Module, Tensor, parallel_options
@@ -48,7 +49,10 @@ class ShardGroup:
         if into is None:
             c.gw_shard_group_unshard(self._h, None, None)
             return self._all(Part.FULL_VALUE, True)
-        views = [borrow(into[n], f'into["{n}"]', 3) for n in self.names]
+        for name in self.names:
+            if name not in into:
+                raise InvalidArgument(f'into lacks "{name}"')
+        views = [borrow(into[n], f'into["{n}"]', OUTPUT) for n in self.names]
         c.gw_shard_group_unshard(self._h, block("v", views), None)
         return {n: into[n] for n in self.names}
 
@@ -71,10 +75,18 @@ class ShardGroup:
 
     def add_gradients(self, gradients: Mapping[str, Array] | Sequence[Array]) -> None:
         """Local, while unsharded. Adds to the whole gradients; by name, or one for each parameter in order."""
-        pairs = gradients.items() if isinstance(gradients, Mapping) else zip(self.names, gradients, strict=True)
-        for name, gradient in pairs:
-            view = borrow(gradient, f'gradients["{name}"]')
-            c.gw_shard_group_add_gradient(self._h, self.names.index(name), view, None)
+        if not isinstance(gradients, Mapping):
+            if len(gradients) != len(self.names):
+                raise InvalidArgument(f"gradients has {len(gradients)} arrays, {self.name} {len(self.names)} parameters")
+            gradients = dict(zip(self.names, gradients))
+        views = [(self._index(n, "gradients"), borrow(g, f'gradients["{n}"]')) for n, g in gradients.items()]
+        for index, view in views:
+            c.gw_shard_group_add_gradient(self._h, index, view, None)
+
+    def _index(self, name: str, argument: str) -> int:
+        if name not in self.names:
+            raise InvalidArgument(f'{argument} has "{name}", {self.name} only {", ".join(self.names)}')
+        return self.names.index(name)
 
     def full_gradients(self) -> dict[str, Array]:
         """While unsharded: the whole gradients, to add into in place."""

@@ -172,9 +172,9 @@ class Module:
 
     def generate(self, prompt: Sequence[int] | bytes, count: int = 64, **options: Any) -> list[int]:
         """Token ids that continue a prompt: temperature, top_k, seed."""
-        room = bytearray(8 * count)
+        room = bytearray(8 * max(count, 0))
         c.gw_generate(self._h, block("l", prompt), len(prompt), struct("gw_generate_options", token_count=count, **options),
-                      None, room, count)
+                      None, room, len(room) // 8)
         return memoryview(room).cast("q").tolist()
 
     def zero_grad(self) -> None:

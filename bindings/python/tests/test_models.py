@@ -315,6 +315,39 @@ def test_torch_groups_give_torch_tensors(gangs):
     assert kept.sum() == 15
 
 
+TOKENS = np.zeros((2, 8), np.int64)
+
+
+@pytest.mark.parametrize("inputs, labels, text", [
+    (TOKENS.astype(np.int32), TOKENS, r"inputs\[0\] is i32 \[2, 8\], tokens are i64 \[batch, sequence\]"),
+    (TOKENS, TOKENS[:, :5], r"targets\[0\] is i64 \[2, 5\], labels are i64 \[2, 8\]"),
+    (TOKENS[0], TOKENS[0], r"inputs\[0\] is i64 \[8\]"), ("text", TOKENS, "inputs is a str, not an array"),
+])
+def test_batches_that_do_not_fit_are_refused(inputs, labels, text):
+    model = gw.Llama(dim=32, layers=1, heads=4).materialize()
+    with pytest.raises(gw.InvalidArgument, match=text):
+        gw.train_step(model, gw.AdamW(model), inputs, labels)
+    with pytest.raises(gw.InvalidArgument, match="prompt is empty"):
+        model.generate(b"", 4)
+    with pytest.raises(gw.InvalidArgument, match="-4"):
+        model.generate(b"a", -4)
+
+
+def test_arrays_that_do_not_fit_a_shard_group_are_refused():
+    group = gw.ShardGroup(None, "g", {"w": np.ones((4, 3), np.float32)})
+    ones = np.ones((4, 3), np.float32)
+    with group.unsharded():
+        for gradients, text in (([ones[:, :2].copy()], r"shape \[4, 2\], g.w has \[4, 3\]"), ({"w": ones.astype(int)}, "is i64"),
+                                ({"v": ones}, 'gradients has "v", g only w'), ([], "gradients has 0 arrays, g 1 parameters"),
+                                ([ones.T], r'gradients\["w"\] is not contiguous'), ([3], r'gradients\["w"\] is a int')):
+            with pytest.raises(gw.InvalidArgument, match=text):
+                group.add_gradients(gradients)
+    for into, text in (({}, 'into lacks "w"'), ({"w": ones[:3]}, r"into\[0\] has shape \[3, 3\], g.w has \[4, 3\]"),
+                       ({"w": np.broadcast_to(ones[:1], (4, 3))}, r'into\["w"\] is read-only')):
+        with pytest.raises(gw.InvalidArgument, match=text):
+            group.unshard(into)
+
+
 def test_options_that_do_not_exist_are_named():
     with pytest.raises(TypeError, match="gw_llama_options has no option dims"):
         gw.Llama(dims=3)
