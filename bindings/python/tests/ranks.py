@@ -1,7 +1,9 @@
-"""Tests whose body runs on every rank of a gang: @over(1, 2, 4) starts gangrun once for each size."""
+"""Tests whose body runs on every rank of a gang: @over(1, 2, 4) starts gangrun once for each size; @together(1, 2, 4) once
+for all such bodies of a file, which must leave the gang whole."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -38,11 +40,44 @@ def over(*sizes: int, timeout: float = 120, needs: str | None = None,
             print(output)
             assert says in output
 
-        test.body = body  # type: ignore[attr-defined]
-        test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
-        return test
+        return _named(test, body)
 
     return wrap
+
+
+_bodies: dict[tuple[str, int], list[str]] = {}
+
+
+def together(*sizes: int) -> Callable[[Callable[..., None]], Any]:
+    """As over(); a body that fails takes those after it with it."""
+
+    def wrap(body: Callable[..., None]) -> Any:
+        file = body.__code__.co_filename
+        for size in sizes:
+            _bodies.setdefault((file, size), []).append(body.__name__)
+
+        @pytest.mark.parametrize("ranks", sizes)
+        def test(ranks: int) -> None:
+            output = _all_of(file, ranks)
+            assert output.count(f"{body.__name__} is done") == ranks, output
+
+        return _named(test, body)
+
+    return wrap
+
+
+@functools.cache
+def _all_of(file: str, ranks: int) -> str:
+    try:
+        return launch(ranks, str(HERE / "ranks.py"), file, *_bodies[file, ranks])
+    except AssertionError as error:
+        return str(error)
+
+
+def _named(test: Any, body: Callable[..., None]) -> Any:
+    test.body = body
+    test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+    return test
 
 
 def main() -> None:
@@ -53,7 +88,9 @@ def main() -> None:
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     gangs = gw.init(timeout=60)
-    getattr(program, sys.argv[2]).body(gangs)
+    for name in sys.argv[2:]:
+        getattr(program, name).body(gangs)
+        print(f"{name} is done", flush=True)
     try:
         gangs.root.check()
     except gw.GangwayError:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ranks import over
+from ranks import over, together
 
 import gangway as gw
 
@@ -17,7 +17,7 @@ def sum_of(gang, dtype):
     return sum(values(r, np.float64) for r in range(gang.size)).astype(dtype)
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_all_reduce_in_place_writes_the_callers_own_memory(gangs):
     gang = gangs.root
     for dtype in TYPES:
@@ -28,7 +28,7 @@ def test_all_reduce_in_place_writes_the_callers_own_memory(gangs):
         np.testing.assert_array_equal(x, sum_of(gang, dtype))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_all_reduce_out_of_place_leaves_its_input(gangs):
     gang = gangs.root
     for dtype in TYPES:
@@ -39,7 +39,7 @@ def test_all_reduce_out_of_place_leaves_its_input(gangs):
         np.testing.assert_array_equal(y, sum_of(gang, dtype))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_every_reduction_has_its_formula(gangs):
     gang = gangs.root
     every = np.stack([values(r, np.float64) for r in range(gang.size)])
@@ -51,7 +51,7 @@ def test_every_reduction_has_its_formula(gangs):
     np.testing.assert_array_equal(gang.all_reduce(flags, "min"), [gang.size == 1, True])
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_moving_collectives(gangs):
     gang = gangs.root
     rank, size = gang.rank, gang.size
@@ -74,7 +74,7 @@ def test_moving_collectives(gangs):
         np.testing.assert_array_equal(gang.all_to_all(rows), np.stack([values(10 * r + rank, dtype) for r in range(size)]))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_reductions_to_one_rank(gangs):
     gang = gangs.root
     rows = np.stack([values(r, np.float32) for r in range(gang.size)])
@@ -85,7 +85,7 @@ def test_reductions_to_one_rank(gangs):
         np.testing.assert_array_equal(reduced, sum_of(gang, np.float32))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_async_forms_give_what_the_plain_forms_give(gangs):
     gang = gangs.root
     x = values(gang.rank, np.float32)
@@ -104,7 +104,7 @@ def test_async_forms_give_what_the_plain_forms_give(gangs):
     assert all(work.done() for work in works)
 
 
-@over(2, 4)
+@together(2, 4)
 def test_sends_meet_receives(gangs):
     gang = gangs.root
     right, left = (gang.rank + 1) % gang.size, (gang.rank - 1) % gang.size
@@ -121,14 +121,14 @@ def test_sends_meet_receives(gangs):
         np.testing.assert_array_equal(got, values(gang.size - 1, np.float64))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_empty_arrays_are_legal(gangs):
     gang = gangs.root
     assert gang.all_reduce(np.empty((0, 3))).shape == (0, 3)
     assert gang.all_gather(np.empty(0, np.int32)).shape == (gang.size, 0)
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_gangs_of_gangs(gangs):
     gang = gangs.root
     half = gang.split(gang.rank % 2, -gang.rank)
@@ -142,7 +142,7 @@ def test_gangs_of_gangs(gangs):
     assert gang.traffic()["calls"] > 0 and gang.engine in ("self", "host") and gang.device == "cpu"
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_objects(gangs):
     gang = gangs.root
     for thing in (b"\0raw", {"a": [1, 2.5, None, "ü"]}, b"", [], "text", 7):
@@ -158,7 +158,7 @@ def test_objects(gangs):
         gang.all_gather_objects(lambda: 0, allow_pickle=True)
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):
     gang = gangs.root
     view = gang.empty((4, 2), "f64")
@@ -174,7 +174,7 @@ def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):
     gang.barrier()
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_mesh_facts(gangs):
     assert gangs["dp"].size == gangs.size and gangs["tp"].size == 1
     assert gangs.data_shard == (gangs.rank, gangs.size) and gangs.coordinate("dp_shard") == (gangs.rank, gangs.size)

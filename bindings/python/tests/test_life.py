@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from ranks import over
+from ranks import over, together
 
 import gangway as gw
 from gangway import _low, low
@@ -129,7 +129,7 @@ def test_explicit_releases_are_harmless_twice():
         _low.gw_gangs_release(gw.Gang.create()._h)
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_exports_outlive_reshard_and_owner(gangs):
     group = gw.ShardGroup(gangs, "g", {"w": np.arange(10, dtype=np.float32)})
     with group.unsharded() as full:
@@ -244,7 +244,7 @@ def test_an_attached_object_lives_until_its_work_is_done():
     assert (y == 2).all()
 
 
-@over(2, 4)
+@together(2, 4)
 def test_collections_during_collectives(gangs):
     gang = gangs.root
     stop = threading.Event()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import launch, over
+from ranks import launch, over, together
 
 import gangway as gw
 
@@ -23,7 +23,7 @@ def folder(gangs):
     return Path(gangs.root.broadcast_object(tempfile.mkdtemp() if gangs.rank == 0 else None))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_a_sharded_llama_trains_like_the_whole_one(gangs):
     def train(where, batch):
         model = gw.Llama(dim=32, layers=2, heads=4).parallelize(where, strategy="full_shard", recompute="selective", seed=1)
@@ -49,7 +49,7 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
     assert 0 < opt.lr < 0.5  # of the next step, by the schedule
 
 
-@over(1, 2)
+@together(1, 2)
 def test_files_are_read_on_any_mesh(gangs):
     where = folder(gangs)
     model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=5)
@@ -64,7 +64,7 @@ def test_files_are_read_on_any_mesh(gangs):
     assert model.generate(b"ab", 5, temperature=0) == model.generate([97, 98], 5, temperature=0)
 
 
-@over(2)
+@together(2)
 def test_a_batch_may_be_rows_of_a_longer_array(gangs):
     model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=1)
     whole = rows(gangs, length=17)
@@ -73,7 +73,7 @@ def test_a_batch_may_be_rows_of_a_longer_array(gangs):
     assert strided.loss == dense.loss and strided.weight == 8 * 16
 
 
-@over(1, 2)
+@together(1, 2)
 def test_arrays_of_parameters_outlive_model_and_optimizer(gangs):
     model = gw.Linear(4, 4).parallelize(gangs, seed=1)
     opt = gw.AdamW(model, lr=0.1)
@@ -96,7 +96,7 @@ def test_arrays_of_parameters_outlive_model_and_optimizer(gangs):
     assert (copies[2] != 0).any() and others
 
 
-@over(1, 2)
+@together(1, 2)
 def test_forward_and_backward_by_hand(gangs):
     model = gw.Sequential(gw.Linear(4, 6), gw.Linear(6, 2, bias=False)).parallelize(gangs, seed=2)
     a, b, c = (model[n].gather() for n in ("0.weight", "0.bias", "1.weight"))
@@ -141,7 +141,7 @@ class Double:
         np.multiply(call.output_grads[0], 2, out=call.input_grads[0])
 
 
-@over(1, 2)
+@together(1, 2)
 def test_custom_modules_with_children(gangs):
     model = gw.Custom(Scale(), parameters={"w": np.arange(3, dtype=np.float32)}, children={"inner": gw.Custom(Double())})
     model.parallelize(gangs)
@@ -249,7 +249,7 @@ def test_arrays_that_a_callback_keeps_are_refused():
         gw.Custom(Keeper()).materialize().forward(np.ones(3, np.float32))
 
 
-@over(1, 2, 4)
+@together(1, 2, 4)
 def test_shard_groups_train_like_plain_numpy(gangs):
     start = {"w": np.arange(10, dtype=np.float32), "b": np.float32([1, 2, 3]), "c": np.float64([4])}
     group = gw.ShardGroup(gangs, "g", start)
@@ -283,7 +283,7 @@ def test_shard_groups_train_like_plain_numpy(gangs):
         group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group.full_gradients()
 
 
-@over(2)
+@together(2)
 def test_several_groups_are_one_model(gangs):
     groups = [gw.ShardGroup(gangs, f"layers.{i}", {"w": np.full(4, i, np.float32)}) for i in range(3)]
     opt = gw.AdamW(groups, lr=0.1)
