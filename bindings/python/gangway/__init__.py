@@ -18,7 +18,7 @@ from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
 )
-from .gang import Gang, Work, new_id, wait_all
+from .gang import Gang, new_id
 from .groups import ShardGroup
 from .mesh import Gangs, current_gangs, init, set_default_gangs, watch_signals
 from .module import (
@@ -29,6 +29,7 @@ from .progress import progress
 from .store import FileStore, Store
 from .structs import text as _text
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
+from .works import Work, wait_all
 
 
 def version() -> tuple[int, int, int]:

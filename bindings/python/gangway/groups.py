@@ -9,11 +9,11 @@ from . import _low as c
 from .arrays import OUTPUT, Array, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
-from .gang import Work
 from .mesh import Gangs
 from .module import Module, Tensor, parallel_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block
+from .works import Work
 
 
 class ShardGroup:

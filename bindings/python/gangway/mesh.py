@@ -8,8 +8,9 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .gang import Gang, gang_options, milliseconds
+from .gang import Gang, gang_options
 from .structs import struct
+from .works import milliseconds
 
 
 def watch_signals() -> None:

@@ -1,0 +1,44 @@
+"""Collectives in flight."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Generic, Sequence, TypeVar
+
+from . import _low as c
+from . import low
+from .structs import block
+
+T = TypeVar("T")
+
+
+def milliseconds(seconds: float | None) -> int:
+    """None: forever."""
+    return -1 if seconds is None else int(seconds * 1000)
+
+
+class Work(Generic[T]):
+    """A collective in flight. Arrays that it uses live until it is done, also when this object is dropped."""
+
+    def __init__(self, handle: Any, views: Any, finish: Callable[[], T]) -> None:
+        self._h = handle
+        self._finish = finish
+        c.gw_work_attach(handle, c.own(views), low.py_free)
+
+    def wait(self, timeout: float | None = None) -> T:
+        """The result. NotReady after `timeout` seconds, which is harmless; None: until the gang's deadline."""
+        c.gw_work_wait(self._h, milliseconds(timeout))
+        return self._finish()
+
+    def done(self) -> bool:
+        """Whether the result is there; raises when the work has failed."""
+        return bool(c.gw_work_poll(self._h))
+
+    def check(self) -> None:
+        """Raises when the work has failed."""
+        c.gw_work_error(self._h)
+
+
+def wait_all(works: Sequence[Work[Any]], timeout: float | None = None) -> list[Any]:
+    """The results of all works; the first failure is raised."""
+    c.gw_work_wait_many(block("h", [w._h for w in works]), len(works), milliseconds(timeout))
+    return [w._finish() for w in works]
