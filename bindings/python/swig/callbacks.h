@@ -79,7 +79,8 @@ static gw_status gwpy_all_gather(void* user, const void* input, size_t size, voi
   PyObject* all = PyObject_CallFunction((PyObject*)user, "y#", (const char*)input, (Py_ssize_t)size);
   char* bytes = NULL;
   Py_ssize_t length = 0;
-  if (all != NULL && PyBytes_AsStringAndSize(all, &bytes, &length) == 0) memcpy(output, bytes, (size_t)length);
+  if (all != NULL && PyBytes_AsStringAndSize(all, &bytes, &length) == 0)
+    memcpy(output, bytes, (size_t)length);
   if (PyErr_Occurred()) Py_CLEAR(all);
   return finish(all, state);
 }
@@ -151,15 +152,17 @@ static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
   return PyErr_Format(PyExc_KeyError, "%s", which);
 }
 
-/* call_facts(call) -> (phase, training, recomputing, microbatch, step, seed, loss_seed): at once, for each callback asks. */
+/* call_facts(call) -> (phase, training, recomputing, microbatch, step, seed, loss_seed): at once, for each
+ * callback asks. */
 static PyObject* gwpy_call_facts(PyObject* module, PyObject* args) {
   (void)module;
   PyObject* given;
   if (!PyArg_ParseTuple(args, "O", &given)) return NULL;
   const gw_call* call = call_of(given);
   if (call == NULL) return NULL;
-  return Py_BuildValue("iNNiLKd", (int)call->phase, PyBool_FromLong(call->training), PyBool_FromLong(call->recomputing),
-                       (int)call->microbatch, (long long)call->step, (unsigned long long)call->seed, call->loss_seed);
+  return Py_BuildValue("iNNiLKd", (int)call->phase, PyBool_FromLong(call->training),
+                       PyBool_FromLong(call->recomputing), (int)call->microbatch, (long long)call->step,
+                       (unsigned long long)call->seed, call->loss_seed);
 }
 
 /* set_shape(call, output, dims, dtype): the shapes phase's answer. */
