@@ -164,3 +164,21 @@ def test_a_handler_that_returns_leaves_the_wait_alone():
         assert seen.is_set()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_ctrl_c_inside_of_a_callback_comes_out_of_the_call():
+    class Busy:
+        def shapes(self, x):
+            return [x]
+
+        def forward(self, call):
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                time.sleep(0.01)
+
+        def backward_input(self, call):
+            pass
+
+    model = gw.Custom(Busy()).materialize()
+    with pytest.raises(KeyboardInterrupt):
+        model.forward(np.ones(3, np.float32))
