@@ -1,0 +1,343 @@
+/* One rank of a gang that may hold ranks in other languages: rank.py, rank.rs and rank.jl do the same calls. Writes the bits
+ * of every result, a line each: name, then bytes in hex.
+ *   gangrun -n 4 rank FOLDER */
+#include <gangway/gangway.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kCount = 1000, kMost = 4 * kCount, kFeatures = 37, kSequence = 16, kRows = 2, kVocab = 64, kSteps = 3 };
+
+static FILE *out;
+static int me, size;
+
+static void need(gw_status status, const char *what) {
+  if (status == GW_OK) return;
+  gw_error_info e;
+  gw_error_info_init(&e, sizeof e);
+  gw_last_error(&e);
+  fprintf(stderr, "rank %d: %s: %s: %s\n", me, what, gw_status_name(e.code), e.message);
+  exit(1);
+}
+
+static void put(const char *name, const void *bytes, size_t count) {
+  fprintf(out, "%s ", name);
+  for (size_t i = 0; i < count; ++i) fprintf(out, "%02x", ((const unsigned char *)bytes)[i]);
+  fputc('\n', out);
+}
+
+/* What a rank brings: whole numbers of either sign, divided where they are floats, so that sums round. */
+static long whole(long i, int rank, int salt) {
+  return ((i + 1) * 7919 + rank * 104729L + salt * 1299709L) % 20011 - 10005;
+}
+
+static void fill(void *data, gw_dtype dtype, size_t count, int salt) {
+  for (size_t i = 0; i < count; ++i) {
+    const long n = whole((long)i, me, salt);
+    if (dtype == GW_F32) ((float *)data)[i] = (float)n / 1000.0f;
+    if (dtype == GW_F64) ((double *)data)[i] = (double)n / 1000.0;
+    if (dtype == GW_I32) ((int32_t *)data)[i] = (int32_t)n;
+    if (dtype == GW_I64) ((int64_t *)data)[i] = n;
+  }
+}
+
+static gw_collective record(gw_op op, const void *input, void *output, size_t count) {
+  gw_collective r;
+  gw_collective_init(&r, sizeof r);
+  r.op = op;
+  r.input = input;
+  r.output = output;
+  r.count = count;
+  r.dtype = GW_F32;
+  return r;
+}
+
+/* Both forms of a collective; `bytes` of its output are results (none where only the root has one). */
+static void both(gw_gang *gang, const char *name, const gw_collective *r, size_t bytes) {
+  char later[64];
+  snprintf(later, sizeof later, "%s later", name);
+  memset(r->output, 0, bytes);
+  need(gw_gang_run(gang, r, NULL, NULL), name);
+  put(name, r->output, bytes);
+  gw_work *work = NULL;
+  memset(r->output, 0, bytes);
+  need(gw_gang_run(gang, r, NULL, &work), later);
+  need(gw_work_wait(work, -1), later);
+  gw_work_release(work);
+  put(later, r->output, bytes);
+}
+
+static void reductions(gw_gang *gang) {
+  static const struct { gw_dtype dtype; const char *name; } types[] = {
+      {GW_F32, "f32"}, {GW_F64, "f64"}, {GW_I32, "i32"}, {GW_I64, "i64"}};
+  static const struct { gw_reduce reduce; const char *name; } kinds[] = {
+      {GW_SUM, "sum"}, {GW_MIN, "min"}, {GW_MAX, "max"}, {GW_MEAN, "mean"}, {GW_PRODUCT, "product"}};
+  double x[kCount], y[kCount];
+  for (int t = 0; t < 4; ++t)
+    for (int k = 0; k < (t < 2 ? 5 : 3); ++k) {
+      char name[64];
+      snprintf(name, sizeof name, "all_reduce %s %s", types[t].name, kinds[k].name);
+      fill(x, types[t].dtype, kCount, t);
+      gw_collective r = record(GW_ALL_REDUCE, x, y, kCount);
+      r.dtype = types[t].dtype;
+      r.reduce = kinds[k].reduce;
+      both(gang, name, &r, kCount * gw_dtype_bytes(r.dtype));
+    }
+}
+
+static void moves(gw_gang *gang) {
+  static float x[kMost], y[kMost];
+  fill(x, GW_F32, kMost, 10);
+  gw_collective r = record(GW_ALL_GATHER, x, y, kCount);
+  both(gang, "all_gather", &r, sizeof y);
+  void *parts[4] = {y, y + kCount, y + 2 * kCount, y + 3 * kCount};
+  need(gw_gang_all_gather_list(gang, x, parts, kCount, GW_F32, NULL), "all_gather_list");
+  put("all_gather_list", y, sizeof y);
+  r = record(GW_REDUCE_SCATTER, x, y, kCount);
+  r.reduce = GW_SUM;
+  both(gang, "reduce_scatter", &r, sizeof y / 4);
+  r = record(GW_ALL_TO_ALL, x, y, kCount);
+  both(gang, "all_to_all", &r, sizeof y);
+  size_t counts[8];
+  for (int p = 0; p < 4; ++p) { /* rank r sends r + 1 elements to every rank */
+    counts[p] = (size_t)me + 1;
+    counts[4 + p] = (size_t)p + 1;
+  }
+  r = record(GW_ALL_TO_ALL, x, y, 0);
+  r.counts = counts;
+  both(gang, "all_to_all counts", &r, 10 * sizeof *y);
+}
+
+static void rooted(gw_gang *gang, int root) {
+  static float x[kMost], y[kMost];
+  const int here = me == root;
+  char name[64];
+  fill(x, GW_F32, kMost, 20 + root);
+  gw_collective r = record(GW_BROADCAST, x, y, kCount);
+  r.peer = root;
+  snprintf(name, sizeof name, "broadcast from %d", root);
+  both(gang, name, &r, sizeof y / 4);
+  r.op = GW_REDUCE;
+  r.reduce = GW_SUM;
+  snprintf(name, sizeof name, "reduce to %d", root);
+  both(gang, name, &r, here ? sizeof y / 4 : 0);
+  r.op = GW_GATHER;
+  r.reduce = GW_REDUCE_NONE;
+  snprintf(name, sizeof name, "gather to %d", root);
+  both(gang, name, &r, here ? sizeof y : 0);
+  r.op = GW_SCATTER;
+  snprintf(name, sizeof name, "scatter from %d", root);
+  both(gang, name, &r, sizeof y / 4);
+}
+
+static void exchanges(gw_gang *gang) {
+  static float x[kCount], y[kCount];
+  const int next = (me + 1) % 4, before = (me + 3) % 4, other = me ^ 1;
+  fill(x, GW_F32, kCount, 30);
+  gw_collective records[2] = {record(GW_SEND, x, NULL, kCount), record(GW_RECV, NULL, y, kCount)};
+  records[0].peer = next;
+  records[1].peer = before;
+  need(gw_gang_run_batch(gang, records, 2, NULL, NULL), "batch");
+  put("batch", y, sizeof y);
+  if (me < other) need(gw_gang_send(gang, x, kCount, GW_F32, other, NULL), "send");
+  need(gw_gang_recv(gang, y, kCount, GW_F32, other, NULL), "recv");
+  put("recv", y, sizeof y);
+  if (me > other) need(gw_gang_send(gang, x, kCount, GW_F32, other, NULL), "send");
+  gw_work *sent = NULL, *got = NULL;
+  need(gw_gang_recv_async(gang, y, kCount, GW_F32, next, NULL, &got), "recv later");
+  need(gw_gang_send_async(gang, x, kCount, GW_F32, before, NULL, &sent), "send later");
+  need(gw_work_wait(got, -1), "recv later");
+  need(gw_work_wait(sent, -1), "send later");
+  put("recv later", y, sizeof y);
+  gw_work_release(sent);
+  gw_work_release(got);
+}
+
+static void small_things(gw_gang *gang) {
+  need(gw_gang_barrier(gang, NULL), "barrier");
+  gw_work *work = NULL;
+  need(gw_gang_barrier_async(gang, NULL, &work), "barrier later");
+  need(gw_work_wait(work, -1), "barrier later");
+  gw_work_release(work);
+  for (int root = 0; root < size; ++root) {
+    int32_t flag = 0;
+    need(gw_gang_broadcast_flag(gang, me == 2, root, &flag), "flag");
+    put("flag", &flag, 1);
+  }
+  double sum = 0;
+  need(gw_gang_all_sum(gang, (double)whole(0, me, 40) / 1000.0, &sum), "all_sum");
+  put("all_sum", &sum, sizeof sum);
+}
+
+static void bytes(gw_gang *gang) {
+  static const char text[] = "rank 0 rank 1 rank 2 rank 3 ";
+  gw_bytes *made = NULL;
+  for (int root = 0; root < size; ++root) {
+    need(gw_gang_broadcast_bytes(gang, text + 7 * me, 7, root, &made), "broadcast_bytes");
+    put("broadcast_bytes", gw_bytes_data(made), gw_bytes_size(made));
+    gw_bytes_release(made);
+  }
+  size_t sizes[4];
+  need(gw_gang_all_gather_bytes(gang, text, (size_t)me, sizes, &made), "all_gather_bytes");
+  put("all_gather_bytes", gw_bytes_data(made), gw_bytes_size(made));
+  gw_bytes_release(made);
+}
+
+static void sum_of_ranks(gw_gang *gang, const char *name) {
+  float x[kCount];
+  fill(x, GW_F32, kCount, 50);
+  if (gang != NULL) need(gw_gang_all_reduce(gang, x, x, kCount, GW_F32, GW_SUM, NULL), name);
+  put(name, x, sizeof x);
+  gw_gang_release(gang);
+}
+
+static void other_gangs(gw_gang *gang) {
+  static const int32_t ranks[3] = {3, 0, 2};
+  gw_gang *split = NULL, *listed = NULL, *twin = NULL;
+  need(gw_gang_split(gang, me % 2, -me, &split), "split");
+  need(gw_gang_create_gang(gang, ranks, 3, &listed), "create_gang");
+  need(gw_gang_duplicate(gang, &twin), "duplicate");
+  sum_of_ranks(split, "split");
+  sum_of_ranks(listed, "create_gang");
+  sum_of_ranks(twin, "duplicate");
+}
+
+static void put_result(const gw_step_result *result) {
+  put("loss", &result->loss, sizeof result->loss);
+  put("grad_norm", &result->grad_norm, sizeof result->grad_norm);
+}
+
+/* The whole of every parameter. */
+static void put_parameters(gw_module *model) {
+  size_t count = 0;
+  need(gw_module_parameter_count(model, &count), "parameter_count");
+  for (size_t i = 0; i < count; ++i) {
+    gw_parameter *p = NULL;
+    gw_tensor *whole_value = NULL;
+    gw_view view;
+    need(gw_module_parameter(model, i, &p), "parameter");
+    need(gw_parameter_gather(p, NULL, &whole_value), "gather");
+    need(gw_tensor_view(whole_value, &view), "view");
+    size_t elements = 1;
+    for (int d = 0; d < view.ndim; ++d) elements *= (size_t)view.shape[d];
+    put("parameter", (char *)view.data + view.byte_offset, elements * sizeof(float));
+    gw_tensor_release(whole_value);
+    gw_parameter_release(p);
+  }
+}
+
+static gw_optimizer *adamw(gw_module *model) {
+  gw_adamw_options options;
+  gw_adamw_options_init(&options, sizeof options);
+  options.lr = 0.01;
+  gw_optimizer *made = NULL;
+  need(gw_adamw_create(model, &options, &made), "adamw");
+  return made;
+}
+
+static void train(gw_gangs *gangs) {
+  gw_llama_options l;
+  gw_llama_options_init(&l, sizeof l);
+  l.dim = 32, l.layers = 2, l.heads = 4, l.vocab = kVocab;
+  gw_parallel_options p;
+  gw_parallel_options_init(&p, sizeof p);
+  p.seed = 9;
+  gw_module *model = NULL;
+  need(gw_llama_create(&l, &model), "llama");
+  need(gw_parallelize(model, gangs, &p), "parallelize");
+  gw_optimizer *opt = adamw(model);
+  int64_t tokens[kRows * kSequence];
+  const int64_t shape[2] = {kRows, kSequence};
+  gw_view view;
+  need(gw_view_set(&view, tokens, shape, 2, GW_I64), "view");
+  gw_batch batch;
+  gw_batch_init(&batch, sizeof batch);
+  batch.inputs = batch.targets = &view;
+  batch.input_count = batch.target_count = 1;
+  gw_step_options step;
+  gw_step_options_init(&step, sizeof step);
+  step.max_grad_norm = 1;
+  for (int s = 0; s < kSteps; ++s) {
+    for (int i = 0; i < kRows * kSequence; ++i)
+      tokens[i] = (i % kSequence * 7 + (me * kRows + i / kSequence) * 5 + s * 3) % kVocab;
+    gw_step_result result;
+    gw_step_result_init(&result, sizeof result);
+    need(gw_train_step(model, opt, &batch, &step, NULL, &result), "train_step");
+    put_result(&result);
+  }
+  put_parameters(model);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+}
+
+/* Own compute: the gradient of w is w * x - y, element by element. */
+static void own_step(gw_shard_group *group, int step) {
+  float x[kFeatures], y[kFeatures], gradient[kFeatures];
+  const int64_t shape[1] = {kFeatures};
+  gw_view full, mine;
+  fill(x, GW_F32, kFeatures, 60 + step);
+  fill(y, GW_F32, kFeatures, 70 + step);
+  need(gw_shard_group_unshard(group, NULL, NULL), "unshard");
+  need(gw_shard_group_view(group, 0, GW_PART_FULL_VALUE, &full), "full value");
+  const float *w = (const float *)((const char *)full.data + full.byte_offset);
+  for (int i = 0; i < kFeatures; ++i) {
+    gradient[i] = w[i] * x[i];
+    gradient[i] -= y[i];
+  }
+  need(gw_view_set(&mine, gradient, shape, 1, GW_F32), "view");
+  need(gw_shard_group_add_gradient(group, 0, &mine, NULL), "add_gradient");
+  need(gw_shard_group_reshard(group, NULL), "reshard");
+  need(gw_shard_group_reduce(group, NULL), "reduce");
+}
+
+static void own_compute(gw_gangs *gangs) {
+  gw_parameter_options parameter;
+  gw_parameter_options_init(&parameter, sizeof parameter);
+  parameter.name = "w";
+  parameter.ndim = 1;
+  parameter.dims[0] = kFeatures;
+  gw_shard_group *group = NULL;
+  gw_module *model = NULL;
+  need(gw_shard_group_create(gangs, "own", &parameter, 1, NULL, 5, &group), "shard group");
+  need(gw_module_from_groups(&group, 1, &model), "from groups");
+  gw_optimizer *opt = adamw(model);
+  gw_step_options step;
+  gw_step_options_init(&step, sizeof step);
+  step.scale = 0.25, step.max_grad_norm = 1;
+  for (int s = 0; s < kSteps; ++s) {
+    own_step(group, s);
+    gw_step_result result;
+    gw_step_result_init(&result, sizeof result);
+    need(gw_optimizer_step(opt, &step, NULL, &result), "optimizer step");
+    put("grad_norm", &result.grad_norm, sizeof result.grad_norm);
+  }
+  put_parameters(model);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  gw_shard_group_release(group);
+}
+
+int main(int argc, char **argv) {
+  gw_gangs *gangs = NULL;
+  gw_gang *gang = NULL;
+  need(gw_gangs_create(NULL, NULL, &gangs), "gangs");
+  need(gw_gangs_get(gangs, "root", &gang), "root");
+  me = gw_gang_rank(gang), size = gw_gang_size(gang);
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%d", argc > 1 ? argv[1] : ".", me);
+  if (size != 4 || (out = fopen(path, "w")) == NULL) return fprintf(stderr, "usage: gangrun -n 4 rank FOLDER\n"), 2;
+  reductions(gang);
+  moves(gang);
+  for (int root = 0; root < size; ++root) rooted(gang, root);
+  exchanges(gang);
+  small_things(gang);
+  bytes(gang);
+  other_gangs(gang);
+  train(gangs);
+  own_compute(gangs);
+  fclose(out);
+  gw_gang_release(gang);
+  need(gw_gangs_shutdown(gangs, -1), "shutdown");
+  gw_gangs_release(gangs);
+  return 0;
+}
