@@ -9,20 +9,24 @@ const ME = Gangway.rank(GANGS.root)
 const FOLDER = ENV["GANGWAY_TEST_FOLDER"]
 
 # Interrupts this process until `f` is left by an InterruptException that came out of the wait: one that comes before the
-# wait has begun leaves `broken` false, and another is sent.
-function interrupted(f, broken)
+# wait has begun leaves `broken` false, and another is sent. Prints how long after the signal the wait ended.
+function interrupted(what, f, broken)
+    stamp = joinpath(FOLDER, "signal")
     while true
-        sent = Ref(0.0)
-        sender = run(`sh -c "sleep 1; kill -INT $(getpid())"`; wait = false)
+        sender = run(`sh -c "sleep 1; date +%s.%N >$stamp; kill -INT $(getpid())"`; wait = false)
         e = try
             f()
             sleep(30)
         catch exception
             exception
         end
+        ended = time()
         wait(sender)
         e isa InterruptException || return e
-        broken() && return e
+        broken() || continue
+        println("      ", what, " ended ", round(Int, 1000 * (ended - parse(Float64, read(stamp, String)))),
+                " ms after the signal")
+        return e
     end
 end
 
@@ -39,7 +43,7 @@ done(name) = touch(joinpath(FOLDER, name))
 fact("Ctrl-C ends a barrier, which breaks the gang") do
     gang = Gangway.duplicate(GANGS.root)
     if ME == 0
-        e = interrupted(() -> barrier(gang), () -> is_broken(gang))
+        e = interrupted("a barrier", () -> barrier(gang), () -> is_broken(gang))
         @test e isa InterruptException
         @test thrown(() -> barrier(gang)) isa Gangway.CallerFailed
         done("barrier")
@@ -55,7 +59,7 @@ fact("Ctrl-C ends the wait for a work, which goes on") do
     work = allreduce_async!(gang, x)
     if ME == 0
         other = recv_async!(gang, x[1:1], 1)
-        e = interrupted(() -> wait(other), () -> true)
+        e = interrupted("the wait for a work", () -> wait(other), () -> true)
         @test e isa InterruptException && !is_broken(gang)
         done("work")
         wait(other)
@@ -74,12 +78,31 @@ fact("Ctrl-C ends a training step, and the peer learns of it") do
     train_step!(model, opt, tokens, tokens)
     if ME == 0
         step() = train_step!(model, opt, tokens, tokens)
-        e = interrupted(step, () -> thrown(step) isa GangwayError)
+        e = interrupted("a training step", step, () -> thrown(step) isa GangwayError)
         @test e isa InterruptException
         done("step")
     else
         wait_for("step")
         @test thrown(() -> train_step!(model, opt, tokens, tokens)) isa GangwayError
+    end
+end
+
+fact("Ctrl-C ends an unshard, which breaks the gang") do
+    gangs = Gangway.init(; timeout_ms = 300_000)
+    group = ShardGroup(gangs, "g", "w" => (3, 4); seed = 1)
+    opt = SGD(Model(group))
+    # The first unshard after an update waits for every rank's rows.
+    use() = (unshard!(w -> add_gradients!(group, ones(Float32, 3, 4)), group); reduce!(group); step!(opt))
+    use()
+    if ME == 0
+        e = interrupted("an unshard", use, () -> thrown(use) isa GangwayError)
+        @test e isa InterruptException
+        said = thrown(() -> barrier(gangs.dp))
+        @test said isa GangwayError && occursin("interrupt", said.message)
+        done("unshard")
+    else
+        wait_for("unshard")
+        @test thrown(use) isa GangwayError
     end
 end
 
