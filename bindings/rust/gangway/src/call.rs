@@ -154,9 +154,7 @@ impl<'c> Call<'c> {
         let mut found = [null_view(); CHILD_VIEWS];
         let (place, child, mut made) = (found.as_mut_ptr(), crate::gang::rank_number(child), 0);
         let (given, count) = (raw.as_ptr(), raw.len());
-        check(unsafe {
-            sys::gw_call_forward(self.raw, child, given, count, place, CHILD_VIEWS, &mut made)
-        })?;
+        check(unsafe { sys::gw_call_forward(self.raw, child, given, count, place, CHILD_VIEWS, &mut made) })?;
         let found = unsafe { perhaps(&found[..made]) };
         Ok(found.into_iter().flatten().collect())
     }

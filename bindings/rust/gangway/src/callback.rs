@@ -22,16 +22,24 @@ pub(crate) fn run(body: impl FnOnce() -> Result<()>) -> sys::gw_status {
         error.code = Code::Caller; // as the library takes a number that it does not know
     }
     let status = error.code.number();
+    say(&error.text);
     OWN.with(|own| *own.borrow_mut() = Some(error));
     status
+}
+
+/// Puts the text into the library's own error, which also the peers get.
+fn say(text: &str) {
+    if let Ok(text) = std::ffi::CString::new(text.replace('\0', " ")) {
+        unsafe { sys::gw_error_set(text.as_ptr()) };
+    }
 }
 
 /// The error of a call: a callback's own text, when that is why it failed.
 #[cold]
 pub(crate) fn with_own_text(mut error: Error) -> Error {
-    // NotReady tells nothing about a callback: polls and waits end with it all the time.
     if let Some(own) = OWN.with(|own| own.borrow_mut().take()) {
-        if own.code == error.code && error.code != Code::NotReady && !error.text.contains(&own.text) {
+        let said = own.text.replace(|c: char| c.is_control(), " "); // as the library does
+        if own.code == error.code && error.text.contains(&said) {
             error.text = own.text;
         }
     }

@@ -109,9 +109,6 @@ impl Custom {
     /// Local.
     pub fn build(self) -> Result<Module> {
         let name = c_text(&self.name, "name")?;
-        for parameter in &self.parameters {
-            parameter.expect_no_fill()?;
-        }
         let child_names = c_texts(self.children.iter().map(|(name, _)| name.as_str()), "child name")?;
         let child_names: Vec<_> = child_names.iter().map(|name| name.as_ptr()).collect();
         let children: Vec<_> = self.children.iter().map(|(_, child)| child.raw()).collect();

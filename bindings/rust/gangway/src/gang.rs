@@ -1,9 +1,11 @@
+use crate::callback::{free_box, run};
 use crate::error::{borrowed_text, check, made, Error, Result};
 use crate::options::{c_text, options, read_text, results, text_pointer};
 use crate::store::Store;
 use gangway_sys as sys;
 use std::ffi::CString;
 use std::fmt;
+use std::os::raw::c_void;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ options! {
         expected_size: i32,
         /// Of this rank's pool; 0: cores / ranks on this host.
         threads: i32,
-        /// -1: the environment decides; else with `size`, and `store` or `id`.
+        /// -1: the environment decides; else with `size`, and `store`, `id` or [`Gang::by_all_gather`].
         rank: i32,
         size: i32,
     } with {
@@ -83,6 +85,29 @@ pub struct Gang {
 unsafe impl Send for Gang {}
 unsafe impl Sync for Gang {}
 
+type GatherBytes = Box<dyn FnOnce(&[u8], &mut [u8]) -> Result<()>>;
+
+struct OwnGather {
+    all_gather: Option<GatherBytes>,
+    size: i32,
+}
+
+unsafe extern "C" fn gather_by_own(
+    user: *mut c_void,
+    input: *const c_void,
+    size: usize,
+    output: *mut c_void,
+) -> sys::gw_status {
+    run(|| {
+        let own = &mut *user.cast::<OwnGather>();
+        let all = size * usize::try_from(own.size).unwrap_or(0);
+        let all_gather =
+            own.all_gather.take().ok_or_else(|| Error::argument("all_gather is called again"))?;
+        let (input, output) = (input.cast::<u8>(), output.cast::<u8>());
+        all_gather(std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(output, all))
+    })
+}
+
 fn ranks(ranks: &[usize]) -> Vec<i32> {
     ranks.iter().map(|rank| rank_number(*rank)).collect()
 }
@@ -103,6 +128,25 @@ impl Gang {
     pub fn new(options: &GangOptions) -> Result<Gang> {
         let mut handle = std::ptr::null_mut();
         let status = options.with_raw(|raw| unsafe { sys::gw_gang_create(raw, &mut handle) })?;
+        Ok(Gang { handle: made(status, handle)? })
+    }
+
+    /// The same with a way of the program's own to bring ranks together (MPI, a pipe): options say `rank` and
+    /// `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this rank; all ranks
+    /// give the same number. Called once.
+    pub fn by_all_gather(
+        options: &GangOptions,
+        all_gather: impl FnOnce(&[u8], &mut [u8]) -> Result<()> + 'static,
+    ) -> Result<Gang> {
+        let held = Box::new(OwnGather { all_gather: Some(Box::new(all_gather)), size: options.size });
+        let mut handle = std::ptr::null_mut();
+        let status = options.with_raw(|raw| {
+            let mut raw = unsafe { *raw };
+            raw.all_gather = Some(gather_by_own);
+            raw.user = Box::into_raw(held).cast();
+            raw.free_user = Some(free_box::<OwnGather>);
+            unsafe { sys::gw_gang_create(&raw, &mut handle) }
+        })?;
         Ok(Gang { handle: made(status, handle)? })
     }
 
@@ -206,7 +250,7 @@ impl Gang {
     }
 
     /// `ncclComm_t`, `MPI_Comm` or the like; `NotSupported` where the engine has none.
-    pub fn native_handle(&self) -> Result<*mut std::os::raw::c_void> {
+    pub fn native_handle(&self) -> Result<*mut c_void> {
         let mut handle = std::ptr::null_mut();
         check(unsafe { sys::gw_gang_native_handle(self.raw(), &mut handle) })?;
         Ok(handle)

@@ -31,7 +31,6 @@ buffers!(Vec, Array, GangMemory);
 /// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May
 /// be dropped in any order, on any thread.
 pub struct GangMemory<T: Element> {
-    gang: Gang,
     data: *mut T,
     len: usize,
 }
@@ -53,7 +52,7 @@ impl Gang {
         check(unsafe { sys::gw_gang_alloc(self.raw(), bytes.max(1), &mut data) })?;
         let data: *mut T = data.cast();
         unsafe { std::ptr::write_bytes(data, 0, len) }; // it may have been used before
-        Ok(GangMemory { gang: self.clone(), data, len })
+        Ok(GangMemory { data, len })
     }
 
     /// Collective. One zeroed region that all ranks map.
@@ -61,7 +60,7 @@ impl Gang {
         let mut data = std::ptr::null_mut();
         let bytes = bytes_of::<T>(len)?;
         check(unsafe { sys::gw_gang_alloc_shared(self.raw(), bytes.max(1), &mut data) })?;
-        Ok(SharedMemory { gang: self.clone(), data: data.cast(), len })
+        Ok(SharedMemory { data: data.cast(), len })
     }
 }
 
@@ -80,14 +79,13 @@ impl<T: Element> DerefMut for GangMemory<T> {
 
 impl<T: Element> Drop for GangMemory<T> {
     fn drop(&mut self) {
-        unsafe { sys::gw_gang_free(self.gang.raw(), self.data.cast()) };
+        unsafe { sys::gw_gang_free(std::ptr::null_mut(), self.data.cast()) };
     }
 }
 
 /// Memory that all ranks of a host map. Peers write it whenever they like, so the program orders the accesses
 /// (a barrier, atomics) and says so by `unsafe`.
 pub struct SharedMemory<T: Element> {
-    gang: Gang,
     data: *mut T,
     len: usize,
 }
@@ -121,6 +119,6 @@ impl<T: Element> SharedMemory<T> {
 
 impl<T: Element> Drop for SharedMemory<T> {
     fn drop(&mut self) {
-        unsafe { sys::gw_gang_free(self.gang.raw(), self.data.cast()) };
+        unsafe { sys::gw_gang_free(std::ptr::null_mut(), self.data.cast()) };
     }
 }

@@ -110,6 +110,27 @@ impl Parameter<'_> {
         Ok(unsafe { View::from_raw(&raw) })
     }
 
+    /// Local. A DLPack export of what this rank holds, for another library. It keeps its memory, also when
+    /// parameter and model are gone; its values follow the parameter.
+    pub fn export(&self, part: Part) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
+        let mut tensor = std::ptr::null_mut();
+        let status = unsafe { sys::gw_parameter_tensor(self.raw(), part.write(), &mut tensor) };
+        Tensor::owned(status, tensor)?.to_dlpack()
+    }
+
+    /// Local. The same of an optimizer's state.
+    pub fn export_state(
+        &self,
+        optimizer: &Optimizer,
+        name: &str,
+    ) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
+        let name = c_text(name, "name")?;
+        let mut tensor = std::ptr::null_mut();
+        let (from, name) = (optimizer.raw(), name.as_ptr());
+        let status = unsafe { sys::gw_parameter_state_tensor(self.raw(), from, name, &mut tensor) };
+        Tensor::owned(status, tensor)?.to_dlpack()
+    }
+
     /// Collective. The whole value on every rank, in the master's dtype.
     pub fn gather(&self) -> Result<Tensor> {
         let mut tensor = std::ptr::null_mut();
@@ -141,7 +162,8 @@ impl fmt::Debug for Parameter<'_> {
     }
 }
 
-type Fill = Box<dyn Fn(Range<usize>, *mut u8) -> Result<()> + Send>;
+/// Rows, where they go, how many elements of which type.
+type Fill = Box<dyn Fn(Range<usize>, *mut u8, usize, DType) -> Result<()> + Send>;
 
 enum Initial {
     Normal(Option<f64>),
@@ -194,31 +216,23 @@ impl ParameterOptions {
         self
     }
 
-    /// In a shard group: `fill` writes the given rows of dim 0, row-major; the master is of type `T`.
+    /// `fill` writes the given rows of dim 0, row-major. `T` is the master's type: in a shard group it becomes
+    /// so, in a custom module any other is an error.
     pub fn fill<T: Element>(
         mut self,
         fill: impl Fn(Range<usize>, &mut [T]) -> Result<()> + Send + 'static,
     ) -> ParameterOptions {
-        let row: usize = self.dims.iter().skip(1).product();
+        let name = self.name.clone();
         self.dtype = T::DTYPE;
-        self.initial = Initial::Fill(Box::new(move |rows, out| {
-            let count = rows.len() * row;
+        self.initial = Initial::Fill(Box::new(move |rows, out, count, dtype| {
+            if dtype != T::DTYPE {
+                let text = format!("parameter {name}: its master is {dtype}, fill writes {}", T::DTYPE);
+                return Err(Error::argument(text));
+            }
             let out = if count == 0 { NonNull::dangling().as_ptr() } else { out.cast::<T>() };
             fill(rows, unsafe { std::slice::from_raw_parts_mut(out, count) })
         }));
         self
-    }
-
-    /// Only a shard group knows the type of its masters beforehand.
-    pub(crate) fn expect_no_fill(&self) -> Result<()> {
-        match self.initial {
-            Initial::Fill(_) => {
-                let text =
-                    format!("parameter {}: fill() is for shard groups; assign values instead", self.name);
-                Err(Error::new(crate::Code::NotSupported, text))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -227,10 +241,10 @@ unsafe extern "C" fn fill(
     first: i64,
     last: i64,
     out: *mut c_void,
-    _count: usize,
-    _dtype: sys::gw_dtype,
+    count: usize,
+    dtype: sys::gw_dtype,
 ) -> sys::gw_status {
-    run(|| (*user.cast::<Fill>())(first as usize..last as usize, out.cast()))
+    run(|| (*user.cast::<Fill>())(first as usize..last as usize, out.cast(), count, DType(dtype)))
 }
 
 fn raw_initial(initial: Initial) -> sys::gw_init_options {

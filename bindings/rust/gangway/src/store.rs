@@ -5,9 +5,8 @@ use gangway_sys as sys;
 use std::os::raw::{c_char, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-/// A caller's own store, see [`Store::custom`]. Called on any thread.
+/// A caller's own store, see [`Store::custom`]. Called on the thread that makes the gang.
 pub trait KeyValue: Send + Sync + 'static {
     fn put(&self, key: &str, value: &[u8]) -> Result<()>;
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>>;
@@ -15,19 +14,23 @@ pub trait KeyValue: Send + Sync + 'static {
 }
 
 /// Where ranks meet before they are a gang. Clones are the same store.
-#[derive(Clone, Debug)]
-pub struct Store(Arc<Handle>);
-
 #[derive(Debug)]
-struct Handle(NonNull<sys::gw_store>);
+pub struct Store(NonNull<sys::gw_store>);
 
-// Called on any thread, as the library says.
-unsafe impl Send for Handle {}
-unsafe impl Sync for Handle {}
+// Counted atomically; what it calls is Send and Sync.
+unsafe impl Send for Store {}
+unsafe impl Sync for Store {}
 
-impl Drop for Handle {
+impl Clone for Store {
+    fn clone(&self) -> Store {
+        unsafe { sys::gw_store_retain(self.handle()) };
+        Store(self.0)
+    }
+}
+
+impl Drop for Store {
     fn drop(&mut self) {
-        unsafe { sys::gw_store_release(self.0.as_ptr()) }
+        unsafe { sys::gw_store_release(self.handle()) }
     }
 }
 
@@ -37,7 +40,7 @@ impl Store {
         let folder = path_text(folder.as_ref())?;
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_store_create_file(folder.as_ptr(), &mut handle) };
-        Ok(Store(Arc::new(Handle(made(status, handle)?))))
+        Ok(Store(made(status, handle)?))
     }
 
     pub fn custom(store: impl KeyValue) -> Result<Store> {
@@ -50,11 +53,11 @@ impl Store {
         raw.free_user = Some(free_box::<Box<dyn KeyValue>>);
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_store_create_callbacks(&raw, &mut handle) };
-        Ok(Store(Arc::new(Handle(made(status, handle)?))))
+        Ok(Store(made(status, handle)?))
     }
 
     pub(crate) fn handle(&self) -> *mut sys::gw_store {
-        self.0 .0.as_ptr()
+        self.0.as_ptr()
     }
 }
 

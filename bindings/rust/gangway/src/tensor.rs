@@ -41,6 +41,11 @@ impl Tensor {
         Tensor::owned(sys::gw_tensor_from_dlpack(managed, &mut handle), handle)
     }
 
+    /// Nobody may write it: memory of a shared region, or a DLPack tensor that came so.
+    pub fn is_read_only(&self) -> bool {
+        unsafe { sys::gw_tensor_is_read_only(self.handle.as_ptr()) == 1 }
+    }
+
     /// An export that holds a reference on the memory until its deleter is called.
     pub fn to_dlpack(&self) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
         let mut managed = std::ptr::null_mut();

@@ -73,7 +73,8 @@ fn a_panic_comes_back_as_its_text_and_peers_are_told() {
     assert_eq!((errors[1].code, errors[1].text.as_str()), (Code::Caller, "no luck on rank 1"));
     for rank in [0, 2] {
         assert!(matches!(errors[rank].code, Code::Aborted | Code::Caller), "{}", errors[rank]);
-        assert!(errors[rank].text.contains("scale"), "{}", errors[rank]);
+        let text = &errors[rank].text;
+        assert!(text.contains("scale") && text.contains("no luck on rank 1"), "{text}");
     }
 }
 
@@ -114,9 +115,25 @@ fn a_precision_that_a_closure_refuses_is_refused_beforehand() {
 fn a_module_without_its_closures_is_refused() {
     let error = Custom::new("empty").build().unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument);
-    let filled = ParameterOptions::new("w", &[2]).fill(|_, _: &mut [f32]| Ok(()));
-    let error = scale(|_| Ok(())).parameter(filled).build().unwrap_err();
-    assert_eq!(error.code, Code::NotSupported);
+}
+
+#[test]
+fn a_parameter_is_filled_in_the_master_s_type_and_no_other() {
+    let with = |filled| {
+        let mut model = scale(|_| Ok(())).parameter(filled).build()?;
+        model.parallelize(&Gangs::fake("cpu")?, &Default::default())?;
+        let weight = model.parameter("v")?;
+        weight.gather()
+    };
+    let rows = |rows: std::ops::Range<usize>, out: &mut [f32]| {
+        assert_eq!((rows, out.len()), (0..2, 6));
+        (0..6).for_each(|i| out[i] = i as f32);
+        Ok(())
+    };
+    let filled = with(ParameterOptions::new("v", &[2, 3]).fill(rows)).unwrap();
+    assert_eq!(filled.as_view().slice::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    let error = with(ParameterOptions::new("v", &[2]).fill(|_, _: &mut [f64]| Ok(()))).unwrap_err();
+    assert_eq!(error.text, "parameter v: its master is f32, fill writes f64");
 }
 
 struct Counted(Arc<AtomicUsize>);

@@ -1,0 +1,127 @@
+//! What is refused, and that the text names the argument and the reason; strided views that are taken.
+use gangway::*;
+use std::os::raw::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn language_model() -> (Module, Optimizer) {
+    let options = LlamaOptions { dim: 16, layers: 1, heads: 2, vocab: 16, ..Default::default() };
+    let mut model = Llama::new(&options).unwrap();
+    model.parallelize(&Gangs::fake("cpu").unwrap(), &Default::default()).unwrap();
+    let opt = AdamW::new(&model, &Default::default()).unwrap();
+    (model, opt)
+}
+
+fn expect(error: Error, parts: &[&str]) {
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    assert!(parts.iter().all(|part| error.text.contains(part)), "{error}");
+}
+
+#[test]
+fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
+    let (mut model, mut opt) = language_model();
+    let tokens = Array::new(vec![1i64; 8], &[2, 4]).unwrap();
+    let floats = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
+    expect(model.train_step(&mut opt, &floats, &tokens).unwrap_err(), &["f32", "i64"]);
+    expect(model.train_step(&mut opt, (), &tokens).unwrap_err(), &["input"]);
+    let short = Array::new(vec![1i64; 4], &[1, 4]).unwrap();
+    expect(model.train_step(&mut opt, &tokens, &short).unwrap_err(), &["2", "1"]);
+    let refused = model.assign("lm_head.weight", &floats).unwrap_err();
+    expect(refused, &["lm_head.weight", "2", "4", "16"]);
+    model.train_step(&mut opt, &tokens, &tokens).unwrap(); // nothing is broken
+}
+
+#[test]
+fn rows_cut_out_of_a_longer_array_train_like_a_dense_copy() {
+    let long: Vec<i64> = (0..24).map(|i| i % 16).collect();
+    let cut = View::strided(&long, &[3, 4], &[8, 1]).unwrap(); // the first half of three rows of eight
+    let dense: Vec<i64> = (0..12).map(|i| ((i / 4 * 8 + i % 4) % 16) as i64).collect();
+    let dense = Array::new(dense, &[3, 4]).unwrap();
+    let losses = |inputs: &dyn AsView| {
+        let (mut model, mut opt) = language_model();
+        [(); 3].map(|_| model.train_step(&mut opt, [inputs], [inputs]).unwrap().loss.to_bits())
+    };
+    assert_eq!(losses(&cut), losses(&dense));
+}
+
+/// `DLManagedTensorVersioned`, as DLPack lays it out.
+#[repr(C)]
+struct Managed {
+    version: [u32; 2],
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    flags: u64,
+    data: *mut c_void,
+    device: [i32; 2],
+    ndim: i32,
+    code_bits_lanes: u32,
+    shape: *const i64,
+    strides: *const i64,
+    byte_offset: u64,
+}
+
+static DELETED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn delete(_: *mut Managed) {
+    DELETED.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_tensor_of_another_device_or_version_is_refused_and_stays_its_owner_s() {
+    const F32: u32 = 2 | 32 << 8 | 1 << 16;
+    let (mut values, shape) = ([1f32, 2.0], [2i64]);
+    let mut managed = Managed {
+        version: [1, 0],
+        context: std::ptr::null_mut(),
+        deleter: Some(delete),
+        flags: 1, // read-only
+        data: values.as_mut_ptr().cast(),
+        device: [2, 0],
+        ndim: 1,
+        code_bits_lanes: F32,
+        shape: shape.as_ptr(),
+        strides: std::ptr::null(),
+        byte_offset: 0,
+    };
+    let take = |managed: &mut Managed| unsafe { Tensor::from_dlpack((managed as *mut Managed).cast()) };
+    let error = take(&mut managed).unwrap_err();
+    assert!(error.text.contains("device"), "{error}");
+    managed.device = [1, 0];
+    managed.version = [9, 0];
+    assert!(take(&mut managed).unwrap_err().text.contains("version"));
+    managed.version = [1, 0];
+    managed.code_bits_lanes = F32 + (1 << 16);
+    assert!(take(&mut managed).unwrap_err().text.contains("lanes"));
+    assert_eq!(DELETED.load(Ordering::SeqCst), 0);
+    managed.code_bits_lanes = F32;
+    let tensor = take(&mut managed).unwrap();
+    assert!(tensor.is_read_only() && tensor.as_view().slice::<f32>().unwrap() == [1.0, 2.0]);
+    drop(tensor.clone());
+    assert_eq!(DELETED.load(Ordering::SeqCst), 0);
+    drop(tensor);
+    assert_eq!(DELETED.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn exports_outlive_parameter_optimizer_and_model() {
+    let (mut model, mut opt) = language_model();
+    let tokens = Array::new(vec![1i64, 2, 3, 4], &[1, 4]).unwrap();
+    model.train_step(&mut opt, &tokens, &tokens).unwrap();
+    let (value, state) = {
+        let head = model.parameter("lm_head.weight").unwrap();
+        (head.export(Part::Value).unwrap(), head.export_state(&opt, "exp_avg").unwrap())
+    };
+    let before = model.parameter("lm_head.weight").unwrap().gather().unwrap();
+    drop((model, opt));
+    let [value, state] = [value, state].map(|made| unsafe { Tensor::from_dlpack(made.as_ptr()) }.unwrap());
+    assert_eq!(value.as_view().slice::<f32>().unwrap(), before.as_view().slice::<f32>().unwrap());
+    assert!(state.as_view().slice::<f32>().unwrap().iter().any(|m| *m != 0.0));
+    assert_eq!(state.as_view().shape(), value.as_view().shape());
+}
+
+#[test]
+fn handles_are_sent_and_shared_by_contract() {
+    fn sent<T: Send>(_: Option<T>) {}
+    fn shared<T: Send + Sync>(_: Option<T>) {}
+    shared::<(Gang, Gangs, Store, Tensor, GangMemory<f32>)>(None);
+    sent::<(Module, Optimizer, ShardGroup, Work<Vec<f32>>)>(None);
+}
