@@ -46,6 +46,7 @@ function make_callbacks()
     FREE_PIN[] = @cfunction(free_pin, Cvoid, (Ptr{Cvoid},))
     ASK_INTERRUPT[] = @cfunction(ask_interrupt, Int32, (Ptr{Cvoid},))
     make_store_callbacks()
+    make_gang_callbacks()
     make_module_callbacks()
     return nothing
 end

@@ -28,13 +28,12 @@ hidden(::Type{LibGangway.gw_init_options}) = (:fill, :user, :free_user)
 struct Fill
     fill::Any
     dims::Dims
-    type::Type
 end
 
 fill_rows(user::Ptr{Cvoid}, first::Int64, last::Int64, data::Ptr{Cvoid}, count::Csize_t, dtype::Int32) = guarded() do
     f = pinned(user)::Fill
     rows = Base.front(f.dims)
-    out = unsafe_wrap(Array, Ptr{f.type}(data), (rows..., Int(last - first)))
+    out = unsafe_wrap(Array, Ptr{element_type(dtype)}(data), (rows..., Int(last - first)))
     f.fill(Int(first) + 1, Int(last), out)
 end
 
@@ -61,8 +60,7 @@ function parameter_array(call, parameters)
 end
 
 function use_fill!(init, p)
-    T = get(p.keywords, :dtype, Float32)
-    held = pin(Fill(p.fill, p.dims, T))
+    held = pin(Fill(p.fill, p.dims))
     for (name, value) in ((:kind, LibGangway.GW_INIT_FILL), (:fill, FILL_ROWS[]), (:user, address(held)),
                           (:free_user, FREE_PIN[]))
         set_field!(init, name, value)
@@ -182,7 +180,7 @@ function make_module_callbacks()
     WEIGHT[] = @cfunction(call_weight, Int32, (Ptr{Cvoid}, Ptr{LibGangway.gw_call}))
     SHAPES[] = @cfunction(call_shapes, Int32, (Ptr{Cvoid}, Ptr{LibGangway.gw_call}))
     ACCEPTS[] = @cfunction(call_accepts, Int32, (Ptr{Cvoid}, Int32))
-    FILL_ROWS[] = @cfunction(fill_rows, Int32, (Ptr{Cvoid}, Int64, Int64, Ptr{Cvoid}))
+    FILL_ROWS[] = @cfunction(fill_rows, Int32, (Ptr{Cvoid}, Int64, Int64, Ptr{Cvoid}, Csize_t, Int32))
     return nothing
 end
 

@@ -65,6 +65,33 @@ function remember(exception)
     return LibGangway.GW_E_CALLER
 end
 
+# The first line of what was thrown tells peers enough.
+function in_one_line(exception)
+    text = try
+        exception isa GangwayError ? exception.message : sprint(showerror, exception)
+    catch
+        string(typeof(exception))
+    end
+    return replace(first(split(text, '\n')), '\0' => ' ')
+end
+
+# Runs a callback: its exception waits for the end of the library's call, its text goes into the library's error, which
+# also the peers get.
+function guarded(f)
+    task = current_task()
+    sticky = task.sticky
+    task.sticky = true # a task that yields in here must come back to this thread: the library's frames are on it
+    try
+        f()
+        return LibGangway.GW_OK
+    catch exception
+        LibGangway.gw_error_set(in_one_line(exception))
+        return remember(exception)
+    finally
+        task.sticky = sticky
+    end
+end
+
 # Asked by the library between naps of a wait. A safepoint lets other threads' collections go on, and is where Julia
 # delivers Ctrl-C; nothing here may yield, for another task of this thread could wait for a lock that this call holds.
 function ask_interrupt(::Ptr{Cvoid})::Int32

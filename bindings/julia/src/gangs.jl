@@ -11,11 +11,37 @@ end
     Gang(; device, engine, name, timeout_ms, rank, size, store, id, ...)
 
 A root gang. Without `rank` and `size` the environment decides (gangrun, torchrun, srun, mpirun); nothing set: one rank.
+`all_gather(bytes)`, with `rank` and `size`: the program's own way to bring ranks together (MPI, a pipe); it gets a
+`Vector{UInt8}`, of the same length on every rank, and returns all of them one after the other. Called once.
 """
-function Gang(; keywords...)
+function Gang(; all_gather = nothing, keywords...)
     made = gang_options("Gang", keywords)
+    if all_gather !== nothing
+        held = pin(OwnGather(all_gather, made[].size)) # the library frees it, also when the call fails
+        for (name, value) in ((:all_gather, OWN_GATHER[]), (:user, address(held)), (:free_user, FREE_PIN[]))
+            set_field!(made, name, value)
+        end
+    end
     return take(Gang, out -> LibGangway.gw_gang_create(made, out))
 end
+
+struct OwnGather
+    all_gather::Any
+    ranks::Int32
+end
+
+gather_by_own(user::Ptr{Cvoid}, input::Ptr{Cvoid}, size::Csize_t, output::Ptr{Cvoid}) = guarded() do
+    own = pinned(user)::OwnGather
+    mine = copy(unsafe_wrap(Array, Ptr{UInt8}(input), Int(size)))
+    all = own.all_gather(mine)::Vector{UInt8}
+    length(all) == size * own.ranks ||
+        refuse("Gang: all_gather gave ", length(all), " bytes, not ", Int(size), " of each of ", own.ranks, " ranks")
+    GC.@preserve all unsafe_copyto!(Ptr{UInt8}(output), pointer(all), length(all))
+end
+
+const OWN_GATHER = Ref(C_NULL)
+make_gang_callbacks() =
+    OWN_GATHER[] = @cfunction(gather_by_own, Int32, (Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, Ptr{Cvoid}))
 
 "`count` root gangs in one process, one for each thread that is a rank."
 function thread_gangs(count; keywords...)
@@ -84,21 +110,22 @@ async_error(gang::Gang) = check(LibGangway.gw_gang_async_error(gang))
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
-# gw_gang_free clears the thread's error, so a finalizer only marks; the sweep frees.
 mutable struct GangMemory
-    held::Pin
+    data::Ptr{Cvoid}
+    GangMemory(data) = finalizer(release!, new(data))
+end
+function release!(memory::GangMemory)
+    data, memory.data = memory.data, C_NULL
+    LibGangway.gw_gang_free(C_NULL, data)
+    return nothing
 end
 
 function gang_memory(gang, T, dims, allocate)
     dtype(T) == LibGangway.GW_DTYPE_INVALID && refuse("alloc: elements of ", T, " are none of the library's")
     out = Ref{Ptr{Cvoid}}(C_NULL)
     @waits allocate(gang, sizeof(T) * prod(dims), out)
-    data, kept = out[], retained(gang)
-    held = pin(data, address -> (LibGangway.gw_gang_free(kept, address); nothing))
-    owner = finalizer(memory -> (memory.held.frees = Int32(1); nothing), GangMemory(held))
-    return Borrowed(unsafe_wrap(Array, Ptr{T}(data), dims), owner)
+    return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), GangMemory(out[]))
 end
-retained(gang::Gang) = Gang(LibGangway.gw_gang_retain(gang))
 
 "An array that peers reach directly: collectives on it stage nothing."
 alloc(gang::Gang, ::Type{T}, dims::Integer...) where {T} = gang_memory(gang, T, Int.(dims), LibGangway.gw_gang_alloc)
@@ -177,10 +204,9 @@ function init(f; keywords...)
     return result
 end
 
-# The first line of what was thrown tells the peers enough. The gangs may be broken already.
+# The gangs may be broken already.
 function abort_all(gangs, exception)
-    reason = replace(first(split(sprint(showerror, exception), '\n')), '\0' => ' ')
-    root = getfield(gangs, :made_root)
+    reason, root = in_one_line(exception), getfield(gangs, :made_root)
     try
         root === nothing || abort(root, reason)
         abort(gangs, reason)

@@ -113,18 +113,23 @@ part_number(part) = haskey(PARTS, part) ? PARTS[part] : refuse("part is :", part
 
 empty_view() = Ref(LibGangway.gw_view(C_NULL, LibGangway.GW_DEVICE_CPU, 0, 0, 0, C_NULL, C_NULL, 0))
 
+"""
+    tensor(parameter, part = :value)
+    tensor(parameter, optimizer, name)
+    tensor(group, index, part = :full_value)
+
+A part of a parameter, or this rank's rows of an optimizer's state ("exp_avg", "exp_avg_sq", "momentum"), with a handle that
+keeps its memory, for `array` and `to_dlpack`.
+"""
+tensor(parameter::Param, part::Symbol = :value) =
+    take(Tensor, out -> LibGangway.gw_parameter_tensor(parameter, part_number(part), out))
+tensor(parameter::Param, optimizer::Optimizer, name) = take(Tensor, out ->
+    LibGangway.gw_parameter_state_tensor(parameter, optimizer, c_text("tensor", "name", name), out))
+
 "This rank's rows of the master (`:value`) or of the gradient (`:gradient`), without a copy."
-function local_array(parameter::Param, part::Symbol = :value)
-    view = empty_view()
-    check(LibGangway.gw_parameter_view(parameter, part_number(part), view))
-    return borrow(view[], parameter)
-end
-"This rank's rows of an optimizer's state: \"exp_avg\", \"exp_avg_sq\", \"momentum\"."
-function state_array(parameter::Param, optimizer::Optimizer, name)
-    view = empty_view()
-    check(LibGangway.gw_parameter_state(parameter, optimizer, c_text("state_array", "name", name), view))
-    return borrow(view[], (parameter, optimizer))
-end
+local_array(parameter::Param, part::Symbol = :value) = array(tensor(parameter, part))
+"This rank's rows of an optimizer's state, without a copy."
+state_array(parameter::Param, optimizer::Optimizer, name) = array(tensor(parameter, optimizer, name))
 
 "The whole value on every rank. Collective."
 gathered(parameter::Param) =
@@ -152,6 +157,8 @@ function array(tensor::Tensor)
     check(LibGangway.gw_tensor_view(tensor, view))
     return borrow(view[], tensor)
 end
+"Whether nobody may write the tensor's memory: it is of a shared region, or came so by DLPack."
+is_read_only(tensor::Tensor) = LibGangway.gw_tensor_is_read_only(tensor) == 1
 "Takes over a `DLManagedTensorVersioned *`."
 from_dlpack(managed::Ptr) = take(Tensor, out -> LibGangway.gw_tensor_from_dlpack(managed, out))
 "A `DLManagedTensorVersioned *` whose receiver must call its deleter."

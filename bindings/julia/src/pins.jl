@@ -6,7 +6,6 @@
 mutable struct Pin
     object::Any
     frees::Int32
-    drop::Any # called with the object by the sweep, or nothing
 end
 
 const PINS = Pin[]
@@ -14,8 +13,8 @@ const PINS_LOCK = ReentrantLock()
 const PINS_LIMIT = Ref(64) # the next sweep's length, so that sweeping costs the same per pin whatever their number
 
 # Keeps `object` until the library frees the returned address (through FREE_PIN).
-function pin(object, drop = nothing)
-    made = Pin(object, 0, drop)
+function pin(object)
+    made = Pin(object, 0)
     lock(PINS_LOCK)
     try
         push!(PINS, made)
@@ -38,19 +37,14 @@ end
 
 # Forgets what the library has freed; returns how many objects it still holds.
 function sweep()
-    freed = Pin[]
     lock(PINS_LOCK)
     try
-        append!(freed, (p for p in PINS if p.frees != 0))
         filter!(p -> p.frees == 0, PINS)
         PINS_LIMIT[] = max(64, 2 * length(PINS))
+        return length(PINS)
     finally
         unlock(PINS_LOCK)
     end
-    for p in freed
-        p.drop === nothing || p.drop(p.object)
-    end
-    return length(PINS)
 end
 
 const FREE_PIN = Ref(C_NULL)

@@ -40,6 +40,9 @@ function local_array(group::ShardGroup, index, part::Symbol = :value)
     return made
 end
 
+tensor(group::ShardGroup, index, part::Symbol = :full_value) =
+    take(Tensor, out -> LibGangway.gw_shard_group_tensor(group, index - 1, part_number(part), out))
+
 "The whole values, lent until `reshard!`. Collective."
 function unshard!(group::ShardGroup)
     @waits LibGangway.gw_shard_group_unshard(group, C_NULL, NO_STREAM)

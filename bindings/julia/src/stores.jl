@@ -13,7 +13,7 @@ end
     Store(put, get, remove)
 
 A store of the caller's: `put(key, bytes)`, `get(key)` (a `Vector{UInt8}`, or nothing when the key is absent),
-`remove(key)`. The library may ask on any of its waiting threads, all of which are the caller's.
+`remove(key)`. Called on the thread that makes the gang.
 """
 function Store(put, get, remove)
     # The library frees it, also when the call fails.
@@ -24,21 +24,6 @@ function Store(put, get, remove)
         set_field!(callbacks, name, value)
     end
     return take(Store, out -> LibGangway.gw_store_create_callbacks(callbacks, out))
-end
-
-# Runs a callback: its exception waits for the end of the library's call.
-function guarded(f)
-    task = current_task()
-    sticky = task.sticky
-    task.sticky = true # a task that yields in here must come back to this thread: the library's frames are on it
-    try
-        f()
-        return LibGangway.GW_OK
-    catch exception
-        return remember(exception)
-    finally
-        task.sticky = sticky
-    end
 end
 
 store_put(user::Ptr{Cvoid}, key::Ptr{Cchar}, value::Ptr{Cvoid}, size::Csize_t) = guarded() do

@@ -93,8 +93,58 @@ end
     return size(x) == (3, 2) && UInt(pointer(x)) % 64 == 0 && zeroed && sum(x) == 6 && sum(y) == 10
 end
 
-fact("memory of the gang is an array that outlives its gang, and is freed by the sweep") do
-    before = collect_all()
+fact("memory of the gang is an array that outlives its gang") do
     @test use_memory_after_release()
-    @test collect_all() == before
+end
+
+# `DLManagedTensorVersioned`, as DLPack lays it out.
+struct Managed
+    version::NTuple{2,UInt32}
+    context::Ptr{Cvoid}
+    deleter::Ptr{Cvoid}
+    flags::UInt64
+    data::Ptr{Cvoid}
+    device::NTuple{2,Int32}
+    ndim::Int32
+    code_bits_lanes::UInt32
+    shape::Ptr{Int64}
+    strides::Ptr{Int64}
+    byte_offset::UInt64
+end
+const DELETED = Ref(0)
+delete_managed(::Ptr{Cvoid}) = (DELETED[] += 1; nothing)
+
+fact("a tensor of another device or version is refused; one that is taken is deleted once") do
+    values, shape = Float32[1, 2], Int64[2]
+    deleter = @cfunction(delete_managed, Cvoid, (Ptr{Cvoid},))
+    managed(; device = 1, version = 1, lanes = 1) = Ref(Managed((version, 0), C_NULL, deleter, 1, pointer(values),
+        (device, 0), 1, 2 | 32 << 8 | lanes << 16, pointer(shape), C_NULL, 0))
+    GC.@preserve values shape begin
+        take_over(made) = GC.@preserve made Gangway.from_dlpack(Base.unsafe_convert(Ptr{Managed}, made))
+        @test refused(() -> take_over(managed(device = 2)), "device")
+        @test refused(() -> take_over(managed(version = 9)), "version")
+        @test refused(() -> take_over(managed(lanes = 2)), "lanes")
+        @test DELETED[] == 0
+        kept = managed()
+        tensor = take_over(kept)
+        @test Gangway.is_read_only(tensor) && Gangway.array(tensor) == [1, 2]
+        foreach(_ -> Gangway.release!(tensor), 1:2)
+        @test DELETED[] == 1
+    end
+end
+
+# A full value as a DLPack export, of which everything else is gone.
+@noinline function exported_full_value()
+    group = ShardGroup(nothing, "g", Parameter("w", (2, 3); kind = :ones))
+    unshard!(group)
+    managed = Gangway.to_dlpack(Gangway.tensor(group, 1))
+    reshard!(group)
+    Gangway.release!(group)
+    return managed
+end
+
+fact("a DLPack export outlives its owner and its reshard") do
+    managed = exported_full_value()
+    collect_all()
+    @test Gangway.array(Gangway.from_dlpack(managed)) == ones(2, 3)
 end

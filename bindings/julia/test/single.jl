@@ -126,6 +126,9 @@ fact("a store of Julia functions makes a gang, and its exceptions come back as t
     failing = Gangway.Store((key, value) -> error("the disk is full"), key -> error("the disk is full"), identity)
     e = thrown(() -> Gangway.Gang(; store = failing, rank = 0, size = 2, timeout_ms = 2000))
     @test e isa ErrorException && e.msg == "the disk is full"
+    e = thrown(() -> Gangway.Gang(; all_gather = bytes -> error("no pipe"), rank = 0, size = 1))
+    @test e isa ErrorException && e.msg == "no pipe"
+    @test refused(() -> Gangway.Gang(; all_gather = bytes -> UInt8[1], rank = 0, size = 1), "gave 1 bytes")
     e = thrown(() -> Gangway.FileStore("/no/such/folder"))
     @test e isa Gangway.IOFailed && occursin("/no/such/folder", e.message) && e.system_error == Libc.ENOENT
 end
