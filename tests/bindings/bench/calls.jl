@@ -3,7 +3,7 @@ using Gangway, Printf
 using Gangway: rank
 
 const C = ARGS[1] # the library of calls.c
-const BATCHES = 41
+const BATCHES = 201
 
 middle(values) = sort(values)[(end+1)÷2]
 
@@ -52,14 +52,14 @@ end
 
 ccall((:bench_open, C), Cvoid, ())
 const GANG = Gangway.Gang()
-compare(GANG, "rank()", 100_000, n -> ccall((:bench_rank, C), Cdouble, (Csize_t,), n), n -> ranks(GANG, n))
-all_reduce(GANG, "all_reduce of 8 bytes", 2, 1000)
-all_reduce(GANG, "all_reduce of 64 KiB", 16384, 200)
+compare(GANG, "rank()", 20_000, n -> ccall((:bench_rank, C), Cdouble, (Csize_t,), n), n -> ranks(GANG, n))
+all_reduce(GANG, "all_reduce of 8 bytes", 2, 200)
+all_reduce(GANG, "all_reduce of 64 KiB", 16384, 50)
 const MODEL = materialize!(Custom(; name = "copy", shapes = identity,
                                   forward = call -> copyto!(call.outputs[1], call.inputs[1]),
                                   backward_input = call -> copyto!(call.input_grads[1], call.output_grads[1])))
 const FRAME = Gangway.Frame(MODEL)
-compare(GANG, "custom-module round trip", 1000, n -> ccall((:bench_round_trip, C), Cdouble, (Csize_t,), n),
+compare(GANG, "custom-module round trip", 100, n -> ccall((:bench_round_trip, C), Cdouble, (Csize_t,), n),
         n -> round_trips(MODEL, FRAME, Float32[1 2; 3 4], n))
 Gangway.shutdown(GANG)
 ccall((:bench_close, C), Cvoid, ())

@@ -11,7 +11,7 @@ extern "C" {
     fn bench_round_trip(calls: usize) -> f64;
 }
 
-const BATCHES: usize = 41;
+const BATCHES: usize = 201;
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -67,8 +67,8 @@ fn main() -> Result<()> {
             Ok(())
         },
     )?;
-    all_reduce(&gang, "all_reduce of 8 bytes", 2, 1000)?;
-    all_reduce(&gang, "all_reduce of 64 KiB", 16384, 200)?;
+    all_reduce(&gang, "all_reduce of 8 bytes", 2, 200)?;
+    all_reduce(&gang, "all_reduce of 64 KiB", 16384, 50)?;
     let mut model = Custom::new("copy")
         .shapes(|_| Ok(()))
         .forward(|call| {

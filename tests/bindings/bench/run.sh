@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a call costs in Rust and Julia, next to the same call in C in the same process: nanoseconds, medians of 41 batches over
+# What a call costs in Rust and Julia, next to the same call in C in the same process: nanoseconds, medians of 201 batches over
 # two ranks, and the ratio.
 #   usage: tests/bindings/bench/run.sh BUILD_DIR       CC, CARGO and JULIA name other programs
 set -uo pipefail
