@@ -1,5 +1,7 @@
 #include "parallel/boundary.h"
 
+#include "parallel/interrupted.h"
+
 namespace gangway {
 namespace {
 
@@ -160,8 +162,10 @@ class Boundary final : public Module {
     c.reduce = sums ? Reduce::sum : Reduce::none;
     const WorkPtr work = gang_->run(channel_, c, &ctx.stream);
     if (overlap != nullptr) overlap->drain(ctx);
-    work->wait(Deadline::never());
-    work->wait_input(Deadline::never());
+    wait_or_break(*gang_, [&] {
+      work->wait(Deadline::never());
+      work->wait_input(Deadline::never());
+    });
     work->order(ctx.stream);
   }
 

@@ -132,7 +132,8 @@ void UnitValues::reshard() {
 
 bool UnitValues::drop() {
   if (unsharded_) return false;
-  if (gathering_.work != nullptr) gathering_.work->wait(Deadline::never());
+  if (gathering_.work != nullptr)
+    wait_or_break(*place_.shards, [&] { gathering_.work->wait(Deadline::never()); });
   gathering_.work = nullptr;
   gathering_.slot->user = nullptr;
   gathering_.slot = nullptr;

@@ -42,6 +42,12 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_tensor_view(gradient, &got));
   assert_true(*(float*)got.data == 3.0f); /* sum of x times the seed */
   gw_tensor_release(gradient);
+  /* Want of room is seen before anything runs. */
+  const int ran = l.forwards;
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, out, 1, &count), "2 results, out_capacity is 1");
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 2, &count), "out_tensors is null");
+  assert_int_equal(l.forwards, ran);
+  assert_int_equal(count, 0);
   /* A callback's failure: its code, the module's name and the callback's. */
   l.fail_forward = GW_E_CALLER;
   assert_refused_as(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count), GW_E_CALLER, "line");

@@ -1,6 +1,10 @@
 /* Where ranks meet: stores, the caller's own one, ids. */
 #include "testing.h"
 
+/* This thread is in gw_gang_create; calls of a store's functions on threads that are not. */
+static _Thread_local int creates;
+static int strays;
+
 /* A store of the caller: a list of keys under a lock. */
 typedef struct entry {
   char key[128];
@@ -27,6 +31,7 @@ static gw_status own_put(void* user, const char* key, const void* value, size_t 
   own_store* s = user;
   if (fails(s, "put")) return gw_error_set("the shelf is full"), GW_E_IO;
   pthread_mutex_lock(&s->lock);
+  strays += !creates;
   entry* e = find(s, key);
   if (e == NULL) {
     e = calloc(1, sizeof *e);
@@ -45,6 +50,7 @@ static gw_status own_get(void* user, const char* key, void* value, size_t capaci
   own_store* s = user;
   if (fails(s, "get")) return 77; /* no status of ours */
   pthread_mutex_lock(&s->lock);
+  strays += !creates;
   const entry* e = find(s, key);
   *out_size = e != NULL && e->value != NULL ? (int64_t)e->size : -1;
   if (*out_size >= 0) memcpy(value, e->value, e->size < capacity ? e->size : capacity);
@@ -54,6 +60,7 @@ static gw_status own_get(void* user, const char* key, void* value, size_t capaci
 static gw_status own_remove(void* user, const char* key) {
   own_store* s = user;
   pthread_mutex_lock(&s->lock);
+  strays += !creates;
   entry* e = find(s, key);
   if (e != NULL) {
     free(e->value);
@@ -106,7 +113,9 @@ static void* meet(void* argument) {
   o.threads = 1;
   o.arena_bytes = (uint64_t)1 << 30;
   gw_gang* gang = NULL;
+  creates = 1;
   m->status = gw_gang_create(&o, &gang);
+  creates = 0;
   snprintf(m->text, sizeof m->text, "%s", last_error().message);
   if (m->status != GW_OK) return NULL;
   const float mine = (float)m->rank + 1;
@@ -158,6 +167,7 @@ static void ranks_meet_in_the_callers_store(void** state) {
   gw_store* store = NULL;
   assert_ok(gw_store_create_callbacks(&c, &store));
   meet_both(store, NULL);
+  assert_int_equal(strays, 0);
   assert_int_equal(own.freed, 0);
   assert_ptr_equal(gw_store_retain(store), store);
   assert_null(gw_store_retain(NULL));

@@ -2,6 +2,11 @@
 // of its own.
 #include "parallel/boundary.h"
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/interrupt.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -120,6 +125,25 @@ class CountsDrains final : public Module {
   Values backward(Context&, std::span<const Tensor>, Frame&) override { return {}; }
   void backward_weight(Context&, Frame&, int, const Tensor&) override { ++drained; }
 };
+
+// Its temporaries would be used again under the peers' eyes.
+TEST(Boundary, AnInterruptBreaksTheGang) {
+  std::atomic<bool> interrupted{false};
+  run_ranks(2, [&](Gang& root) {
+    Rig rig(root);
+    const ModulePtr boundary = make_boundary(BoundaryKind::all_reduce_copy, root.duplicate(), Channel::tp);
+    const Tensor x = make(root.device(), DType::f64, Shape{2}, {1, 2});
+    if (root.rank() == 0) {
+      set_interrupt([](void*) { return 1; }, nullptr, nullptr);
+      expect_refusal(Code::caller, [&] { boundary->forward1(rig.ctx, x, nullptr); });
+      set_interrupt(nullptr, nullptr, nullptr);
+      interrupted = true;
+    } else {
+      while (!interrupted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      expect_refusal(Code::aborted, [&] { boundary->forward1(rig.ctx, x, nullptr); });
+    }
+  });
+}
 
 TEST(Boundary, PendingWeightTasksRunWhileBackwardTravels) {
   run_ranks(2, [](Gang& gang) {
