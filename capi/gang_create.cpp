@@ -1,20 +1,12 @@
 // The creation of gangs.
 #include <gangway/gang.h>
 
-#include <openssl/rand.h>
-
-#include "gang/startup.h"
-#include "gang_handle.h"
+#include "gang_start.h"
 
 using namespace gangway;
 using namespace gangway::capi;
 
 namespace {
-
-void make_id(void* id) {
-  if (RAND_bytes(static_cast<unsigned char*>(id), kIdBytes) != 1)
-    fail(Code::internal, "libcrypto gave no random bytes");
-}
 
 // `meets`: ranks meet by what the options say; else a store, an id or an all_gather is not used.
 GangOptions gang_options(const gw_gang_options& o, bool meets) {
@@ -62,44 +54,6 @@ GangOptions gang_options(const gw_gang_options& o, bool meets) {
   return g;
 }
 
-// What ranks tell each other through the caller's all-gather: where they stand, rank 0's id, or a refusal.
-struct Word {
-  int32_t rank = -1, size = 0;
-  int32_t code = 0;  // of the refusal; 0: none
-  char id[kIdBytes] = {};
-  char refusal[436] = "";
-};
-static_assert(sizeof(Word) == 512);
-
-Word word_of(const gw_gang_options& o, std::optional<Error> refusal) {
-  Word mine;
-  mine.rank = o.rank;
-  mine.size = o.size;
-  if (!refusal && o.rank == 0) refusal = refusal_of([&] { make_id(mine.id); });
-  if (refusal) {
-    mine.code = static_cast<int32_t>(refusal->code());
-    std::snprintf(mine.refusal, sizeof mine.refusal, "%s", refusal->message().c_str());
-  }
-  return mine;
-}
-
-// Every rank is in the caller's all-gather once, whatever it has to refuse.
-void meet_by_all_gather(const gw_gang_options& o, const std::optional<Error>& refusal, GangOptions* options) {
-  const Word mine = word_of(o, refusal);
-  std::vector<Word> all(static_cast<size_t>(o.size));
-  run_callback("all_gather", options->name,
-               [&] { return o.all_gather(o.user, &mine, sizeof mine, all.data()); });
-  for (int32_t r = 0; r < o.size; ++r) {
-    Word& word = all[static_cast<size_t>(r)];
-    if (word.rank != r || word.size != o.size)
-      fail(Code::invalid_argument, options->name, ": its all_gather callback gave rank ", r, " of ", o.size,
-           " the word of rank ", word.rank, " of ", word.size);
-    word.refusal[sizeof word.refusal - 1] = '\0';
-    if (word.code != 0) throw Error(static_cast<Code>(word.code), word.refusal);
-  }
-  options->id.assign(all[0].id, kIdBytes);
-}
-
 bool meets_by_all_gather(const gw_gang_options& o) {
   return o.all_gather != nullptr && o.store == nullptr && o.id == nullptr && o.size > 0;
 }
@@ -134,9 +88,9 @@ gw_status gw_gang_create(const gw_gang_options* options, gw_gang** out_gang) {
       required(out_gang, "out_gang");
       g = gang_options(o, true);
     });
-    if (meets_by_all_gather(o)) meet_by_all_gather(o, refusal, &g);
-    if (refusal) throw *refusal;
-    *out_gang = wrap(Gang::create(g));
+    const bool gathers = meets_by_all_gather(o);
+    if (!gathers && refusal) throw *refusal;
+    *out_gang = wrap(gathers ? create_by_all_gather(o, refusal, g) : Gang::create(g));
   });
 }
 

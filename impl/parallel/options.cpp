@@ -46,7 +46,7 @@ void check(const ShardOptions& o, DType master) {
   check_dtype("output_dtype", o.output_dtype);
   check_wider("param_dtype", o.param_dtype, master);
   for (const DtypeRule& rule : o.dtype_rules) {
-    const std::string field = "dtype_rules \"" + rule.pattern + "\"";
+    const std::string field = "rule \"" + rule.pattern + "\"";
     if (rule.dtype == kNone) fail(Code::invalid_argument, field, " names no dtype");
     check_dtype(field.c_str(), rule.dtype);
     check_wider(field.c_str(), rule.dtype, master);
