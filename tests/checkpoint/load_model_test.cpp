@@ -1,6 +1,12 @@
 // Loading sharded models: any mesh, any floating dtype, piece by piece; refusals that change nothing.
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/interrupt.h"
 #include "checkpoint/model_io.h"
 #include "parallel/shard_domain.h"
 
@@ -32,7 +38,9 @@ TEST(LoadModel, GoesFromAnyMeshToAnyMesh) {
 // Counted: neither call moves rows between ranks, and what either takes besides the own rows is one piece.
 TEST(LoadModel, NoRankHoldsTheWholeModel) {
   constexpr uint64_t kPiece = 1 << 20;
-  const auto wide = [] { return make_sequential({make_linear(512, 2048, false), make_linear(2048, 512, false)}); };
+  const auto wide = [] {
+    return make_sequential({make_linear(512, 2048, false), make_linear(2048, 512, false)});
+  };
   for (const int ranks : {2, 3, 4})
     for (const DType stored : {DType{}, DType::bf16}) {
       const TemporaryFolder folder;
@@ -247,6 +255,42 @@ TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
     EXPECT_NE(error.message().find("is still unsharded"), std::string::npos) << error.message();
     unit.reshard();
     load_model(*model, folder.path());
+  });
+}
+
+// Rank 1's own file ends early once its head was read: its interrupt hook, asked while it waits for rank 0 in
+// the check, cuts it.
+TEST(LoadModel, AReadThatFailsOnOneRankIsToldToAllAndTheGangWorksOn) {
+  const TemporaryFolder folder, own;
+  struct Cut {
+    std::string path;
+    std::atomic<bool> done{false};
+  } cut{own.path() + "/model.safetensors"};
+  run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(21));
+    const std::vector<double> values = all_values(*model);
+    save_model(*model, folder.path(), {});
+    save_model(*model, own.path(), {});
+    if (root.rank() == 1) {
+      set_interrupt(
+          [](void* user) {
+            Cut& its = *static_cast<Cut*>(user);
+            if (its.done) return 0;
+            EXPECT_EQ(truncate(its.path.c_str(), 4096), 0);
+            its.done = true;
+            return 0;
+          },
+          &cut, nullptr);
+    } else {
+      while (!cut.done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const Error error = error_of([&] { load_model(*model, root.rank() == 1 ? own.path() : folder.path()); });
+    set_interrupt(nullptr, nullptr, nullptr);
+    EXPECT_EQ(error.code(), Code::io) << error.message();
+    EXPECT_EQ(error.rank, 1);
+    EXPECT_NE(error.message().find("ends at byte "), std::string::npos) << error.message();
+    load_model(*model, folder.path());
+    EXPECT_EQ(all_values(*model), values);
   });
 }
 
