@@ -155,7 +155,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
     }
   }
   void place(Error& error, const char* op, int peer) const;
-  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the gang.
+  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the
+  // gang.
   template <typename Step>
   auto in_mid_call(Step&& step) {
     try {
