@@ -28,6 +28,14 @@ void* operator new(size_t size) { return allocate(size, alignof(std::max_align_t
 void* operator new[](size_t size) { return allocate(size, alignof(std::max_align_t)); }
 void* operator new(size_t size, std::align_val_t a) { return allocate(size, static_cast<size_t>(a)); }
 void* operator new[](size_t size, std::align_val_t a) { return allocate(size, static_cast<size_t>(a)); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return allocate(size, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
