@@ -1,6 +1,6 @@
 #include "checkpoint/config_json.h"
 
-#include <nlohmann/json.hpp>
+#include "checkpoint/json_text.h"
 
 namespace gangway {
 namespace {
@@ -16,36 +16,39 @@ const char* torch_name(DType dtype) {
 std::string config_json(const LlamaConfig& config, DType dtype) {
   // Qwen2 always has biases on q, k and v and nowhere else; Llama's attention_bias means all four.
   const bool qwen = config.qkv_bias && !config.out_bias && !config.mlp_bias;
-  nlohmann::ordered_json json;
-  json["architectures"] = {qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"};
-  json["model_type"] = qwen ? "qwen2" : "llama";
-  json["vocab_size"] = config.vocab;
-  json["hidden_size"] = config.dim;
-  json["intermediate_size"] = config.ffn;
-  json["num_hidden_layers"] = config.layers;
-  json["num_attention_heads"] = config.heads;
-  json["num_key_value_heads"] = config.kv_heads;
-  json["head_dim"] = config.head_dim;
-  json["max_position_embeddings"] = config.max_positions;
-  json["rms_norm_eps"] = config.eps;
-  json["rope_theta"] = config.rope.theta;
-  if (config.rope.factor > 1)
-    json["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", config.rope.factor},
-                            {"low_freq_factor", config.rope.low_frequency_factor},
-                            {"high_freq_factor", config.rope.high_frequency_factor},
-                            {"original_max_position_embeddings", config.rope.original_positions}};
-  json["tie_word_embeddings"] = config.tied;
-  if (!qwen) {
-    json["attention_bias"] = config.qkv_bias;
-    if (config.out_bias != config.qkv_bias)
-      json["attention_out_bias"] = config.out_bias;  // a field of our own
-    json["mlp_bias"] = config.mlp_bias;
+  JsonObject json(2);
+  json.add("architectures", qwen ? "[\"Qwen2ForCausalLM\"]" : "[\"LlamaForCausalLM\"]");
+  json.add("model_type", json_scalar(qwen ? "qwen2" : "llama"));
+  json.add("vocab_size", json_scalar(config.vocab));
+  json.add("hidden_size", json_scalar(config.dim));
+  json.add("intermediate_size", json_scalar(config.ffn));
+  json.add("num_hidden_layers", json_scalar(config.layers));
+  json.add("num_attention_heads", json_scalar(config.heads));
+  json.add("num_key_value_heads", json_scalar(config.kv_heads));
+  json.add("head_dim", json_scalar(config.head_dim));
+  json.add("max_position_embeddings", json_scalar(config.max_positions));
+  json.add("rms_norm_eps", json_scalar(config.eps));
+  json.add("rope_theta", json_scalar(config.rope.theta));
+  if (config.rope.factor > 1) {
+    JsonObject rope(4);
+    rope.add("rope_type", json_scalar("llama3"));
+    rope.add("factor", json_scalar(config.rope.factor));
+    rope.add("low_freq_factor", json_scalar(config.rope.low_frequency_factor));
+    rope.add("high_freq_factor", json_scalar(config.rope.high_frequency_factor));
+    rope.add("original_max_position_embeddings", json_scalar(config.rope.original_positions));
+    json.add("rope_scaling", std::move(rope).close());
   }
-  json["hidden_act"] = "silu";
-  json["initializer_range"] = config.deviation;
-  json["torch_dtype"] = torch_name(dtype);
-  return json.dump(2) + "\n";
+  json.add("tie_word_embeddings", json_scalar(config.tied));
+  if (!qwen) {
+    json.add("attention_bias", json_scalar(config.qkv_bias));
+    if (config.out_bias != config.qkv_bias)
+      json.add("attention_out_bias", json_scalar(config.out_bias));  // a field of our own
+    json.add("mlp_bias", json_scalar(config.mlp_bias));
+  }
+  json.add("hidden_act", json_scalar("silu"));
+  json.add("initializer_range", json_scalar(config.deviation));
+  json.add("torch_dtype", json_scalar(torch_name(dtype)));
+  return std::move(json).close() + "\n";
 }
 
 }  // namespace gangway

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/json_text.h"
 #include "tensor/shape.h"
 
 namespace gangway {
@@ -163,14 +164,24 @@ RawHeader read_header_json(std::string_view json) {
 }
 
 std::string write_header_json(const RawHeader& header) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  if (!header.metadata.empty()) json["__metadata__"] = header.metadata;
-  for (const RawTensor& tensor : header.tensors)
-    json[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.first, tensor.last}}};
   try {
-    return json.dump();
-  } catch (const nlohmann::ordered_json::exception&) {
+    JsonObject json(0);
+    if (!header.metadata.empty()) {
+      JsonObject metadata(0);
+      for (const auto& [key, value] : header.metadata) metadata.add(key, json_scalar(value));
+      json.add("__metadata__", std::move(metadata).close());
+    }
+    for (const RawTensor& tensor : header.tensors) {
+      JsonObject fields(0);
+      fields.add("dtype", json_scalar(tensor.dtype));
+      std::string shape;
+      for (const uint64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+      fields.add("shape", "[" + shape + "]");
+      fields.add("data_offsets", text("[", tensor.first, ",", tensor.last, "]"));
+      json.add(tensor.name, std::move(fields).close());
+    }
+    return std::move(json).close();
+  } catch (const Json::exception&) {
     fail(Code::invalid_argument, "safetensors: a name or the metadata is not UTF-8");
   }
 }

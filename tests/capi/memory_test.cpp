@@ -2,6 +2,7 @@
 // until none is left to fail. It says OUT_OF_MEMORY, crashes nowhere, and what it was given works on.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -171,11 +172,15 @@ TEST(Memory, TheStepsOfATrainingMayFailAnywhere) {
             0);
 }
 
-TEST(Memory, LoadingMayFailAnywhereAndTheModelGoesOn) {
+TEST(Memory, FilesMayFailAnywhere) {
+  const std::string folder =
+      std::filesystem::temp_directory_path() / ("gangway-memory-" + std::to_string(getpid()));
+  // In the middle of a save the gang breaks, as peers wait for this rank.
+  EXPECT_GT(starve_anew("gw_module_save", true,
+                        [&](Training& t) { return gw_module_save(t.model, folder.c_str(), nullptr); }),
+            0);
   Training t(true);
-  const std::string folder = std::filesystem::temp_directory_path() / "gangway-memory-test";
-  // Saving is left out: nlohmann's JSON takes memory to free memory.
-  ASSERT_EQ(gw_module_save(t.model, folder.c_str(), nullptr), GW_OK);
+  ASSERT_EQ(gw_module_save(t.model, folder.c_str(), nullptr), GW_OK) << message();
   EXPECT_GT(starve("gw_module_load", [&] { return gw_module_load(t.model, folder.c_str(), nullptr); }), 0);
   std::filesystem::remove_all(folder);
   EXPECT_EQ(gw_train_step(t.model, t.opt, &t.batch, nullptr, nullptr, &t.result), GW_OK) << message();
