@@ -113,6 +113,44 @@ TEST(Memory, DescribingAModelMayFailAnywhere) {
             0);
 }
 
+TEST(Memory, CallsOnAGangMayFailAnywhere) {
+  gw_gang* gang = nullptr;
+  gw_bytes* bytes = nullptr;
+  gw_gang* other = nullptr;
+  gw_work* work = nullptr;
+  size_t size = 0;
+  double sum = 0;
+  float x[4] = {1, 2, 3, 4}, y[4] = {};
+  // A failure in the middle of a call breaks the gang, so each try has a new one.
+  const auto call = [&](const char* name, const std::function<gw_status()>& body) {
+    starve(name, [&] {
+      const int64_t left = succeed;
+      succeed = -1;
+      EXPECT_EQ(gw_gang_create(nullptr, &gang), GW_OK);
+      succeed = left;
+      const gw_status status = body();
+      if (succeed >= 0) succeed = INT64_MAX;
+      gw_bytes_release(bytes);
+      gw_gang_release(other);
+      gw_work_release(work);
+      gw_gang_release(gang);
+      bytes = nullptr, other = nullptr, work = nullptr;
+      return status;
+    });
+  };
+  call("gw_gang_split", [&] { return gw_gang_split(gang, 0, 0, &other); });
+  call("gw_gang_duplicate", [&] { return gw_gang_duplicate(gang, &other); });
+  call("gw_gang_all_gather_bytes", [&] { return gw_gang_all_gather_bytes(gang, "abc", 3, &size, &bytes); });
+  call("gw_gang_broadcast_bytes", [&] { return gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes); });
+  call("gw_gang_all_sum", [&] { return gw_gang_all_sum(gang, 1, &sum); });
+  call("gw_gang_all_reduce", [&] { return gw_gang_all_reduce(gang, x, y, 4, GW_F32, GW_SUM, nullptr); });
+  call("gw_gang_all_reduce_async", [&] {
+    const gw_status status = gw_gang_all_reduce_async(gang, x, y, 4, GW_F32, GW_SUM, nullptr, &work);
+    return status != GW_OK ? status : gw_work_wait(work, -1);
+  });
+  call("gw_gang_flight_record", [&] { return gw_gang_flight_record(gang, nullptr, 0, &size); });
+}
+
 struct Training {
   gw_gangs* gangs = nullptr;
   gw_module* model = nullptr;
@@ -170,6 +208,52 @@ TEST(Memory, TheStepsOfATrainingMayFailAnywhere) {
                           return gw_train_step(t.model, t.opt, &t.batch, nullptr, nullptr, &t.result);
                         }),
             0);
+}
+
+gw_status forward_and_backward(Training& t) {
+  const gw_view inputs[2] = {t.view, t.view};
+  gw_frame* frame = nullptr;
+  gw_tensor* out[2] = {};
+  size_t count = 0;
+  gw_status status = gw_frame_create(t.model, nullptr, &frame);
+  if (status == GW_OK) status = gw_module_forward(t.model, inputs, 2, frame, nullptr, out, 2, &count);
+  if (status == GW_OK) {
+    gw_tensor* none[2] = {};
+    status = gw_module_backward(t.model, nullptr, 0, frame, nullptr, none, 2, &count);
+    for (gw_tensor* tensor : none) gw_tensor_release(tensor);
+  }
+  for (gw_tensor* tensor : out) gw_tensor_release(tensor);
+  gw_frame_release(frame);
+  return status;
+}
+
+gw_status use_shard_group(Training& t) {
+  gw_parameter_options p;
+  gw_parameter_options_init(&p, sizeof p);
+  p.name = "w";
+  p.ndim = 1;
+  p.dims[0] = 3;
+  const float ones[3] = {1, 1, 1};
+  const int64_t shape[1] = {3};
+  gw_view gradient, view;
+  gw_view_set(&gradient, const_cast<float*>(ones), shape, 1, GW_F32);
+  gw_shard_group* group = nullptr;
+  gw_tensor* tensor = nullptr;
+  gw_status status = gw_shard_group_create(t.gangs, "g", &p, 1, nullptr, 1, &group);
+  if (status == GW_OK) status = gw_shard_group_unshard(group, nullptr, nullptr);
+  if (status == GW_OK) status = gw_shard_group_view(group, 0, GW_PART_FULL_VALUE, &view);
+  if (status == GW_OK) status = gw_shard_group_tensor(group, 0, GW_PART_FULL_VALUE, &tensor);
+  if (status == GW_OK) status = gw_shard_group_add_gradient(group, 0, &gradient, nullptr);
+  if (status == GW_OK) status = gw_shard_group_reshard(group, nullptr);
+  if (status == GW_OK) status = gw_shard_group_reduce(group, nullptr);
+  gw_tensor_release(tensor);
+  gw_shard_group_release(group);
+  return status;
+}
+
+TEST(Memory, ComputeByHandMayFailAnywhere) {
+  EXPECT_GT(starve_anew("forward and backward", true, forward_and_backward), 0);
+  EXPECT_GT(starve_anew("shard group", false, use_shard_group), 0);
 }
 
 TEST(Memory, FilesMayFailAnywhere) {
