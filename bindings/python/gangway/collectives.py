@@ -45,6 +45,7 @@ class Collectives:
         return array
 
     def all_reduce_async_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
+        """all_reduce_() as a Work."""
         view = borrow(array, "array", OUTPUT)
         return self._reduce("all_reduce", view, view, op, lambda: array).later(self._h)
 
@@ -58,6 +59,7 @@ class Collectives:
         return self._all_reduce(x, op).now(self._h)
 
     def all_reduce_async(self, x: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
+        """all_reduce() as a Work."""
         return self._all_reduce(x, op).later(self._h)
 
     def _all_gather(self, x: Array) -> _Call[Array]:
@@ -70,6 +72,7 @@ class Collectives:
         return self._all_gather(x).now(self._h)
 
     def all_gather_async(self, x: Array) -> Work[Array]:
+        """all_gather() as a Work."""
         return self._all_gather(x).later(self._h)
 
     def all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Sequence[Array]:
@@ -91,6 +94,7 @@ class Collectives:
         return self._reduce_scatter(x, op).now(self._h)
 
     def reduce_scatter_async(self, x: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
+        """reduce_scatter() as a Work."""
         return self._reduce_scatter(x, op).later(self._h)
 
     def _broadcast_(self, array: Array, root: int) -> _Call[Array]:
@@ -102,6 +106,7 @@ class Collectives:
         return self._broadcast_(array, root).now(self._h)
 
     def broadcast_async_(self, array: Array, root: int = 0) -> Work[Array]:
+        """broadcast_() as a Work."""
         return self._broadcast_(array, root).later(self._h)
 
     def _broadcast(self, x: Array, root: int) -> _Call[Array]:
@@ -114,6 +119,7 @@ class Collectives:
         return self._broadcast(x, root).now(self._h)
 
     def broadcast_async(self, x: Array, root: int = 0) -> Work[Array]:
+        """broadcast() as a Work."""
         return self._broadcast(x, root).later(self._h)
 
     def _to_root(self, name: str, x: Array, root: int, op: Reduce | str | None = None) -> _Call[Array | None]:
@@ -129,6 +135,7 @@ class Collectives:
         return self._to_root("reduce", x, root, op).now(self._h)
 
     def reduce_async(self, x: Array, root: int = 0, op: Reduce | str = Reduce.SUM) -> Work[Array | None]:
+        """reduce() as a Work."""
         return self._to_root("reduce", x, root, op).later(self._h)
 
     def gather(self, x: Array, root: int = 0) -> Array | None:
@@ -136,6 +143,7 @@ class Collectives:
         return self._to_root("gather", x, root).now(self._h)
 
     def gather_async(self, x: Array, root: int = 0) -> Work[Array | None]:
+        """gather() as a Work."""
         return self._to_root("gather", x, root).later(self._h)
 
     def _scatter(self, output: Array, x: Array | None, root: int) -> _Call[Array]:
@@ -153,6 +161,7 @@ class Collectives:
         return self._scatter(output, x, root).now(self._h)
 
     def scatter_async_(self, output: Array, x: Array | None = None, root: int = 0) -> Work[Array]:
+        """scatter_() as a Work."""
         return self._scatter(output, x, root).later(self._h)
 
     def _all_to_all(self, x: Array) -> _Call[Array]:
@@ -165,6 +174,7 @@ class Collectives:
         return self._all_to_all(x).now(self._h)
 
     def all_to_all_async(self, x: Array) -> Work[Array]:
+        """all_to_all() as a Work."""
         return self._all_to_all(x).later(self._h)
 
     def send(self, x: Array, peer: int) -> None:
@@ -173,6 +183,7 @@ class Collectives:
         c.gw_gang_send(self._h, view, view.count, view.dtype, peer, None)
 
     def send_async(self, x: Array, peer: int) -> Work[None]:
+        """send() as a Work."""
         view = borrow(x, "x")
         return _Call("send", (view, view.count, view.dtype, peer), lambda: None).later(self._h)
 
@@ -183,6 +194,7 @@ class Collectives:
         return array
 
     def recv_async_(self, array: Array, peer: int) -> Work[Array]:
+        """recv_() as a Work."""
         view = borrow(array, "array", OUTPUT)
         return _Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
 
@@ -202,6 +214,7 @@ class Collectives:
         c.gw_gang_barrier(self._h, None)
 
     def barrier_async(self) -> Work[None]:
+        """barrier() as a Work."""
         return _Call[None]("barrier", (), lambda: None).later(self._h)
 
     # --- checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -28,7 +29,8 @@ class Memory:
 
 
 class Gang(Collectives):
-    """Ranks that act together. Release never waits; shutdown() is collective and orderly."""
+    """Ranks that act together. Release never waits; shutdown() is collective and orderly. As a context manager it shuts
+    down in order, or aborts when the body raises, so that peers do not wait."""
 
     def __init__(self, handle: Any) -> None:
         self._h = handle
@@ -96,6 +98,15 @@ class Gang(Collectives):
     def abort(self, reason: str) -> None:
         """Breaks the gang and wakes every waiter, here and on peers."""
         c.gw_gang_abort(self._h, reason)
+
+    def __enter__(self) -> Gang:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.shutdown()
+        else:
+            self.abort(f"rank {self.rank}: {kind.__name__}: {error}")
 
     def check(self) -> None:
         """Raises why the gang is broken, if it is."""

@@ -216,6 +216,7 @@ static PyTypeObject view_type = {
     .tp_basicsize = sizeof(View),
     .tp_dealloc = view_free,
     .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Memory with what keeps it alive; NumPy, PyTorch and JAX take it by from_dlpack.",
     .tp_methods = view_methods,
     .tp_getset = view_facts,
 };

@@ -137,6 +137,25 @@ def test_abort_wakes_peers_with_its_reason(gangs):
     assert caught.value.rank in (-1, gang.rank) and gw.Status.ABORTED == caught.value.code
 
 
+@pytest.mark.parametrize("way", ["gangs", "gang"])
+def test_a_gang_is_shut_down_by_its_with_block(way):
+    with gw.init() if way == "gangs" else gw.Gang.create() as thing:
+        gang = thing.root if way == "gangs" else thing
+        gang.barrier()
+    with pytest.raises(gw.InvalidState, match="was shut down"):
+        gang.barrier()
+
+
+@over(2)
+def test_a_body_that_raises_aborts_its_gang(gangs):
+    with pytest.raises((ZeroDivisionError, gw.Aborted)) as caught:
+        with gangs.root as gang:
+            if gang.rank == 0:
+                1 / 0
+            gang.barrier()
+    assert "ZeroDivisionError" in repr(caught.value) or gangs.rank == 0
+
+
 @over(2)
 def test_a_body_that_raises_aborts_its_gangs(gangs):
     with pytest.raises((ZeroDivisionError, gw.Aborted)) as caught:

@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -27,6 +28,18 @@ def test_every_exported_function_is_present():
     names = [name for name in exports if re.fullmatch(r"gw_\w+", name) and name != "gw_get_api"]
     assert len(names) > 100
     assert [name for name in names if not hasattr(_low, name)] == []
+
+
+def test_every_public_name_has_a_docstring():
+    def bare(thing, name):
+        found = [] if inspect.getdoc(thing) else [name]
+        if inspect.isclass(thing) and thing.__module__.startswith("gangway."):
+            for member, value in vars(thing).items():
+                if not member.startswith("_") and (callable(value) or isinstance(value, (property, classmethod, staticmethod))):
+                    found += bare(getattr(thing, member), f"{name}.{member}")
+        return found
+
+    assert [name for public in gw.__all__ for name in bare(getattr(gw, public), public)] == []
 
 
 def test_functions_have_the_headers_comments():
