@@ -4,6 +4,7 @@ import ctypes
 import gc
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import weakref
@@ -56,6 +57,15 @@ def make_gang():
     gang.empty((4,))
 
 
+FAKE, ONES = gw.Gang.create_fake(0, 2), np.ones(16)
+
+
+def make_work():
+    references = sys.getrefcount(ONES)
+    FAKE.all_reduce_async(ONES).wait()
+    assert sys.getrefcount(ONES) == references
+
+
 def make_model():
     gw.Linear(3, 2).materialize()["weight"].value()
 
@@ -81,20 +91,15 @@ def make_refusal():
         gw.Llama(dim=-1)
 
 
-@pytest.mark.parametrize("action", [make_gang, make_model, make_custom, make_group, make_export, make_refusal],
+@pytest.mark.parametrize("action", [make_gang, make_work, make_model, make_custom, make_group, make_export, make_refusal],
                          ids=lambda v: v.__name__)
 def test_ten_thousand_creates_and_releases_leave_no_memory(action):
-    left = grows_by(action, 10000)
+    """In a process of its own: what other frameworks have left in this one makes the count a guess."""
+    done = subprocess.run([sys.executable, __file__, action.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    left = int(done.stdout.split()[-1])
     print(f"{action.__name__}: {left} bytes after 10000 rounds")
     assert left < 64 * 10000, f"{left / 10000:.0f} bytes a round"
-
-
-def test_works_leave_no_memory():
-    gang = gw.Gang.create_fake(0, 2)
-    x = np.ones(16)
-    references = sys.getrefcount(x)
-    left = grows_by(lambda: gang.all_reduce_async(x).wait(), 10000)
-    assert left < 64 * 10000 and sys.getrefcount(x) == references
 
 
 def test_handles_are_released_in_every_order():
@@ -299,3 +304,7 @@ def test_ranks_that_are_threads_do_not_block_each_other(gangs):
     for thread in threads:
         thread.join()
     assert all((r == results[0]).all() for r in results)
+
+
+if __name__ == "__main__":
+    print(grows_by(globals()[sys.argv[1]], 10000))
