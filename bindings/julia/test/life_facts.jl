@@ -1,6 +1,8 @@
 # Handles and callbacks: released once, in any order, and nothing is left behind.
 using Random
 
+const ONE, READY = Gangway.Gang(), parallelize!(Linear(4, 4))
+
 make_one(kind) =
     kind === :gang ? Gangway.Gang() :
     kind === :fake ? Gangway.fake_gang(0, 2) :
@@ -8,8 +10,13 @@ make_one(kind) =
     kind === :llama ? Llama(dim = 8, layers = 1, heads = 1) :
     kind === :tensor ? Gangway.Tensor(ones(Float32, 8, 8)) :
     kind === :custom ? plain_custom() :
-    kind === :work ? barrier_async(Gangway.Gang()) :
-    kind === :memory ? Gangway.alloc(Gangway.fake_gang(0, 2), Float64, 8).owner :
+    kind === :work ? barrier_async(ONE) :
+    kind === :frame ? Gangway.Frame(READY) :
+    kind === :parameter ? only(Gangway.parameters(READY)) :
+    kind === :optimizer ? AdamW(READY) :
+    kind === :group ? ShardGroup(nothing, "g", "w" => (3,)).handle :
+    kind === :store ? Gangway.Store((k, v) -> nothing, k -> nothing, k -> nothing) :
+    kind === :memory ? Gangway.alloc(ONE, Float64, 8).owner :
     error("no $kind")
 
 plain_custom(; keywords...) = Custom(; shapes = identity, forward = call -> copyto!(call.outputs[1], call.inputs[1]),
@@ -26,7 +33,8 @@ end
 
 fact("10,000 handles of each kind are made and released in the memory of a few") do
     for (kind, count) in (:linear => 10_000, :tensor => 10_000, :fake => 10_000, :custom => 10_000, :llama => 10_000,
-                          :gang => 10_000, :work => 10_000, :memory => 10_000)
+                          :gang => 10_000, :work => 10_000, :memory => 10_000, :frame => 10_000, :parameter => 10_000,
+                          :optimizer => 10_000, :group => 10_000, :store => 10_000)
         make_and_release(kind, count) # the collector's own lists grow to what they need
         pins, before = collect_all(), allocated_bytes()
         make_and_release(kind, count)

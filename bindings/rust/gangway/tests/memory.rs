@@ -7,6 +7,19 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
+struct Nowhere;
+impl KeyValue for Nowhere {
+    fn put(&self, _: &str, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn get(&self, _: &str) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    fn remove(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
 fn round(gang: &Gang, i: usize) {
     let gangs = Gangs::fake("cpu").unwrap();
     let custom = Custom::new("one").shapes(|_| Ok(())).forward(|_| Ok(())).backward_input(|_| Ok(()));
@@ -15,6 +28,8 @@ fn round(gang: &Gang, i: usize) {
     assert!(gang.all_gather(&[1f32], &mut [0f32; 9]).is_err());
     model.materialize(Some(&gangs), i as u64, DType::F32).unwrap();
     let opt = AdamW::new(&model, &Default::default()).unwrap();
+    let frame = Frame::new(&model, &Default::default()).unwrap();
+    let store = Store::custom(Nowhere).unwrap();
     let weight = model.parameter("0.weight").unwrap().gather().unwrap();
     let work = gang.all_reduce_async(vec![1f32; 64], Reduce::Sum).unwrap();
     work.attach(vec![0u8; 64]).unwrap();
@@ -24,7 +39,7 @@ fn round(gang: &Gang, i: usize) {
         _ => drop(gang.alloc::<f64>(8).unwrap()),
     }
     let group = ShardGroup::new(None, "g", vec![ParameterOptions::new("w", &[3])], &Default::default(), 1);
-    drop((Module::from_groups(vec![group.unwrap()]).unwrap(), weight, opt));
+    drop((Module::from_groups(vec![group.unwrap()]).unwrap(), weight, opt, frame, store.clone(), store));
 }
 
 #[test]
