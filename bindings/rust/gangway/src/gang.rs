@@ -1,4 +1,3 @@
-use crate::callback::{free_box, run};
 use crate::error::{borrowed_text, check, made, Error, Result};
 use crate::options::{c_text, options, read_text, results, text_pointer};
 use crate::store::Store;
@@ -45,7 +44,7 @@ options! {
 
 impl GangOptions {
     /// Calls with the C struct; its texts live as long as the call.
-    fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_gang_options) -> R) -> Result<R> {
+    pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_gang_options) -> R) -> Result<R> {
         let text = |text: &Option<String>, what| -> Result<Option<CString>> {
             text.as_deref().map(|text| c_text(text, what)).transpose()
         };
@@ -85,29 +84,6 @@ pub struct Gang {
 unsafe impl Send for Gang {}
 unsafe impl Sync for Gang {}
 
-type GatherBytes = Box<dyn FnOnce(&[u8], &mut [u8]) -> Result<()>>;
-
-struct OwnGather {
-    all_gather: Option<GatherBytes>,
-    size: i32,
-}
-
-unsafe extern "C" fn gather_by_own(
-    user: *mut c_void,
-    input: *const c_void,
-    size: usize,
-    output: *mut c_void,
-) -> sys::gw_status {
-    run(|| {
-        let own = &mut *user.cast::<OwnGather>();
-        let all = size * usize::try_from(own.size).unwrap_or(0);
-        let all_gather =
-            own.all_gather.take().ok_or_else(|| Error::argument("all_gather is called again"))?;
-        let (input, output) = (input.cast::<u8>(), output.cast::<u8>());
-        all_gather(std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(output, all))
-    })
-}
-
 fn ranks(ranks: &[usize]) -> Vec<i32> {
     ranks.iter().map(|rank| rank_number(*rank)).collect()
 }
@@ -128,25 +104,6 @@ impl Gang {
     pub fn new(options: &GangOptions) -> Result<Gang> {
         let mut handle = std::ptr::null_mut();
         let status = options.with_raw(|raw| unsafe { sys::gw_gang_create(raw, &mut handle) })?;
-        Ok(Gang { handle: made(status, handle)? })
-    }
-
-    /// The same with a way of the program's own to bring ranks together (MPI, a pipe): options say `rank` and
-    /// `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this rank; all ranks
-    /// give the same number. Called once.
-    pub fn by_all_gather(
-        options: &GangOptions,
-        all_gather: impl FnOnce(&[u8], &mut [u8]) -> Result<()> + 'static,
-    ) -> Result<Gang> {
-        let held = Box::new(OwnGather { all_gather: Some(Box::new(all_gather)), size: options.size });
-        let mut handle = std::ptr::null_mut();
-        let status = options.with_raw(|raw| {
-            let mut raw = unsafe { *raw };
-            raw.all_gather = Some(gather_by_own);
-            raw.user = Box::into_raw(held).cast();
-            raw.free_user = Some(free_box::<OwnGather>);
-            unsafe { sys::gw_gang_create(&raw, &mut handle) }
-        })?;
         Ok(Gang { handle: made(status, handle)? })
     }
 

@@ -1,5 +1,7 @@
+//! How ranks meet before they are a gang: stores, and an all-gather of the program's own.
 use crate::callback::{free_box, run};
-use crate::error::{borrowed_text, made, Result};
+use crate::error::{borrowed_text, made, Error, Result};
+use crate::gang::{Gang, GangOptions};
 use crate::options::{initialised, path_text};
 use gangway_sys as sys;
 use std::os::raw::{c_char, c_void};
@@ -98,4 +100,48 @@ unsafe extern "C" fn get(
 
 unsafe extern "C" fn remove(user: *mut c_void, key: *const c_char) -> sys::gw_status {
     run(|| store_of(user).remove(&borrowed_text(key)))
+}
+
+impl Gang {
+    /// Collective. [`Gang::new`] with a way of the program's own to bring ranks together (MPI, a pipe): options say `rank` and
+    /// `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this rank; all ranks
+    /// give the same number. Called once.
+    pub fn by_all_gather(
+        options: &GangOptions,
+        all_gather: impl FnOnce(&[u8], &mut [u8]) -> Result<()> + 'static,
+    ) -> Result<Gang> {
+        let held = Box::new(OwnGather { all_gather: Some(Box::new(all_gather)), size: options.size });
+        let mut handle = std::ptr::null_mut();
+        let status = options.with_raw(|raw| {
+            let mut raw = unsafe { *raw };
+            raw.all_gather = Some(gather_by_own);
+            raw.user = Box::into_raw(held).cast();
+            raw.free_user = Some(free_box::<OwnGather>);
+            unsafe { sys::gw_gang_create(&raw, &mut handle) }
+        })?;
+        Gang::owned(status, handle)
+    }
+}
+
+type GatherBytes = Box<dyn FnOnce(&[u8], &mut [u8]) -> Result<()>>;
+
+struct OwnGather {
+    all_gather: Option<GatherBytes>,
+    size: i32,
+}
+
+unsafe extern "C" fn gather_by_own(
+    user: *mut c_void,
+    input: *const c_void,
+    size: usize,
+    output: *mut c_void,
+) -> sys::gw_status {
+    run(|| {
+        let own = &mut *user.cast::<OwnGather>();
+        let all = size * usize::try_from(own.size).unwrap_or(0);
+        let all_gather =
+            own.all_gather.take().ok_or_else(|| Error::argument("all_gather is called again"))?;
+        let (input, output) = (input.cast::<u8>(), output.cast::<u8>());
+        all_gather(std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(output, all))
+    })
 }
