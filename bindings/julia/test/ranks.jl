@@ -13,7 +13,7 @@ const OTHERS = 0:RANKS-1
 brings(T, r, dims) = T.(reshape(1:prod(dims), dims) .+ 100r .% 50)
 
 fact("every collective gives the formula's result, at once and later") do
-    for T in (Float32, Float64, Int32, Int64)
+    for T in (Float32, Int64)
         x, all = brings(T, ME, (2, 3)), [brings(T, r, (2, 3)) for r in OTHERS]
         whole = cat(all...; dims = 3)
         @test allreduce(GANG, x) == sum(all)

@@ -43,7 +43,11 @@ end
 
 process("one process", julia("test/single.jl"))
 process("threads", julia("test/threads.jl"), "JULIA_NUM_THREADS" => "4")
-foreach(count -> ranks(count, "collectives, training, failures", "test/ranks.jl"), (2, 4))
+ranks(2, "collectives, training, failures", "test/ranks.jl")
+# Each rank compiles for itself: what more ranks may change, and no more.
+withenv("GANGWAY_TEST_ONLY" => "gangs of gangs|collections in the middle|training gives|a callback throws|shutdown is") do
+    ranks(4, "training, failures", "test/ranks.jl")
+end
 ranks(2, "interrupts", "test/interrupts.jl")
 foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl"))
 example(2, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained"), "30")
