@@ -25,7 +25,6 @@ constexpr int32_t kAbiMajor = 0;
 constexpr int32_t kAbiMinor = 0;
 
 // --- errors
-// ----------------------------------------------------------------------------------------------------------
 
 void clear_error() noexcept;
 gw_status set_error(const Error& error) noexcept;
@@ -103,7 +102,6 @@ std::optional<Error> refusal_of(Read&& read) {
 }
 
 // --- arguments
-// -------------------------------------------------------------------------------------------------------
 
 template <typename T>
 T& required(T* pointer, const char* name) {
@@ -225,7 +223,6 @@ gw_dtype dtype_word(DType dtype) noexcept;
 Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output = false);
 
 // --- handles
-// ---------------------------------------------------------------------------------------------------------
 
 template <typename H>
 H* retain(H* handle) noexcept {

@@ -105,7 +105,6 @@ void check_once(const std::vector<ModulePtr>& modules, const std::string& last) 
 }  // namespace gangway::capi
 
 // --- layers
-// ----------------------------------------------------------------------------------------------------------
 
 void gw_llama_options_init(gw_llama_options* options, size_t size) {
   const LlamaConfig c;
@@ -221,7 +220,6 @@ gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_
 }
 
 // --- life
-// ------------------------------------------------------------------------------------------------------------
 
 gw_module* gw_module_retain(gw_module* model) { return retain(model); }
 void gw_module_release(gw_module* model) { release(model); }
@@ -262,7 +260,6 @@ gw_status gw_module_freeze(gw_module* model, const char* pattern) {
 }
 
 // --- files
-// -----------------------------------------------------------------------------------------------------------
 
 void gw_save_options_init(gw_save_options* options, size_t size) { start_struct(options, size); }
 

@@ -19,15 +19,14 @@ while [ $# -gt 0 ]; do
 done
 case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thread" >&2; exit 2 ;; esac
 
+binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
-    castxml jargon-text valgrind || exit 1
+    castxml jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi
 fi
-
-binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 
 # build_and_test NAME DIR CTEST-ARGUMENTS -- CMAKE-ARGUMENTS: adds its counts to passed, failed, skipped.
 # Want of memory is a status here, so the sanitizer must hand it on as the system would.

@@ -162,7 +162,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
     try {
       return step();
     } catch (const std::bad_alloc&) {
-      abort(Error(Code::out_of_memory, "no memory"));
+      if (size() > 1) abort(Error(Code::out_of_memory, "no memory"));
       throw;
     }
   }

@@ -7,11 +7,9 @@
 //   - A reader may read while its unit is unsharded. unshard (wait_ready) waits for ready[*] >= its own
 //   version.
 //   - An owner may write version v + 1 into its rows only between release + wait_released (released[*] >= v)
-//   and
-//     publish (ready[own] = v + 1).
+//     and publish (ready[own] = v + 1).
 //   - A rank releases v before it writes anything itself, and only while nothing of it is unsharded: it is
-//   the first
-//     thing that an update does, for every unit, touched or not.
+//     the first thing that an update does, for every unit, touched or not.
 // So a rank that is still in backward at version v holds all owners back, and an owner that is late holds the
 // readers of v + 1 back. A rank's own version changes with its own publish, never by looking at a peer.
 //

@@ -90,7 +90,6 @@ void Model::check_computes(const char* call) const {
 }
 
 // --- running
-// ----------------------------------------------------------------------------------------------------------
 
 Context Model::context(Stream& stream) {
   int index = 0, count = 1;
@@ -168,7 +167,6 @@ void Model::end_update(Stream& stream, bool copies_written) {
 }
 
 // --- looking in
-// -------------------------------------------------------------------------------------------------------
 
 const NamedParameter& Model::parameter(const std::string& name) const {
   for (const auto* list : {&parameters_, &aliases_})

@@ -68,7 +68,6 @@ class Model {
   bool pristine() const { return pristine_; }
 
   // --- running (materialised; collective)
-  // -----------------------------------------------------------------------------
   // Local: throws what training would refuse (INVALID_STATE: no values; NOT_SUPPORTED: a fake gang).
   void check_trainable(const char* call) const;
   // Likewise: INVALID_STATE for a model of shard groups, whose forward is the caller's.
@@ -104,7 +103,6 @@ class Model {
   void end_update(Stream& stream, bool copies_written = false);
 
   // --- looking in
-  // -------------------------------------------------------------------------------------------------------
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.

@@ -2,14 +2,12 @@
 //
 // A parameter of n rows lies in W pieces of ceil(n / W) rows over the gang "dp_shard+cp".
 //   region    all ranks on one host, W > 1: one shared region [W * rows, ...] per parameter of which a rank
-//   owns its
-//             rows. Holds the f32 or f64 master itself, or with another compute dtype a copy (the master is
-//             private then). unshard waits for the fence (fence.h) and moves no bytes; whole values are views
-//             of the read-only mapping.
+//             owns its rows. Holds the f32 or f64 master itself, or with another compute dtype a copy (the
+//             master is private then). unshard waits for the fence (fence.h) and moves no bytes; whole values
+//             are views of the read-only mapping.
 //   gathered  private shards; unshard is an all_gather on Channel::fsdp_gather into a slot (slots.h). A
-//   gather leaves
-//             its input readable by peers until the next update, which waits for them: the same fence, made
-//             of the gathers' own ends.
+//             gather leaves its input readable by peers until the next update, which waits for them: the same
+//             fence, made of the gathers' own ends.
 //   whole     W = 1: the whole value is the value. No region, no slot, no counters.
 //
 // Thread rule: one thread at a time; unshard and the update are collective.
@@ -36,14 +34,12 @@ class UnitValues {
   UnitValues& operator=(const UnitValues&) = delete;
 
   // --- storage: allocate (local), open_region (collective), fill, then the first publish
-  // ------------------------------
   void allocate();
   size_t region_bytes() const;  // 0: has none
   void open_region(const SharedRegion& region, const SharedRegion& fences, size_t fence_offset);
   void fill(uint64_t seed, Stream& stream);
 
   // --- reading
-  // --------------------------------------------------------------------------------------------------------
   void prefetch(Stream& stream);  // starts what unshard would wait for, if there is a free slot
   void unshard(Stream& stream);
   void reshard();
@@ -52,7 +48,6 @@ class UnitValues {
   WorkPtr gathering() const { return gathering_.work; }  // null: none in flight
 
   // --- the fence around a write of own rows
-  // ---------------------------------------------------------------------------
   void release();                           // this rank reads the present version no more
   void wait_released();                     // nor does anybody else
   void publish(bool cast, Stream& stream);  // the next version; casts masters into copies first

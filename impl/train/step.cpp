@@ -4,16 +4,13 @@
 // Three rules hold it together:
 //
 // - Gradients are sums, everywhere. Backward starts from 1/N, where N is the number of items that count on
-// all ranks
-//   and in all microbatches, so the sum over microbatches and ranks already is the gradient of the mean loss.
-//   Nothing else divides, and ranks or microbatches of different weight need no care.
+//   all ranks and in all microbatches, so the sum over microbatches and ranks already is the gradient of the
+//   mean loss. Nothing else divides, and ranks or microbatches of different weight need no care.
 // - Until the check phase ends nothing has moved: a refusal is thrown alike on all ranks and the gangs work
-// on. After
-//   it, whatever fails on one rank breaks every gang of the model, because its peers already wait in
-//   collectives for it; they get the failing rank's error.
+//   on. After it, whatever fails on one rank breaks every gang of the model, because its peers already wait
+//   in collectives for it; they get the failing rank's error.
 // - Every decision that changes which collectives run (skip or not, how to clip) is made from numbers that
-// are equal
-//   on all ranks.
+//   are equal on all ranks.
 #include "train/step.h"
 
 #include <algorithm>
@@ -86,8 +83,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   }
 
   // 3. Forward and backward of each microbatch, seeded with 1/N, then what of the gradients is still on its
-  // way: the
-  //    reductions that accumulate unsharded, and those over replicas.
+  //    way: the reductions that accumulate unsharded, and those over replicas.
   std::optional<Error> wrong_weight;
   const Outcome own = or_abort(gangs, "train_step", [&] {
     Context ctx = make_context(model, stream, optimizer.steps() + 1, 1 / static_cast<double>(totals.weight));
@@ -99,8 +95,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   });
 
   // 4. The second small collective: the loss, the finite flag where no norm will tell, and a loss whose
-  // weight was not
-  //    the one that went into N (then 1/N was wrong on every rank, and nobody steps).
+  //    weight was not the one that went into N (then 1/N was wrong on every rank, and nobody steps).
   Outcome all;
   try {
     all = exchange(gangs, wrong_weight, own);
@@ -181,7 +176,6 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
 namespace {
 
 // --- 1. check phase
-// ---------------------------------------------------------------------------------------------------
 
 void check_options(const StepOptions& options) {
   if (options.microbatches < 1)
@@ -212,7 +206,6 @@ std::string said(const char* call, const StepOptions& options) {
 }
 
 // --- 3. forward and backward
-// ------------------------------------------------------------------------------------------
 
 // The seed lies in the model's temporaries, in the step's scope.
 Context make_context(Model& model, Stream& stream, int64_t step, double seed) {
@@ -303,13 +296,11 @@ bool gradients_finite(Model& model, Stream& stream) {
 }
 
 // --- 5. to 7. the update
-// ----------------------------------------------------------------------------------------------
 
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
             StepResult& result) {
   // 5. The norm of the whole gradient (one scalar summed over the mesh) and the factor that brings it down to
-  // the most
-  //    that is allowed.
+  //    the most that is allowed.
   double clip = 1;
   if (options.max_grad_norm > 0) {
     result.grad_norm = model.gradient_norm(options.norm_type, stream) * std::fabs(options.scale);
@@ -324,8 +315,7 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   }
 
   // 6. The fence: nobody may still read old values when their owner writes new ones. end_update lets readers
-  // in again
-  //    and empties the gradients.
+  //    in again and empties the gradients.
   model.begin_update(stream);
   optimizer.step(options.scale, clip, stream);
   model.end_update(stream, /*copies_written=*/true);

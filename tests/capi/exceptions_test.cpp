@@ -141,7 +141,6 @@ TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
 }
 
 // --- callbacks that throw
-// --------------------------------------------------------------------------------------------
 
 // What the forward callback throws: 0 nothing, then as kFaults.
 gw_status throwing_forward(void* user, gw_call* call) {

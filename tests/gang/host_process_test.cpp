@@ -76,7 +76,6 @@ TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
 }
 
 // --- what peers see of a rank that dies
-// -----------------------------------------------------------------------------
 
 void mixed_call(Joined& joined, std::vector<float>& x, int i) {
   Collective c;

@@ -14,7 +14,6 @@ const Reference& llama() {
 constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
 
 // --- the Llama of the reference files
-// ---------------------------------------------------------------------------------
 
 TEST(Parallelize, MicrobatchesGiveTheReferencesGradients) {
   for (const Strategy strategy : kStrategies)
@@ -233,7 +232,6 @@ TEST(Parallelize, FramesInFlightGiveTheSameGradients) {
 }
 
 // --- foreign compute
-// --------------------------------------------------------------------------------------------------
 
 // y = s * child(x), s of one value per feature; own code for both halves.
 class Scaled final : public CustomBehaviour {

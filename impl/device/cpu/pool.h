@@ -24,8 +24,7 @@ class Pool {
 
   // task(thread, first, last) for each thread's contiguous part of [0, count); parts differ by at most one and empty
   // parts are not called. The partition depends on count, grain and threads() alone. `grain`: fewest items worth a
-  // thread.
-  // An exception of a task is rethrown here after all have ended.
+  // thread. An exception of a task is rethrown here after all have ended.
   template <typename Task>
   void run(size_t count, size_t grain, Task&& task) {
     using T = std::remove_reference_t<Task>;

@@ -11,8 +11,7 @@
 // owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
 //
 // More than ten members: it is the engine's whole state; its parts are cut by file (starting, works, order,
-// publish, steps, reductions, pairs, failure, waiting, survivors,
-// cycle).
+// publish, steps, reductions, pairs, failure, waiting, survivors, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once

@@ -271,7 +271,6 @@ std::optional<Error> HostWork::error() const {
 }
 
 // --- fences and the end
-// -------------------------------------------------------------------------------------------
 
 void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
   enter(Channel::control, nullptr);

@@ -167,7 +167,6 @@ std::vector<Row> rows_of(const Settings& settings, bool crowded) {
 }
 
 // --- sides
-// -----------------------------------------------------------------------------------------------------------
 
 std::string beside_this_program(const std::string& name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
@@ -301,7 +300,6 @@ class Sides {
 };
 
 // --- what is printed
-// -------------------------------------------------------------------------------------------------
 
 const Samples& seconds_of(const Result& result, const std::string& column) {
   static const Samples none;

@@ -15,8 +15,7 @@ std::string compile_peer(const std::string& source, const std::string& name, con
                          const std::string& libraries, std::string* why);
 
 // The Python that has PyTorch: $GANGWAY_BENCH_PYTHON, else what install_peers made, else python3 when it
-// imports torch;
-// "" when there is none.
+// imports torch; "" when there is none.
 std::string torch_python();
 
 std::string peer_source(const std::string& name);  // path of a file of tests/bench/peers

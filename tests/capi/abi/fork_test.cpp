@@ -11,6 +11,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "capi/facts.h"
@@ -154,18 +155,23 @@ TEST(Fork, EveryDescriptorIsClosedWhenAProgramIsStarted) {
   Handles h;
   h.make();
   if (HasFatalFailure()) return;
-  // A gang of one that is a process: arena, rendezvous, watch over peers.
+  // Two ranks that are processes to each other: arena, rendezvous, watch over peers.
   unsigned char id[256];
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);
   options.engine = "host";
-  options.rank = 0;
-  options.size = 1;
+  options.size = 2;
   options.arena_bytes = uint64_t{1} << 30;
   options.id = id;
   ASSERT_EQ(gw_gang_id_create(id, sizeof id, &options.id_size), GW_OK);
-  gw_gang* process = nullptr;
-  ASSERT_EQ(gw_gang_create(&options, &process), GW_OK);
+  gw_gang* ranks[2] = {};
+  const auto create = [&](int rank) {
+    gw_gang_options own = options;
+    own.rank = rank;
+    EXPECT_EQ(gw_gang_create(&own, &ranks[rank]), GW_OK) << rank;
+  };
+  std::thread other(create, 1);
+  create(0);
   int opened = 0;
   for (const int descriptor : descriptors()) {
     if (before.count(descriptor) != 0) continue;
@@ -176,7 +182,8 @@ TEST(Fork, EveryDescriptorIsClosedWhenAProgramIsStarted) {
     EXPECT_TRUE(fcntl(descriptor, F_GETFD) & FD_CLOEXEC) << descriptor << ": " << target;
   }
   EXPECT_GT(opened, 0);
-  gw_gang_release(process);
+  other.join();
+  for (gw_gang* rank : ranks) gw_gang_release(rank);
   gw_bytes_release(h.bytes);
   h.release();
 }
