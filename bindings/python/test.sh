@@ -3,12 +3,15 @@
 #   usage: bash bindings/python/test.sh BUILD_DIR
 # BUILD_DIR has capi/libgangway.so.1 and impl/tools/gangrun. GANGWAY_TEST_PACKAGES names more packages to install ("jax
 # matplotlib"); GANGWAY_TEST_VENV a venv to borrow PyTorch from (default: that of the benchmarks in BUILD_DIR).
+# GANGWAY_NO_INSTALL=1: no Debian packages are installed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/test.sh BUILD_DIR" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 . "$here/../../examples/packages.sh"
-install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential || exit 1
+if [ "${GANGWAY_NO_INSTALL:-0}" != 1 ]; then
+  install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential || exit 1
+fi
 
 venv=$build/python/venv
 lender=${GANGWAY_TEST_VENV:-$build/tests/bench/venv}
