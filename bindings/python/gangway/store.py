@@ -13,10 +13,12 @@ from .structs import struct
 class Store:
     """A store by subclassing: put, get and remove, called on any thread."""
 
+    __slots__ = ("_h", "__dict__", "__weakref__")  # the handle is not among the attributes that callbacks share
+
     def __init__(self) -> None:
         # The library owns a reference on the callbacks, not on this object, which owns the library's handle.
         callbacks = _Callbacks(type(self), self.__dict__)
-        self._h: Any = c.gw_store_create_callbacks(struct(
+        self._h = c.gw_store_create_callbacks(struct(
             "gw_store_callbacks", put=low.py_put, get=low.py_get, remove=low.py_remove, user=c.own(callbacks),
             free_user=low.py_free))
 
@@ -34,11 +36,11 @@ class Store:
 
 
 class _Callbacks:
-    """A store's methods over the attributes that it has when it is registered."""
+    """A store's methods over its attributes, on an object that has no handle."""
 
     def __init__(self, kind: type[Store], attributes: dict[str, Any]) -> None:
         twin = kind.__new__(kind)
-        twin.__dict__.update(attributes)
+        twin.__dict__ = attributes
         self.put, self.get, self.remove = twin.put, twin.get, twin.remove
 
 

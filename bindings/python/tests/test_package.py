@@ -115,6 +115,30 @@ def test_ranks_meet_in_a_store(make, tmp_path):
     assert gang.size == 1
 
 
+def test_a_stores_attributes_may_be_set_after_it_is_registered():
+    class Late(Shared):
+        def __init__(self):
+            gw.Store.__init__(self)
+            self.values, self.calls, self.mark = {}, [], Late.Mark()
+
+        class Mark:
+            pass
+
+    store = Late()
+    sums = []
+    ranks = [threading.Thread(target=lambda r=r: sums.append(gw.Gang.create(store=store, rank=r, size=2, timeout=60).all_sum(r)))
+             for r in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert sums == [1, 1] and store.calls
+    gone = weakref.ref(store.mark)
+    del store
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_stores_exception_comes_back_as_itself():
     class Broken(Shared):
         def put(self, key, value):
