@@ -108,7 +108,7 @@ def _aligned(shape: Sequence[int], item: int, dtype: int) -> View:
 
 
 def as_numpy(array: Array) -> np.ndarray[Any, Any]:
-    """An array's values for reading; half precisions of PyTorch and JAX become f32."""
+    """An array's values for reading; PyTorch's half precisions become f32, other arrays are as np.asarray gives them."""
     if kind_of(array) == "torch":
         array = array.detach().cpu()
         if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
