@@ -27,7 +27,7 @@ class _Call(Generic[T]):
 
     def later(self, gang: Any) -> Work[T]:
         handle = getattr(c, f"gw_gang_{self.name}_async")(gang, *self.arguments, None)
-        return Work(handle, self.arguments, self.finish)
+        return Work(handle, self.finish)
 
 
 class Collectives:
@@ -200,14 +200,13 @@ class Collectives:
 
     def exchange_(self, sends: Sequence[tuple[Array, int]], receives: Sequence[tuple[Array, int]]) -> None:
         """All (array, peer) pairs as one launch, which cannot deadlock."""
-        records, keep = [], []
+        records = []
         for op, pairs, wants in ((Op.SEND, sends, CONTIGUOUS), (Op.RECV, receives, OUTPUT)):
             for array, peer in pairs:
                 view = borrow(array, "sends" if op == Op.SEND else "receives", wants)
-                keep.append(view)
                 side = {"input": view} if op == Op.SEND else {"output": view}
                 records.append(struct("gw_collective", op=op, count=view.count, dtype=view.dtype, peer=peer, **side))
-        c.gw_work_wait(c.gw_gang_run_batch(self._h, block("s", records), len(records), None), -1)
+        Work(c.gw_gang_run_batch(self._h, block("s", records), len(records), None), lambda: None).wait()
 
     def barrier(self) -> None:
         """Returns when every rank has come."""

@@ -24,7 +24,7 @@ class Call:
     leave it in `state` for backward."""
 
     def __init__(self, raw: Any, kind: str, names: Sequence[str], inner: _Inner) -> None:
-        self._raw, self._kind, self._names, self._inner = raw, kind, names, inner
+        self._frame, self._kind, self._names, self._inner = raw, kind, names, inner
         self._lent: list[tuple[str, View]] = []
         self.training: bool
         self.recomputing: bool
@@ -35,6 +35,12 @@ class Call:
         """1/N: what the gradient of a loss starts with."""
         phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_seed = c.call_facts(raw)
         self.phase: Phase = _PHASES[phase]
+
+    @property
+    def _raw(self) -> Any:
+        if self._frame is None:
+            raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} has ended, and with it what its call shows")
+        return self._frame
 
     def _arrays(self, field: str, writable: bool) -> list[Array | None]:
         return [self._array(v, f"{field}[{i}]", writable) for i, v in enumerate(c.call_views(self._raw, field))]
@@ -144,14 +150,17 @@ class _Inner:
 
     def __call__(self, raw: Any) -> None:
         call = Call(raw, self.kind, self.parameters, self)
-        if call.phase is Phase.SHAPES:
-            self._shapes(raw)
-        elif call.phase is Phase.FORWARD:
-            self.behaviour.forward(call)
-        elif call.phase is Phase.BACKWARD_INPUT:
-            self.behaviour.backward_input(call)
-        else:
-            getattr(self.behaviour, "backward_weight")(call)
+        try:
+            if call.phase is Phase.SHAPES:
+                self._shapes(raw)
+            elif call.phase is Phase.FORWARD:
+                self.behaviour.forward(call)
+            elif call.phase is Phase.BACKWARD_INPUT:
+                self.behaviour.backward_input(call)
+            else:
+                getattr(self.behaviour, "backward_weight")(call)
+        finally:
+            call._frame = None  # what it shows lives no longer than this
         call.finish()
 
     def _shapes(self, raw: Any) -> None:
@@ -170,14 +179,18 @@ class Custom(Module):
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
                  name: str | None = None, kind: str = "numpy") -> None:
-        made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
+        made, fills = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
         kids = dict(children or {})
         label = name or type(behaviour).__name__
         inner = _Inner(behaviour, label, kind, list(parameters or {}), list(kids))
-        super().__init__(c.gw_custom_create(struct(
+        options = struct(
             "gw_custom_options", name=label, shapes=low.py_call, forward=low.py_call, backward_input=low.py_call,
             backward_weight=low.py_call if hasattr(behaviour, "backward_weight") else None,
-            accepts_dtype=low.py_accepts, user=c.own(inner), free_user=low.py_free, free_state=low.py_free,
-            input_count=inputs, output_count=outputs, parameters=block("s", made), parameter_count=len(made),
-            children=block("h", [m._h for m in kids.values()]), child_names=block("t", list(kids)),
-            child_count=len(kids))))
+            accepts_dtype=low.py_accepts, free_user=low.py_free, free_state=low.py_free, input_count=inputs,
+            output_count=outputs, parameters=block("s", made), parameter_count=len(made),
+            children=block("gw_module", [m._h for m in kids.values()]), child_names=block("t", list(kids)),
+            child_count=len(kids))
+        for fill in fills:
+            fill.hand_over()
+        options.user = c.own(inner)
+        super().__init__(c.gw_custom_create(options))

@@ -14,7 +14,7 @@ from .arrays import dtype_of
 from .collectives import Collectives
 from .errors import InvalidArgument
 from .store import Store
-from .structs import block, struct, text
+from .structs import block, struct, text, told
 from .works import milliseconds
 
 
@@ -103,10 +103,10 @@ class Gang(Collectives):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
+        if error is None:
             self.shutdown()
         else:
-            self.abort(f"rank {self.rank}: {kind.__name__}: {error}")
+            self.abort(f"rank {self.rank}: {told(error)}")
 
     def check(self) -> None:
         """Raises why the gang is broken, if it is."""
@@ -189,10 +189,13 @@ def gang_options(options: dict[str, Any]) -> Any:
         fields["store"] = fields["store"]._h
     if fields.get("id") is not None:
         fields["id_size"] = len(fields["id"])
-    if fields.get("all_gather") is not None:
-        user = c.own(_Gatherer(fields["all_gather"], fields.get("size") or 0))
-        fields.update(all_gather=low.py_all_gather, user=user, free_user=low.py_free)
-    return struct("gw_gang_options", **fields)
+    gather = fields.pop("all_gather", None)
+    made = struct("gw_gang_options", **fields)
+    if gather is not None:
+        gatherer = _Gatherer(gather, fields.get("size") or 0)
+        made.all_gather, made.free_user = low.py_all_gather, low.py_free
+        made.user = c.own(gatherer)  # last: the library frees it, also when it refuses
+    return made
 
 
 def new_id() -> bytes:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
+from . import low
 from .arrays import OUTPUT, Array, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
@@ -28,8 +29,11 @@ class ShardGroup:
         self.kind = kind or (kind_of(arrays[0]) if arrays else "numpy")
         self.names = list(specs)
         made, fills = parameter_options(specs)
-        self._h = c.gw_shard_group_create(gangs._h if gangs is not None else None, name, block("s", made), len(made),
-                                          parallel_options("gw_shard_options", strategy, options), seed)
+        root = gangs._h if gangs is not None else None
+        records, shard = block("s", made), parallel_options("gw_shard_options", strategy, options)
+        for fill in fills:
+            fill.hand_over()
+        self._h = c.gw_shard_group_create(root, name, records, len(made), shard, seed)
         for fill in fills:  # the library keeps the initialiser; the values are in their shards now
             fill.forget()
 
@@ -37,7 +41,7 @@ class ShardGroup:
     def module(groups: ShardGroup | Sequence[ShardGroup]) -> Module:
         """A model of groups, for optimizers, clipping, load and save."""
         all_groups = [groups] if isinstance(groups, ShardGroup) else list(groups)
-        return Module(c.gw_module_from_groups(block("h", [g._h for g in all_groups]), len(all_groups)))
+        return Module(c.gw_module_from_groups(block("gw_shard_group", [g._h for g in all_groups]), len(all_groups)))
 
     def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
@@ -58,7 +62,9 @@ class ShardGroup:
 
     def unshard_async(self) -> Work[None]:
         """Starts what the next unshard needs."""
-        return Work(c.gw_shard_group_unshard_async(self._h, None), self, lambda: None)
+        work = c.gw_shard_group_unshard_async(self._h, None)
+        c.gw_work_attach(work, c.own(self), low.py_free)
+        return Work(work, lambda: None)
 
     def reshard(self) -> None:
         """Collective. The whole values are not needed any more; arrays that live stay readable."""

@@ -277,4 +277,4 @@ class Sequential(Module):
     """One after the other, children "0", "1", ..."""
 
     def __init__(self, *modules: Module) -> None:
-        super().__init__(c.gw_sequential_create(block("h", [m._h for m in modules]), len(modules)))
+        super().__init__(c.gw_sequential_create(block("gw_module", [m._h for m in modules]), len(modules)))

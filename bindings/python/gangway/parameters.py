@@ -19,7 +19,8 @@ Fill = Callable[[int, int], Array]
 @dataclass(frozen=True)
 class Spec:
     """A parameter that is not there yet. `init`: "normal", "zeros", "ones", or a function (first_row, last_row) -> rows.
-    `dtype` None: f32 in shard groups, the model's in custom modules."""
+    `dtype` None: f32 in shard groups, the model's in custom modules. An array instead of a Spec gives an f64 parameter
+    when it is f64, else an f32 one, also of integers and half precisions."""
 
     shape: Sequence[int]
     dtype: Any = None
@@ -45,6 +46,11 @@ class Filler:
     def __init__(self, spec: Spec, function: Fill) -> None:
         self._row = tuple(spec.shape[1:])
         self._function: Fill | None = function
+        self.options = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, free_user=low.py_free)
+
+    def hand_over(self) -> None:
+        """Last before the call that takes the options: the library frees what it was given, also when it refuses."""
+        self.options.user = c.own(self)
 
     def __call__(self, first: int, last: int, address: int, count: int, dtype: int) -> None:
         assert self._function is not None
@@ -57,13 +63,13 @@ class Filler:
 
 
 def parameter_options(specs: Mapping[str, Spec]) -> tuple[list[Any], list[Filler]]:
-    """gw_parameter_options of named specs, and the fill functions among them."""
+    """gw_parameter_options of named specs, and the fill functions among them, to hand over."""
     made, fills = [], []
     for name, spec in specs.items():
         if callable(spec.init):
             fill = Filler(spec, spec.init)
             fills.append(fill)
-            first = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, user=c.own(fill), free_user=low.py_free)
+            first = fill.options
         else:
             first = struct("gw_init_options", kind=member(Init, spec.init, f"init of {name}"), deviation=spec.deviation)
         made.append(struct("gw_parameter_options", name=name, dims=tuple(spec.shape), ndim=len(spec.shape),

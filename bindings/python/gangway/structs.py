@@ -22,8 +22,18 @@ def struct(kind: str, /, **fields: Any) -> Any:
 
 
 def block(kind: str, items: Iterable[Any]) -> Any:
-    """An array for C: v views, s structs, h handles, t texts, a addresses, i int32, l int64; None when empty."""
+    """An array for C: v views, s structs, gw_... handles of this kind, t texts, a addresses, i int32, l int64;
+    None when empty."""
     return c.block(kind, tuple(items))
+
+
+def told(error: BaseException) -> str:
+    """An exception as a text that C takes: its own may fail, or have no UTF-8, or a zero byte."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "no text"
+    return f"{type(error).__name__}: {said}".encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def text(function: Callable[..., Any], *arguments: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
-from . import low
 from .structs import block
 
 T = TypeVar("T")
@@ -19,10 +18,9 @@ def milliseconds(seconds: float | None) -> int:
 class Work(Generic[T]):
     """A collective in flight. Arrays that it uses live until it is done, also when this object is dropped."""
 
-    def __init__(self, handle: Any, views: Any, finish: Callable[[], T]) -> None:
+    def __init__(self, handle: Any, finish: Callable[[], T]) -> None:
         self._h = handle
         self._finish = finish
-        c.gw_work_attach(handle, c.own(views), low.py_free)
 
     def wait(self, timeout: float | None = None) -> T:
         """The result. NotReady after `timeout` seconds, which is harmless; None: until the gang's deadline."""
@@ -40,5 +38,5 @@ class Work(Generic[T]):
 
 def wait_all(works: Sequence[Work[Any]], timeout: float | None = None) -> list[Any]:
     """The results of all works; the first failure is raised."""
-    c.gw_work_wait_many(block("h", [w._h for w in works]), len(works), milliseconds(timeout))
+    c.gw_work_wait_many(block("gw_work", [w._h for w in works]), len(works), milliseconds(timeout))
     return [w._finish() for w in works]

@@ -23,6 +23,15 @@ static PyObject* gwpy_own(PyObject* module, PyObject* args) {
   return PyLong_FromVoidPtr(object);
 }
 
+/* The arguments behind the first, which is the handle, live until the work is done. */
+static int gwpy_attach(gw_work* work, PyObject* args) {
+  PyObject* kept = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+  if (kept == NULL) return 0;
+  gw_status status;
+  Py_BEGIN_ALLOW_THREADS status = gw_work_attach(work, kept, gwpy_free);
+  Py_END_ALLOW_THREADS return gwpy_check(status);
+}
+
 /* The exception that is on its way as the failure's text, which peers hear too. */
 static void tell_error(void) {
   PyObject *type, *value, *trace;
@@ -113,7 +122,10 @@ static int32_t gwpy_interrupt(void* user) {
   (void)user;
   const PyGILState_STATE state = PyGILState_Ensure();
   const int raised = PyErr_CheckSignals() != 0;
-  if (raised) keep_error();
+  if (raised) {
+    keep_error();
+    kept_signal = 1;
+  }
   PyGILState_Release(state);
   return raised;
 }

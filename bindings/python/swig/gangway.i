@@ -23,6 +23,7 @@
   if (!gwpy_check($1)) SWIG_fail;
   $result = SWIG_Py_Void();
 }
+%typemap(ret) gw_status "$result = gwpy_result($result);"
 %typemap(out) gw_status code "$result = PyLong_FromLong($1);"
 
 // --- scalar results ---------------------------------------------------------------------------------------------------
@@ -140,6 +141,12 @@ static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle
   $result = gwpy_append($result, all);
 }
 %typemap(freearg) gw_gang *out_gangs[] "free($1);"
+
+// What a collective reads and writes is attached here: a signal's handler may raise before Python's next line.
+%typemap(argout) gw_work **out_work {
+  $result = gwpy_append($result, gwpy_wrap_work(*$1));
+  if (!gwpy_attach(*$1, args)) Py_CLEAR($result);
+}
 
 // Facts of one load: cheaper than giving up the interpreter's lock.
 %nothreadallow gw_gang_rank;

@@ -18,7 +18,12 @@ static PyObject* gwpy_set_error_factory(PyObject* module, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+/* Whether what is kept came from a signal: then it is raised even when the call has succeeded, like after any
+ * other function. What callbacks raised is the library's to overcome. */
+static _Thread_local int kept_signal;
+
 static void drop_kept(void) {
+  kept_signal = 0;
   Py_CLEAR(kept_type);
   Py_CLEAR(kept_value);
   Py_CLEAR(kept_trace);
@@ -27,9 +32,20 @@ static void drop_kept(void) {
 /* Keeps the current exception for the call that is in progress on this thread; what a callback returns then.
  */
 static gw_status keep_error(void) {
+  if (kept_signal) {
+    PyErr_Clear(); /* Ctrl-C comes before what it made fail */
+    return GW_E_CALLER;
+  }
   drop_kept();
   PyErr_Fetch(&kept_type, &kept_value, &kept_trace);
+  kept_signal = PyErr_GivenExceptionMatches(kept_type, PyExc_KeyboardInterrupt);
   return GW_E_CALLER;
+}
+
+static void raise_kept(void) {
+  PyErr_Restore(kept_type, kept_value, kept_trace);
+  kept_type = kept_value = kept_trace = NULL;
+  kept_signal = 0;
 }
 
 static void raise_code(gw_status code, const char* message, const gw_error_info* info) {
@@ -54,12 +70,11 @@ static void refuse(const char* format, ...) {
 
 static int gwpy_check(gw_status status) {
   if (status == GW_OK) {
-    if (kept_type != NULL) drop_kept();
+    if (kept_type != NULL && !kept_signal) drop_kept();
     return 1;
   }
   if (status == GW_E_CALLER && kept_type != NULL) {
-    PyErr_Restore(kept_type, kept_value, kept_trace);
-    kept_type = kept_value = kept_trace = NULL;
+    raise_kept();
     return 0;
   }
   gw_error_info info;
@@ -68,6 +83,14 @@ static int gwpy_check(gw_status status) {
   drop_kept();
   raise_code(status, info.message, &info);
   return 0;
+}
+
+/* After a call that succeeded, once its results are owned: gives them up for a kept signal. */
+static PyObject* gwpy_result(PyObject* result) {
+  if (result == NULL || !kept_signal) return result;
+  Py_DECREF(result);
+  raise_kept();
+  return NULL;
 }
 
 /* --- results
@@ -127,6 +150,8 @@ static int gwpy_handle(PyObject* given, const char* kind, const char* name, void
   }
   if (PyCapsule_IsValid(given, kReleased))
     raise_code(GW_E_INVALID_STATE, "the object was released", NULL);
+  else if (PyCapsule_CheckExact(given))
+    PyErr_Format(PyExc_TypeError, "%s is a %s handle, not a %s handle", name, PyCapsule_GetName(given), kind);
   else
     PyErr_Format(PyExc_TypeError, "%s is a %s, not a %s handle", name, Py_TYPE(given)->tp_name, kind);
   return 0;
@@ -172,8 +197,10 @@ static int gwpy_text(PyObject* given, const char* name, const char** out) {
     PyErr_Format(PyExc_TypeError, "%s is a %s, not a str", name, Py_TYPE(given)->tp_name);
     return 0;
   }
-  *out = PyUnicode_AsUTF8(given); /* lives as long as the str */
-  return *out != NULL;
+  Py_ssize_t size = 0;
+  *out = PyUnicode_AsUTF8AndSize(given, &size); /* lives as long as the str */
+  if (*out != NULL && strlen(*out) != (size_t)size) refuse("%s has a zero byte at %zu", name, strlen(*out));
+  return !PyErr_Occurred();
 }
 
 /* The address behind None, a view, a block, bytes, a bytearray, a wrapped struct or an integer. Views as
@@ -201,23 +228,23 @@ static int gwpy_address(PyObject* given, swig_type_info* type, const char* name,
 }
 
 /* One element of a block at `place`; 0 with an exception when it does not fit. */
-static int block_element(char kind, PyObject* item, char* place, size_t size) {
+static int block_element(const char* kind, PyObject* item, char* place, size_t size) {
   void* pointer = NULL;
-  switch (kind) {
+  switch (*kind) {
     case 'v':
       if (item == Py_None) return 1;
       if (Py_TYPE(item) != &view_type) return PyErr_SetString(PyExc_TypeError, "a view is wanted"), 0;
       memcpy(place, &((View*)item)->view, size);
       return 1;
     case 's':
-      if (!SWIG_IsOK(SWIG_ConvertPtr(item, &pointer, NULL, 0)))
+      if (!SWIG_IsOK(SWIG_ConvertPtr(item, &pointer, NULL, 0)) || pointer == NULL)
         return PyErr_SetString(PyExc_TypeError, "a struct is wanted"), 0;
       memcpy(place, pointer, size);
       return 1;
-    case 'h':
-      if (PyCapsule_CheckExact(item)) pointer = PyCapsule_GetPointer(item, PyCapsule_GetName(item));
+    case 'g':
+      if (!gwpy_handle(item, kind, "an element", &pointer)) return 0;
       memcpy(place, &pointer, sizeof pointer);
-      return pointer != NULL || PyErr_Occurred() == NULL;
+      return 1;
     case 't':
       if (!gwpy_text(item, "text", (const char**)&pointer)) return 0;
       memcpy(place, &pointer, sizeof pointer);
@@ -243,8 +270,8 @@ static size_t element_size(char kind, PyObject* first) {
   return kind == 'i' ? sizeof(int32_t) : sizeof(int64_t);
 }
 
-/* block(kind, sequence): v views, s structs, h handles, t texts, a addresses, i int32, l int64; None when
- * empty. */
+/* block(kind, sequence): v views, s structs, gw_... handles of this kind, t texts, a addresses, i int32, l
+ * int64; None when empty. */
 static PyObject* gwpy_block(PyObject* module, PyObject* args) {
   (void)module;
   const char* kind;
@@ -261,7 +288,7 @@ static PyObject* gwpy_block(PyObject* module, PyObject* args) {
   block->data = calloc((size_t)count, size);
   if (block->data == NULL) PyErr_NoMemory();
   for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i)
-    block_element(*kind, PyTuple_GET_ITEM(items, i), (char*)block->data + (size_t)i * size, size);
+    block_element(kind, PyTuple_GET_ITEM(items, i), (char*)block->data + (size_t)i * size, size);
   if (!PyErr_Occurred()) return (PyObject*)block;
   Py_DECREF(block);
   return NULL;

@@ -1,17 +1,23 @@
 """Ctrl-C: a real SIGINT from another process ends every wait of the main thread, and what breaks says so on every rank."""
 
+import ctypes
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
+from functools import partial
+from operator import methodcaller
 
 import numpy as np
 import pytest
 from ranks import over
 
 import gangway as gw
-from gangway import _low
+from gangway import _low, low
 
+PROMISE = 1.0  # seconds from the signal to the end of the wait; a busy machine may need a second attempt
 SAID = "ended by the caller's interrupt hook"
 
 
@@ -34,7 +40,8 @@ class Striker:
         with pytest.raises(KeyboardInterrupt):
             self.clock[1] = 1
             wait()
-        print(f"{what}: ended {1e3 * (time.monotonic() - self.clock[0]):.1f} ms after the signal", flush=True)
+        seconds = time.monotonic() - self.clock[0]
+        print(f"{what}: ended {'in time' if seconds < PROMISE else 'late'}, {1e3 * seconds:.1f} ms after the signal", flush=True)
         self.clock[2] = 1
 
     def await_hit(self):
@@ -46,7 +53,7 @@ class Striker:
             time.sleep(0.001)
 
 
-@over(2, says="barrier: ended")
+@over(2, says="barrier: ended in time", attempts=2)
 def test_ctrl_c_ends_a_barrier_and_breaks_the_gang(gangs):
     gang, striker = gangs.root, Striker(gangs)
     if gangs.rank == 0:
@@ -83,7 +90,7 @@ class Stalling:
         pass
 
 
-@over(2, says="train step: ended")
+@over(2, says="train step: ended in time", attempts=2)
 def test_ctrl_c_ends_a_train_step_and_breaks_the_gangs(gangs):
     striker = Striker(gangs)
     model = gw.Custom(Stalling(gangs, striker), parameters={"w": (3,)}, outputs=2).parallelize(gangs)
@@ -100,7 +107,7 @@ def test_ctrl_c_ends_a_train_step_and_breaks_the_gangs(gangs):
             gw.train_step(model, opt, x, weight=1)
 
 
-@over(2, says="unshard: ended")
+@over(2, says="unshard: ended in time", attempts=2)
 def test_ctrl_c_ends_an_unshard_and_breaks_the_groups_gang(gangs):
     striker = Striker(gangs)
     group = gw.ShardGroup(gangs, "layer", {"w": np.ones(10, np.float32)})
@@ -131,6 +138,42 @@ def test_ctrl_c_in_a_wait_for_a_work_leaves_the_work():
     work.wait(60)
     peer.join()
     assert (x == 2).all()
+
+
+def test_ctrl_c_in_an_exchange_leaves_it_its_arrays():
+    first, second = gw.Gang.create_threads(2)
+    sent, received, answer = np.ones(3), np.zeros(3), np.full(3, 7.0)
+    gone = weakref.ref(received)
+
+    def peer():
+        second.recv_(np.empty(3), 0)  # the exchange has begun
+        os.kill(os.getpid(), signal.SIGINT)
+
+    striker = threading.Thread(target=peer)
+    striker.start()
+    try:
+        first.exchange_([(sent, 1)], [(received, 1)])
+        raise AssertionError("nobody sends")
+    except KeyboardInterrupt:
+        pass
+    striker.join()
+    del sent, received
+    gc.collect()
+    assert gone() is not None and not gone().any()
+    second.send(answer, 0)
+    threading.Thread(target=second.barrier).start()
+    first.barrier()
+
+
+def test_ctrl_c_in_a_call_that_succeeds_is_raised_after_it():
+    gang = gw.Gang.create()
+    hook = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(int(low.py_interrupt))
+    # Called from C, for Python itself looks for signals between two calls.
+    asked = map(methodcaller("__call__"), [ctypes.pythonapi.PyErr_SetInterrupt, partial(hook, None)])
+    assert list(asked)[1] == 1
+    with pytest.raises(KeyboardInterrupt):
+        gang.barrier()
+    gang.barrier()  # once
 
 
 def test_a_handlers_own_exception_ends_a_wait_as_itself():

@@ -193,6 +193,48 @@ def test_free_functions_run_exactly_once():
     assert Counted.alive == 0
 
 
+class Kept:
+    def __call__(self, *_):
+        raise AssertionError("nobody asks")
+
+
+@pytest.mark.parametrize("refused", [
+    lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=kept), "v": gw.Spec((3,), init="round")}),
+    lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=kept)}, strategy="none of them"),
+    lambda kept: gw.Custom(Doubling(), parameters={"w": gw.Spec((3,), init=kept)}, inputs="two"),
+    lambda kept: gw.Gang.create(all_gather=kept, colour="green"),
+], ids=["a parameter", "a strategy", "inputs", "an option"])
+def test_what_is_refused_before_the_library_has_it_is_let_go(refused):
+    kept = Kept()
+    gone = weakref.ref(kept)
+    with pytest.raises((gw.InvalidArgument, TypeError)):
+        refused(kept)
+    del kept
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_call_is_refused_when_its_callback_has_ended():
+    calls = []
+
+    class Keeping(Doubling):
+        def forward(self, call):
+            calls.append(call)
+            super().forward(call)
+            if len(calls) == 2:
+                raise ZeroDivisionError("enough")
+
+    model = gw.Custom(Keeping()).materialize()
+    x = np.ones(3, np.float32)
+    model.forward(x)
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        model.forward(x)
+    for call in calls:
+        for use in (lambda: call.inputs, lambda: call.state, lambda: setattr(call, "state", 1), lambda: call.forward(0, x)):
+            with pytest.raises(gw.InvalidState, match="Keeping: forward has ended"):
+                use()
+
+
 def test_a_state_is_freed_exactly_once():
     freed = []
 
