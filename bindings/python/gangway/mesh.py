@@ -8,8 +8,8 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .gang import Gang, gang_options
-from .structs import struct
+from .gang import Gang
+from .structs import struct, told
 from .works import milliseconds
 
 
@@ -26,6 +26,7 @@ class Gangs:
     def __init__(self, handle: Any) -> None:
         self._h = handle
         self._gangs: dict[str, Gang] = {}
+        self._made_root: Gang | None = None  # init made it: it ends with these
 
     @classmethod
     def create(cls, root: Gang | None = None, **degrees: int) -> Gangs:
@@ -79,24 +80,28 @@ class Gangs:
 
     def release(self) -> None:
         """Drops the handle now. Never waits."""
-        self._h = c.RELEASED
+        self._h, self._made_root = c.RELEASED, None
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Collective and orderly: all gangs that this made."""
         c.gw_gangs_shutdown(self._h, milliseconds(timeout))
+        if self._made_root is not None:
+            self._made_root.shutdown(timeout)
 
     def abort(self, reason: str) -> None:
         """Breaks all gangs that this made."""
         c.gw_gangs_abort(self._h, reason)
+        if self._made_root is not None:
+            self._made_root.abort(reason)
 
     def __enter__(self) -> Gangs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
+        if error is None:
             self.shutdown()
         else:
-            self.abort(f"rank {self.rank}: {kind.__name__}: {error}")
+            self.abort(f"rank {self.rank}: {told(error)}")
 
     def as_current(self) -> _Current:
         """with gangs.as_current(): current_gangs() is this, on this thread."""
@@ -131,6 +136,7 @@ def init(*, tp: int = 1, pp: int = 1, cp: int = 1, dp_replicate: int = 1, dp_sha
     """The gangs of this job. The environment decides (gangrun, torchrun, srun, mpirun), else one rank; `options` are
     those of Gang.create. Collective."""
     watch_signals()
-    if root is None and options:
-        root = Gang(c.gw_gang_create(gang_options(options)))
-    return Gangs.create(root, tp=tp, pp=pp, cp=cp, dp_replicate=dp_replicate, dp_shard=dp_shard)
+    made = Gang.create(**options) if root is None and options else None
+    gangs = Gangs.create(root or made, tp=tp, pp=pp, cp=cp, dp_replicate=dp_replicate, dp_shard=dp_shard)
+    gangs._made_root = made
+    return gangs
