@@ -13,7 +13,8 @@ options! {
     GangOptions = gw_gang_options, gw_gang_options_init {
         /// Deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS.
         timeout_ms: i64,
-        /// A peer whose heartbeat stands still for so long is lost; 0: off.
+        /// A peer whose heartbeat stands still for so long is lost; at least 50, equal on all ranks; 0: off
+        /// or GANGWAY_LIVENESS_MS.
         liveness_ms: i64,
         /// Address space of the host's arena; 0: min(8 x RAM, 256 GiB).
         arena_bytes: u64,

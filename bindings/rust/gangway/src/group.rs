@@ -139,10 +139,12 @@ impl Group<'_> {
     }
 
     /// Collective. The program's own optimizer: `step` writes the local values; then they are published and
-    /// the gradient is emptied.
+    /// the gradient is emptied, also when `step` fails.
     pub fn update<R>(&mut self, step: impl FnOnce(&mut Update<'_>) -> Result<R>) -> Result<R> {
         check(unsafe { sys::gw_shard_group_begin_update(self.handle, NO_STREAM) })?;
+        let end = EndUpdate(self.handle); // on panics too
         let result = step(&mut Update { handle: self.handle, group: PhantomData });
+        std::mem::forget(end);
         check(unsafe { sys::gw_shard_group_end_update(self.handle, NO_STREAM) })?;
         result
     }
@@ -153,6 +155,14 @@ struct Reshard(*mut sys::gw_shard_group);
 impl Drop for Reshard {
     fn drop(&mut self) {
         unsafe { sys::gw_shard_group_reshard(self.0, NO_STREAM) };
+    }
+}
+
+struct EndUpdate(*mut sys::gw_shard_group);
+
+impl Drop for EndUpdate {
+    fn drop(&mut self) {
+        unsafe { sys::gw_shard_group_end_update(self.0, NO_STREAM) };
     }
 }
 

@@ -103,6 +103,28 @@ fn a_group_reshards_after_an_error_and_after_a_panic() {
 }
 
 #[test]
+fn an_update_ends_after_an_error_and_after_a_panic() {
+    meshes(2, |gangs| {
+        let rank = gangs.root().rank();
+        let mut model = line(&gangs);
+        let mut group = model.group(0).unwrap();
+        let error = group.update(|_| -> Result<()> { Err(Error::caller("stop")) }).unwrap_err();
+        assert_eq!(error.text, "stop");
+        // The peer's update is whole.
+        let write = |rows: &mut Update<'_>| -> Result<()> {
+            assert!(rank == 1, "stop");
+            rows.value(0)?.slice_mut::<f32>()?.fill(7.0);
+            Ok(())
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| group.update(write)));
+        assert_eq!(done.is_err(), rank == 0);
+        let last = group.unsharded(|full| Ok(full.value(0)?.slice::<f32>()?[9])).unwrap();
+        assert_eq!(last, 7.0);
+        group.update(|_| Ok(())).unwrap();
+    });
+}
+
+#[test]
 fn an_initialiser_s_error_comes_back_and_the_closure_is_dropped() {
     let held = Arc::new(());
     let kept = held.clone();
