@@ -1,7 +1,8 @@
 # Julia objects that the library holds: arrays of asynchronous works, callbacks, saved states.
 #
 # The library frees an object on the thread that drops the last reference, which may be a finalizer in the middle of
-# anything. So its free function does one store and nothing else; the registry is swept later, outside of finalizers.
+# anything. So its free function does plain stores and nothing else: the object is let go at once, its entry in the
+# registry is swept later, outside of finalizers.
 
 mutable struct Pin
     object::Any
@@ -32,6 +33,7 @@ function free_pin(user::Ptr{Cvoid})
     user == C_NULL && return nothing
     found = unsafe_pointer_to_objref(user)::Pin
     found.frees += Int32(1)
+    found.object = nothing
     return nothing
 end
 

@@ -113,17 +113,36 @@ end
 
 fact("a work keeps its arrays until it is done, and no longer") do
     gang = Gangway.fake_gang(0, 2)
-    empty = collect_all()
     x = ones(4)
     work = allreduce_async!(gang, x)
-    held = last(Gangway.PINS)
-    @test held.object === (x, x)
     wait(work)
     @test isready(work) && x == fill(2.0, 4)
     Gangway.work_error(work)
     Gangway.order(work)
     Gangway.release!(work)
-    @test held.frees == 1 && Gangway.sweep() == empty
+    here, there = Gangway.thread_gangs(2)
+    work = recv_async!(here, x, 1)
+    held = last(Gangway.PINS)
+    @test held.object === x && held.frees == 0
+    sent = send_async(there, fill(5.0, 4), 0)
+    foreach(wait, (work, sent))
+    Gangway.release!(work)
+    @test x == fill(5.0, 4) && held.frees == 1 && held.object === nothing
+end
+
+# A function of its own, so that no local variable keeps the array.
+@noinline function work_of_garbage(gang)
+    x = ones(4)
+    wait(Gangway.allreduce_async!(gang, x))
+    return WeakRef(x)
+end
+
+fact("an array that a done work kept goes with the next collection") do
+    gang = Gangway.fake_gang(0, 2)
+    weak = work_of_garbage(gang)
+    GC.gc(true) # finalises the work
+    GC.gc(true)
+    @test weak.value === nothing
 end
 
 fact("lent arrays become empty when the loan ends") do
