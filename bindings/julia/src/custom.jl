@@ -73,12 +73,18 @@ What a callback of a custom module sees; valid during the callback. Properties: 
 `input_grads`, `parameters`, `parameter_grads` (vectors of arrays; nothing where a gradient is zero, not wanted or frozen),
 `state` (what forward leaves for backward), `training`, `recomputing`, `microbatch`, `step`, `seed`, `loss_seed`, `gangs`.
 """
-struct Call
-    ptr::Ptr{LibGangway.gw_call}
+mutable struct Call
+    ptr::Ptr{LibGangway.gw_call} # null when the callback has ended
     lent::Vector{Any}
 end
 
-raw(call::Call) = unsafe_load(getfield(call, :ptr))
+raw(call::Call) = unsafe_load(pointer_of(call))
+
+function pointer_of(call)
+    ptr = getfield(call, :ptr)
+    ptr == C_NULL && refuse("this call is over: a call is valid during its callback")
+    return ptr
+end
 
 const CALL_ARRAYS = (:inputs, :outputs, :output_grads, :input_grads, :parameters, :parameter_grads)
 const CALL_FACTS = (:training, :recomputing, :microbatch, :step, :seed, :loss_seed)
@@ -132,6 +138,7 @@ function run_phase(f, user, ptr)
         try
             f(pinned(user)::CustomFunctions, call)
         finally
+            setfield!(call, :ptr, Ptr{LibGangway.gw_call}(C_NULL))
             foreach(give_back!, getfield(call, :lent))
         end
     end
@@ -220,11 +227,11 @@ function Custom(; shapes, forward, backward_input, backward_weight = nothing, ac
 end
 
 function run_in_call(f, call, what, child, arrays)
-    given = views(what, "arrays", arrays)
+    ptr, given = pointer_of(call), views(what, "arrays", arrays)
     results = fill(empty_view()[], MOST_OUTPUTS)
     count = Ref{Csize_t}(0)
     GC.@preserve given results begin
-        @waits f(getfield(call, :ptr), child - 1, given, length(given), results, length(results), count)
+        @waits f(ptr, child - 1, given, length(given), results, length(results), count)
         return lend(call, pointer(results), Int(count[]))
     end
 end

@@ -81,8 +81,10 @@ function guarded(f)
     task = current_task()
     sticky = task.sticky
     task.sticky = true # a task that yields in here must come back to this thread: the library's frames are on it
+    earlier = THROWN[Threads.threadid()]
     try
         f()
+        THROWN[Threads.threadid()] = earlier # calls in here that succeeded have forgotten it
         return LibGangway.GW_OK
     catch exception
         LibGangway.gw_error_set(in_one_line(exception))
@@ -120,7 +122,14 @@ end
     return nothing
 end
 
-@inline check(status::Integer) = status == LibGangway.GW_OK ? nothing : fail(status)
+@inline check(status::Integer) = status == LibGangway.GW_OK ? forget_thrown() : fail(status)
+
+# What a callback threw and the library got over must not come out of a later call.
+@inline function forget_thrown()
+    id = Threads.threadid()
+    id <= length(THROWN) && @inbounds THROWN[id] !== nothing && (THROWN[id] = nothing)
+    return nothing
+end
 
 # For calls that may wait or run callbacks. (A function and not a macro would take the status too late.)
 macro waits(call)

@@ -146,6 +146,29 @@ fact("what a callback throws comes out as itself") do
     @test refused(() -> parallelize!(filled), "no fill"; kind = ErrorException)
 end
 
+fact("what a callback threw and the library got over does not come out of a later call") do
+    Gangway.remember(ErrorException("long ago"))
+    barrier(ONE)
+    @test thrown(() -> bcast!(ONE, [1.0]; root = 7)) isa Gangway.InvalidArgument
+    # A callback's own calls that succeed leave what another callback of the same call threw.
+    Gangway.remember(ErrorException("just now"))
+    Gangway.guarded(() -> barrier(ONE))
+    @test thrown(() -> Gangway.fail(LibGangway.GW_E_CALLER)).msg == "just now"
+    @test all(isnothing, Gangway.THROWN)
+end
+
+fact("a call that outlives its callback is refused") do
+    kept = Ref{Any}(nothing)
+    model = parallelize!(Custom(; shapes = identity, backward_input = identity, forward = call -> begin
+        kept[] = call
+        copyto!(call.outputs[1], call.inputs[1])
+    end))
+    Gangway.forward(model, [1.0f0])
+    for late in (() -> kept[].inputs, () -> kept[].step, () -> (kept[].state = 1), () -> Gangway.run_child(kept[], 1))
+        @test refused(late, "this call is over"; kind = ArgumentError)
+    end
+end
+
 plain_custom_with(shapes) = Custom(; shapes = shapes, forward = identity, backward_input = identity)
 
 fact("a call knows its facts, and a wrong name or a wrong shape is refused") do
