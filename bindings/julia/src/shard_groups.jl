@@ -31,6 +31,8 @@ end
 
 Parameter `index` (from 1) as an array without a copy: `:value` and `:gradient` are this rank's rows, `:full_value` and
 `:full_gradient` the whole, lent until `reshard!`.
+A `:full_value` is read-only memory where ranks are processes: a write is a `ReadOnlyMemoryError`, and as the output of a
+call of the library it ends the process.
 """
 function local_array(group::ShardGroup, index, part::Symbol = :value)
     view = empty_view()
@@ -43,7 +45,7 @@ end
 tensor(group::ShardGroup, index, part::Symbol = :full_value) =
     take(Tensor, out -> LibGangway.gw_shard_group_tensor(group, index - 1, part_number(part), out))
 
-"The whole values, lent until `reshard!`. Collective."
+"The whole values, lent until `reshard!` and read-only (`copy` them to write). Collective."
 function unshard!(group::ShardGroup)
     @waits LibGangway.gw_shard_group_unshard(group, C_NULL, NO_STREAM)
     return full_values(group)
