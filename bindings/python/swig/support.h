@@ -73,7 +73,7 @@ static int gwpy_check(gw_status status) {
     if (kept_type != NULL && !kept_signal) drop_kept();
     return 1;
   }
-  if (status == GW_E_CALLER && kept_type != NULL) {
+  if (kept_signal || (status == GW_E_CALLER && kept_type != NULL)) {
     raise_kept();
     return 0;
   }
@@ -253,9 +253,13 @@ static int block_element(const char* kind, PyObject* item, char* place, size_t s
       if (!gwpy_address(item, SWIGTYPE_p_void, "address", &pointer)) return 0;
       memcpy(place, &pointer, sizeof pointer);
       return 1;
-    case 'i':
-      *(int32_t*)place = (int32_t)PyLong_AsLong(item);
+    case 'i': {
+      const long number = PyLong_AsLong(item);
+      if (!PyErr_Occurred() && number != (int32_t)number)
+        PyErr_SetString(PyExc_OverflowError, "over 32 bits");
+      *(int32_t*)place = (int32_t)number;
       return PyErr_Occurred() == NULL;
+    }
     default:
       *(int64_t*)place = PyLong_AsLongLong(item);
       return PyErr_Occurred() == NULL;

@@ -165,14 +165,15 @@ def test_ctrl_c_in_an_exchange_leaves_it_its_arrays():
     first.barrier()
 
 
-def test_ctrl_c_in_a_call_that_succeeds_is_raised_after_it():
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_ctrl_c_in_a_call_is_raised_after_it_whatever_its_end(succeeds):
     gang = gw.Gang.create()
     hook = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(int(low.py_interrupt))
     # Called from C, for Python itself looks for signals between two calls.
     asked = map(methodcaller("__call__"), [ctypes.pythonapi.PyErr_SetInterrupt, partial(hook, None)])
     assert list(asked)[1] == 1
     with pytest.raises(KeyboardInterrupt):
-        gang.barrier()
+        gang.barrier() if succeeds else gw.Linear(-1, 2)
     gang.barrier()  # once
 
 
