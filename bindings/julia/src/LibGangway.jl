@@ -9,10 +9,12 @@ const gw_device_type = Int32
 const gw_reduce = Int32
 const gw_op = Int32
 const gw_phase = Int32
+const gw_init_kind = Int32
 const gw_part = Int32
 const gw_strategy = Int32
 const gw_recompute_kind = Int32
 const gw_schedule = Int32
+const gw_skip_reason = Int32
 
 const GW_STATUS_NONE = Int32(-1)
 const GW_OK = Int32(0)
@@ -271,7 +273,7 @@ end
 struct gw_init_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
-    kind::Int32
+    kind::gw_init_kind
     reserved::Int32
     deviation::Cdouble
     fill::Ptr{Cvoid}
@@ -510,7 +512,7 @@ struct gw_step_result
     weight::Int64
     step::Int64
     skipped::Int32
-    skip_reason::Int32
+    skip_reason::gw_skip_reason
 end
 
 struct gw_generate_options

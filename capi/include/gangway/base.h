@@ -107,7 +107,8 @@ GW_API gw_error *gw_error_retain(gw_error *error);
 GW_API void gw_error_release(gw_error *error);
 /* Local. Inside of a callback that is about to return a failure: what the failure's text says behind the callback's name,
  * on this rank and, where peers hear of it, on theirs. Copied (line breaks become spaces); the last one counts, and it is
- * dropped when the callback returns GW_OK. INVALID_STATE: outside of a callback that returns a gw_status. */
+ * dropped when the callback returns GW_OK. A hook or free function that runs meanwhile speaks for that callback.
+ * INVALID_STATE: no callback that returns a gw_status runs on this thread. */
 GW_API gw_status gw_error_set(const char *message);
 
 /* Local. "INVALID_ARGUMENT" and so on; "UNKNOWN" for a number that this version does not know. Static text. */

@@ -61,7 +61,8 @@ typedef struct gw_gang_options {
   const char *engine;    /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
   const char *name;      /* null: "gang"; names the gang in errors */
   int64_t timeout_ms;    /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
-  int64_t liveness_ms;   /* a peer that is silent for so long is lost; at least 50, equal on all ranks; 0: off */
+  /* A peer that is silent for so long is lost; at least 50, equal on all ranks. 0: GANGWAY_LIVENESS_MS, else off. */
+  int64_t liveness_ms;
   uint64_t arena_bytes;  /* address space of the host's arena; 0: min(8 x RAM, 256 GiB) */
   uint64_t memory_limit; /* bytes that the host's arena may take; 0: 80 % of what is there at creation */
   int32_t high_priority; /* 1: a stream of high priority on CUDA */

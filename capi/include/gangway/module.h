@@ -90,10 +90,19 @@ enum gw_phase_value {
   GW_PHASE_BACKWARD_WEIGHT = 3
 };
 
+typedef int32_t gw_init_kind;
+enum gw_init_kind_value {
+  GW_INIT_INVALID = -1,
+  GW_INIT_NORMAL = 0,
+  GW_INIT_ZEROS = 1,
+  GW_INIT_ONES = 2,
+  GW_INIT_FILL = 3
+};
+
 typedef struct gw_init_options {
   size_t struct_size;
   const gw_ext *next;
-  int32_t kind;    /* gw_init_kind */
+  gw_init_kind kind; /* GW_INIT_NORMAL */
   int32_t reserved;
   double deviation; /* normal: 0.02 */
   /* GW_INIT_FILL: writes rows [first_row, last_row) of dim 0, row-major: `count` elements of `dtype`, the parameter's
@@ -102,13 +111,6 @@ typedef struct gw_init_options {
   void *user;
   gw_free_fn free_user;
 } gw_init_options;
-enum gw_init_kind_value {
-  GW_INIT_INVALID = -1,
-  GW_INIT_NORMAL = 0,
-  GW_INIT_ZEROS = 1,
-  GW_INIT_ONES = 2,
-  GW_INIT_FILL = 3
-};
 GW_API void gw_init_options_init(gw_init_options *options, size_t size);
 
 /* One parameter of a custom module or a shard group. */

@@ -35,6 +35,14 @@ typedef struct gw_step_options {
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
 
+typedef int32_t gw_skip_reason;
+enum gw_skip_reason_value {
+  GW_SKIP_INVALID = -1,
+  GW_SKIP_NONE = 0,
+  GW_SKIP_NO_WEIGHT = 1, /* no item counted on any rank */
+  GW_SKIP_NON_FINITE = 2
+};
+
 typedef struct gw_step_result {
   size_t struct_size;
   const gw_ext *next;
@@ -47,14 +55,8 @@ typedef struct gw_step_result {
   int64_t weight;           /* items that counted, over all data ranks */
   int64_t step;
   int32_t skipped;          /* 1: nothing was changed; skip_reason says why */
-  int32_t skip_reason;      /* gw_skip_reason_value */
+  gw_skip_reason skip_reason;
 } gw_step_result;
-enum gw_skip_reason_value {
-  GW_SKIP_INVALID = -1,
-  GW_SKIP_NONE = 0,
-  GW_SKIP_NO_WEIGHT = 1, /* no item counted on any rank */
-  GW_SKIP_NON_FINITE = 2
-};
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 
 /* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer. One rank's

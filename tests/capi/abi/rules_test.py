@@ -56,9 +56,8 @@ for enum in model.enums:
             bad.append(f"{name} = {value}: GW_* from -1 to INT32_MAX is wanted")
 integers = {name for name, ctype in model.typedefs if ctype.startswith("int32_t @")}
 for enum in model.enums:
-    # gw_init_kind and gw_skip_reason travel in int32_t fields.
     name = enum.name.removesuffix("_value")
-    if name not in integers and name not in {"gw_init_kind", "gw_skip_reason"}:
+    if name not in integers:
         bad.append(f"typedef int32_t {name} lacks")
 
 for function in model.functions:

@@ -1812,12 +1812,19 @@ pub const GW_PHASE_FORWARD: gw_phase_value = 1;
 pub const GW_PHASE_BACKWARD_INPUT: gw_phase_value = 2;
 pub const GW_PHASE_BACKWARD_WEIGHT: gw_phase_value = 3;
 pub type gw_phase_value = ::std::os::raw::c_int;
+pub type gw_init_kind = i32;
+pub const GW_INIT_INVALID: gw_init_kind_value = -1;
+pub const GW_INIT_NORMAL: gw_init_kind_value = 0;
+pub const GW_INIT_ZEROS: gw_init_kind_value = 1;
+pub const GW_INIT_ONES: gw_init_kind_value = 2;
+pub const GW_INIT_FILL: gw_init_kind_value = 3;
+pub type gw_init_kind_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_init_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub kind: i32,
+    pub kind: gw_init_kind,
     pub reserved: i32,
     pub deviation: f64,
     pub fill: ::std::option::Option<
@@ -1951,12 +1958,6 @@ impl Default for gw_init_options {
         }
     }
 }
-pub const GW_INIT_INVALID: gw_init_kind_value = -1;
-pub const GW_INIT_NORMAL: gw_init_kind_value = 0;
-pub const GW_INIT_ZEROS: gw_init_kind_value = 1;
-pub const GW_INIT_ONES: gw_init_kind_value = 2;
-pub const GW_INIT_FILL: gw_init_kind_value = 3;
-pub type gw_init_kind_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_parameter_options {
@@ -4637,6 +4638,12 @@ impl Default for gw_step_options {
         }
     }
 }
+pub type gw_skip_reason = i32;
+pub const GW_SKIP_INVALID: gw_skip_reason_value = -1;
+pub const GW_SKIP_NONE: gw_skip_reason_value = 0;
+pub const GW_SKIP_NO_WEIGHT: gw_skip_reason_value = 1;
+pub const GW_SKIP_NON_FINITE: gw_skip_reason_value = 2;
+pub type gw_skip_reason_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_step_result {
@@ -4651,7 +4658,7 @@ pub struct gw_step_result {
     pub weight: i64,
     pub step: i64,
     pub skipped: i32,
-    pub skip_reason: i32,
+    pub skip_reason: gw_skip_reason,
 }
 #[test]
 fn bindgen_test_layout_gw_step_result() {
@@ -4819,11 +4826,6 @@ impl Default for gw_step_result {
         }
     }
 }
-pub const GW_SKIP_INVALID: gw_skip_reason_value = -1;
-pub const GW_SKIP_NONE: gw_skip_reason_value = 0;
-pub const GW_SKIP_NO_WEIGHT: gw_skip_reason_value = 1;
-pub const GW_SKIP_NON_FINITE: gw_skip_reason_value = 2;
-pub type gw_skip_reason_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_generate_options {
