@@ -64,6 +64,12 @@ Module& child_of(Running& r, int32_t child) {
   return parent.child(static_cast<size_t>(child));  // with whatever wraps it
 }
 
+// The caller's own views may be where the results go.
+std::vector<gw_view> views_of(const gw_view* views, size_t count) {
+  if (views == nullptr) return {};
+  return {views, views + count};
+}
+
 void hand_out(Running& running, const Values& results, gw_view out_views[], size_t capacity,
               size_t* out_count) {
   check_room(out_views, "out_views", results.size(), capacity);
@@ -330,14 +336,15 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
 gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, size_t input_count,
                           gw_view out_views[], size_t out_capacity, size_t* out_count) {
   return guarded([&] {
+    const std::vector<gw_view> in = views_of(inputs, input_count);
     clear_out(out_views, out_capacity, out_count);
+    if (input_count > 0) required(inputs, "inputs");
     Running& r = running(call);
     Module& module = child_of(r, child);
     check_room(out_views, "out_views", module.output_count(input_count), out_capacity);
-    if (input_count > 0) required(inputs, "inputs");
     Values values;
     for (size_t i = 0; i < input_count; ++i)
-      values.push_back(r.tensor(inputs[i], text("inputs[", i, "]"), false));
+      values.push_back(r.tensor(in[i], text("inputs[", i, "]"), false));
     hand_out(r, module.forward(r.call.ctx, values, r.call.frame), out_views, out_capacity, out_count);
   });
 }
@@ -345,17 +352,17 @@ gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, s
 gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_grads, size_t grad_count,
                            gw_view out_views[], size_t out_capacity, size_t* out_count) {
   return guarded([&] {
+    const std::vector<gw_view> grads = views_of(output_grads, grad_count);
     clear_out(out_views, out_capacity, out_count);
+    if (grad_count > 0) required(output_grads, "output_grads");
     Running& r = running(call);
     Module& module = child_of(r, child);
     check_room(out_views, "out_views", module.gradient_count(), out_capacity);
     if (r.call.frame == nullptr) fail(Code::invalid_state, "gw_call_backward outside of a backward callback");
-    if (grad_count > 0) required(output_grads, "output_grads");
     Values values;
     for (size_t i = 0; i < grad_count; ++i)
-      values.push_back(output_grads[i].data == nullptr
-                           ? Tensor()
-                           : r.tensor(output_grads[i], text("output_grads[", i, "]"), true));
+      values.push_back(grads[i].data == nullptr ? Tensor()
+                                                : r.tensor(grads[i], text("output_grads[", i, "]"), true));
     hand_out(r, module.backward(r.call.ctx, values, *r.call.frame), out_views, out_capacity, out_count);
   });
 }

@@ -16,7 +16,7 @@ struct Caller {
 
 template <typename Call>
 int ask(void* user, const char* what, const char* key, Call&& call) {
-  const CallbackText said;
+  CallbackText said;
   const gw_store_callbacks& functions = static_cast<Caller*>(user)->functions;
   check_store_answer(what, key, call(functions), said.text);
   return 0;

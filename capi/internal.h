@@ -77,7 +77,7 @@ void check_callback(gw_status status, const char* callback, const std::string& o
 template <typename Call>
 void run_callback(const char* callback, const std::string& owner, Call&& call) {
   clear_error();  // what an earlier callback of this entry left is not this one's reason
-  const CallbackText said;
+  CallbackText said;
   gw_status status = GW_OK;
   try {
     status = call();
@@ -98,6 +98,8 @@ std::optional<Error> refusal_of(Read&& read) {
     return error;
   } catch (const std::bad_alloc&) {
     return Error(Code::out_of_memory, "no memory left for a check");
+  } catch (const std::exception& error) {
+    return Error(Code::internal, text("a check ended with: ", error.what()));
   }
 }
 

@@ -136,6 +136,7 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
                       const gw_generate_options* options, void* stream, int64_t out_tokens[],
                       size_t out_capacity, size_t* out_count) {
   return guarded([&] {
+    if (out_count != nullptr) *out_count = 0;
     Model& m = required(model, "model").ready();
     GenerateOptions g;
     std::span<const int64_t> given;

@@ -194,7 +194,7 @@ int main(void) {
       cmocka_unit_test(survivors_shrink_to_a_new_gang),
       cmocka_unit_test(shutdown_has_its_own_time_limit),
       cmocka_unit_test(memory_of_the_gang),
-                                     cmocka_unit_test(freeing_leaves_the_last_error_alone),
+      cmocka_unit_test(freeing_leaves_the_last_error_alone),
       cmocka_unit_test(traffic_and_flight_record)};
   return cmocka_run_group_tests_name("capi_gang", tests, NULL, NULL);
 }
