@@ -60,6 +60,7 @@ class Error : public std::exception {
 template <typename... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // want of memory is thrown on, not half a text
   (out << ... << parts);
   return out.str();
 }

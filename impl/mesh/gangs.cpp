@@ -10,13 +10,13 @@ void check_factor(const char* axis, int degree, int size) {
     fail(Code::invalid_argument, axis, " ", degree, " is not a factor of the root gang's ", size, " ranks");
 }
 
-// Peers wait for this rank: want of memory that leaves nothing to say so with breaks the gang.
+// Peers wait for this rank in a collective, where it has no vote: want of memory breaks the gang.
 template <typename Call>
 auto or_abort(Gang& root, Call&& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    root.abort(Error(Code::out_of_memory, "no memory"));
+    if (root.size() > 1) root.abort(Error(Code::out_of_memory, "no memory"));
     throw;
   }
 }
@@ -49,11 +49,8 @@ void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& m
 GangsPtr Gangs::create(const GangPtr& root, bool owns_root, const MeshOptions& options) {
   Mesh mesh;
   root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
-  GangsPtr gangs;
-  root->agree_on([&] {
-    gangs.reset(new Gangs(root, mesh, owns_root));
-    gangs->make_all();
-  });
+  GangsPtr gangs(new Gangs(root, mesh, owns_root));
+  gangs->make_all();
   return gangs;
 }
 
@@ -125,13 +122,12 @@ GangsPtr create_gangs_of(const GangPlaces& p) {
                          p.root->size());
     check_places(p, all, mesh);
   });
-  GangsPtr gangs;
-  p.root->agree_on([&] {
-    gangs.reset(new Gangs(p.root, mesh, /*owns_root=*/false));
+  return or_abort(*p.root, [&] {
+    GangsPtr gangs(new Gangs(p.root, mesh, /*owns_root=*/false));
     for (const Place& place : all) gangs->places_[place.axes] = place.gang;
     gangs->make_all();
+    return gangs;
   });
-  return gangs;
 }
 
 Gangs::Gangs(GangPtr root, const Mesh& mesh, bool owns_root)
