@@ -27,12 +27,12 @@ class Works::Kept final : public Progressive {
 void Works::keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept {
   try {
     if (work->poll() && work->poll_input()) return;
-    add(std::make_shared<Kept>(*this, work, std::move(object)));
-  } catch (const std::bad_alloc&) {
+    add(std::make_shared<Kept>(*this, work, object));
+  } catch (...) {  // no memory for the list: `object` lives as long as this wait
     const InterruptShield shield;
     try {
       work->wait_input(Deadline::never());
-    } catch (const Error&) {  // broken: nobody reads on
+    } catch (...) {  // broken: nobody reads on
     }
   }
 }

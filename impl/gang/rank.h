@@ -33,7 +33,7 @@ class Works {
   // Lets go of one that has ended before anybody drove it again.
   void remove(const Progressive* work) noexcept;
   // Holds `object` until `work` is over at both ends, so that its owner may go without waiting for peers that still read
-  // or write it. A small want of memory ends in a wait.
+  // or write it. Without memory for the list it waits.
   void keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept;
   // Lets go of what was kept long enough; quick when nothing is.
   void settle() {
