@@ -458,6 +458,20 @@ TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
   }
 }
 
+// Its last thread ended longer ago than peers have patience, and the next one comes a little later than they do.
+TEST(HostFailure, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
+  EngineOptions options = small_arena();
+  options.timeout_ms = 6000;
+  ThreadRanks ranks(2, options);
+  const auto meet = [&](int r, Engine& engine) {
+    if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    now(engine, Collective{}, ranks.ranks[static_cast<size_t>(r)]->device().stream());
+  };
+  ranks.run(meet);
+  std::this_thread::sleep_for(std::chrono::milliseconds(options.timeout_ms / 2 + 100));
+  ranks.run(meet);
+}
+
 TEST(HostFailure, AFenceThatNobodyPublishesTimesOutAndNamesItsOwner) {
   EngineOptions options = small_arena();
   options.timeout_ms = 1000;

@@ -79,8 +79,8 @@ TEST(HostInterrupt, TheHookIsAskedWhileDataMoves) {
     if (r == 0) begun.come();
     const auto works = transfers(engine, ranks.ranks[static_cast<size_t>(r)]->device().stream(), *x, kCalls);
     if (r == 1) begun.come();
-    const auto wait = [&] {
-      for (const WorkPtr& work : works) work->wait_input(Deadline::never());
+    const auto wait = [&] {  // the last first: one wait in which all move
+      for (size_t i = works.size(); i-- > 0;) works[i]->wait_input(Deadline::never());
     };
     if (r == 0) {
       const Interrupt interrupt;

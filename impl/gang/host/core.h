@@ -96,6 +96,11 @@ struct Lane {
   bool active = false;  // on the list of lanes with work
 };
 
+// Of those who go on after a failure.
+struct NewBoard {
+  uint64_t offset, number;
+};
+
 struct CoreOptions {
   int64_t timeout_ms = 0;
   std::string label;
@@ -130,9 +135,10 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void shutdown(Deadline deadline);
   void abort(const Error& error) noexcept;
   std::optional<Error> error();
-  // Offset of the new board; waits until all survivors have left this one alone and nobody else writes into
-  // their memory.
-  uint64_t meet_survivors(std::span<const int> survivors);
+  // Waits until all survivors have left this board alone and nobody else writes into their memory. A board
+  // that this rank did not say it took is offered again when the survivors try again.
+  NewBoard meet_survivors(std::span<const int> survivors);
+  void took(const NewBoard& board) noexcept;
   Traffic traffic() const;
   std::vector<FlightEntry> flight_record() const;
 
@@ -169,6 +175,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   std::shared_ptr<HostWork>& new_work();    // its place among works_
   Lane& lane_of(Channel channel, const Collective& c);
   void note_start(Op& op);
+  double ns_per_tick() const;
+  int64_t begun_ns(const Op& op) const;      // on this rank
   std::vector<FlightEntry> flights() const;  // under the mutex
 
   // order.cpp
@@ -218,7 +226,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   std::optional<Error> why_broken(const Op* op, const std::string* call) const;
   void refuse_when_closed(const Op& op) const;
   bool check_absent(const Op& op);
-  void notice_thread_exit(int r);                                 // r is a rank that does not come
+  // Rank r does not come; this one waits for it since then. A rank whose threads ended before that may have
+  // another one on its way.
+  void notice_thread_exit(int r, int64_t waiting_since_ns);
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
   void log_flights() const noexcept;  // what was going on, for whoever looks afterwards
   void fail_all() noexcept;
@@ -243,7 +253,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool departed(Waitable& what);
   // survivors.cpp
   void offer_board(std::span<const int> survivors, uint64_t key);
-  uint64_t take_board(int first, uint64_t key, Deadline deadline);
+  NewBoard find_board(int first, uint64_t key, Deadline deadline);
   void meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline);
   void wait_for_writers(std::span<const int> survivors, Deadline deadline);
   // cycle.cpp

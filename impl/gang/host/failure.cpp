@@ -110,7 +110,7 @@ bool Core::check_absent(const Op& op) {
     const bool gone = mark == Mark::gone || (mark == Mark::fading && absent_yet && !has_queued(r, *first));
     if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
     if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    notice_thread_exit(r);
+    notice_thread_exit(r, begun_ns(op));
   }
   const char* const name = gangway::name(op.c.op);
   if (left >= 0) {
@@ -135,12 +135,12 @@ bool Core::has_queued(int r, const Op& op) const {
   return calls.load(std::memory_order_relaxed) > op.sequence;
 }
 
-void Core::notice_thread_exit(int r) {
+void Core::notice_thread_exit(int r, int64_t waiting_since_ns) {
   if (!arena_.threads()) return;
   const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
   const int64_t patience =
       options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
-  if (since != 0 && now_ns() - since > patience * 1'000'000)
+  if (since != 0 && now_ns() - std::max(since, waiting_since_ns) > patience * 1'000'000)
     member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
 }
 

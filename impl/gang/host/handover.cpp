@@ -229,6 +229,7 @@ void Handover::throw_failure(const std::string& entry) {
 void Handover::give_up(const Error& why) noexcept {
   if (told_ || name_.empty()) return;
   told_ = true;
+  const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
   try {
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
@@ -238,6 +239,7 @@ void Handover::give_up(const Error& why) noexcept {
 }
 
 void Handover::end() noexcept {
+  const InterruptShield shield;
   try {
     store_.remove(text(kProcess, rank_));
     if (rank_ != 0) return;

@@ -184,7 +184,10 @@ std::shared_ptr<Engine> HostEngine::shrink(std::span<const int> survivors) {
   if (place == survivors.end())
     fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(),
          " is not among the survivors");
-  return child(core_->meet_survivors(survivors), static_cast<int>(place - survivors.begin()));
+  const NewBoard board = core_->meet_survivors(survivors);
+  auto engine = child(board.offset, static_cast<int>(place - survivors.begin()));
+  core_->took(board);
+  return engine;
 }
 
 }  // namespace gangway::host

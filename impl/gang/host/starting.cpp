@@ -131,8 +131,9 @@ bool Core::meet(Lane& lane, Op& op) {
     } else if (i >= kEager) {
       pause_cpu();
     }
-    while (step(lane, op)) {
-    }
+    int moves = 0;
+    while (moves < kMoves && step(lane, op)) ++moves;
+    if (moves == kMoves) break;  // too long for one hold of the mutex
     if (!op.done || op.in_place_on_peers) continue;
     wake_peers();
     Flight& flight = flights_[op.flight % kFlights];

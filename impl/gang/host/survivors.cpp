@@ -29,7 +29,7 @@ uint64_t key_of(std::span<const int> survivors) {
 
 }  // namespace
 
-uint64_t Core::meet_survivors(std::span<const int> survivors) {
+NewBoard Core::meet_survivors(std::span<const int> survivors) {
   if (member_->forked()) fail(Code::forked, options_.label, ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, options_.label, ".shrink: the gang is not broken");
   const uint64_t key = key_of(survivors);
@@ -42,7 +42,7 @@ uint64_t Core::meet_survivors(std::span<const int> survivors) {
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   meet_all(survivors, key, deadline);
   wait_for_writers(survivors, deadline);
-  return take_board(survivors[0], key, deadline);
+  return find_board(survivors[0], key, deadline);
 }
 
 // When the last attempt failed here, others may have taken its board: the same one again.
@@ -58,9 +58,9 @@ void Core::offer_board(std::span<const int> survivors, uint64_t key) {
   mine.shrink_key.store(key);
 }
 
-uint64_t Core::take_board(int first, uint64_t key, Deadline deadline) {
+NewBoard Core::find_board(int first, uint64_t key, Deadline deadline) {
   const MemberLine& offer = board_->member(first);
-  std::atomic<uint64_t>& taken = board_->member(rank_).shrunk;
+  const std::atomic<uint64_t>& taken = board_->member(rank_).shrunk;
   uint64_t board = 0, number = 0;
   nap_until(
       *member_, deadline,
@@ -71,9 +71,10 @@ uint64_t Core::take_board(int first, uint64_t key, Deadline deadline) {
         return number != taken.load() && offer.shrink_key.load() == key;
       },
       [&] { fail(Code::timeout, options_.label, ".shrink: rank ", first, " made no board"); });
-  taken.store(number);
-  return board;
+  return {board, number};
 }
+
+void Core::took(const NewBoard& board) noexcept { board_->member(rank_).shrunk.store(board.number); }
 
 void Core::meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline) {
   for (const int r : survivors) {

@@ -162,14 +162,17 @@ class Core::Patience {
   // Sleeps until somebody rings. True: over.
   bool nap() {
     if (what_.work() == nullptr && core_.arena_.threads())
-      for (const int r : what_.missing()) core_.notice_thread_exit(r);
+      for (const int r : what_.missing()) core_.notice_thread_exit(r, start_);
     const uint32_t bell = core_.member_->lie_down();
+    const uint64_t before = core_.moves_.load(std::memory_order_relaxed);
     bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
     if (!over) {
       core_.owner_->progress();
       over = what_.ready(1);
     }
-    if (!over) core_.member_->nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+    // What has moved may move on, and nobody rings for that.
+    if (!over && core_.moves_.load(std::memory_order_relaxed) == before)
+      core_.member_->nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
     core_.member_->get_up();
     if (over) return true;
     const int64_t now = now_ns();

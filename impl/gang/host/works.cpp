@@ -234,12 +234,20 @@ std::vector<FlightEntry> Core::flight_record() const {
   return flights();
 }
 
+double Core::ns_per_tick() const {
+  return static_cast<double>(now_ns() - born_ns_) /
+         static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
+}
+
+int64_t Core::begun_ns(const Op& op) const {
+  if (op.flight + kFlights < flight_count_) return born_ns_;  // long ago
+  const uint64_t start = flights_[op.flight % kFlights].start;
+  return born_ns_ + static_cast<int64_t>(static_cast<double>(start - born_ticks_) * ns_per_tick());
+}
+
 std::vector<FlightEntry> Core::flights() const {
-  const double ns_per_tick = static_cast<double>(now_ns() - born_ns_) /
-                             static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
-  const auto ns = [&](uint64_t t) {
-    return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick);
-  };
+  const double scale = ns_per_tick();  // one for all, or an end could lie before its start
+  const auto ns = [&](uint64_t t) { return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * scale); };
   std::vector<FlightEntry> entries;
   for (uint64_t i = flight_count_ > kFlights ? flight_count_ - kFlights : 0; i < flight_count_; ++i) {
     const Flight& f = flights_[i % kFlights];
