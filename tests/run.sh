@@ -78,6 +78,7 @@ test_binding() {
 }
 
 test_bindings() {
+  [ $install -eq 1 ] || export GANGWAY_NO_INSTALL=1
   local dir=$1 julia
   test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"
   test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"
