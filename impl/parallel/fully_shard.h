@@ -4,8 +4,9 @@
 // business.
 //
 // forward:  unshard (the next unit is gathered ahead), cast inputs, inner, reshard unless it is kept, cast
-// outputs backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending
-//           weight tasks, start the reduction, reshard
+//           outputs
+// backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending weight
+//           tasks, start the reduction, reshard
 //
 // A unit that was unsharded already when it is called (evaluation inside training) is left so.
 //
