@@ -117,6 +117,18 @@ class Gang : public std::enable_shared_from_this<Gang> {
     agree(refusal, said);
   }
 
+  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the
+  // gang.
+  template <typename Step>
+  auto in_mid_call(Step&& step) {
+    try {
+      return step();
+    } catch (const std::bad_alloc&) {
+      if (size() > 1) abort(Error(Code::out_of_memory, "no memory"));
+      throw;
+    }
+  }
+
   // --- memory ---
   std::shared_ptr<Allocator> allocator() const { return engine_->allocator(); }
   SharedRegion allocate_shared(size_t bytes);  // collective
@@ -155,18 +167,6 @@ class Gang : public std::enable_shared_from_this<Gang> {
     }
   }
   void place(Error& error, const char* op, int peer) const;
-  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the
-  // gang.
-  template <typename Step>
-  auto in_mid_call(Step&& step) {
-    try {
-      return step();
-    } catch (const std::bad_alloc&) {
-      if (size() > 1) abort(Error(Code::out_of_memory, "no memory"));
-      throw;
-    }
-  }
-
   // A set-up call of all ranks.
   template <typename Call>
   auto collective(const char* name, Call&& call) {

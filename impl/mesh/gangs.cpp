@@ -10,17 +10,6 @@ void check_factor(const char* axis, int degree, int size) {
     fail(Code::invalid_argument, axis, " ", degree, " is not a factor of the root gang's ", size, " ranks");
 }
 
-// Peers wait for this rank in a collective, where it has no vote: want of memory breaks the gang.
-template <typename Call>
-auto or_abort(Gang& root, Call&& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    if (root.size() > 1) root.abort(Error(Code::out_of_memory, "no memory"));
-    throw;
-  }
-}
-
 struct Place {
   const char* name;
   const GangPtr& gang;
@@ -57,7 +46,7 @@ GangsPtr Gangs::create(const GangPtr& root, bool owns_root, const MeshOptions& o
 GangsPtr create_gangs(GangPtr root, const MeshOptions& options) {
   const bool owns_root = root == nullptr;
   if (owns_root) root = Gang::create(GangOptions{});
-  return or_abort(*root, [&] { return Gangs::create(root, owns_root, options); });
+  return root->in_mid_call([&] { return Gangs::create(root, owns_root, options); });
 }
 
 GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
@@ -67,7 +56,7 @@ GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
   options.tp = tp;
   options.pp = pp;
   options.cp = cp;
-  return or_abort(*root, [&] {
+  return root->in_mid_call([&] {
     root->agree_on(
         [&] {
           check_factor("tp", tp, root->size());
@@ -91,7 +80,7 @@ GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_siz
       fail(Code::invalid_argument, "intra_node_size ", *intra_node_size,
            " is not a factor over 1 of the dp gang's ", dp, " ranks");
   };
-  or_abort(*gangs.root(), [&] {
+  gangs.root()->in_mid_call([&] {
     gangs.root()->agree_on(
         check, text("intra_node_size ", intra_node_size ? std::to_string(*intra_node_size) : "none"));
   });
@@ -122,7 +111,7 @@ GangsPtr create_gangs_of(const GangPlaces& p) {
                          p.root->size());
     check_places(p, all, mesh);
   });
-  return or_abort(*p.root, [&] {
+  return p.root->in_mid_call([&] {
     GangsPtr gangs(new Gangs(p.root, mesh, /*owns_root=*/false));
     for (const Place& place : all) gangs->places_[place.axes] = place.gang;
     gangs->make_all();
