@@ -21,6 +21,7 @@ thread_local int armed_fault = 0;
 }  // namespace
 
 void clear_error() noexcept {
+  if (last.code == Code::ok) return;
   last.error.reset();
   last.code = Code::ok;
   last.fixed[0] = '\0';

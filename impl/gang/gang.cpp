@@ -76,7 +76,7 @@ int call_peer(std::span<const Collective> records) {
 }  // namespace
 
 WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* stream) {
-  return named(call_name(records), call_peer(records), [&] {
+  return named(records, [&] {
     admit(records, stream);
     if (records.empty()) return finished_work();
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
@@ -85,7 +85,7 @@ WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* 
 }
 
 void Gang::run_now(Channel channel, std::span<const Collective> records, Stream* stream) {
-  named(call_name(records), call_peer(records), [&] {
+  named(records, [&] {
     admit(records, stream);
     if (records.empty()) return;
     try {
@@ -93,7 +93,7 @@ void Gang::run_now(Channel channel, std::span<const Collective> records, Stream*
       engine_->run_now(channel, records, stream != nullptr ? *stream : device().stream(), order);
     } catch (Error& error) {
       if (error.code() == Code::caller) {
-        place(error, call_name(records), call_peer(records));
+        place(error, records);
         abort(error);
       }
       throw;
@@ -133,6 +133,10 @@ void Gang::place(Error& error, const char* op, int peer) const {
     if (error.peer < 0) error.peer = peer;
   }
   if (error.op.empty()) error.op = op;
+}
+
+void Gang::place(Error& error, std::span<const Collective> records) const {
+  place(error, call_name(records), call_peer(records));
 }
 
 void Gang::barrier(Channel channel) { run_now(channel, Collective{}); }
@@ -239,7 +243,7 @@ SharedRegion Gang::allocate_shared(size_t bytes) {
 }
 
 void Gang::shutdown(int64_t timeout_ms) {
-  named("shutdown", -1, [&] {
+  named("shutdown", [&] {
     check_usable("shutdown");
     engine_->shutdown(Deadline::after_ms(timeout_ms));
     shut_down_ = true;

@@ -66,8 +66,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Gang> alone(const std::string& name = "");
 
   // --- facts ---
-  int rank() const { return engine_->rank(); }
-  int size() const { return engine_->size(); }
+  int rank() const { return own_; }
+  int size() const { return size_; }
   const std::string& name() const { return name_; }
   const char* engine_name() const { return engine_->name(); }
   Device& device() const { return rank_->device(); }
@@ -158,19 +158,29 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void admit(std::span<const Collective> records, const Stream* stream) const;  // all checks before a launch
   // Runs `call`; an Error of it that has no place yet gets this gang's name, rank and the call's name.
   template <typename Call>
-  decltype(auto) named(const char* op, int peer, Call&& call) const {
+  decltype(auto) named(const char* op, Call&& call) const {
     try {
       return call();
     } catch (Error& error) {
-      place(error, op, peer);
+      place(error, op, -1);
+      throw;
+    }
+  }
+  template <typename Call>
+  decltype(auto) named(std::span<const Collective> records, Call&& call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      place(error, records);
       throw;
     }
   }
   void place(Error& error, const char* op, int peer) const;
+  void place(Error& error, std::span<const Collective> records) const;
   // A set-up call of all ranks.
   template <typename Call>
   auto collective(const char* name, Call&& call) {
-    return named(name, -1, [&] {
+    return named(name, [&] {
       check_usable(name);
       return in_mid_call(call);
     });
@@ -178,6 +188,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
 
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
+  const int own_, size_;  // the engine's, at hand for the checks of every call
   EngineOptions options_;  // what children inherit
   std::vector<int> members_;
   std::string name_;

@@ -121,12 +121,13 @@ bool in_place(const Collective& c, int rank) {
   return false;
 }
 
-void check_buffers(const Collective& c, int rank, int size, bool has_memory) {
+void check_buffers(const Collective& c, int rank, int size, Device& device) {
+  const auto has_memory = [&] { return device.kind() != DeviceKind::meta; };
   const size_t in_elements = in_count(c, rank, size), out_elements = out_count(c, rank, size);
   const size_t item = item_bytes(c.dtype);
-  if (has_memory && in_elements != 0 && c.in == nullptr)
+  if (in_elements != 0 && c.in == nullptr && has_memory())
     refuse(c, "the input is null, but ", in_elements, " ", name(c.dtype), " are wanted");
-  if (has_memory && out_elements != 0 && c.out == nullptr)
+  if (out_elements != 0 && c.out == nullptr && has_memory())
     refuse(c, "the output is null, but ", out_elements, " ", name(c.dtype), " are wanted");
   if (in_elements == 0 || out_elements == 0 || c.in == nullptr || c.out == nullptr) return;
   const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
@@ -147,7 +148,7 @@ void Gang::check(const Collective& c) const {
   check_dtype(c);
   check_peer(c, size());
   check_counts(c, rank(), size());
-  check_buffers(c, rank(), size(), device().kind() != DeviceKind::meta);
+  check_buffers(c, rank(), size(), device());
 }
 
 }  // namespace gangway

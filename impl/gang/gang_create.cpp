@@ -138,6 +138,8 @@ Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const Eng
            std::vector<int> members)
     : rank_(std::move(rank)),
       engine_(std::move(engine)),
+      own_(engine_->rank()),
+      size_(engine_->size()),
       options_(options),
       members_(std::move(members)),
       name_(options.label) {}
@@ -208,7 +210,7 @@ std::string Gang::child_name(const std::string& name) {
 }
 
 std::shared_ptr<Gang> Gang::alone(const std::string& name) {
-  return named("alone", -1, [&] {
+  return named("alone", [&] {
     check_usable("alone");
     const int own = rank();
     EngineOptions options = options_;
@@ -284,7 +286,7 @@ std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
 }
 
 std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
-  return named("shrink", -1, [&] {
+  return named("shrink", [&] {
     check_fork();
     if (shut_down_) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" was shut down");
     if (!engine_->error()) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" is not broken");

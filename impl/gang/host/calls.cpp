@@ -96,18 +96,21 @@ void prepare(Op& op, const Collective& c, int rank, int size) {
   op.in_bytes = in_count(op.c, rank, size) * op.item;
 }
 
+// The sequence is not in it: it chose the slot, and the slot's own number says so.
 uint64_t fingerprint(const Op& op, uint64_t history, int size) {
   const bool rooted = op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::reduce ||
                       op.c.op == CollectiveOp::gather || op.c.op == CollectiveOp::scatter;
-  uint64_t h = mix(history, static_cast<uint64_t>(op.c.op) | static_cast<uint64_t>(op.c.reduce) << 8 |
-                                static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32);
-  h = mix(h, op.sequence);
+  static_assert(kMaxRanks < 0xffff);
+  const uint64_t root = rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
+  const uint64_t what = static_cast<uint64_t>(op.c.op) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
+                        static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
+  uint64_t h = mix(history, what);
   if (op.counts.empty()) {
     h = mix(h, op.c.count);
   } else if (op.c.op != CollectiveOp::all_to_all) {  // there each pair compares its own count
     for (int j = 0; j < size; ++j) h = mix(h, op.counts[static_cast<size_t>(j)]);
   }
-  return mix(h, rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0);
+  return h;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

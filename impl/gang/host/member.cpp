@@ -20,7 +20,6 @@ namespace gangway::host {
 // The members that the calling thread acts for.
 struct Attendance {
   std::vector<std::weak_ptr<Member>> members;
-  uint64_t last = 0;
 
   ~Attendance() {
     for (const auto& weak : members)
@@ -33,6 +32,7 @@ namespace {
 std::atomic<uint64_t> member_ids{0};
 
 thread_local Attendance attendance;
+thread_local uint64_t attended = 0;  // the last of them; apart, as a look at the list asks first whether it was made
 
 std::string host_name() {
   char name[256] = {};
@@ -147,8 +147,8 @@ void Member::count_losses() noexcept {
 }
 
 void Member::attend() {
-  if (attendance.last == id_) return;
-  attendance.last = id_;
+  if (attended == id_) return;
+  attended = id_;
   for (const auto& weak : attendance.members)
     if (const auto member = weak.lock(); member.get() == this) return;
   std::erase_if(attendance.members, [](const auto& weak) { return weak.expired(); });
