@@ -210,6 +210,13 @@ const gw_api kApi = {
     gw_parameter_retain,
     gw_parameter_tensor,
     gw_parameter_state_tensor,
+    gw_memory_info_init,
+    gw_host_memory,
+    gw_allocator_init,
+    gw_allocator_set,
+    gw_gang_all_gather_list_async,
+    gw_gang_broadcast_flag_async,
+    gw_gang_all_sum_async,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -414,6 +421,13 @@ static_assert(offsetof(gw_api, frame_retain) == 16 + 197 * sizeof(void*));
 static_assert(offsetof(gw_api, parameter_retain) == 16 + 198 * sizeof(void*));
 static_assert(offsetof(gw_api, parameter_tensor) == 16 + 199 * sizeof(void*));
 static_assert(offsetof(gw_api, parameter_state_tensor) == 16 + 200 * sizeof(void*));
+static_assert(offsetof(gw_api, memory_info_init) == 16 + 201 * sizeof(void*));
+static_assert(offsetof(gw_api, host_memory) == 16 + 202 * sizeof(void*));
+static_assert(offsetof(gw_api, allocator_init) == 16 + 203 * sizeof(void*));
+static_assert(offsetof(gw_api, allocator_set) == 16 + 204 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_all_gather_list_async) == 16 + 205 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_broadcast_flag_async) == 16 + 206 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_all_sum_async) == 16 + 207 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -4,14 +4,17 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "bytes.h"
+#include "device/cpu/host_memory.h"
 #include "internal.h"
 
 using namespace gangway;
 using namespace gangway::capi;
 
-static_assert(static_cast<int>(Code::internal) == GW_E_INTERNAL && static_cast<int>(Code::caller) == GW_E_CALLER);
+static_assert(static_cast<int>(Code::internal) == GW_E_INTERNAL &&
+              static_cast<int>(Code::caller) == GW_E_CALLER);
 static_assert(static_cast<int>(Code::invalid_argument) == GW_E_INVALID_ARGUMENT);
-static_assert(static_cast<int>(Code::peer_lost) == GW_E_PEER_LOST && static_cast<int>(Code::forked) == GW_E_FORKED);
+static_assert(static_cast<int>(Code::peer_lost) == GW_E_PEER_LOST &&
+              static_cast<int>(Code::forked) == GW_E_FORKED);
 static_assert(static_cast<int>(DType::f32) == GW_F32 && static_cast<int>(DType::f64) == GW_F64);
 static_assert(static_cast<int>(DType::bf16) == GW_BF16 && static_cast<int>(DType::f16) == GW_F16);
 static_assert(static_cast<int>(DType::i8) == GW_I8 && static_cast<int>(DType::i16) == GW_I16);
@@ -20,7 +23,8 @@ static_assert(static_cast<int>(DType::u8) == GW_U8 && static_cast<int>(DType::u1
 static_assert(static_cast<int>(DType::u32) == GW_U32 && static_cast<int>(DType::u64) == GW_U64);
 static_assert(static_cast<int>(DType::c64) == GW_C64 && static_cast<int>(DType::c128) == GW_C128);
 static_assert(static_cast<int>(DType::boolean) == GW_BOOL);
-static_assert(static_cast<int>(DType::f8_e4m3) == GW_F8_E4M3 && static_cast<int>(DType::f8_e5m2) == GW_F8_E5M2);
+static_assert(static_cast<int>(DType::f8_e4m3) == GW_F8_E4M3 &&
+              static_cast<int>(DType::f8_e5m2) == GW_F8_E5M2);
 
 const char* gw_status_name(gw_status status) {
   if (status < 0 || status > GW_E_INTERNAL) return "UNKNOWN";
@@ -95,6 +99,34 @@ gw_status gw_log_read(uint64_t first, char* text, size_t capacity, size_t* out_l
 
 gw_status gw_config_text(char* text, size_t capacity, size_t* out_len) {
   return guarded([&] { copy_text(describe(config()), text, capacity, out_len); });
+}
+
+void gw_memory_info_init(gw_memory_info* info, size_t size) { start_struct(info, size); }
+
+gw_status gw_host_memory(gw_memory_info* info) {
+  return guarded([&] {
+    check_out_struct(info, "info");
+    write_struct(
+        info, gw_memory_info{0, nullptr, cpu::total_memory(), cpu::available_memory(), cpu::used_memory()});
+  });
+}
+
+void gw_allocator_init(gw_allocator* allocator, size_t size) { start_struct(allocator, size); }
+
+gw_status gw_allocator_set(const gw_allocator* allocator) {
+  CallerObject owned;
+  if (allocator != nullptr && allocator->struct_size >= sizeof *allocator &&
+      allocator->struct_size <= kLargestStruct)  // one that was never set up holds no object
+    owned = CallerObject(allocator->user, allocator->free_user);
+  return guarded([&] {
+    if (allocator == nullptr) return cpu::set_host_source(nullptr);
+    const gw_allocator a = read_struct(allocator, gw_allocator_init, "allocator");
+    required(a.allocate, "allocator.allocate");
+    required(a.deallocate, "allocator.deallocate");
+    auto keep = std::make_shared<CallerObject>(std::move(owned));
+    cpu::set_host_source(std::make_shared<cpu::HostSource>(
+        cpu::HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
+  });
 }
 
 const void* gw_bytes_data(const gw_bytes* bytes) { return bytes != nullptr ? bytes->data.data() : nullptr; }

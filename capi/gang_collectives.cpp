@@ -52,6 +52,41 @@ Collective make(CollectiveOp op, const void* input, void* output, size_t count, 
   return c;
 }
 
+// One launch of a broadcast by each rank: straight into the caller's buffers.
+std::vector<Collective> gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count,
+                                    gw_dtype dtype) {
+  const int size = gang_of(gang).size();
+  required(outputs, "outputs");
+  std::vector<Collective> all;
+  for (int r = 0; r < size; ++r)
+    all.push_back(make(CollectiveOp::broadcast, input, outputs[r], count, dtype, GW_REDUCE_NONE, r));
+  return all;
+}
+
+// One word, in place; zero again when the call is refused.
+template <typename T>
+void start_word(gw_gang* gang, T& word, T value, Collective record, gw_work** out_work) {
+  word = value;
+  record.in = record.out = &word;
+  try {
+    start(gang, std::span(&record, 1), nullptr, out_work);
+  } catch (...) {
+    word = T{};
+    throw;
+  }
+}
+
+void start_flag(gw_gang* gang, int32_t flag, int32_t root, int32_t* out_flag, gw_work** out_work) {
+  start_word<int32_t>(gang, out(out_flag, "out_flag"), flag != 0 ? 1 : 0,
+                      make(CollectiveOp::broadcast, nullptr, nullptr, 1, GW_I32, GW_REDUCE_NONE, root),
+                      out_work);
+}
+
+void start_sum(gw_gang* gang, double value, double* out_sum, gw_work** out_work) {
+  start_word(gang, out(out_sum, "out_sum"), value,
+             make(CollectiveOp::all_reduce, nullptr, nullptr, 1, GW_F64, GW_SUM), out_work);
+}
+
 Collective from_record(const gw_collective& r) {
   if (r.op < GW_BARRIER || r.op > GW_RECV)
     fail(Code::invalid_argument, "record.op is ", r.op, ", not 0 to ", GW_RECV);
@@ -113,14 +148,13 @@ gw_status gw_gang_all_gather_async(gw_gang* gang, const void* input, void* outpu
 
 gw_status gw_gang_all_gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count,
                                   gw_dtype dtype, void* stream) {
+  return guarded([&] { start(gang, gather_list(gang, input, outputs, count, dtype), stream, nullptr); });
+}
+gw_status gw_gang_all_gather_list_async(gw_gang* gang, const void* input, void* const* outputs, size_t count,
+                                        gw_dtype dtype, void* stream, gw_work** out_work) {
   return guarded([&] {
-    required(outputs, "outputs");
-    // One launch of a broadcast by each rank: straight into the caller's buffers.
-    const int size = gang_of(gang).size();
-    std::vector<Collective> all;
-    for (int r = 0; r < size; ++r)
-      all.push_back(make(CollectiveOp::broadcast, input, outputs[r], count, dtype, GW_REDUCE_NONE, r));
-    start(gang, all, stream, nullptr);
+    out(out_work, "out_work");
+    start(gang, gather_list(gang, input, outputs, count, dtype), stream, out_work);
   });
 }
 
@@ -233,18 +267,22 @@ gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size,
 }
 
 gw_status gw_gang_broadcast_flag(gw_gang* gang, int32_t flag, int32_t root, int32_t* out_flag) {
+  return guarded([&] { start_flag(gang, flag, root, out_flag, nullptr); });
+}
+gw_status gw_gang_broadcast_flag_async(gw_gang* gang, int32_t flag, int32_t root, int32_t* out_flag,
+                                       gw_work** out_work) {
   return guarded([&] {
-    int32_t& result = out(out_flag, "out_flag");
-    int32_t value = flag != 0 ? 1 : 0;
-    const Collective record = make(CollectiveOp::broadcast, &value, &value, 1, GW_I32, GW_REDUCE_NONE, root);
-    start(gang, std::span(&record, 1), nullptr, nullptr);
-    result = value;
+    out(out_work, "out_work");
+    start_flag(gang, flag, root, out_flag, out_work);
   });
 }
 
 gw_status gw_gang_all_sum(gw_gang* gang, double value, double* out_sum) {
+  return guarded([&] { start_sum(gang, value, out_sum, nullptr); });
+}
+gw_status gw_gang_all_sum_async(gw_gang* gang, double value, double* out_sum, gw_work** out_work) {
   return guarded([&] {
-    double& result = out(out_sum, "out_sum");
-    result = gang_of(gang).all_sum(Channel::user, value);
+    out(out_work, "out_work");
+    start_sum(gang, value, out_sum, out_work);
   });
 }

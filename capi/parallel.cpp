@@ -9,6 +9,28 @@ static_assert(static_cast<int>(Strategy::no_shard) == GW_NO_SHARD);
 static_assert(static_cast<int>(RecomputeKind::ratio) == GW_RECOMPUTE_RATIO);
 
 namespace gangway::capi {
+namespace {
+
+// What gw_shard_options and gw_parallel_options have in common.
+template <typename Options>
+ShardOptions shard_part_of(const Options& o) {
+  ShardOptions s;
+  s.strategy = strategy_of(o.strategy);
+  s.reshard_after_forward = o.reshard_after_forward;
+  s.param_dtype = optional_dtype(o.param_dtype);
+  s.reduce_dtype = optional_dtype(o.reduce_dtype);
+  s.output_dtype = optional_dtype(o.output_dtype);
+  s.cast_forward_inputs = o.cast_forward_inputs != 0;
+  s.cpu_offload = o.cpu_offload != 0;
+  s.prefetch_forward = o.prefetch_forward;
+  s.prefetch_backward = o.prefetch_backward;
+  s.accumulate_unsharded = o.accumulate_unsharded;
+  s.bucket_cap_mb = o.bucket_cap_mb;
+  s.dtype_rules = dtype_rules_of(o.rules, o.rule_count);
+  return s;
+}
+
+}  // namespace
 
 std::vector<DtypeRule> dtype_rules_of(const gw_dtype_rule* rules, size_t count) {
   if (count > 0) required(rules, "options.rules");
@@ -27,21 +49,7 @@ Strategy strategy_of(gw_strategy strategy) {
 }
 
 ShardOptions shard_options_of(const gw_shard_options* options) {
-  const gw_shard_options o = read_struct(options, gw_shard_options_init, "options");
-  ShardOptions s;
-  s.strategy = strategy_of(o.strategy);
-  s.reshard_after_forward = o.reshard_after_forward;
-  s.param_dtype = optional_dtype(o.param_dtype);
-  s.reduce_dtype = optional_dtype(o.reduce_dtype);
-  s.output_dtype = optional_dtype(o.output_dtype);
-  s.cast_forward_inputs = o.cast_forward_inputs != 0;
-  s.cpu_offload = o.cpu_offload != 0;
-  s.prefetch_forward = o.prefetch_forward;
-  s.prefetch_backward = o.prefetch_backward;
-  s.accumulate_unsharded = o.accumulate_unsharded;
-  s.bucket_cap_mb = o.bucket_cap_mb;
-  s.dtype_rules = dtype_rules_of(o.rules, o.rule_count);
-  return s;
+  return shard_part_of(read_struct(options, gw_shard_options_init, "options"));
 }
 
 }  // namespace gangway::capi
@@ -73,13 +81,7 @@ void recompute_first(gw_module& model) {
 ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   const gw_parallel_options o = read_struct(options, gw_parallel_options_init, "options");
   ParallelOptions p;
-  p.shard.strategy = strategy_of(o.strategy);
-  p.shard.reshard_after_forward = o.reshard_after_forward;
-  p.shard.param_dtype = optional_dtype(o.param_dtype);
-  p.shard.reduce_dtype = optional_dtype(o.reduce_dtype);
-  p.shard.accumulate_unsharded = o.accumulate_unsharded;
-  p.shard.bucket_cap_mb = o.bucket_cap_mb;
-  p.shard.dtype_rules = dtype_rules_of(o.rules, o.rule_count);
+  p.shard = shard_part_of(o);
   p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
   p.seed = o.seed;
   p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
@@ -101,6 +103,7 @@ void gw_shard_options_init(gw_shard_options* options, size_t size) {
 void gw_parallel_options_init(gw_parallel_options* options, size_t size) {
   gw_parallel_options d{};
   d.reshard_after_forward = d.accumulate_unsharded = -1;
+  d.cast_forward_inputs = d.prefetch_forward = d.prefetch_backward = 1;
   d.recompute_every = 2;
   d.recompute_ratio = 1;
   d.bucket_cap_mb = 25;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "facts.h"
 #include "internal.h"
@@ -100,6 +101,16 @@ TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
     gangway::capi::arm_fault(fault.kind);
     EXPECT_EQ(gw_store_create_callbacks(&s, &store), fault.code);
     EXPECT_EQ(freed, 1);
+
+    gw_allocator a;
+    gw_allocator_init(&a, sizeof a);
+    a.allocate = [](void*, size_t, size_t) -> void* { return nullptr; };
+    a.deallocate = [](void*, void*, size_t) {};
+    a.user = &freed;
+    a.free_user = count;
+    gangway::capi::arm_fault(fault.kind);
+    EXPECT_EQ(gw_allocator_set(&a), fault.code);
+    EXPECT_EQ(std::exchange(freed, 1), 2);
 
     gangway::capi::arm_fault(fault.kind);
     EXPECT_EQ(gw_interrupt_set([](void*) -> int32_t { return 0; }, &freed, count), fault.code);

@@ -84,6 +84,16 @@ static void all_async(rank* me) {
   EXPECT(y == (float)(n * (n + 1) / 2));
   WAIT_AND_RELEASE(gw_gang_all_gather_async(me->gang, &x, many, 1, GW_F32, NULL, &work_));
   EXPECT(many[n - 1] == (float)n);
+  float parts[3] = {-1, -1, -1};
+  void* outputs[3] = {&parts[0], &parts[1], &parts[2]};
+  WAIT_AND_RELEASE(gw_gang_all_gather_list_async(me->gang, &x, outputs, 1, GW_F32, NULL, &work_));
+  EXPECT(parts[0] == 1 && parts[n - 1] == (float)n);
+  double sum = 0;
+  WAIT_AND_RELEASE(gw_gang_all_sum_async(me->gang, 1.5, &sum, &work_));
+  EXPECT(sum == 1.5 * n);
+  int32_t flag = -1;
+  WAIT_AND_RELEASE(gw_gang_broadcast_flag_async(me->gang, r == root ? 5 : 0, root, &flag, &work_));
+  EXPECT(flag == 1);
   WAIT_AND_RELEASE(gw_gang_reduce_scatter_async(me->gang, in, &y, 1, GW_F32, GW_SUM, NULL, &work_));
   EXPECT(y == (float)(n * (r + 1)));
   WAIT_AND_RELEASE(gw_gang_broadcast_async(me->gang, &x, &y, 1, GW_F32, root, NULL, &work_));

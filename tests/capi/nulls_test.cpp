@@ -11,8 +11,8 @@
 
 namespace {
 
-// No memory to free, no hook, no works to wait for: legal.
-const std::set<std::string> kTakeNothing = {"gw_interrupt_set", "gw_work_wait_many"};
+// No hook, no allocator of one's own, no works to wait for: legal.
+const std::set<std::string> kTakeNothing = {"gw_interrupt_set", "gw_allocator_set", "gw_work_wait_many"};
 
 template <typename... Arguments>
 int check(const char* name, gw_status (*entry)(Arguments...)) {

@@ -55,6 +55,10 @@ static void options_of_parallelism(void** state) {
   ROW(PARALLEL(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
   ROW(PARALLEL(master_dtype, GW_BF16), INVALID_ARGUMENT, "master_dtype is bf16");
   ROW(PARALLEL(bucket_cap_mb, 0), INVALID_ARGUMENT, "bucket_cap_mb is 0");
+  ROW(PARALLEL(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
+  ROW(PARALLEL(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
+  ROW(PARALLEL(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
+  ROW(PARALLEL(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");
   ROW(PARALLEL(rule_count, 1), INVALID_ARGUMENT, "rules is null");
   ROW(PARALLEL(recompute, 9), INVALID_ARGUMENT, "kind is 9");
   ROW((gw_parallel_options_init(&p, sizeof p), p.recompute = GW_RECOMPUTE_EVERY, p.recompute_every = 0,

@@ -112,6 +112,7 @@ static void collectives(void** state) {
   uint8_t b[2] = {0};
   void* data = NULL;
   gw_bytes* bytes = NULL;
+  gw_work* work = NULL;
   /* Types and reductions. */
   ROW(gw_gang_all_reduce(g, i, i, 1, GW_I32, GW_MEAN, NULL), INVALID_ARGUMENT, "mean");
   ROW(gw_gang_all_reduce(g, x, y, 1, GW_F32, GW_REDUCE_NONE, NULL), INVALID_ARGUMENT, "none");
@@ -139,6 +140,9 @@ static void collectives(void** state) {
   ROW(gw_gang_recv(g, x, 1, GW_F32, -3, NULL), INVALID_ARGUMENT, "-3 is outside [0, 2)");
   ROW(gw_gang_broadcast_bytes(g, "a", 1, 2, &bytes), INVALID_ARGUMENT, "2 is outside [0, 2)");
   ROW(gw_gang_broadcast_flag(g, 1, 2, &flag), INVALID_ARGUMENT, "2 is outside [0, 2)");
+  assert_int_equal(flag, 0);
+  ROW(gw_gang_broadcast_flag_async(g, 1, 2, &flag, &work), INVALID_ARGUMENT, "2 is outside [0, 2)");
+  assert_int_equal(flag, 0);
   ROW(gw_gang_native_handle(g, &data), NOT_SUPPORTED, "fake");
   gw_gang_release(g);
   end_of_table();

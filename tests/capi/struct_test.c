@@ -150,6 +150,20 @@ static void need_store(void* x) {
   c->get = get;
   c->remove = rid;
 }
+static void* take_block(void* u, size_t bytes, size_t alignment) {
+  return (void)u, aligned_alloc(alignment, bytes);
+}
+static void give_block(void* u, void* data, size_t bytes) { (void)u, (void)bytes, free(data); }
+static void need_functions(void* x) {
+  gw_allocator* a = x;
+  a->allocate = take_block;
+  a->deallocate = give_block;
+}
+static gw_status allocator(void* x) {
+  const gw_status status = gw_allocator_set(x);
+  if (status == GW_OK) gw_allocator_set(NULL);
+  return status;
+}
 static void need_barrier(void* x) { ((gw_collective*)x)->op = GW_BARRIER; }
 static void need_dims(void* x) {
   ((gw_attention_options*)x)->dim = 8;
@@ -182,7 +196,8 @@ static const struct {
   void (*init)(void*, size_t);
   gw_status (*call)(void*);
   void (*need)(void*);
-} inputs[] = {INPUT(gang_options, gang_options, NULL),
+} inputs[] = {INPUT(allocator, allocator, need_functions),
+              INPUT(gang_options, gang_options, NULL),
               INPUT(store_callbacks, store_callbacks, need_store),
               INPUT(collective, collective, need_barrier),
               INPUT(mesh_options, mesh_options, NULL),
@@ -256,6 +271,7 @@ static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
 static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
+static gw_status memory_info(void* x) { return gw_host_memory(x); }
 static gw_status error_info(void* x) { return gw_error_describe(m.error, x); }
 
 static const struct {
@@ -268,6 +284,7 @@ static const struct {
                INPUT(parameter_info, parameter_info, offsetof(gw_parameter_info, name)),
                INPUT(memory_use, memory_use, offsetof(gw_memory_use, master)),
                INPUT(step_result, step_result, offsetof(gw_step_result, loss)),
+               INPUT(memory_info, memory_info, offsetof(gw_memory_info, total)),
                INPUT(error_info, error_info, offsetof(gw_error_info, code))};
 
 static void results_of_every_size(void** state) {

@@ -253,6 +253,15 @@ typedef struct gw_api {
   gw_status (*parameter_tensor)(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
   gw_status (*parameter_state_tensor)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
       gw_tensor **out_tensor);
+  void (*memory_info_init)(gw_memory_info *info, size_t size);
+  gw_status (*host_memory)(gw_memory_info *info);
+  void (*allocator_init)(gw_allocator *allocator, size_t size);
+  gw_status (*allocator_set)(const gw_allocator *allocator);
+  gw_status (*gang_all_gather_list_async)(gw_gang *gang, const void *input, void *const *outputs, size_t count,
+      gw_dtype dtype, void *stream, gw_work **out_work);
+  gw_status (*gang_broadcast_flag_async)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag, gw_work
+      **out_work);
+  gw_status (*gang_all_sum_async)(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -138,6 +138,36 @@ GW_API gw_status gw_log_read(uint64_t first, char *text, size_t capacity, size_t
 /* Local. Every environment variable that the library reads, with its value, one a line. Null text asks the size. */
 GW_API gw_status gw_config_text(char *text, size_t capacity, size_t *out_len);
 
+/* Memory of this host in bytes; UINT64_MAX: the system does not say. */
+typedef struct gw_memory_info {
+  size_t struct_size;
+  const gw_ext *next;
+  uint64_t total;     /* the machine's, or the limit of the tightest control group of this process */
+  uint64_t available; /* what that leaves now, caches of files counted as free */
+  uint64_t used;      /* by this process; pages that processes share count by their share */
+} gw_memory_info;
+/* Local. Zeroes all `size` bytes and sets struct_size. */
+GW_API void gw_memory_info_init(gw_memory_info *info, size_t size);
+/* Local. Fills *info. */
+GW_API gw_status gw_host_memory(gw_memory_info *info);
+
+/* Where ordinary host memory of tensors comes from. Memory that peers reach (of gangs on one host) is the arena's. */
+typedef struct gw_allocator {
+  size_t struct_size;
+  const gw_ext *next;
+  /* Called from any thread, also several at once; must call nothing of this library. `alignment` is a power of two, `bytes`
+   * a multiple of it and over 0; null: OUT_OF_MEMORY. */
+  void *(*allocate)(void *user, size_t bytes, size_t alignment);
+  void (*deallocate)(void *user, void *data, size_t bytes); /* likewise */
+  void *user;
+  gw_free_fn free_user; /* once, when another one is set and the last block is gone; may be null */
+} gw_allocator;
+/* Local. Zeroes all `size` bytes and sets struct_size. */
+GW_API void gw_allocator_init(gw_allocator *allocator, size_t size);
+/* Local, for the whole process: where blocks come from that are made after this call; a block goes back where it came
+ * from. Null: the C library's again. INVALID_ARGUMENT: one of the two functions is null; `free_user` runs then, too. */
+GW_API gw_status gw_allocator_set(const gw_allocator *allocator);
+
 /* Local. Borrowed until the release of `bytes`; null for null. */
 GW_API const void *gw_bytes_data(const gw_bytes *bytes);
 /* Local. 0 for null. */

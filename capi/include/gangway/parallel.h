@@ -56,7 +56,7 @@ typedef struct gw_shard_options {
 } gw_shard_options;
 GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
 
-/* Shard options and the rest, flat. */
+/* gw_shard_options and the rest, flat. */
 typedef struct gw_parallel_options {
   size_t struct_size;
   const gw_ext *next;
@@ -64,15 +64,21 @@ typedef struct gw_parallel_options {
   int32_t reshard_after_forward;
   gw_dtype param_dtype;
   gw_dtype reduce_dtype;
-  gw_dtype master_dtype; /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
+  gw_dtype output_dtype;
+  int32_t cast_forward_inputs;
+  int32_t cpu_offload;
+  int32_t prefetch_forward;
+  int32_t prefetch_backward;
   int32_t accumulate_unsharded;
+  double bucket_cap_mb;
+  const gw_dtype_rule *rules;
+  size_t rule_count;
+  gw_dtype master_dtype; /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
   gw_recompute_kind recompute;
   int32_t recompute_every; /* 2 */
-  double recompute_ratio;  /* 1 */
-  double bucket_cap_mb;    /* 25 */
-  uint64_t seed;           /* of the first values */
-  const gw_dtype_rule *rules; /* param_dtype by name; last match wins */
-  size_t rule_count;
+  int32_t reserved;
+  double recompute_ratio; /* 1 */
+  uint64_t seed;          /* of the first values */
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/config.h"
+#include "device/cpu/host_memory.h"
 
 namespace gangway::cpu {
 namespace {
@@ -54,26 +55,40 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
   CpuStream stream_{*this};
 };
 
+constexpr size_t kAlignment = 64;
+
 class HostAllocator final : public Allocator {
  public:
-  explicit HostAllocator(std::shared_ptr<HostDevice> device) : device_(std::move(device)) {}
+  explicit HostAllocator(std::shared_ptr<HostDevice> device)
+      : device_(std::move(device)), source_(host_source()) {}
   Device& device() override { return *device_; }
   MemoryKind kind() const override { return MemoryKind::host; }
 
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    const size_t rounded = (bytes + 63) / 64 * 64;
-    void* data = rounded < bytes ? nullptr : std::aligned_alloc(64, rounded);
-    if (data == nullptr) fail(Code::out_of_memory, "the host has no ", bytes, " bytes left");
-    return {data, bytes, 0};
+    const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* data = nullptr;
+    if (rounded >= bytes)
+      data = source_ != nullptr ? source_->allocate(source_->user, rounded, kAlignment)
+                                : std::aligned_alloc(kAlignment, rounded);
+    if (data == nullptr)
+      fail(Code::out_of_memory, source_ != nullptr ? "the caller's allocator" : "the host", " has no ", bytes,
+           " bytes left");
+    return {data, bytes, rounded};
   }
-  void free(const Block& block) noexcept override { std::free(block.data); }
+  void free(const Block& block) noexcept override {
+    if (source_ == nullptr) return std::free(block.data);
+    if (block.data != nullptr) source_->free(source_->user, block.data, block.token);
+  }
 
  private:
-  std::shared_ptr<HostDevice> device_;
+  const std::shared_ptr<HostDevice> device_;
+  const std::shared_ptr<const HostSource> source_;  // null: the C library
 };
 
-std::shared_ptr<Allocator> HostDevice::allocator() { return std::make_shared<HostAllocator>(shared_from_this()); }
+std::shared_ptr<Allocator> HostDevice::allocator() {
+  return std::make_shared<HostAllocator>(shared_from_this());
+}
 
 }  // namespace
 

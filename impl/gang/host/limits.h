@@ -7,8 +7,7 @@
 namespace gangway::host {
 
 uint64_t default_reserve();            // min(8 x RAM, 256 GiB); less under the thread sanitizer
-uint64_t available_memory();           // the smaller of MemAvailable and what the cgroup leaves
-uint64_t default_limit();              // 80 % of available_memory()
+uint64_t default_limit();              // 80 % of what the host has available
 void touch(void* data, size_t bytes);  // takes the pages of [data, data + bytes) now
 
 }  // namespace gangway::host

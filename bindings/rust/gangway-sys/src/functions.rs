@@ -63,6 +63,18 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    memory_info_init: pub fn gw_memory_info_init(info: *mut gw_memory_info, size: usize);
+}
+functions! {
+    host_memory: pub fn gw_host_memory(info: *mut gw_memory_info) -> gw_status;
+}
+functions! {
+    allocator_init: pub fn gw_allocator_init(allocator: *mut gw_allocator, size: usize);
+}
+functions! {
+    allocator_set: pub fn gw_allocator_set(allocator: *const gw_allocator) -> gw_status;
+}
+functions! {
     bytes_data: pub fn gw_bytes_data(bytes: *const gw_bytes) -> *const ::std::os::raw::c_void;
 }
 functions! {
@@ -272,6 +284,17 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    gang_all_gather_list_async: pub fn gw_gang_all_gather_list_async(
+        gang: *mut gw_gang,
+        input: *const ::std::os::raw::c_void,
+        outputs: *const *mut ::std::os::raw::c_void,
+        count: usize,
+        dtype: gw_dtype,
+        stream: *mut ::std::os::raw::c_void,
+        out_work: *mut *mut gw_work,
+    ) -> gw_status;
+}
+functions! {
     gang_reduce_scatter: pub fn gw_gang_reduce_scatter(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -473,7 +496,24 @@ functions! {
     gang_broadcast_flag: pub fn gw_gang_broadcast_flag(gang: *mut gw_gang, flag: i32, root: i32, out_flag: *mut i32) -> gw_status;
 }
 functions! {
+    gang_broadcast_flag_async: pub fn gw_gang_broadcast_flag_async(
+        gang: *mut gw_gang,
+        flag: i32,
+        root: i32,
+        out_flag: *mut i32,
+        out_work: *mut *mut gw_work,
+    ) -> gw_status;
+}
+functions! {
     gang_all_sum: pub fn gw_gang_all_sum(gang: *mut gw_gang, value: f64, out_sum: *mut f64) -> gw_status;
+}
+functions! {
+    gang_all_sum_async: pub fn gw_gang_all_sum_async(
+        gang: *mut gw_gang,
+        value: f64,
+        out_sum: *mut f64,
+        out_work: *mut *mut gw_work,
+    ) -> gw_status;
 }
 functions! {
     work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;

@@ -259,6 +259,213 @@ pub type gw_interrupt_fn =
     ::std::option::Option<unsafe extern "C" fn(user: *mut ::std::os::raw::c_void) -> i32>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_memory_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub total: u64,
+    pub available: u64,
+    pub used: u64,
+}
+#[test]
+fn bindgen_test_layout_gw_memory_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_memory_info>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_memory_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_memory_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_memory_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_memory_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_memory_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_total() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_memory_info), "::", stringify!(total))
+        );
+    }
+    test_field_total();
+    fn test_field_available() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).available) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_memory_info), "::", stringify!(available))
+        );
+    }
+    test_field_available();
+    fn test_field_used() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).used) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_memory_info), "::", stringify!(used))
+        );
+    }
+    test_field_used();
+}
+impl Default for gw_memory_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_allocator {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub allocate: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            bytes: usize,
+            alignment: usize,
+        ) -> *mut ::std::os::raw::c_void,
+    >,
+    pub deallocate: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            data: *mut ::std::os::raw::c_void,
+            bytes: usize,
+        ),
+    >,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
+}
+#[test]
+fn bindgen_test_layout_gw_allocator() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_allocator>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_allocator))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_allocator>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_allocator))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_allocate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allocate) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(allocate))
+        );
+    }
+    test_field_allocate();
+    fn test_field_deallocate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).deallocate) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(deallocate))
+        );
+    }
+    test_field_deallocate();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_allocator>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_allocator), "::", stringify!(free_user))
+        );
+    }
+    test_field_free_user();
+}
+impl Default for gw_allocator {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_gang {
     _unused: [u8; 0],
 }
@@ -4159,21 +4366,27 @@ pub struct gw_parallel_options {
     pub reshard_after_forward: i32,
     pub param_dtype: gw_dtype,
     pub reduce_dtype: gw_dtype,
-    pub master_dtype: gw_dtype,
+    pub output_dtype: gw_dtype,
+    pub cast_forward_inputs: i32,
+    pub cpu_offload: i32,
+    pub prefetch_forward: i32,
+    pub prefetch_backward: i32,
     pub accumulate_unsharded: i32,
-    pub recompute: gw_recompute_kind,
-    pub recompute_every: i32,
-    pub recompute_ratio: f64,
     pub bucket_cap_mb: f64,
-    pub seed: u64,
     pub rules: *const gw_dtype_rule,
     pub rule_count: usize,
+    pub master_dtype: gw_dtype,
+    pub recompute: gw_recompute_kind,
+    pub recompute_every: i32,
+    pub reserved: i32,
+    pub recompute_ratio: f64,
+    pub seed: u64,
 }
 #[test]
 fn bindgen_test_layout_gw_parallel_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_parallel_options>(),
-        88usize,
+        112usize,
         concat!("Size of: ", stringify!(gw_parallel_options))
     );
     assert_eq!(
@@ -4258,18 +4471,76 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_reduce_dtype();
-    fn test_field_master_dtype() {
+    fn test_field_output_dtype() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).master_dtype) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).output_dtype) as usize - ptr as usize
             },
             32usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(master_dtype))
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(output_dtype))
         );
     }
-    test_field_master_dtype();
+    test_field_output_dtype();
+    fn test_field_cast_forward_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cast_forward_inputs) as usize - ptr as usize
+            },
+            36usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(cast_forward_inputs)
+            )
+        );
+    }
+    test_field_cast_forward_inputs();
+    fn test_field_cpu_offload() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cpu_offload) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(cpu_offload))
+        );
+    }
+    test_field_cpu_offload();
+    fn test_field_prefetch_forward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).prefetch_forward) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(prefetch_forward))
+        );
+    }
+    test_field_prefetch_forward();
+    fn test_field_prefetch_backward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).prefetch_backward) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(prefetch_backward)
+            )
+        );
+    }
+    test_field_prefetch_backward();
     fn test_field_accumulate_unsharded() {
         assert_eq!(
             unsafe {
@@ -4277,7 +4548,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).accumulate_unsharded) as usize - ptr as usize
             },
-            36usize,
+            52usize,
             concat!(
                 "Offset of field: ",
                 stringify!(gw_parallel_options),
@@ -4287,42 +4558,6 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_accumulate_unsharded();
-    fn test_field_recompute() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute))
-        );
-    }
-    test_field_recompute();
-    fn test_field_recompute_every() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).recompute_every) as usize - ptr as usize
-            },
-            44usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_every))
-        );
-    }
-    test_field_recompute_every();
-    fn test_field_recompute_ratio() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).recompute_ratio) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_ratio))
-        );
-    }
-    test_field_recompute_ratio();
     fn test_field_bucket_cap_mb() {
         assert_eq!(
             unsafe {
@@ -4335,18 +4570,6 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_bucket_cap_mb();
-    fn test_field_seed() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(seed))
-        );
-    }
-    test_field_seed();
     fn test_field_rules() {
         assert_eq!(
             unsafe {
@@ -4354,7 +4577,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
-            72usize,
+            64usize,
             concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rules))
         );
     }
@@ -4366,11 +4589,83 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
-            80usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rule_count))
         );
     }
     test_field_rule_count();
+    fn test_field_master_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).master_dtype) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(master_dtype))
+        );
+    }
+    test_field_master_dtype();
+    fn test_field_recompute() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute))
+        );
+    }
+    test_field_recompute();
+    fn test_field_recompute_every() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).recompute_every) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_every))
+        );
+    }
+    test_field_recompute_every();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            92usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_recompute_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).recompute_ratio) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_ratio))
+        );
+    }
+    test_field_recompute_ratio();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
 }
 impl Default for gw_parallel_options {
     fn default() -> Self {
@@ -5925,10 +6220,44 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub memory_info_init: ::std::option::Option<unsafe extern "C" fn(info: *mut gw_memory_info, size: usize)>,
+    pub host_memory: ::std::option::Option<unsafe extern "C" fn(info: *mut gw_memory_info) -> gw_status>,
+    pub allocator_init:
+        ::std::option::Option<unsafe extern "C" fn(allocator: *mut gw_allocator, size: usize)>,
+    pub allocator_set:
+        ::std::option::Option<unsafe extern "C" fn(allocator: *const gw_allocator) -> gw_status>,
+    pub gang_all_gather_list_async: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            input: *const ::std::os::raw::c_void,
+            outputs: *const *mut ::std::os::raw::c_void,
+            count: usize,
+            dtype: gw_dtype,
+            stream: *mut ::std::os::raw::c_void,
+            out_work: *mut *mut gw_work,
+        ) -> gw_status,
+    >,
+    pub gang_broadcast_flag_async: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            flag: i32,
+            root: i32,
+            out_flag: *mut i32,
+            out_work: *mut *mut gw_work,
+        ) -> gw_status,
+    >,
+    pub gang_all_sum_async: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            value: f64,
+            out_sum: *mut f64,
+            out_work: *mut *mut gw_work,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1624usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1680usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8378,4 +8707,88 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_parameter_state_tensor();
+    fn test_field_memory_info_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).memory_info_init) as usize - ptr as usize
+            },
+            1624usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(memory_info_init))
+        );
+    }
+    test_field_memory_info_init();
+    fn test_field_host_memory() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).host_memory) as usize - ptr as usize
+            },
+            1632usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(host_memory))
+        );
+    }
+    test_field_host_memory();
+    fn test_field_allocator_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allocator_init) as usize - ptr as usize
+            },
+            1640usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(allocator_init))
+        );
+    }
+    test_field_allocator_init();
+    fn test_field_allocator_set() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allocator_set) as usize - ptr as usize
+            },
+            1648usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(allocator_set))
+        );
+    }
+    test_field_allocator_set();
+    fn test_field_gang_all_gather_list_async() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_all_gather_list_async) as usize - ptr as usize
+            },
+            1656usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather_list_async))
+        );
+    }
+    test_field_gang_all_gather_list_async();
+    fn test_field_gang_broadcast_flag_async() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_broadcast_flag_async) as usize - ptr as usize
+            },
+            1664usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast_flag_async))
+        );
+    }
+    test_field_gang_broadcast_flag_async();
+    fn test_field_gang_all_sum_async() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_all_sum_async) as usize - ptr as usize
+            },
+            1672usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_sum_async))
+        );
+    }
+    test_field_gang_all_sum_async();
 }

@@ -1,0 +1,102 @@
+#include "device/cpu/host_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace gangway::cpu {
+namespace {
+
+uint64_t number_in(const std::string& path) {
+  std::ifstream in(path);
+  uint64_t value = 0;
+  return in >> value ? value : kUnknownBytes;  // "max" is no number: no limit
+}
+
+// Pages of files that a group is charged for and that the kernel takes back when memory is wanted.
+uint64_t file_cache(const std::string& folder, bool unified) {
+  uint64_t bytes = 0, value = 0;
+  std::ifstream in(folder + "memory.stat");
+  const std::string prefix = unified ? "" : "total_";
+  for (std::string word; in >> word >> value;)
+    if (word == prefix + "inactive_file" || word == prefix + "active_file") bytes += value;
+  return bytes;
+}
+
+// The tightest of the cgroups that this process is in, up to the root.
+struct Cgroups {
+  uint64_t limit = kUnknownBytes, left = kUnknownBytes;
+};
+
+Cgroups cgroups() {
+  Cgroups least;
+  const auto look = [&](const std::string& folder, bool unified, const char* limit_file,
+                        const char* used_file) {
+    const uint64_t limit = number_in(folder + limit_file);
+    const uint64_t charged = number_in(folder + used_file);
+    if (limit == kUnknownBytes || charged == kUnknownBytes) return;
+    const uint64_t used = charged - std::min(charged, file_cache(folder, unified));
+    least.limit = std::min(least.limit, limit);
+    least.left = std::min(least.left, limit > used ? limit - used : 0);
+  };
+  std::ifstream in("/proc/self/cgroup");
+  for (std::string line; std::getline(in, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    const bool unified = controllers.empty();
+    if (!unified && controllers != "memory") continue;
+    for (;;) {
+      std::string tail = path;
+      if (tail != "/") tail.push_back('/');
+      if (unified) {
+        look("/sys/fs/cgroup" + tail, true, "memory.max", "memory.current");
+      } else {
+        look("/sys/fs/cgroup/memory" + tail, false, "memory.limit_in_bytes", "memory.usage_in_bytes");
+      }
+      if (path.empty() || path == "/") break;
+      path = path.substr(0, path.rfind('/'));
+      if (path.empty()) path.assign(1, '/');
+    }
+  }
+  return least;
+}
+
+// "Name:  123 kB" in bytes.
+uint64_t kilobytes_in(const char* path, const char* name) {
+  std::ifstream in(path);
+  uint64_t value = 0;
+  for (std::string word; in >> word;)
+    if (word == name) return in >> value ? value * 1024 : kUnknownBytes;
+  return kUnknownBytes;
+}
+
+std::mutex source_mutex;
+std::shared_ptr<const HostSource>& source() {
+  static auto* const current = new std::shared_ptr<const HostSource>;  // blocks may be made while statics end
+  return *current;
+}
+
+}  // namespace
+
+uint64_t total_memory() { return std::min(kilobytes_in("/proc/meminfo", "MemTotal:"), cgroups().limit); }
+uint64_t available_memory() {
+  return std::min(kilobytes_in("/proc/meminfo", "MemAvailable:"), cgroups().left);
+}
+uint64_t used_memory() { return kilobytes_in("/proc/self/smaps_rollup", "Pss:"); }
+
+void set_host_source(std::shared_ptr<const HostSource> next) {
+  const std::lock_guard lock(source_mutex);
+  source().swap(next);  // the earlier one ends behind the lock
+}
+
+std::shared_ptr<const HostSource> host_source() {
+  const std::lock_guard lock(source_mutex);
+  return source();
+}
+
+}  // namespace gangway::cpu
