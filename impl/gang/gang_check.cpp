@@ -29,12 +29,14 @@ void check_op(const Collective& c) {
   if (static_cast<int>(c.op) > static_cast<int>(CollectiveOp::recv))
     fail(Code::invalid_argument, "gang.run: op ", static_cast<int>(c.op), " is unknown (0 to ",
          static_cast<int>(CollectiveOp::recv), ")");
-  if (c.op == CollectiveOp::barrier && c.count != 0)
-    refuse(c, "a barrier moves nothing, but count is ", c.count);
+}
+
+void check_barrier(const Collective& c) {
+  if (c.count != 0) refuse(c, "a barrier moves nothing, but count is ", c.count);
+  if (c.counts != nullptr) refuse(c, "takes one count, not counts per rank");
 }
 
 void check_dtype(const Collective& c) {
-  if (c.op == CollectiveOp::barrier) return;
   if (!reduces(c.op)) {
     if (!is_movable(c.dtype))
       refuse(c, name(c.dtype), " cannot be moved: it must have one lane and a whole number of bytes");
@@ -122,6 +124,7 @@ bool in_place(const Collective& c, int rank) {
 }
 
 void check_buffers(const Collective& c, int rank, int size, Device& device) {
+  if (c.in != nullptr && c.out != nullptr && in_place(c, rank)) return;
   const auto has_memory = [&] { return device.kind() != DeviceKind::meta; };
   const size_t in_elements = in_count(c, rank, size), out_elements = out_count(c, rank, size);
   const size_t item = item_bytes(c.dtype);
@@ -132,7 +135,7 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
   if (in_elements == 0 || out_elements == 0 || c.in == nullptr || c.out == nullptr) return;
   const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
   const bool overlap = in < out + out_elements * item && out < in + in_elements * item;
-  if (!overlap || in_place(c, rank)) return;
+  if (!overlap) return;
   if (c.accumulate) refuse(c, "an accumulating call needs an output apart from its input");
   const int64_t distance = static_cast<int64_t>(out - in);
   if (c.op == CollectiveOp::all_to_all)
@@ -145,6 +148,7 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
 
 void Gang::check(const Collective& c) const {
   check_op(c);
+  if (c.op == CollectiveOp::barrier) return check_barrier(c);
   check_dtype(c);
   check_peer(c, size());
   check_counts(c, rank(), size());

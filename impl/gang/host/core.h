@@ -48,15 +48,14 @@ constexpr int kEager = 8;        // looks without a pause: for a peer that is ab
 constexpr int kMoves = 8;          // steps under one hold of the mutex
 constexpr size_t kMove = 1 << 20;  // bytes that one step moves, about
 
-struct Op {
+struct OpState {
   Collective c;
-  std::vector<size_t> counts;  // own copy of c.counts
   uint64_t sequence = 0;       // on the channel, or of the ordered pair
   uint64_t fingerprint = 0;
   uint64_t flight = 0;
   Channel channel = Channel::user;
   HostWork* work = nullptr;
-  Op* next = nullptr;
+  struct Op* next = nullptr;
 
   size_t item = 1;
   size_t in_bytes = 0;
@@ -77,6 +76,10 @@ struct Op {
   uint64_t collect_rounds = 0, collected = 0;
   bool done = false;  // reads and writes no peer's memory any more
   bool output_ready = false, input_free = false;
+};
+
+struct Op : OpState {
+  std::vector<size_t> counts;  // own copy of c.counts
 };
 
 // A queue of calls that run in order: a channel, or one direction of one pair.

@@ -49,7 +49,7 @@ void Core::choose_source(Lane& lane, Op& op, Slot& slot, int slots) {
 }
 
 bool Core::publish_call(Lane& lane, Op& op) {
-  if (lane.head != &op && holder(op) != nullptr) return false;
+  if (outstanding_ > 1 && lane.head != &op && holder(op) != nullptr) return false;
   if (op.sequence >= lane.reusable + kSlots) {
     uint64_t least = op.sequence;
     for (int r = 0; r < size_; ++r)  // this rank too, see check_fingerprint

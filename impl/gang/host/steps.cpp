@@ -212,6 +212,7 @@ void Core::fill(Lane& lane, Op& op) {
 }
 
 bool Core::can_drain(const Op& op) const {
+  if (reduces(op.c.op)) return true;  // staged inputs are folded in rounds, not here
   for (int r = 0; r < size_; ++r) {
     if (!needs(op, r, rank_, false) || slot_of(op, r).source != Source::staged) continue;
     const size_t bytes = piece_from(op, r, rank_, size_).bytes;

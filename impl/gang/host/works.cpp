@@ -177,10 +177,8 @@ Op* Core::new_op() {
 
 void Core::recycle(Op* op) {
   --outstanding_;
-  std::vector<size_t> counts = std::move(op->counts);  // keeps its capacity
-  counts.clear();
-  *op = Op{};
-  op->counts = std::move(counts);
+  static_cast<OpState&>(*op) = OpState{};
+  op->counts.clear();  // keeps its capacity
   op->next = free_ops_;
   free_ops_ = op;
 }
