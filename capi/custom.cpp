@@ -83,6 +83,8 @@ class Callbacks final : public CustomBehaviour {
       : options_(o), name_(text_or(o.name, "Custom")), user_(std::move(user)) {}
 
   std::vector<Spec> shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) override {
+    if (options_.shapes == nullptr)
+      return std::vector<Spec>(static_cast<size_t>(options_.output_count), Spec{DType::f64, Shape{1}});
     std::deque<OwnedView> places;
     std::vector<gw_view> in, outs;
     const auto describe = [&](const Spec& spec) {
@@ -301,8 +303,8 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
     const gw_custom_options o = read_struct(&required(options, "options"), gw_custom_options_init, "options");
-    if (o.shapes == nullptr || o.forward == nullptr || o.backward_input == nullptr)
-      fail(Code::invalid_argument, "options needs shapes, forward and backward_input");
+    if (o.forward == nullptr || o.backward_input == nullptr)
+      fail(Code::invalid_argument, "options needs forward and backward_input");
     CustomOptions c;
     c.name = text_or(o.name, "Custom");
     c.input_count = o.input_count;

@@ -66,6 +66,36 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_int_equal(freed, 1);
 }
 
+static void without_shapes_every_output_is_one_number(void** state) {
+  (void)state;
+  line l = {0};
+  int freed = 0;
+  gw_init_options init;
+  gw_parameter_options p;
+  gw_custom_options c;
+  gw_module* model = NULL;
+  line_parameter(&p, &init, &freed);
+  line_options(&c, &l, &p);
+  c.shapes = NULL;
+  assert_ok(gw_custom_create(&c, &model));
+  assert_ok(gw_module_materialize(model, NULL, 0, GW_DTYPE_NONE));
+  float x[3] = {1, 2, 3};
+  const int64_t shape[1] = {3};
+  gw_view view, got;
+  gw_view_set(&view, x, shape, 1, GW_F32);
+  gw_tensor* out[2];
+  size_t count = 0;
+  assert_ok(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count));
+  assert_int_equal(count, 2);
+  for (int i = 0; i < 2; ++i) {
+    assert_ok(gw_tensor_view(out[i], &got));
+    assert_true(got.dtype == GW_F64 && got.ndim == 1 && got.shape[0] == 1);
+    assert_true(*(double*)got.data == (i == 0 ? 12 : 3)); /* w = 2; the weight */
+    gw_tensor_release(out[i]);
+  }
+  gw_module_release(model);
+}
+
 static void refused_custom_modules_free_once(void** state) {
   (void)state;
   line l = {0};
@@ -87,9 +117,8 @@ static void refused_custom_modules_free_once(void** state) {
   ++calls;                                                                      \
   assert_int_equal(l.frees, calls);                                             \
   for (int i_ = 0; i_ < 3; ++i_) assert_int_equal(freed[i_], calls)
-  REFUSED_WITH(c.shapes = NULL, "shapes, forward and backward_input");
-  REFUSED_WITH(c.forward = NULL, "shapes, forward and backward_input");
-  REFUSED_WITH(c.backward_input = NULL, "shapes, forward and backward_input");
+  REFUSED_WITH(c.forward = NULL, "needs forward and backward_input");
+  REFUSED_WITH(c.backward_input = NULL, "needs forward and backward_input");
   REFUSED_WITH(c.input_count = 0, "input_count is 0");
   REFUSED_WITH(c.output_count = -1, "output_count is -1");
   REFUSED_WITH(p[1].name = NULL, "name is null");
@@ -286,6 +315,7 @@ static void custom_module_is_asked_for_its_dtype_before_it_has_memory(void** sta
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once),
+                                     cmocka_unit_test(without_shapes_every_output_is_one_number),
                                      cmocka_unit_test(refused_custom_modules_free_once),
                                      cmocka_unit_test(custom_module_calls_its_children),
                                      cmocka_unit_test(custom_module_is_asked_for_its_dtype_before_it_has_memory)};

@@ -163,7 +163,7 @@ typedef struct gw_custom_options {
   size_t struct_size;
   const gw_ext *next;
   const char *name;           /* null: "Custom"; names the module in errors */
-  gw_call_fn shapes;          /* required: outputs' dims and dtype from the inputs' */
+  gw_call_fn shapes;          /* outputs' dims and dtype from the inputs'; null: each is one f64, a training root's */
   gw_call_fn forward;         /* required */
   gw_call_fn backward_input;  /* required: output_grads -> input_grads */
   gw_call_fn backward_weight; /* adds to parameter_grads; null: backward_input does both */
