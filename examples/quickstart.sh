@@ -38,8 +38,8 @@ fi
 
 echo "Building into $build ..."
 cmake -S "$top" -B "$build" -G Ninja -DGANGWAY_TESTS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
-  ninja -C "$build" gangway gangrun 02_train_llama >>"$out/build.log" 2>&1 ||
+  ninja -C "$build" gangway gangrun llama_trainer >>"$out/build.log" 2>&1 ||
   { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
 
 echo "Training over two ranks ..."
-"$build/impl/tools/gangrun" -n 2 --no-prefix "$build/examples/02_train_llama" --text "$text" --out "$out"
+"$build/impl/tools/gangrun" -n 2 --no-prefix "$build/examples/llama_trainer" --text "$text" --out "$out"

@@ -1,5 +1,5 @@
 /* Trains a byte-level Llama on a text, with parameters, gradients and optimizer states sharded over the ranks.
- *   gangrun -n 2 02_train_llama --text FILE [options]        (--help lists them) */
+ *   gangrun -n 2 llama_trainer --text FILE [options]        (--help lists them) */
 #include <errno.h>
 #include <gangway/gangway.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static int report(const char *what) {
 }
 
 static const char *const usage =
-    "usage: 02_train_llama --text FILE [--out FOLDER] [--steps N] [--batch ROWS] [--sequence N] [--lr X]\n"
+    "usage: llama_trainer --text FILE [--out FOLDER] [--steps N] [--batch ROWS] [--sequence N] [--lr X]\n"
     "  [--dim N] [--layers N] [--heads N] [--kv-heads N] [--ffn N] [--microbatches N] [--sample BYTES] [--seed N]\n"
     "  [--dp-replicate N] [--dp-shard N] [--strategy full|grad|none] [--precision f32|bf16] [--recompute none|selective|full]\n"
     "--batch is of all ranks together; --out gets loss.csv, loss.svg, sample.txt and the model.\n";

@@ -14,7 +14,7 @@ build_library() {
 }
 in_c() {
   build_library 02_train_llama && built=$SECONDS &&
-    build/impl/tools/gangrun -n 2 build/examples/02_train_llama --text "$text" --out out --steps 1
+    build/impl/tools/gangrun -n 2 build/examples/02_train_llama "$text" out 1
 }
 in_python() {
   python3 -m venv venv && venv/bin/pip install -q --disable-pip-version-check ./bindings/python && built=$SECONDS &&

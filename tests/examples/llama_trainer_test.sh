@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The training example: learns from a text, writes all its files, gives the same losses for the same seed and mesh, and
+# The quickstart's program: learns from a text, writes all its files, gives the same losses for the same seed and mesh, and
 # refuses what is wrong with a text.
-#   usage: train_llama_test.sh GANGRUN 02_TRAIN_LLAMA
+#   usage: llama_trainer_test.sh GANGRUN LLAMA_TRAINER
 set -euo pipefail
 gangrun=$1 train=$2
 work=$(mktemp -d)
@@ -42,4 +42,4 @@ if "$gangrun" -n 2 --no-prefix "$train" "${small[@]}" --dp-shard 3 --out "$work/
   fail "3 shards over 2 ranks were accepted"
 fi
 grep -q 'dp_shard 3.*root gang has 2 ranks' "$work/refused" || { cat "$work/refused"; fail "the refusal does not say why"; }
-echo "the training example works"
+echo "the trainer works"

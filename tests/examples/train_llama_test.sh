@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The short training example learns the same on any number of ranks, writes the model, and says how it is used.
+#   usage: train_llama_test.sh GANGRUN 02_TRAIN_LLAMA
+set -euo pipefail
+gangrun=$1 train=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*" >&2; cat "$work/log" >&2; exit 1; }
+
+for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text"
+loss() { sed -n "s|^step $1/40  loss \([0-9.]*\) .*|\1|p" "$work/log"; } # of a step
+for ranks in 1 2 4; do
+  "$gangrun" -n $ranks --no-prefix "$train" "$work/text" "$work/model$ranks" 40 >"$work/log" 2>&1 || fail "$ranks ranks"
+  for file in model.safetensors config.json; do
+    [ -s "$work/model$ranks/$file" ] || fail "$ranks ranks wrote no $file"
+  done
+  grep -q '^sample: The .' "$work/log" || fail "$ranks ranks show no sample"
+  first=$(loss 1) last=$(loss 40) one=${one:-$(loss 40)}
+  awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < 0.6 * a) }' || fail "$ranks ranks: from $first to $last"
+  awk -v a="$one" -v b="$last" 'BEGIN { exit !(a - b < 0.02 && b - a < 0.02) }' ||
+    fail "$ranks ranks end at $last, one at $one"
+done
+for wrong in "" "$work/text" "$work/absent $work/model"; do
+  # shellcheck disable=SC2086
+  if "$train" $wrong 2>"$work/log"; then fail "\"$wrong\" was accepted"; fi
+  grep -q '^usage: ' "$work/log" || fail "\"$wrong\" is not told how it is used"
+done
