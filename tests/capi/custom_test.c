@@ -44,7 +44,8 @@ static void custom_module_runs_and_frees_once(void** state) {
   gw_tensor_release(gradient);
   /* Want of room is seen before anything runs. */
   const int ran = l.forwards;
-  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, out, 1, &count), "2 results, out_capacity is 1");
+  assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, out, 1, &count),
+                 "2 results, out_capacity is 1");
   assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 2, &count), "out_tensors is null");
   assert_int_equal(l.forwards, ran);
   assert_int_equal(count, 0);
@@ -314,10 +315,10 @@ static void custom_module_is_asked_for_its_dtype_before_it_has_memory(void** sta
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(custom_module_runs_and_frees_once),
-                                     cmocka_unit_test(without_shapes_every_output_is_one_number),
-                                     cmocka_unit_test(refused_custom_modules_free_once),
-                                     cmocka_unit_test(custom_module_calls_its_children),
-                                     cmocka_unit_test(custom_module_is_asked_for_its_dtype_before_it_has_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(custom_module_runs_and_frees_once),
+      cmocka_unit_test(without_shapes_every_output_is_one_number),
+      cmocka_unit_test(refused_custom_modules_free_once), cmocka_unit_test(custom_module_calls_its_children),
+      cmocka_unit_test(custom_module_is_asked_for_its_dtype_before_it_has_memory)};
   return cmocka_run_group_tests_name("capi_custom", tests, NULL, NULL);
 }
