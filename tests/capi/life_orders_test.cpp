@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <string>
 #include <vector>
 
-#include "life.h"
+#include "life.hpp"
 
 using namespace life;
 
@@ -15,31 +16,33 @@ namespace {
 
 using Releases = std::vector<std::function<void()>>;
 
+std::string text(const std::vector<size_t>& order) {
+  std::string all = "order";
+  for (const size_t i : order) all += " " + std::to_string(i);
+  return all;
+}
+
 // Makes the family anew for every order of its releases; `frees`: calls of free functions that follow.
-void every_order(int frees, const std::function<Releases()>& make) {
-  const auto in_order = [&](const std::vector<size_t>& order) {
+void every_order(int frees, size_t members, const std::function<Releases()>& make) {
+  std::vector<size_t> order(members);
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto release_all = [&] {
     const Releases releases = make();
+    ASSERT_EQ(releases.size(), members);
     for (const size_t i : order) releases[i]();
   };
-  const auto text = [](const std::vector<size_t>& order) {
-    std::string all = "order";
-    for (const size_t i : order) all += " " + std::to_string(i);
-    return all;
-  };
-  std::vector<size_t> order(make().size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  for (int warm = 0; warm < 20; ++warm) in_order(order);
+  for (int warm = 0; warm < 20; ++warm) release_all();
   do {
     freed = 0;
     const int64_t before = live;
-    in_order(order);
+    release_all();
     ASSERT_EQ(live, before) << text(order);
     ASSERT_EQ(freed, frees) << text(order);
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST(Life, ATrainingsHandlesGoInAnyOrder) {
-  every_order(3, [] {  // of the module, of the initialiser, of the forward's state
+  every_order(3, 7, [] {  // of the module, of the initialiser, of the forward's state
     gw_gang* gang = make_gang();
     gw_gangs* gangs = make_gangs(gang);
     gw_module* model = make_model(gangs);
@@ -55,7 +58,7 @@ TEST(Life, ATrainingsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
-  every_order(1, [] {  // of the initialiser
+  every_order(1, 6, [] {  // of the initialiser
     gw_gangs* gangs = make_gangs(nullptr);
     gw_shard_group* group = make_group(gangs);
     gw_module* model = nullptr;
@@ -72,7 +75,7 @@ TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AGangsHandlesGoInAnyOrder) {
-  every_order(2, [] {  // of the store and of what is attached to the work
+  every_order(2, 6, [] {  // of the store and of what is attached to the work
     gw_store* store = make_store();
     gw_gang_options o = with(gw_gang_options_init);
     o.rank = 0;
@@ -92,7 +95,7 @@ TEST(Life, AGangsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
-  every_order(1, [] {  // of the caller's deleter
+  every_order(1, 5, [] {  // of the caller's deleter
     gw_tensor *tensor = take_tensor(), *again = nullptr;
     ok(gw_tensor_from_dlpack(make_export(tensor), &again));  // the library's own export comes back
     DLManagedTensorVersioned *out = make_export(again), *other = make_export(tensor);
@@ -104,7 +107,7 @@ TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AModelOfModulesGoesInAnyOrder) {
-  every_order(6, [] {  // of three modules and their initialisers
+  every_order(6, 5, [] {  // of three modules and their initialisers
     gw_module* parts[3] = {make_custom(), make_custom(), make_custom()};
     gw_module* model = nullptr;
     ok(gw_sequential_create(parts, 3, &model));

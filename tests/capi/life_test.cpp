@@ -1,6 +1,6 @@
 // Handles come and go: 10,000 rounds of every type leave as many allocations as there were, and a caller's
 // free function runs exactly once in each.
-#include "life.h"
+#include "life.hpp"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -104,7 +104,7 @@ TEST(Life, TenThousandRoundsOfEveryHandleLeaveNothing) {
         ok(gw_gang_create_threads(2, &o, ranks));
         for (gw_gang* rank : ranks) gw_gang_release(rank);
       },
-      500);  // each makes an arena
+      200);  // each makes an arena
   rounds("gw_gang, duplicate", 0, [&] {
     gw_gang* other = nullptr;
     ok(gw_gang_duplicate(gang, &other));
