@@ -16,7 +16,7 @@ static double own_compute(const float *w, const float *x, float *dw, double seed
   return loss;
 }
 
-/* Input: x [kRows, kFeatures], data that needs no gradient; outputs: loss sum, weight. */
+/* x [kRows, kFeatures], data without gradient -> loss sum, weight; f32 alone, as accepts_dtype could say. */
 static gw_status forward(void *user, gw_call *call) {
   *(double *)call->outputs[0].data = own_compute(call->parameters[0].data, call->inputs[0].data, NULL, 0);
   *(double *)call->outputs[1].data = kRows;
