@@ -1,26 +1,31 @@
 #!/usr/bin/env bash
-# The binding's tests of life times, arrays, models and errors over a library with the address sanitizer.
-#   usage: bash bindings/python/sanitize.sh ASAN_BUILD BUILD
-# ASAN_BUILD: by clang with -DGANGWAY_SANITIZE=address. BUILD: a plain one; its gangrun is used, as one that is instrumented
-# brings a runtime of its own along. Leaks are counted in the tests: the interpreter's own would drown a report at exit.
+# The binding's tests over a library with the address sanitizer, which checks the SWIG module too.
+#   usage: bash bindings/python/sanitize.sh BUILD_DIR
+# BUILD_DIR: by clang with -DGANGWAY_SANITIZE=address; everything made here is in BUILD_DIR/python, or GANGWAY_TEST_FOLDER.
+# Leaks are counted in the tests: the interpreter's own would drown a report at exit.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-[ $# -eq 2 ] || { echo "usage: bash bindings/python/sanitize.sh ASAN_BUILD BUILD" >&2; exit 2; }
-asan=$(cd "$1" && pwd) plain=$(cd "$2" && pwd) || exit 2
-work=$asan/python venv=$asan/python/venv
-mkdir -p "$work/library"
-ln -sfn "$asan/capi" "$work/library/capi"
-ln -sfn "$plain/impl" "$work/library/impl"
-[ -x "$venv/bin/python" ] || python3 -m venv "$venv" || exit 1
-pip=("$venv/bin/pip" install -q --disable-pip-version-check)
-"${pip[@]}" "numpy>=2.1" pytest tqdm "scikit-build-core>=0.10" || exit 1
-"${pip[@]}" --force-reinstall --no-deps --no-build-isolation --config-settings="build-dir=$work/wheel" \
-  --config-settings="cmake.define.GANGWAY_BUILD_DIR=$work/library" "$here" || exit 1
+[ $# -eq 1 ] || { echo "usage: bash bindings/python/sanitize.sh BUILD_DIR" >&2; exit 2; }
+build=$(cd "$1" && pwd) || exit 2
+. "$here/testing.sh"
+work=${GANGWAY_TEST_FOLDER:-$build/python} clang=${CC:-clang-14}
+library=$work/library venv=$work/venv
+mkdir -p "$work/wheels" "$library/impl/tools"
+ln -sfn "$build/capi" "$library/capi"
+# The launcher has a runtime of its own inside, and bears no second one; its ranks are Python again.
+cat >"$library/impl/tools/gangrun" <<LAUNCHER
+#!/usr/bin/env bash
+options=()
+while [[ \$1 == -* ]]; do options+=("\$1" "\$2"); shift 2; done
+exec env -u LD_PRELOAD "$build/impl/tools/gangrun" "\${options[@]}" env LD_PRELOAD="\$LD_PRELOAD" "\$@"
+LAUNCHER
+chmod +x "$library/impl/tools/gangrun"
+make_venv "$venv" || exit 1
+CC=$clang install_wheel "$venv" "$library" "$work" "cmake.define.CMAKE_C_FLAGS=-fsanitize=address" || exit 1
 
-cd "$work" || exit 1
 tests=()
 for name in life arrays models collectives errors interrupts; do tests+=("$here/tests/test_$name.py"); done
 # libstdc++ by name: the interpreter does not load it before the sanitizer looks for its exceptions.
-LD_PRELOAD="$("${CC:-clang-14}" -print-file-name=libclang_rt.asan-x86_64.so) $(gcc -print-file-name=libstdc++.so.6)" \
-  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
-  "$venv/bin/python" -P -m pytest "${tests[@]}" -q -rs --rootdir "$here/tests" -p no:cacheprovider
+export LD_PRELOAD="$("$clang" -print-file-name=libclang_rt.asan-x86_64.so) $(gcc -print-file-name=libstdc++.so.6)"
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc
+run_tests "$venv" "$work" "${tests[@]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel against a built library, installs it into a venv of its own and runs every test of the binding.
+# Builds the wheel around a built library, installs it into a venv of its own and runs every test of the binding.
 #   usage: bash bindings/python/test.sh BUILD_DIR
 # BUILD_DIR has capi/libgangway.so.1 and impl/tools/gangrun. GANGWAY_TEST_PACKAGES names more packages to install ("jax
 # matplotlib"); GANGWAY_TEST_VENV a venv to borrow PyTorch from (default: that of the benchmarks in BUILD_DIR).
@@ -9,39 +9,23 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/test.sh BUILD_DIR" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 . "$here/../../examples/packages.sh"
+. "$here/testing.sh"
 if [ "${GANGWAY_NO_INSTALL:-0}" != 1 ]; then
   install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential || exit 1
 fi
 
-venv=$build/python/venv
-lender=${GANGWAY_TEST_VENV:-$build/tests/bench/venv}
-mkdir -p "$build/python"
-[ -x "$venv/bin/python" ] || python3 -m venv "$venv" || exit 1
+work=$build/python venv=$build/python/venv
+mkdir -p "$work/wheels"
+read -ra more <<<"${GANGWAY_TEST_PACKAGES:-}"
+make_venv "$venv" "${more[@]}" || exit 1
 # A lender's packages come last, so that the venv's own NumPy and pytest stay in charge.
-for folder in "$lender"/lib/python3*/site-packages; do
+for folder in "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"/lib/python3*/site-packages; do
   [ -d "$folder" ] || continue
   for own in "$venv"/lib/python3*/site-packages; do echo "$folder" >"$own/lender.pth"; done
 done
-# shellcheck disable=SC2086
-"$venv/bin/pip" install -q --disable-pip-version-check "numpy>=2.1" pytest mypy tqdm "scikit-build-core>=0.10" \
-  ${GANGWAY_TEST_PACKAGES:-} || exit 1
-"$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall --no-deps --no-build-isolation \
-  --config-settings="cmake.define.GANGWAY_BUILD_DIR=$build" --config-settings="build-dir=$build/python/wheel" "$here" || exit 1
-
-# The installed package, not the source folder, is what the tests see.
-cd "$build/python" || exit 1
-report=$build/python/results.xml
-rm -f "$report"
-env -u PYTHONPATH "$venv/bin/python" -P -m pytest "$here/tests" -q -rs --rootdir "$here/tests" -p no:cacheprovider \
-  --junitxml "$report"
-status=$?
-counts=$(python3 - "$report" <<'PY'
-import sys, xml.etree.ElementTree as tree
-suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
-n = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
-bad = n["failures"] + n["errors"]
-print(f"{n['tests'] - bad - n['skipped']} passed, {bad} failed, {n['skipped']} skipped")
-PY
-) || { echo "python: no results"; exit 1; }
-echo "python: $counts"
-exit "$status"
+install_wheel "$venv" "$build" "$work" || exit 1
+# What the wheel needs lies next to it: test_wheel.py installs both where nothing else is.
+numpy=$(grep '^numpy==' "$here/tests/requirements.txt")
+compgen -G "$work/wheels/numpy-${numpy#*==}-*.whl" >/dev/null ||
+  "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$numpy" || exit 1
+GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "$here/tests"

@@ -179,18 +179,15 @@ class Custom(Module):
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
                  name: str | None = None, kind: str = "numpy") -> None:
-        made, fills = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
+        made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
         kids = dict(children or {})
         label = name or type(behaviour).__name__
         inner = _Inner(behaviour, label, kind, list(parameters or {}), list(kids))
         options = struct(
             "gw_custom_options", name=label, shapes=low.py_call, forward=low.py_call, backward_input=low.py_call,
             backward_weight=low.py_call if hasattr(behaviour, "backward_weight") else None,
-            accepts_dtype=low.py_accepts, free_user=low.py_free, free_state=low.py_free, input_count=inputs,
-            output_count=outputs, parameters=block("s", made), parameter_count=len(made),
+            accepts_dtype=low.py_accepts, user=inner, free_user=low.py_free, free_state=low.py_free,
+            input_count=inputs, output_count=outputs, parameters=block("s", made), parameter_count=len(made),
             children=block("gw_module", [m._h for m in kids.values()]), child_names=block("t", list(kids)),
             child_count=len(kids))
-        for fill in fills:
-            fill.hand_over()
-        options.user = c.own(inner)
         super().__init__(c.gw_custom_create(options))

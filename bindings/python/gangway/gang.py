@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from types import TracebackType
 from typing import Any, Callable, Sequence
-
-import numpy as np
 
 from . import _low as c
 from . import low, objects
@@ -22,10 +22,18 @@ class Memory:
     """A block of the gang's memory, given back with the last array that shows it."""
 
     def __init__(self, address: int) -> None:
-        self._address = address
+        self.address = address
 
     def __del__(self) -> None:
-        c.gw_gang_free(None, self._address)
+        c.gw_gang_free(None, self.address)
+
+
+def leave(thing: Any, error: BaseException | None) -> None:
+    """The end of a with block of a Gang or of Gangs: in order, or so that peers do not wait when its body has raised."""
+    if error is None:
+        thing.shutdown()
+    else:
+        thing.abort(f"rank {thing.rank}: {told(error)}")
 
 
 class Gang(Collectives):
@@ -103,10 +111,7 @@ class Gang(Collectives):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.shutdown()
-        else:
-            self.abort(f"rank {self.rank}: {told(error)}")
+        leave(self, error)
 
     def check(self) -> None:
         """Raises why the gang is broken, if it is."""
@@ -139,11 +144,12 @@ class Gang(Collectives):
     def empty(self, shape: Sequence[int], dtype: Any = "f32", *, shared: bool = False) -> View:
         """Memory that peers reach directly, for from_dlpack of any framework. `shared` (collective): one zeroed region
         that all ranks map."""
-        word = dtype_of(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * int(c.gw_dtype_bytes(word))
-        allocate = c.gw_gang_alloc_shared if shared else c.gw_gang_alloc
-        address = allocate(self._h, size)
-        view: View = c.make_view(address, tuple(shape), word, Memory(address))
+        word, dims = dtype_of(dtype), tuple(map(operator.index, shape))
+        if min(dims, default=0) < 0:
+            raise InvalidArgument(f"shape is {dims}: a dim is below 0")
+        size = math.prod(dims) * int(c.gw_dtype_bytes(word))
+        memory = Memory((c.gw_gang_alloc_shared if shared else c.gw_gang_alloc)(self._h, size))
+        view: View = c.make_view(memory.address, dims, word, memory)
         return view
 
     # --- small things
@@ -190,12 +196,9 @@ def gang_options(options: dict[str, Any]) -> Any:
     if fields.get("id") is not None:
         fields["id_size"] = len(fields["id"])
     gather = fields.pop("all_gather", None)
-    made = struct("gw_gang_options", **fields)
     if gather is not None:
-        gatherer = _Gatherer(gather, fields.get("size") or 0)
-        made.all_gather, made.free_user = low.py_all_gather, low.py_free
-        made.user = c.own(gatherer)  # last: the library frees it, also when it refuses
-    return made
+        fields.update(all_gather=low.py_all_gather, user=_Gatherer(gather, fields.get("size") or 0), free_user=low.py_free)
+    return struct("gw_gang_options", **fields)
 
 
 def new_id() -> bytes:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
-from . import low
 from .arrays import OUTPUT, Array, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
@@ -30,10 +29,8 @@ class ShardGroup:
         self.names = list(specs)
         made, fills = parameter_options(specs)
         root = gangs._h if gangs is not None else None
-        records, shard = block("s", made), parallel_options("gw_shard_options", strategy, options)
-        for fill in fills:
-            fill.hand_over()
-        self._h = c.gw_shard_group_create(root, name, records, len(made), shard, seed)
+        shard = parallel_options("gw_shard_options", strategy, options)
+        self._h = c.gw_shard_group_create(root, name, block("s", made), len(made), shard, seed)
         for fill in fills:  # the library keeps the initialiser; the values are in their shards now
             fill.forget()
 
@@ -62,9 +59,7 @@ class ShardGroup:
 
     def unshard_async(self) -> Work[None]:
         """Starts what the next unshard needs."""
-        work = c.gw_shard_group_unshard_async(self._h, None)
-        c.gw_work_attach(work, c.own(self), low.py_free)
-        return Work(work, lambda: None)
+        return Work(c.gw_shard_group_unshard_async(self._h, None), lambda: None)
 
     def reshard(self) -> None:
         """Collective. The whole values are not needed any more; arrays that live stay readable."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .gang import Gang
-from .structs import struct, told
+from .gang import Gang, leave
+from .structs import struct
 from .works import milliseconds
 
 
@@ -80,7 +80,7 @@ class Gangs:
 
     def release(self) -> None:
         """Drops the handle now. Never waits."""
-        self._h, self._made_root = c.RELEASED, None
+        self._h, self._gangs, self._made_root = c.RELEASED, {}, None
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Collective and orderly: all gangs that this made."""
@@ -98,10 +98,7 @@ class Gangs:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.shutdown()
-        else:
-            self.abort(f"rank {self.rank}: {told(error)}")
+        leave(self, error)
 
     def as_current(self) -> _Current:
         """with gangs.as_current(): current_gangs() is this, on this thread."""

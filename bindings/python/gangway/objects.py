@@ -7,8 +7,11 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _low as c
 from .errors import InvalidArgument
+from .structs import told
 
 if TYPE_CHECKING:
     from .gang import Gang
@@ -31,7 +34,7 @@ def _encode(thing: Any, rank: int, allow_pickle: bool) -> bytes:
     try:
         return _PICKLE + pickle.dumps(thing)
     except Exception as error:  # whatever __reduce__ raises
-        return _REFUSED + f"rank {rank}: a {type(thing).__name__} cannot be pickled: {error}".encode()
+        return _REFUSED + f"rank {rank}: a {type(thing).__name__} cannot be pickled: {told(error)}".encode()
 
 
 def _decode(message: bytes, allow_pickle: bool) -> Any:
@@ -53,8 +56,6 @@ def _take(owned: Any) -> bytes:
 
 
 def _memory(owned: Any, size: int) -> memoryview:
-    import numpy as np
-
     return np.from_dlpack(c.make_view(c.gw_bytes_data(owned), (size,), c.GW_U8, owned)).data
 
 

@@ -46,11 +46,6 @@ class Filler:
     def __init__(self, spec: Spec, function: Fill) -> None:
         self._row = tuple(spec.shape[1:])
         self._function: Fill | None = function
-        self.options = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, free_user=low.py_free)
-
-    def hand_over(self) -> None:
-        """Last before the call that takes the options: the library frees what it was given, also when it refuses."""
-        self.options.user = c.own(self)
 
     def __call__(self, first: int, last: int, address: int, count: int, dtype: int) -> None:
         assert self._function is not None
@@ -63,13 +58,13 @@ class Filler:
 
 
 def parameter_options(specs: Mapping[str, Spec]) -> tuple[list[Any], list[Filler]]:
-    """gw_parameter_options of named specs, and the fill functions among them, to hand over."""
+    """gw_parameter_options of named specs, and the fill functions among them."""
     made, fills = [], []
     for name, spec in specs.items():
         if callable(spec.init):
             fill = Filler(spec, spec.init)
             fills.append(fill)
-            first = fill.options
+            first = struct("gw_init_options", kind=Init.FILL, fill=low.py_fill, free_user=low.py_free, user=fill)
         else:
             first = struct("gw_init_options", kind=member(Init, spec.init, f"init of {name}"), deviation=spec.deviation)
         made.append(struct("gw_parameter_options", name=name, dims=tuple(spec.shape), ndim=len(spec.shape),

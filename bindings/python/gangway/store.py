@@ -19,7 +19,7 @@ class Store:
         # The library owns a reference on the callbacks, not on this object, which owns the library's handle.
         callbacks = _Callbacks(type(self), self.__dict__)
         self._h = c.gw_store_create_callbacks(struct(
-            "gw_store_callbacks", put=low.py_put, get=low.py_get, remove=low.py_remove, user=c.own(callbacks),
+            "gw_store_callbacks", put=low.py_put, get=low.py_get, remove=low.py_remove, user=callbacks,
             free_user=low.py_free))
 
     def put(self, key: str, value: bytes) -> None:

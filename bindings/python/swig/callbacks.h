@@ -14,13 +14,19 @@ static void gwpy_free(void* user) {
   PyGILState_Release(state);
 }
 
-/* own(object) -> the address of one more reference, for `user` and gwpy_free. */
-static PyObject* gwpy_own(PyObject* module, PyObject* args) {
-  (void)module;
-  PyObject* object;
-  if (!PyArg_ParseTuple(args, "O", &object)) return NULL;
-  Py_INCREF(object);
-  return PyLong_FromVoidPtr(object);
+/* The reference that the library drops by gwpy_free, also when it refuses. */
+static void gwpy_hand_over(void* user, gw_free_fn free_user) {
+  if (free_user == gwpy_free) Py_XINCREF((PyObject*)user);
+}
+
+/* Those of initialisers; one that several parameters share is freed once. */
+static void gwpy_hand_over_fills(const gw_parameter_options* parameters, size_t count) {
+  for (size_t i = 0; parameters != NULL && i < count; ++i) {
+    const gw_init_options* fill = parameters[i].initializer;
+    int earlier = 0;
+    for (size_t j = 0; j < i && !earlier; ++j) earlier = parameters[j].initializer == fill;
+    if (fill != NULL && !earlier) gwpy_hand_over(fill->user, fill->free_user);
+  }
 }
 
 /* The arguments behind the first, which is the handle, live until the work is done. */

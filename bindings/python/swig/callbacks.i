@@ -11,7 +11,6 @@
 
 %native(borrow) PyObject *gwpy_borrow(PyObject *, PyObject *);
 %native(make_view) PyObject *gwpy_make_view(PyObject *, PyObject *);
-%native(own) PyObject *gwpy_own(PyObject *, PyObject *);
 %native(block) PyObject *gwpy_block(PyObject *, PyObject *);
 %native(call_views) PyObject *gwpy_call_views(PyObject *, PyObject *);
 %native(call_facts) PyObject *gwpy_call_facts(PyObject *, PyObject *);

@@ -69,6 +69,20 @@ GW_OUT(double, PyFloat_FromDouble)
 %typemap(argout) struct DLManagedTensorVersioned **out_managed {
   $result = gwpy_append($result, PyCapsule_New(*$1, "dltensor_versioned", gwpy_capsule_free_versioned));
 }
+// Objects that the library calls back with and frees: a pointer on the object, borrowed as long as the struct keeps it.
+// The library's own reference is counted right before the call, when no argument can be refused any more.
+%typemap(in) void *user, void *object "$1 = $input == Py_None ? NULL : (void *)$input;"
+%typemap(check) const gw_gang_options *options, const gw_store_callbacks *callbacks {
+  if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
+}
+%typemap(check) const gw_custom_options *options {
+  if ($1 != NULL) {
+    gwpy_hand_over($1->user, $1->free_user);
+    gwpy_hand_over_fills($1->parameters, $1->parameter_count);
+  }
+}
+%typemap(check) (const gw_parameter_options *parameters, size_t parameter_count) "gwpy_hand_over_fills($1, $2);"
+%typemap(check) (void *user, gw_free_fn release), (void *object, gw_free_fn free_object) "gwpy_hand_over($1, $2);"
 // Arrays in structs are copied both ways.
 %typemap(in) int64_t [ANY] (int64_t values[$1_dim0]) {
   if (!gwpy_numbers($input, "$1_name", values, $1_dim0)) SWIG_fail;
@@ -88,7 +102,9 @@ static void gwpy_free_##X(PyObject *capsule) {
 }
 static PyObject *gwpy_wrap_##X(gw_##X *handle) {
   if (handle == NULL) Py_RETURN_NONE;
-  return PyCapsule_New(handle, "gw_" #X, gwpy_free_##X);
+  PyObject *capsule = PyCapsule_New(handle, "gw_" #X, gwpy_free_##X);
+  if (capsule == NULL) gw_##X##_release(handle);
+  return capsule;
 }
 %}
 %typemap(in) gw_##X *, const gw_##X * {

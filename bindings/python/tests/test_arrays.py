@@ -222,12 +222,25 @@ def test_refusals_of_two_arrays_compare_them(gang):
         gang.all_gather_list_([np.zeros(4, np.float32), np.zeros(3, np.float32)], x)
     with pytest.raises(gw.InvalidArgument, match=r"outputs\[0\] is f64, but x is f32"):
         gang.all_gather_list_([np.zeros(4), np.zeros(4)], x)
+    with pytest.raises(gw.InvalidArgument, match="output is i32, but x is f32"):
+        gang.scatter_(np.zeros(2, np.int32), np.zeros((2, 2), np.float32))
+    with pytest.raises(gw.InvalidArgument, match="output is too large: it has 3 elements, 2 are needed"):
+        gang.scatter_(np.zeros(3, np.float32), np.zeros((2, 2), np.float32))
     with pytest.raises(gw.InvalidArgument, match="outputs has 1 arrays, the gang 2 ranks"):
         gang.all_gather_list_([x], x)
     with pytest.raises(gw.InvalidArgument, match=r"x has shape \(3, 2\); its first dim must be the gang's size, 2"):
         gang.reduce_scatter(np.zeros((3, 2)))
     with pytest.raises(gw.InvalidArgument, match='op is "average", not one of'):
         gang.all_reduce_(x, "average")
+
+
+def test_memory_of_a_shape_that_no_array_has_is_refused(gang):
+    with pytest.raises(gw.InvalidArgument, match=r"shape is \(-2, -3\): a dim is below 0"):
+        gang.empty((-2, -3))
+    with pytest.raises(TypeError):
+        gang.empty((2.5,))
+    with pytest.raises((OverflowError, gw.OutOfMemory)):
+        gang.empty((1 << 32, 1 << 32))
 
 
 def test_dtypes_by_every_name():

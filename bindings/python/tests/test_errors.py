@@ -92,7 +92,9 @@ def test_a_lost_peer_is_named(gangs):
         os.kill(os.getpid(), signal.SIGKILL)
     with pytest.raises(gw.PeerLost, match="rank 1 .*signal 9") as caught:
         gang.barrier()
-    print(f"PeerLost: peer {caught.value.peer}", flush=True)
+    lost = caught.value
+    assert (lost.code, lost.rank, lost.gang, lost.op, lost.text) == (gw.Status.PEER_LOST, 0, gang.name, "barrier", str(lost))
+    print(f"PeerLost: peer {lost.peer}", flush=True)
     os._exit(0)
 
 

@@ -16,6 +16,7 @@ from ranks import over, together
 import gangway as gw
 from gangway import _low, low
 from gangway.arrays import borrow
+from gangway.gang import gang_options
 
 
 def used() -> int:
@@ -86,13 +87,29 @@ def make_export():
     _low.gw_tensor_to_dlpack(tensor)  # a capsule that nobody takes
 
 
+def make_store():
+    gw.Store()
+
+
+def make_optimizer():
+    gangs = gw.Gangs.create_fake()
+    gw.AdamW(gw.Linear(3, 2).parallelize(gangs))
+    gangs["dp"]
+
+
 def make_refusal():
     with pytest.raises(gw.InvalidArgument):
         gw.Llama(dim=-1)
+    with pytest.raises(gw.InvalidArgument, match="9 numbers"):
+        FAKE.empty((1000,) + (1,) * 8)
+    with pytest.raises(gw.InvalidArgument, match="zero byte"):
+        gw.ShardGroup(None, "a\0b", {"w": np.ones(3, np.float32)})
 
 
-@pytest.mark.parametrize("action", [make_gang, make_work, make_model, make_custom, make_group, make_export, make_refusal],
-                         ids=lambda v: v.__name__)
+MAKERS = [make_gang, make_work, make_model, make_custom, make_group, make_export, make_store, make_optimizer, make_refusal]
+
+
+@pytest.mark.parametrize("action", MAKERS, ids=lambda v: v.__name__)
 def test_ten_thousand_creates_and_releases_leave_no_memory(action):
     """In a process of its own: what other frameworks have left in this one makes the count a guess."""
     done = subprocess.run([sys.executable, __file__, action.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -193,25 +210,69 @@ def test_free_functions_run_exactly_once():
     assert Counted.alive == 0
 
 
-class Kept:
+class Kept(Doubling):
     def __call__(self, *_):
         raise AssertionError("nobody asks")
 
 
-@pytest.mark.parametrize("refused", [
-    lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=kept), "v": gw.Spec((3,), init="round")}),
-    lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=kept)}, strategy="none of them"),
-    lambda kept: gw.Custom(Doubling(), parameters={"w": gw.Spec((3,), init=kept)}, inputs="two"),
-    lambda kept: gw.Gang.create(all_gather=kept, colour="green"),
-], ids=["a parameter", "a strategy", "inputs", "an option"])
-def test_what_is_refused_before_the_library_has_it_is_let_go(refused):
+def group_of(kept, gangs=None, name="g", **options):
+    gw.ShardGroup(gangs, name, {"v": gw.Spec((3,), init=kept), "w": gw.Spec((3,), init=kept)}, **options)
+
+
+def released_gangs():
+    gangs = gw.Gangs.create_fake()
+    gangs.release()
+    return gangs
+
+
+REFUSED = {  # before the library has seen the object, and by the library itself
+    "a parameter": lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((3,), init=kept), "v": gw.Spec((3,), init="round")}),
+    "a strategy": lambda kept: group_of(kept, strategy="none of them"), "released gangs": lambda kept: group_of(kept, released_gangs()),
+    "gangs of a kind": lambda kept: group_of(kept, FAKE), "no name": lambda kept: group_of(kept, name=3),
+    "a name": lambda kept: group_of(kept, name="a\0b"), "a seed": lambda kept: group_of(kept, seed=-1),
+    "dims": lambda kept: gw.ShardGroup(None, "g", {"w": gw.Spec((-3,), init=kept)}),
+    "inputs": lambda kept: gw.Custom(kept, parameters={"w": gw.Spec((3,), init=kept)}, inputs="two"),
+    "too few inputs": lambda kept: gw.Custom(kept, parameters={"w": gw.Spec((3,), init=kept)}, inputs=-1),
+    "a child": lambda kept: gw.Custom(kept, children={"a\0b": gw.Linear(1, 1)}),
+    "an option": lambda kept: gw.Gang.create(all_gather=kept, colour="green"),
+    "a count": lambda kept: gw.Gang.create_threads("two", all_gather=kept),
+    "threads that gather": lambda kept: gw.Gang.create_threads(2, all_gather=kept),
+    "a size": lambda kept: gw.Gang.create_fake(0, 1 << 40, all_gather=kept),
+    "a hook": lambda kept: _low.gw_interrupt_set("no function", kept, low.py_free),
+    "a work": lambda kept: _low.gw_work_attach("no work", kept, low.py_free),
+    "no work": lambda kept: _low.gw_work_attach(None, kept, low.py_free),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_what_a_refused_call_was_given_is_let_go_once(refused):
     kept = Kept()
-    gone = weakref.ref(kept)
-    with pytest.raises((gw.InvalidArgument, TypeError)):
-        refused(kept)
-    del kept
+    before = sys.getrefcount(kept)
+    for _ in range(3):
+        with pytest.raises((gw.GangwayError, TypeError, OverflowError)):
+            refused(kept)
     gc.collect()
-    assert gone() is None
+    assert sys.getrefcount(kept) == before
+
+
+def test_options_may_be_given_to_several_calls():
+    kept = Kept()
+    before = sys.getrefcount(kept)
+    options = gang_options({"all_gather": kept, "rank": 0, "size": 1})
+    for _ in range(3):
+        with pytest.raises(gw.InvalidArgument, match="all_gather"):
+            _low.gw_gang_create_threads(2, options)
+    assert sys.getrefcount(kept) == before + 1
+    del options
+    assert sys.getrefcount(kept) == before
+
+
+def test_a_started_unshard_needs_no_group():
+    group = gw.ShardGroup(None, "g", {"w": np.ones(3, np.float32)})
+    work = group.unshard_async()
+    del group
+    gc.collect()
+    work.wait(60)
 
 
 def test_a_call_is_refused_when_its_callback_has_ended():
@@ -270,7 +331,7 @@ def test_the_interrupt_hooks_object_is_freed_when_it_is_replaced():
 
     hook = Hook()
     gone = weakref.ref(hook)
-    _low.gw_interrupt_set(low.py_interrupt, _low.own(hook), low.py_free)
+    _low.gw_interrupt_set(low.py_interrupt, hook, low.py_free)
     del hook
     assert gone() is not None
     gw.watch_signals()

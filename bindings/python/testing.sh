@@ -1,0 +1,36 @@
+# Sourced by test.sh and sanitize.sh, which set `here`.
+
+pip_install() { "$1/bin/pip" install -q --disable-pip-version-check "${@:2}"; }
+
+# make_venv VENV PACKAGE...: with what the tests run with, and more packages.
+make_venv() {
+  [ -x "$1/bin/python" ] || python3 -m venv "$1" || return 1
+  pip_install "$1" -r "$here/tests/requirements.txt" "${@:2}"
+}
+
+# install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it.
+install_wheel() {
+  local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}")
+  rm -f "$3"/wheels/gangway-*.whl
+  "$1/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$3/wheels" \
+    "${settings[@]/#/--config-settings=}" "$here" || return 1
+  pip_install "$1" --force-reinstall --no-deps --no-index "$3"/wheels/gangway-*.whl
+}
+
+# run_tests VENV FOLDER TEST...: runs in FOLDER, so that the installed package and not the source folder is what the tests
+# see; the last line counts.
+run_tests() {
+  local report=$2/results.xml status
+  rm -f "$report"
+  (cd "$2" && env -u PYTHONPATH -u LD_LIBRARY_PATH "$1/bin/python" -P -m pytest "${@:3}" -q -rs --rootdir "$here/tests" \
+    -p no:cacheprovider --junitxml "$report")
+  status=$?
+  env -u LD_PRELOAD python3 - "$report" <<'PY' || { echo "python: 0 passed, 1 failed, 0 skipped (no results)"; return 1; }
+import sys, xml.etree.ElementTree as tree
+suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
+n = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
+bad = n["failures"] + n["errors"]
+print(f"python: {n['tests'] - bad - n['skipped']} passed, {bad} failed, {n['skipped']} skipped")
+PY
+  return $status
+}
