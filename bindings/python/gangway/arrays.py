@@ -40,6 +40,8 @@ def dtype_of(dtype: Any) -> DType:
 
 def kind_of(array: Array) -> str:
     """Which framework an array is of: numpy, torch or jax; others count as numpy."""
+    if type(array) is np.ndarray:
+        return "numpy"
     root = type(array).__module__.partition(".")[0]
     if root in ("jax", "jaxlib"):
         return "jax"

@@ -23,9 +23,11 @@ class Call:
     """What a callback sees. Arrays show the library's memory and live as long as the callback; copy what is kept, or
     leave it in `state` for backward."""
 
-    def __init__(self, raw: Any, kind: str, names: Sequence[str], inner: _Inner) -> None:
-        self._frame, self._kind, self._names, self._inner = raw, kind, names, inner
-        self._lent: list[tuple[str, View]] = []
+    __slots__ = ("_frame", "_inner", "_lent", "phase", "training", "recomputing", "microbatch", "step", "seed", "loss_seed")
+
+    def __init__(self, raw: Any, inner: _Inner, facts: tuple[Any, ...]) -> None:
+        self._frame, self._inner = raw, inner
+        self._lent: list[tuple[str, list[View | None]]] = []
         self.training: bool
         self.recomputing: bool
         self.microbatch: int
@@ -33,8 +35,8 @@ class Call:
         self.seed: int
         self.loss_seed: float
         """1/N: what the gradient of a loss starts with."""
-        phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_seed = c.call_facts(raw)
-        self.phase: Phase = _PHASES[phase]
+        phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_seed = facts
+        self.phase = _PHASES[phase]
 
     @property
     def _raw(self) -> Any:
@@ -43,14 +45,14 @@ class Call:
         return self._frame
 
     def _arrays(self, field: str, writable: bool) -> list[Array | None]:
-        return [self._array(v, f"{field}[{i}]", writable) for i, v in enumerate(c.call_views(self._raw, field))]
+        return self._lend(field, c.call_views(self._raw, field, not writable))
 
-    def _array(self, view: View | None, name: str, writable: bool) -> Array | None:
-        if view is None or (view.address in (0, None) and view.count > 0):
-            return None
-        view.read_only = not writable
-        self._lent.append((name, view))
-        return as_kind(view, self._kind)
+    def _lend(self, name: str, views: list[View | None]) -> list[Array | None]:
+        self._lent.append((name, views))
+        arrays = []
+        for view in views:
+            arrays.append(None if view is None else as_kind(view, self._inner.kind))
+        return arrays
 
     @property
     def inputs(self) -> list[Array | None]:
@@ -75,12 +77,12 @@ class Call:
     @property
     def parameters(self) -> dict[str, Array | None]:
         """Values in the compute dtype, read-only."""
-        return dict(zip(self._names, self._arrays("parameters", False)))
+        return dict(zip(self._inner.parameters, self._arrays("parameters", False)))
 
     @property
     def parameter_grads(self) -> dict[str, Array | None]:
         """To add to; None: frozen."""
-        return dict(zip(self._names, self._arrays("parameter_grads", True)))
+        return dict(zip(self._inner.parameters, self._arrays("parameter_grads", True)))
 
     @property
     def state(self) -> Any:
@@ -95,22 +97,28 @@ class Call:
         """Runs a child, inside of forward."""
         index = self._inner.child(child)
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
-        found = c.gw_call_forward(self._raw, index, block("v", views), len(views))
-        return [self._array(v, f"child {child}'s output {i}", False) for i, v in enumerate(found)]
+        return self._lend(f"child {child}'s outputs", c.gw_call_forward(self._raw, index, block("v", views), len(views)))
 
     def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
         """A child's input gradients, inside of backward_input."""
         index = self._inner.child(child)
         views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
-        found = c.gw_call_backward(self._raw, index, block("v", views), len(views))
-        return [self._array(v, f"child {child}'s input gradient {i}", False) for i, v in enumerate(found)]
+        return self._lend(f"child {child}'s input_grads", c.gw_call_backward(self._raw, index, block("v", views), len(views)))
+
+    def _kept(self) -> list[str]:
+        kept = []
+        for name, views in self._lent:
+            for i, view in enumerate(views):
+                if view is not None and view.exports:
+                    kept.append(f"{name}[{i}]")
+        return kept
 
     def finish(self) -> None:
         """Refuses arrays that outlive the callback: their memory is used for something else then."""
-        if not any([view.exports for _, view in self._lent]):
+        if not self._kept():
             return
         gc.collect()
-        kept = [name for name, view in self._lent if view.exports]
+        kept = self._kept()
         if kept:
             raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} kept {', '.join(kept)} after its end: "
                                f"copy what is kept, the memory is used for something else then")
@@ -149,11 +157,13 @@ class _Inner:
         return True if answer is None else bool(answer(DType(dtype)))
 
     def __call__(self, raw: Any) -> None:
-        call = Call(raw, self.kind, self.parameters, self)
+        facts = c.call_facts(raw)
+        if facts[0] == Phase.SHAPES:
+            self._shapes(raw)
+            return
+        call = Call(raw, self, facts)
         try:
-            if call.phase is Phase.SHAPES:
-                self._shapes(raw)
-            elif call.phase is Phase.FORWARD:
+            if call.phase is Phase.FORWARD:
                 self.behaviour.forward(call)
             elif call.phase is Phase.BACKWARD_INPUT:
                 self.behaviour.backward_input(call)
@@ -164,10 +174,10 @@ class _Inner:
         call.finish()
 
     def _shapes(self, raw: Any) -> None:
-        inputs = [(v.shape, DType(v.dtype)) for v in c.call_views(raw, "inputs")]
-        outputs = list(self.behaviour.shapes(*inputs))
-        if len(outputs) != raw.output_count:
-            raise InvalidArgument(f"{self.name}: shapes gave {len(outputs)} outputs, the module has {raw.output_count}")
+        inputs, count = c.call_shapes(raw)
+        outputs = list(self.behaviour.shapes(*[(shape, DType(dtype)) for shape, dtype in inputs]))
+        if len(outputs) != count:
+            raise InvalidArgument(f"{self.name}: shapes gave {len(outputs)} outputs, the module has {count}")
         for i, (shape, dtype) in enumerate(outputs):
             c.set_shape(raw, i, tuple(shape), dtype_of(dtype))
 

@@ -18,11 +18,18 @@ class Tensor:
     """A tensor of the library; NumPy, PyTorch and JAX take it by from_dlpack, without a copy."""
 
     def __init__(self, handle: Any, read_only: bool = False) -> None:
-        self._view: View = c.gw_tensor_view(handle)
+        self._view: View = c.gw_tensor_view(handle)  # keeps the handle
         self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
-        self._h = handle
-        self.shape = self._view.shape
-        self.dtype = DType(self._view.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of this rank's part."""
+        return self._view.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Of the elements."""
+        return DType(self._view.dtype)
 
     def __dlpack__(self, **request: Any) -> Any:
         return self._view.__dlpack__(**request)
@@ -162,7 +169,8 @@ class Module:
         """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         made = c.gw_module_forward(self._h, block("v", views), len(views), frame._h if frame else None, None)
-        return [Tensor(t).to(kind_of(inputs[0])) for t in made]
+        kind = kind_of(inputs[0])
+        return [Tensor(t).to(kind) for t in made]
 
     def backward(self, *output_grads: Array | None, frame: Frame, kind: str = "numpy") -> list[Array | None]:
         """Input gradients (None where there is none) from those of the outputs (none for a loss)."""

@@ -24,7 +24,7 @@ def struct(kind: str, /, **fields: Any) -> Any:
 def block(kind: str, items: Iterable[Any]) -> Any:
     """An array for C: v views, s structs, gw_... handles of this kind, t texts, a addresses, i int32, l int64;
     None when empty."""
-    return c.block(kind, tuple(items))
+    return c.block(kind, items)
 
 
 def told(error: BaseException) -> str:

@@ -64,7 +64,7 @@ static gw_status finish(PyObject* result, PyGILState_STATE state) {
 
 static gw_status gwpy_call(void* user, gw_call* call) {
   const PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* argument = SWIG_NewPointerObj(call, SWIGTYPE_p_gw_call, 0);
+  PyObject* argument = SWIG_NewPointerObj(call, SWIGTYPE_p_gw_call, SWIG_POINTER_NOSHADOW);
   PyObject* result = argument != NULL ? PyObject_CallOneArg((PyObject*)user, argument) : NULL;
   Py_XDECREF(argument);
   return finish(result, state);
@@ -146,12 +146,13 @@ static gw_call* call_of(PyObject* given) {
   return call;
 }
 
-/* call_views(call, which) -> list of View or None; which is the field's name. */
+/* call_views(call, which, read_only) -> list of View or None; which is the field's name. */
 static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
   (void)module;
   PyObject* given;
   const char* which;
-  if (!PyArg_ParseTuple(args, "Os", &given, &which)) return NULL;
+  int read_only;
+  if (!PyArg_ParseTuple(args, "Osp", &given, &which, &read_only)) return NULL;
   gw_call* call = call_of(given);
   if (call == NULL) return NULL;
   const struct {
@@ -166,7 +167,7 @@ static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
                 {"parameter_grads", call->parameter_grads, call->parameter_count}};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
     if (strcmp(which, fields[i].name) == 0)
-      return gwpy_views_of(fields[i].views, fields[i].views != NULL ? (size_t)fields[i].count : 0, NULL);
+      return gwpy_views_of(fields[i].views, fields[i].views != NULL ? (size_t)fields[i].count : 0, NULL, read_only);
   return PyErr_Format(PyExc_KeyError, "%s", which);
 }
 
@@ -181,6 +182,22 @@ static PyObject* gwpy_call_facts(PyObject* module, PyObject* args) {
   return Py_BuildValue("iNNiLKd", (int)call->phase, PyBool_FromLong(call->training),
                        PyBool_FromLong(call->recomputing), (int)call->microbatch, (long long)call->step,
                        (unsigned long long)call->seed, call->loss_seed);
+}
+
+/* call_shapes(call) -> ((shape, dtype) of each input, count of outputs): the shapes phase's question. */
+static PyObject* gwpy_call_shapes(PyObject* module, PyObject* args) {
+  (void)module;
+  PyObject* given;
+  if (!PyArg_ParseTuple(args, "O", &given)) return NULL;
+  const gw_call* call = call_of(given);
+  PyObject* all = call != NULL ? PyTuple_New(call->input_count) : NULL;
+  for (int32_t i = 0; all != NULL && i < call->input_count; ++i) {
+    const gw_view* v = &call->inputs[i];
+    PyObject* item = Py_BuildValue("Ni", gwpy_tuple(v->shape, v->ndim), (int)v->dtype);
+    if (item == NULL) return Py_DECREF(all), NULL;
+    PyTuple_SET_ITEM(all, i, item);
+  }
+  return all != NULL ? Py_BuildValue("Ni", all, (int)call->output_count) : NULL;
 }
 
 /* set_shape(call, output, dims, dtype): the shapes phase's answer. */

@@ -13,6 +13,7 @@
 %native(make_view) PyObject *gwpy_make_view(PyObject *, PyObject *);
 %native(block) PyObject *gwpy_block(PyObject *, PyObject *);
 %native(call_views) PyObject *gwpy_call_views(PyObject *, PyObject *);
+%native(call_shapes) PyObject *gwpy_call_shapes(PyObject *, PyObject *);
 %native(call_facts) PyObject *gwpy_call_facts(PyObject *, PyObject *);
 %native(call_state) PyObject *gwpy_call_state(PyObject *, PyObject *);
 %native(set_shape) PyObject *gwpy_set_shape(PyObject *, PyObject *);

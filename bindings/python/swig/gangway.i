@@ -57,7 +57,7 @@ GW_OUT(double, PyFloat_FromDouble)
 %typemap(in, numinputs=0) (gw_view out_views[], size_t out_capacity, size_t *out_count)
     (gw_view views[64], size_t count = 0) "$1 = views; $2 = 64; $3 = &count;"
 %typemap(argout) (gw_view out_views[], size_t out_capacity, size_t *out_count) {
-  $result = gwpy_append($result, gwpy_views_of($1, *$3, swig_obj[0]));
+  $result = gwpy_append($result, gwpy_views_of($1, *$3, swig_obj[0], 1));
 }
 %typemap(in) struct DLManagedTensorVersioned *managed {
   $1 = PyCapsule_GetPointer($input, "dltensor_versioned");
@@ -168,6 +168,7 @@ static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle
 %nothreadallow gw_gang_rank;
 %nothreadallow gw_gang_size;
 %nothreadallow gw_dtype_bytes;
+%nothreadallow gw_tensor_is_read_only;
 
 %immutable gw_call::gangs;
 %ignore gw_get_api;

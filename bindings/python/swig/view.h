@@ -23,15 +23,15 @@ static void* address_of(const View* view) {
   return view->view.data == NULL ? NULL : (char*)view->view.data + view->view.byte_offset;
 }
 
-static int64_t count_of(const View* view) {
+static int64_t count_of(const gw_view* view) {
   int64_t count = 1;
-  for (int i = 0; i < view->view.ndim; ++i) count *= view->shape[i];
+  for (int i = 0; i < view->ndim; ++i) count *= view->shape[i];
   return count;
 }
 
 static int contiguous(const View* view) {
   int64_t step = 1;
-  if (count_of(view) == 0) return 1;
+  if (count_of(&view->view) == 0) return 1;
   for (int i = view->view.ndim - 1; i >= 0; --i) {
     if (view->shape[i] != 1 && view->strides[i] != step) return 0;
     step *= view->shape[i];
@@ -65,12 +65,14 @@ static PyObject* gwpy_view_of(const gw_view* from, PyObject* owner) {
   return (PyObject*)view_new(from, owner);
 }
 
-static PyObject* gwpy_views_of(const gw_view* from, size_t count, PyObject* owner) {
+/* None for one that has elements and no memory. */
+static PyObject* gwpy_views_of(const gw_view* from, size_t count, PyObject* owner, int read_only) {
   PyObject* all = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; all != NULL && i < count; ++i) {
-    const int absent = from[i].data == NULL && from[i].shape == NULL;
+    const int absent = from[i].data == NULL && (from[i].shape == NULL || count_of(&from[i]) > 0);
     PyObject* item = absent ? Py_NewRef(Py_None) : gwpy_view_of(&from[i], owner);
     if (item == NULL) return Py_DECREF(all), NULL;
+    if (!absent) ((View*)item)->read_only = (char)read_only;
     PyList_SET_ITEM(all, (Py_ssize_t)i, item);
   }
   return all;
@@ -181,7 +183,7 @@ static PyObject* view_get(PyObject* object, void* what) {
     case 3:
       return PyLong_FromLong(view->view.dtype);
     case 4:
-      return PyLong_FromLongLong(count_of(view));
+      return PyLong_FromLongLong(count_of(&view->view));
     case 5:
       return PyBool_FromLong(contiguous(view));
     case 6:
