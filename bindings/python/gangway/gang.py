@@ -189,8 +189,9 @@ def gang_options(options: dict[str, Any]) -> Any:
     """gw_gang_options from keywords: `store` takes a Store, `id` bytes of new_id(), `timeout` seconds, `all_gather` a
     function (bytes) -> every rank's bytes, by rank (mpi4py's comm.allgather and the like)."""
     fields = dict(options)
-    if "timeout" in fields:
-        fields["timeout_ms"] = milliseconds(fields.pop("timeout"))
+    timeout = fields.pop("timeout", None)
+    if timeout is not None:
+        fields["timeout_ms"] = milliseconds(timeout)
     if isinstance(fields.get("store"), Store):
         fields["store"] = fields["store"]._h
     if fields.get("id") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
@@ -11,8 +12,8 @@ T = TypeVar("T")
 
 
 def milliseconds(seconds: float | None) -> int:
-    """None: forever."""
-    return -1 if seconds is None else int(seconds * 1000)
+    """None: forever. Rounded up, as 0 has meanings of its own."""
+    return -1 if seconds is None else math.ceil(seconds * 1000)
 
 
 class Work(Generic[T]):

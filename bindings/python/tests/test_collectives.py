@@ -157,6 +157,13 @@ def test_objects(gangs):
     with pytest.raises(gw.InvalidArgument, match="cannot be pickled"):
         gang.all_gather_objects(lambda: 0, allow_pickle=True)
 
+    class Odd:
+        def __reduce__(self):
+            raise ValueError("\ud800")
+
+    with pytest.raises(gw.InvalidArgument, match=r"an? Odd cannot be pickled: ValueError: \?"):
+        gang.all_gather_objects(Odd(), allow_pickle=True)
+
 
 @together(1, 2, 4)
 def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):

@@ -108,6 +108,13 @@ def test_the_gangs_deadline_is_a_timeout(gangs):
         late[0].check()
 
 
+def test_the_least_deadline_is_a_deadline_and_none_is_the_default():
+    late = gw.Gang.create_threads(2, timeout=1e-9)
+    with pytest.raises(gw.Timeout):
+        late[0].barrier()
+    gw.Gang.create(timeout=None).barrier()
+
+
 @over(2)
 def test_a_wait_that_runs_out_is_harmless(gangs):
     gang = gangs.root

@@ -148,6 +148,12 @@ def test_explicit_releases_are_harmless_twice():
     gang = gw.Gang.create()
     gang.release()
     gang.release()
+    gangs = gw.Gangs.create_fake()
+    assert gangs["dp"].size == 1
+    gangs.release()
+    gangs.release()
+    with pytest.raises(gw.InvalidState, match="released"):
+        gangs["dp"]
     handle = _low.gw_gang_create_fake(0, 1, None)
     _low.gw_gang_release(handle)
     _low.gw_gang_release(handle)
