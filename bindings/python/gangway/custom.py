@@ -97,13 +97,15 @@ class Call:
         """Runs a child, inside of forward."""
         index = self._inner.child(child)
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
-        return self._lend(f"child {child}'s outputs", c.gw_call_forward(self._raw, index, block("v", views), len(views)))
+        found = c.gw_call_forward(self._raw, index, block("v", views), len(views))
+        return self._lend(f"child {child}'s outputs", found)
 
     def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
         """A child's input gradients, inside of backward_input."""
         index = self._inner.child(child)
         views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
-        return self._lend(f"child {child}'s input_grads", c.gw_call_backward(self._raw, index, block("v", views), len(views)))
+        found = c.gw_call_backward(self._raw, index, block("v", views), len(views))
+        return self._lend(f"child {child}'s input_grads", found)
 
     def _kept(self) -> list[str]:
         kept = []

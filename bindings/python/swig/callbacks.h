@@ -167,7 +167,8 @@ static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
                 {"parameter_grads", call->parameter_grads, call->parameter_count}};
   for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i)
     if (strcmp(which, fields[i].name) == 0)
-      return gwpy_views_of(fields[i].views, fields[i].views != NULL ? (size_t)fields[i].count : 0, NULL, read_only);
+      return gwpy_views_of(fields[i].views, fields[i].views != NULL ? (size_t)fields[i].count : 0, NULL,
+                           read_only);
   return PyErr_Format(PyExc_KeyError, "%s", which);
 }
 
