@@ -27,6 +27,7 @@ from .module import (
 from .parameters import Spec
 from .progress import progress
 from .store import FileStore, Store
+from .structs import struct as _struct
 from .structs import text as _text
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all
@@ -49,6 +50,14 @@ def config() -> str:
     return _text(_c.gw_config_text)
 
 
+def host_memory() -> dict[str, int | None]:
+    """Bytes of this host: total, available, used by this process; None: the system does not say."""
+    info = _struct("gw_memory_info")
+    _c.gw_host_memory(info)
+    found = {"total": info.total, "available": info.available, "used": info.used}
+    return {name: None if size == (1 << 64) - 1 else size for name, size in found.items()}
+
+
 def log(first: int = 0) -> tuple[str, int]:
     """The library's log from line `first` on, and the number to ask for next."""
     size, _ = _c.gw_log_read(first, None, 0)
@@ -66,6 +75,6 @@ __all__ = [
     "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "PeerLost", "Phase", "RMSNorm",
     "Recompute", "Reduce", "Rule", "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status",
     "StepResult", "Store", "Strategy", "Tensor", "Timeout", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "init", "log", "new_id", "progress", "set_default_gangs", "train_step", "version",
-    "wait_all", "watch_signals",
+    "dtype_of", "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "train_step",
+    "version", "wait_all", "watch_signals",
 ]

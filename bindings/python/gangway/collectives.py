@@ -75,14 +75,20 @@ class Collectives:
         """all_gather() as a Work."""
         return self._all_gather(x).later(self._h)
 
-    def all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Sequence[Array]:
-        """Each rank's x into one array for each rank."""
+    def _all_gather_list_(self, outputs: Sequence[Array], x: Array) -> _Call[Sequence[Array]]:
         view = borrow(x, "x")
         if len(outputs) != self.size:
             raise InvalidArgument(f"outputs has {len(outputs)} arrays, the gang {self.size} ranks")
         views = [self._output(o, f"outputs[{i}]", view.count, view) for i, o in enumerate(outputs)]
-        c.gw_gang_all_gather_list(self._h, view, block("a", views), view.count, view.dtype, None)
-        return outputs
+        return _Call("all_gather_list", (view, block("a", views), view.count, view.dtype), lambda: outputs)
+
+    def all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Sequence[Array]:
+        """Each rank's x into one array for each rank."""
+        return self._all_gather_list_(outputs, x).now(self._h)
+
+    def all_gather_list_async_(self, outputs: Sequence[Array], x: Array) -> Work[Sequence[Array]]:
+        """all_gather_list_() as a Work."""
+        return self._all_gather_list_(outputs, x).later(self._h)
 
     def _reduce_scatter(self, x: Array, op: Reduce | str) -> _Call[Array]:
         view = self._rows(x, "x")

@@ -7,15 +7,17 @@ import operator
 from types import TracebackType
 from typing import Any, Callable, Sequence
 
+import numpy as np
+
 from . import _low as c
 from . import low, objects
 from ._low import View
-from .arrays import dtype_of
+from .arrays import OUTPUT, borrow, dtype_of
 from .collectives import Collectives
 from .errors import InvalidArgument
 from .store import Store
 from .structs import block, struct, text, told
-from .works import milliseconds
+from .works import Work, milliseconds
 
 
 class Memory:
@@ -166,9 +168,21 @@ class Gang(Collectives):
         """The root's flag on every rank."""
         return bool(c.gw_gang_broadcast_flag(self._h, int(flag), root))
 
+    def broadcast_flag_async(self, flag: bool, root: int = 0) -> Work[bool]:
+        """broadcast_flag() as a Work."""
+        found = np.zeros(1, np.int32)
+        handle = c.gw_gang_broadcast_flag_async(self._h, int(flag), root, borrow(found, "flag", OUTPUT))
+        return Work(handle, lambda: bool(found[0]))
+
     def all_sum(self, value: float) -> float:
         """The sum of all ranks' values."""
         return float(c.gw_gang_all_sum(self._h, value))
+
+    def all_sum_async(self, value: float) -> Work[float]:
+        """all_sum() as a Work."""
+        found = np.zeros(1, np.float64)
+        handle = c.gw_gang_all_sum_async(self._h, value, borrow(found, "sum", OUTPUT))
+        return Work(handle, lambda: float(found[0]))
 
 
 class _Gatherer:

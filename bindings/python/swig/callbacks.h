@@ -29,13 +29,17 @@ static void gwpy_hand_over_fills(const gw_parameter_options* parameters, size_t 
   }
 }
 
-/* The arguments behind the first, which is the handle, live until the work is done. */
-static int gwpy_attach(gw_work* work, PyObject* args) {
+static PyObject* gwpy_wrap_work(gw_work* handle); /* by GW_HANDLE */
+
+/* A work as a result. The arguments behind the first, which is the handle, live until it is done. */
+static PyObject* gwpy_started(PyObject* result, gw_work* work, PyObject* args) {
+  result = gwpy_append(result, gwpy_wrap_work(work));
   PyObject* kept = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
-  if (kept == NULL) return 0;
+  if (result == NULL || kept == NULL) return Py_XDECREF(result), Py_XDECREF(kept), NULL;
   gw_status status;
   Py_BEGIN_ALLOW_THREADS status = gw_work_attach(work, kept, gwpy_free);
-  Py_END_ALLOW_THREADS return gwpy_check(status);
+  Py_END_ALLOW_THREADS if (!gwpy_check(status)) Py_CLEAR(result);
+  return result;
 }
 
 /* The exception that is on its way as the failure's text, which peers hear too. */

@@ -36,6 +36,14 @@ GW_OUT(int64_t, PyLong_FromLongLong)
 GW_OUT(size_t, PyLong_FromSize_t)
 GW_OUT(uint64_t, PyLong_FromUnsignedLongLong)
 GW_OUT(double, PyFloat_FromDouble)
+// What a work writes later is memory of the caller's, which lives until the work is done.
+%define GW_LATER(TYPE, NAME)
+%typemap(in) (TYPE *NAME, gw_work **out_work) (gw_work *work = NULL) {
+  if (!gwpy_address($input, $1_descriptor, #NAME, (void **)&$1)) SWIG_fail;
+  $2 = &work;
+}
+%typemap(argout) (TYPE *NAME, gw_work **out_work) "$result = gwpy_started($result, *$2, args);"
+%enddef
 %typemap(in, numinputs=0) void **out_data (void *value = NULL), void **out_handle (void *value = NULL) "$1 = &value;"
 %typemap(argout) void **out_data, void **out_handle "$result = gwpy_append($result, PyLong_FromVoidPtr(*$1));"
 
@@ -72,7 +80,7 @@ GW_OUT(double, PyFloat_FromDouble)
 // Objects that the library calls back with and frees: a pointer on the object, borrowed as long as the struct keeps it.
 // The library's own reference is counted right before the call, when no argument can be refused any more.
 %typemap(in) void *user, void *object "$1 = $input == Py_None ? NULL : (void *)$input;"
-%typemap(check) const gw_gang_options *options, const gw_store_callbacks *callbacks {
+%typemap(check) const gw_gang_options *options, const gw_store_callbacks *callbacks, const gw_allocator *allocator {
   if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
 }
 %typemap(check) const gw_custom_options *options {
@@ -159,10 +167,7 @@ static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle
 %typemap(freearg) gw_gang *out_gangs[] "free($1);"
 
 // What a collective reads and writes is attached here: a signal's handler may raise before Python's next line.
-%typemap(argout) gw_work **out_work {
-  $result = gwpy_append($result, gwpy_wrap_work(*$1));
-  if (!gwpy_attach(*$1, args)) Py_CLEAR($result);
-}
+%typemap(argout) gw_work **out_work "$result = gwpy_started($result, *$1, args);"
 
 // Facts of one load: cheaper than giving up the interpreter's lock.
 %nothreadallow gw_gang_rank;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Reads the public headers and writes what SWIG is given: copies whose comments become docstrings, and headers.i with
-one line for each handle and each struct. A new function, struct or handle in a header needs no line by hand here.
+one line for each handle, struct and scalar that a work writes. A new function, struct or handle in a header needs no line
+by hand here.
 
 usage: generate.py HEADER_FOLDER OUTPUT_FOLDER"""
 import pathlib
@@ -28,6 +29,8 @@ def main() -> None:
     retained = set(re.findall(r"gw_(\w+)_retain\(gw_\1 \*", whole))
     lines = [f"GW_HANDLE({h}, {'gw_' + h + '_retain' if h in retained else 'gwpy_no_retain'})" for h in handles]
     lines += [f"GW_STRUCT({s})" for s in re.findall(r"void gw_(\w+)_init\(gw_\1 \*\w+, size_t size\)", whole)]
+    later = re.findall(r"(\w+) \*(out_\w+),\s+gw_work \*\*out_work", whole)
+    lines += [f"GW_LATER({kind}, {name})" for kind, name in sorted(set(later))]
     lines += [f'%include "gangway/{name}.h"' for name in ORDER]
     (target / "headers.i").write_text("// Made by generate.py.\n" + "\n".join(lines) + "\n")
 

@@ -92,11 +92,14 @@ def test_async_forms_give_what_the_plain_forms_give(gangs):
     rows = np.stack([x] * gang.size)
     works = [gang.all_reduce_async(x), gang.all_gather_async(x), gang.reduce_scatter_async(rows), gang.broadcast_async(x),
              gang.all_to_all_async(rows), gang.all_reduce_async_(x.copy(), "max"), gang.broadcast_async_(x.copy()),
-             gang.reduce_async(x), gang.gather_async(x), gang.scatter_async_(np.empty_like(x), rows), gang.barrier_async()]
+             gang.reduce_async(x), gang.gather_async(x), gang.scatter_async_(np.empty_like(x), rows), gang.barrier_async(),
+             gang.all_gather_list_async_(np.empty_like(rows), x), gang.broadcast_flag_async(gang.rank == 0),
+             gang.all_sum_async(gang.rank + 0.5)]
     results = gw.wait_all(works, 60)
     plain = [gang.all_reduce(x), gang.all_gather(x), gang.reduce_scatter(rows), gang.broadcast(x), gang.all_to_all(rows),
              gang.all_reduce(x, "max"), gang.broadcast(x), gang.reduce(x), gang.gather(x),
-             gang.scatter_(np.empty_like(x), rows), None]
+             gang.scatter_(np.empty_like(x), rows), None, gang.all_gather_list_(np.empty_like(rows), x),
+             gang.broadcast_flag(gang.rank == 0), gang.all_sum(gang.rank + 0.5)]
     for got, right in zip(results, plain, strict=True):
         assert (got is None) == (right is None)
         if right is not None:

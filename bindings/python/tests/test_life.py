@@ -62,6 +62,7 @@ FAKE, ONES = gw.Gang.create_fake(0, 2), np.ones(16)
 def make_work():
     references = sys.getrefcount(ONES)
     FAKE.all_reduce_async(ONES).wait()
+    assert FAKE.broadcast_flag_async(True).wait()
     assert sys.getrefcount(ONES) == references
 
 

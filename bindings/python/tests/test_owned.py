@@ -12,6 +12,7 @@ from test_life import Doubling
 import gangway as gw
 from gangway import _low, low
 from gangway.gang import gang_options
+from gangway.structs import struct
 
 
 def test_free_functions_run_exactly_once():
@@ -77,6 +78,7 @@ REFUSED = {  # before the library has seen the object, and by the library itself
     "threads that gather": lambda kept: gw.Gang.create_threads(2, all_gather=kept),
     "a size": lambda kept: gw.Gang.create_fake(0, 1 << 40, all_gather=kept),
     "a hook": lambda kept: _low.gw_interrupt_set("no function", kept, low.py_free),
+    "an allocator": lambda kept: _low.gw_allocator_set(struct("gw_allocator", user=kept, free_user=low.py_free)),
     "a work": lambda kept: _low.gw_work_attach("no work", kept, low.py_free),
     "no work": lambda kept: _low.gw_work_attach(None, kept, low.py_free),
 }

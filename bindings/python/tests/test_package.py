@@ -71,6 +71,8 @@ def test_texts_and_log():
     assert "GANGWAY_TIMEOUT_MS" in gw.config() and gw.version() >= (0, 1, 0) and gw.abi_version() >= (0, 0)
     lines, following = gw.log()
     assert gw.log(following)[0] == "" and isinstance(lines, str)
+    memory = gw.host_memory()
+    assert 0 < memory["used"] < memory["total"] and 0 < memory["available"] <= memory["total"]
     assert _low.gw_last_error(struct("gw_error_info")) is None
     assert _low.gw_error_take() is None
 
