@@ -2,12 +2,14 @@
 # The binding's tests over a library with the address sanitizer, which checks the SWIG module too.
 #   usage: bash bindings/python/sanitize.sh BUILD_DIR
 # BUILD_DIR: by clang with -DGANGWAY_SANITIZE=address; everything made here is in BUILD_DIR/python, or GANGWAY_TEST_FOLDER.
-# Leaks are counted in the tests: the interpreter's own would drown a report at exit.
+# GANGWAY_NO_INSTALL=1: no Debian packages are installed. Leaks are counted in the tests: the interpreter's own would drown
+# a report at exit.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/sanitize.sh BUILD_DIR" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 . "$here/testing.sh"
+need_packages clang-14 libclang-rt-14-dev || exit 1
 work=${GANGWAY_TEST_FOLDER:-$build/python} clang=${CC:-clang-14}
 library=$work/library venv=$work/venv
 mkdir -p "$work/wheels" "$library/impl/tools"

@@ -8,11 +8,8 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/test.sh BUILD_DIR" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
-. "$here/../../examples/packages.sh"
 . "$here/testing.sh"
-if [ "${GANGWAY_NO_INSTALL:-0}" != 1 ]; then
-  install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential || exit 1
-fi
+need_packages || exit 1
 
 work=$build/python venv=$build/python/venv
 mkdir -p "$work/wheels"

@@ -1,4 +1,11 @@
 # Sourced by test.sh and sanitize.sh, which set `here`.
+. "$here/../../examples/packages.sh"
+
+# need_packages PACKAGE...: Debian's, and those that both scripts need; GANGWAY_NO_INSTALL=1: none are installed.
+need_packages() {
+  [ "${GANGWAY_NO_INSTALL:-0}" = 1 ] ||
+    install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential "$@"
+}
 
 pip_install() { "$1/bin/pip" install -q --disable-pip-version-check "${@:2}"; }
 
