@@ -35,15 +35,10 @@ inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
 // are in, so that every rank returns the first refusal (lowest rank).
 template <typename Read>
 void agreed(Gang& gang, Read&& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    if (gang.size() > 1) gang.agree(error);
-    throw;
-  } catch (const std::bad_alloc&) {
-    if (gang.size() > 1) gang.agree(Error(Code::out_of_memory, "no memory left for a check"));
-    throw;
-  }
+  const std::optional<Error> refusal = refusal_of(read);
+  if (!refusal) return;
+  if (gang.size() > 1) gang.agree(refusal);
+  throw *refusal;
 }
 
 // Null gang stays null.

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/refusal.h"
 #include "tensor/tensor.h"
 
 namespace gangway::capi {
@@ -85,22 +86,6 @@ void run_callback(const char* callback, const std::string& owner, Call&& call) {
     callback_threw(callback, owner);
   }
   check_callback(status, callback, owner, said.text);
-}
-
-// A rank's own refusal before a collective check phase would leave its peers waiting there; so it is carried
-// into the check phase and comes back on every rank.
-template <typename Read>
-std::optional<Error> refusal_of(Read&& read) {
-  try {
-    read();
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::out_of_memory, "no memory left for a check");
-  } catch (const std::exception& error) {
-    return Error(Code::internal, text("a check ended with: ", error.what()));
-  }
 }
 
 // --- arguments

@@ -17,7 +17,7 @@ void gw_mesh_options_init(gw_mesh_options* options, size_t size) {
 gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gangs** out_gangs) {
   return guarded([&] {
     gw_gangs*& result = out(out_gangs, "out_gangs");
-    gw_mesh_options o;
+    gw_mesh_options o{};
     const auto read = [&] { o = read_struct(options, gw_mesh_options_init, "options"); };
     if (root != nullptr) agreed(*root->gang, read);
     else read();

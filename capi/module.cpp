@@ -280,7 +280,7 @@ void gw_load_options_init(gw_load_options* options, size_t size) { start_struct(
 
 gw_status gw_module_load(gw_module* model, const char* path, const gw_load_options* options) {
   return guarded([&] {
-    gw_load_options o;
+    gw_load_options o{};
     std::string from;
     Model& m = required(model, "model").ready();
     agreed(*m.gangs().root(), [&] {

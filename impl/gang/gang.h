@@ -10,7 +10,6 @@
 
 #include <array>
 #include <atomic>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -20,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/refusal.h"
 #include "gang/engine.h"
 #include "gang/rank.h"
 #include "gang/registry.h"
@@ -104,17 +104,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Runs `check` (local, throws an Error to refuse), then agrees.
   template <typename Check>
   void agree_on(Check&& check, const std::string& said = "") {
-    std::optional<Error> refusal;
-    try {
-      check();
-    } catch (const Error& error) {
-      refusal = error;
-    } catch (const std::bad_alloc&) {
-      refusal = Error(Code::out_of_memory, "no memory left for a check");
-    } catch (const std::exception& error) {  // whatever it is, the peers wait for this rank's word
-      refusal = Error(Code::internal, text("a check ended with: ", error.what()));
-    }
-    agree(refusal, said);
+    agree(refusal_of(check), said);
   }
 
   // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the

@@ -41,19 +41,4 @@ decltype(auto) or_abort(Gangs& gangs, const char* call, Body&& body) {
   }
 }
 
-// `check` throws an Error to refuse.
-template <typename Check>
-std::optional<Error> refusal_of(Check&& check) {
-  try {
-    check();
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(Code::out_of_memory, "no memory left for a check");
-  } catch (const std::exception& error) {
-    return Error(Code::internal, text("a check ended with: ", error.what()));
-  }
-  return std::nullopt;
-}
-
 }  // namespace gangway

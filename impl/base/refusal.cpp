@@ -1,0 +1,25 @@
+#include "base/refusal.h"
+
+#include <new>
+
+namespace gangway {
+
+Error caught_refusal() noexcept {
+  Code code = Code::internal;
+  try {
+    try {
+      throw;
+    } catch (const Error& error) {
+      code = error.code();
+      return error;
+    } catch (const std::bad_alloc&) {
+      code = Code::out_of_memory;
+    } catch (const std::exception& error) {
+      return Error(code, text("a check ended with: ", error.what()));
+    }
+  } catch (const std::exception&) {  // no memory for the words
+  }
+  return Error(code, "no memory");  // short enough to need none
+}
+
+}  // namespace gangway
