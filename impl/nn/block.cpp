@@ -27,6 +27,7 @@ class LayerBlock final : public Module {
   }
 
   const char* kind() const override { return "Block"; }
+  bool is_block() const override { return true; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);

@@ -17,6 +17,7 @@ class Embedding final : public Module {
   }
 
   const char* kind() const override { return "Embedding"; }
+  bool is_product() const override { return true; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& ids = first_input(inputs, *this);

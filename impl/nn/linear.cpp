@@ -19,6 +19,7 @@ class Linear final : public Module {
   }
 
   const char* kind() const override { return "Linear"; }
+  bool is_product() const override { return true; }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);

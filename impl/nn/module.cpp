@@ -102,11 +102,6 @@ void assign_full_names(Module& root) {
   assign(root, "", seen);
 }
 
-bool is_product(const Module& module) {
-  const std::string_view kind = module.kind();
-  return kind == "Linear" || kind == "Embedding";
-}
-
 Module& unwrapped(Module& module) {
   Module* inner = &module;
   while (inner->is_wrapper()) inner = &inner->child(0);

@@ -57,6 +57,10 @@ class Module : public std::enable_shared_from_this<Module> {
   // Forward with a frame already adds to parameter gradients (a loss that makes them in one loop), so their
   // storage must be there by then.
   virtual bool gradient_in_forward() const { return false; }
+  // Multiplies activations with its parameters, which must have their dtype.
+  virtual bool is_product() const { return false; }
+  // A layer of a deep model: what recomputation takes as one.
+  virtual bool is_block() const { return false; }
 
   // How many outputs forward makes of so many inputs, and how many gradients (absent ones too) backward makes: what a
   // caller's room is compared with before either runs.
@@ -129,9 +133,6 @@ std::vector<NamedModule> named_modules(const ModulePtr& root);
 
 // Writes every module's and parameter's full name. Called on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);
-
-// Multiplies activations with its parameters, which must have their dtype: Linear, Embedding.
-bool is_product(const Module& module);
 
 // The module under all wrappers.
 Module& unwrapped(Module& module);

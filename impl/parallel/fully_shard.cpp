@@ -22,7 +22,7 @@ bool finds_gradient_in_forward(const Module& module) {
 ParameterPtr first_product(const Module& module) {
   if (dynamic_cast<const UnitModule*>(&module) != nullptr || dynamic_cast<const Custom*>(&module) != nullptr)
     return nullptr;
-  if (is_product(module)) return module.parameters()[0];
+  if (module.is_product()) return module.parameters()[0];
   for (const Module::Child& child : module.children())
     if (ParameterPtr found = first_product(*child.module)) return found;
   return nullptr;

@@ -96,7 +96,7 @@ struct Product {
 // `first`: of the products that hand on to each other without a cast.
 void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
   const auto* custom = dynamic_cast<const Custom*>(&module);
-  const bool product = is_product(module);
+  const bool product = module.is_product();
   for (const ParameterPtr& p : module.parameters()) {
     const DType dtype = compute_dtype(options, p->full_name, master);
     if (custom != nullptr && !custom->behaviour().accepts(dtype))
@@ -157,8 +157,7 @@ std::vector<Place> default_places(const ModulePtr& root) {
 
 std::vector<Place> block_places(const ModulePtr& root) {
   std::vector<Place> places = all_places(root);
-  std::erase_if(places,
-                [](const Place& p) { return std::string_view(unwrapped(*p.module).kind()) != "Block"; });
+  std::erase_if(places, [](const Place& p) { return !unwrapped(*p.module).is_block(); });
   return places.empty() ? children_with_parameters(root) : places;
 }
 

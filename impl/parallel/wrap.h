@@ -31,7 +31,7 @@ void check_degrees(const Gangs& gangs);
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
 // Default units: every child of the root that has parameters and shares none with the rest; then the root.
 std::vector<Place> default_places(const ModulePtr& root);
-// Modules for recomputation: every Block; a tree without them: every child of the root that has parameters.
+// Modules for recomputation: every block; a tree without them: every child of the root that has parameters.
 std::vector<Place> block_places(const ModulePtr& root);
 
 // INVALID_STATE: the place is a unit or lies in one, so that the order of calls was not inside out.

@@ -283,6 +283,31 @@ ModulePtr with_custom() {
 }
 const Trial kCustom{with_custom, Shape{2, 5, 6}};
 
+// Its name is its caller's: it says nothing of what the module is.
+TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
+  run_ranks(2, [](Gang& root) {
+    CustomOptions linear;
+    linear.name = "Linear";
+    linear.parameters = {{"scale", Shape{6}, Init::ones()}, {"bias", Shape{6}, Init::ones()}};
+    linear.children = {{"inner", make_linear(6, 6, false)}};
+    CustomOptions block = linear;
+    block.name = "Block";
+    block.children = {{"inner", small_block()}};
+    const auto behaviour = std::make_shared<Scaled>();
+    Model model(make_sequential({make_custom(linear, behaviour), make_custom(block, behaviour)}),
+                mesh_of(root));
+    ParallelOptions options;
+    options.recompute.kind = RecomputeKind::full;
+    options.master_dtype = DType::f64;
+    options.shard.dtype_rules = {{"0.scale", DType::f32}};  // beside a bias in f64, which a product refuses
+    model.parallelize(options);
+    std::vector<std::string> recomputed;
+    for (const NamedModule& named : named_modules(model.root().shared_from_this()))
+      if (std::string_view(named.module->kind()) == "Recompute") recomputed.push_back(named.path);
+    EXPECT_EQ(recomputed, std::vector<std::string>{"1.inner"});
+  });
+}
+
 TEST(Parallelize, CustomModuleInPlaceOfABlock) {
   const auto want = kCustom.alone(3, 2);
   for (const Strategy strategy : kStrategies)
