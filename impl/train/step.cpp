@@ -76,8 +76,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   result.lr = optimizer.lr();
   result.step = optimizer.steps();
   if (totals.weight == 0) {  // on every rank: there is no mean to learn from
-    result.skipped = true;
-    result.why_skipped = Skip::no_weight;
+    result.skipped = Skip::no_weight;
     measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
@@ -130,8 +129,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   StepResult result;
   result.weight = totals.weight;
   if (totals.weight == 0) {
-    result.skipped = true;
-    result.why_skipped = Skip::no_weight;
+    result.skipped = Skip::no_weight;
     measure(model, start, waited_ns, totals.tokens, result);
     return result;
   }
@@ -309,8 +307,7 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
   }
   if (options.check_finite && !finite) {  // equal on all ranks
     model.zero_gradients(stream);
-    result.skipped = true;
-    result.why_skipped = Skip::non_finite;
+    result.skipped = Skip::non_finite;
     return;
   }
 

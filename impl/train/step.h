@@ -36,11 +36,10 @@ struct StepOptions {
 enum class Skip : uint8_t { none, no_weight /* N = 0 */, non_finite /* gradients */ };
 
 struct StepResult {
-  double loss = 0;        // global mean, on every rank
-  double grad_norm = -1;  // before clipping; -1: not taken (no clipping asked, or no gradients)
-  int64_t weight = 0;     // N
-  bool skipped = false;
-  Skip why_skipped = Skip::none;
+  double loss = 0;            // global mean, on every rank
+  double grad_norm = -1;      // before clipping; -1: not taken (no clipping asked, or no gradients)
+  int64_t weight = 0;         // N
+  Skip skipped = Skip::none;  // why nothing was changed
   double seconds = 0;
   double tokens_per_second = 0;     // over all data ranks
   double exposed_wait_seconds = 0;  // time this rank spent waiting in collectives

@@ -37,7 +37,7 @@ void expect_five_steps(const Reference& reference, const Case& c, DType master) 
       EXPECT_NEAR(result.loss / losses[at], 1, tolerance) << describe(c) << ", step " << step;
       EXPECT_NEAR(result.grad_norm / norms[at], 1, tolerance * 10) << describe(c) << ", step " << step;
       EXPECT_EQ(result.step, step + 1);
-      EXPECT_FALSE(result.skipped);
+      EXPECT_EQ(result.skipped, Skip::none);
     }
     for (const NamedParameter& named : model->parameters())
       EXPECT_LT(
