@@ -61,7 +61,6 @@ void check_liveness(const char* field, int64_t ms) {
 void check_options(const GangOptions& o) {
   check_time("timeout_ms", o.timeout_ms);
   check_liveness("liveness_ms", o.liveness_ms);
-  check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   if (o.threads < 0) fail(Code::invalid_argument, "gang.create: threads is ", o.threads, ", below 0");
   if (o.expected_size < 0)
     fail(Code::invalid_argument, "gang.create: expected_size is ", o.expected_size, ", below 0");
@@ -157,6 +156,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   if (options.engine == "fake") return create_fake(place.rank, place.size, options, /*record=*/false);
   check_engine(options.engine, place.size);
   refuse_meta(options, place.size, "create");
+  if (place.size > 1 && options.liveness_ms == 0) check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
   std::shared_ptr<Store> store = options.store;

@@ -272,6 +272,21 @@ TEST_F(Processes, TheExpectedSizeIsReadFromTheEnvironment) {
   EXPECT_EQ(all[1].output, "torchrun 3/4 local 3/4 restart 0\n");
 }
 
+TEST_F(Processes, TheLivenessVariableIsLookedAtOnlyWhereItCounts) {
+  const Variables too_short = {{"GANGWAY_LIVENESS_MS", "49"}};
+  start(too_short, {"gang"});
+  EXPECT_EQ(finish()[0].status, 0) << "one rank has no peer to miss";
+  start_ranks(2, too_short, {"gang", "60000"});
+  expect_all_met();  // an option goes before it
+  start_ranks(2, too_short, {"gang"});
+  for (const Outcome& one : finish()) {
+    EXPECT_EQ(one.status, 10 + static_cast<int>(Code::invalid_argument));
+    EXPECT_NE(one.output.find("GANGWAY_LIVENESS_MS is 49, neither 0 (off) nor at least 50"),
+              std::string::npos)
+        << one.output;
+  }
+}
+
 TEST_F(Processes, AFolderOfSecretsThatOthersMayEnterIsRefused) {
   ASSERT_EQ(mkdir((scratch_.path() + "/gangway").c_str(), 0755), 0);
   start_ranks(2, {}, {"meet"});

@@ -4,6 +4,7 @@
 //   startup_rank meet [generations]   every rank puts its number and waits for all, once per generation
 //   startup_rank die                  rank 0 kills itself once all are connected; the others wait for more
 //   startup_rank read                 read_environment only; prints the place
+//   startup_rank gang [liveness_ms]   makes a gang and sums over it
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "gang/gang.h"
 #include "gang/startup.h"
 
 namespace gangway {
@@ -26,8 +28,20 @@ void meet(const Environment& environment, Store& store, const std::string& what)
   }
 }
 
+void make_gang(int64_t liveness_ms) {
+  GangOptions options;
+  options.liveness_ms = liveness_ms;
+  options.timeout_ms = 20'000;
+  options.threads = 1;
+  options.arena_bytes = uint64_t{1} << 30;
+  const std::shared_ptr<Gang> gang = Gang::create(options);
+  if (gang->all_sum(Channel::user, 1) != gang->size()) fail(Code::internal, "the sum is not the size");
+  gang->shutdown(20'000);
+}
+
 void run(int count, char** arguments) {
   const std::string what = count > 1 ? arguments[1] : "meet";
+  if (what == "gang") return make_gang(count > 2 ? std::atoi(arguments[2]) : 0);
   const int generations = count > 2 ? std::atoi(arguments[2]) : 1;
   const Environment environment = read_environment();
   if (what == "read") {
