@@ -97,11 +97,13 @@ int64_t from_first_rank(Gang& root, int64_t value) {
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
                               Stream& stream, const std::optional<Error>& callers) {
   Gangs& gangs = model.gangs();
+  std::string words;
   const auto refusal = refusal_of([&] {
+    words = said(prompt, options);
     if (callers) throw *callers;
     check(model, prompt, options);
   });
-  agree(gangs, refusal, said(prompt, options), Totals{});
+  agree(gangs, refusal, words, Totals{});
   int64_t broken = -1;
   const std::vector<int64_t> made = or_abort(gangs, "generate", [&] {
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());

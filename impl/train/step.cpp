@@ -55,7 +55,9 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
 
   // 1. Check phase. Everything that a caller can get wrong is looked at before anything moves.
   std::optional<PreparedBatch> prepared;
+  std::string words;
   const std::optional<Error> refusal = refusal_of([&] {
+    words = said("train_step", options);
     if (callers) throw *callers;
     model.check_trainable("train_step");
     model.check_computes("train_step");
@@ -70,7 +72,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
 
   // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
   const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
-  const Totals totals = agree(gangs, refusal, said("train_step", options), mine);
+  const Totals totals = agree(gangs, refusal, words, mine);
   Optimizer& optimizer = *given;
   result.weight = totals.weight;
   result.lr = optimizer.lr();
@@ -117,7 +119,9 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
+  std::string words;
   const std::optional<Error> refusal = refusal_of([&] {
+    words = said("eval_step", options);
     if (callers) throw *callers;
     model.check_trainable("eval_step");
     model.check_computes("eval_step");
@@ -125,7 +129,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     prepared.emplace(model, batch, options.microbatches, stream);
   });
   const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
-  const Totals totals = agree(gangs, refusal, said("eval_step", options), mine);
+  const Totals totals = agree(gangs, refusal, words, mine);
   StepResult result;
   result.weight = totals.weight;
   if (totals.weight == 0) {
@@ -149,14 +153,16 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   const Clock::time_point start = Clock::now();
   Gangs& gangs = model.gangs();
   const int64_t waited_ns = gangs.root()->owner()->waited_ns();
+  std::string words;
   const std::optional<Error> refusal = refusal_of([&] {
+    words = said("optimizer_step", options);
     if (callers) throw *callers;
     model.check_trainable("optimizer_step");
     check_options(options);
     check_optimizer(model, optimizer);
     model.check_update();
   });
-  agree(gangs, refusal, said("optimizer_step", options), Totals{});
+  agree(gangs, refusal, words, Totals{});
   StepResult result;
   result.lr = optimizer.lr();
   result.step = optimizer.steps();

@@ -1,37 +1,8 @@
-// Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash. A
-// program of its own, because it replaces operator new.
-#include <cstdlib>
-#include <new>
-
+// Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash.
+#include "base/want.h"
 #include "gang/host_threads.h"
 #include "gang/thread_ranks.h"
 #include "mesh/gangs.h"
-
-namespace {
-
-thread_local long allocations_left = -1;  // of this thread, before one fails; negative: all succeed
-thread_local bool one_fails = false;      // else all later ones do, too
-
-void* allocate(std::size_t bytes) {
-  if (allocations_left == 0) {
-    if (one_fails) allocations_left = -1;
-    return nullptr;
-  }
-  if (allocations_left > 0) --allocations_left;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-}  // namespace
-
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  if (void* const p = allocate(bytes)) return p;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
-}
-__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
-__attribute__((noinline)) void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace gangway::test {
 namespace {
