@@ -10,6 +10,7 @@
 #include "gang/host/arena.h"
 #include "gang/host/board.h"
 #include "gang/host/fold.h"
+#include "gang/host/region.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 
@@ -232,6 +233,78 @@ TEST(HostMemory, SharedRegionsOfOtherSizesAreRefusedAndFreed) {
     Collective barrier;
     now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
   });
+}
+
+// Rank 1 has called alloc_shared as far as its own word on the size, or not at all.
+void leave_a_region_half_made(Engine& child, size_t bytes, bool says_size, Stream& stream) {
+  const uint64_t size[2] = {0, bytes};
+  uint64_t sizes[4] = {};
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = size;
+  c.out = sizes;
+  c.count = sizeof size;
+  c.dtype = DType::u8;
+  if (says_size) now(child, c, stream, Channel::control);
+  child.abort(Error(Code::aborted, "enough"));
+}
+
+TEST(HostMemory, ARegionThatABreakLeavesHalfMadeGoesWithItsGang) {
+  constexpr size_t kBytes = 60 << 20;
+  EngineOptions options = small_arena();
+  options.memory_limit = uint64_t{100} << 20;
+  for (const bool says_size : {false, true}) {
+    ThreadRanks ranks(2, options);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      for (int round = 0; round < 2; ++round) {  // the second would not fit beside the first
+        auto child = engine.create(std::vector<int>{0, 1});
+        if (r == 1) {
+          leave_a_region_half_made(*child, kBytes, says_size, stream);
+        } else {
+          try {
+            child->allocate_shared(kBytes);
+            ADD_FAILURE();
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Code::aborted) << error.message();
+          }
+        }
+        child.reset();
+        ranks.ranks[static_cast<size_t>(r)]->works()->progress();  // which still lists it
+        now(engine, Collective{}, stream);
+      }
+      EXPECT_EQ(engine.allocate_shared(kBytes).writable->bytes(), kBytes);
+    });
+  }
+}
+
+TEST(HostMemory, TheBoardKeepsARegionUntilEveryMemberHasTakenItsHold) {
+  SharedBoard board;
+  std::vector<std::unique_ptr<host::Member>> members;
+  for (int r = 1; r < 3; ++r) members.push_back(std::make_unique<host::Member>(board.arena, r));
+  const auto take = [&](int r, uint64_t made) {
+    const host::Member& member = r == 0 ? board.owner : *members[static_cast<size_t>(r) - 1];
+    return std::make_unique<host::RegionHold>(member, *board.views[static_cast<size_t>(r)], made);
+  };
+  const auto taken = [&] { return board.arena->header().used.load(); };
+  const auto take_back = [&] { board.owner.slice()->free(board.owner.slice()->allocate(host::kPage)); };
+  take_back();
+  const uint64_t before = taken();
+  uint64_t made = host::RegionHold::make(board.owner, *board.views[0], 1 << 20);
+  for (int r = 0; r < 3; ++r) take(r, made).reset();
+  take_back();
+  EXPECT_EQ(taken(), before) << "all took theirs and let go";
+  made = host::RegionHold::make(board.owner, *board.views[0], 1 << 20);
+  auto first = take(0, made), second = take(1, made);
+  first.reset();
+  second.reset();
+  board.lose(2, host::LossCause::signal);
+  take(1, made);  // a hold that ends while the death of rank 2 is known
+  take_back();
+  EXPECT_GT(taken(), before) << "the board has its hold";
+  for (int r = 0; r < 2; ++r) board.views[static_cast<size_t>(r)].reset();
+  take_back();
+  EXPECT_LT(taken(), before) << "the region and the board are gone";
 }
 
 TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gang/host/region.h"
+
 namespace gangway::host {
 namespace {
 
@@ -83,6 +85,7 @@ Board::~Board() {
 }
 
 void Board::free_all() noexcept {
+  RegionHold::end_with_board(*arena_, *header_);
   uint64_t at = header_->blocks.load(std::memory_order_acquire);
   while (at != 0) {
     const KeptBlock block = *arena_->at<KeptBlock>(at);

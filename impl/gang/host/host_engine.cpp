@@ -2,62 +2,11 @@
 
 #include <algorithm>
 
+#include "base/refusal.h"
+#include "gang/host/region.h"
+
 namespace gangway::host {
 namespace {
-
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-// Who holds a shared region, by rank of the domain; stands behind it.
-struct alignas(kLine) Holders {
-  std::atomic<uint64_t> ranks[kMaxRanks / 64];
-  std::atomic<uint32_t> count;  // whoever ends the last hold frees
-};
-
-// One rank's hold on a shared region. The last hold frees it; the dead never let go, so the living end their
-// holds.
-class RegionHold {
- public:
-  RegionHold(const Member& member, uint64_t offset, size_t bytes, int owner)
-      : arena_(member.arena_ptr()), rank_(member.rank()), offset_(offset), bytes_(bytes), owner_(owner) {}
-  ~RegionHold() {
-    if (arena_->forked()) return;
-    Holders& all = holders(*arena_, offset_, bytes_);
-    uint32_t ended = 0;  // as for a board: each hold once, by its holder or for a dead one
-    for (int r = 0; r < static_cast<int>(arena_->header().size); ++r) {
-      if (r != rank_ && !arena_->died(r)) continue;
-      const uint64_t bit = uint64_t{1} << r % 64;
-      if ((all.ranks[static_cast<size_t>(r) / 64].fetch_and(~bit, std::memory_order_acq_rel) & bit) != 0)
-        ++ended;
-    }
-    if (ended != 0 && all.count.fetch_sub(ended, std::memory_order_acq_rel) == ended)
-      Slice::free_remote(*arena_, owner_, offset_, block_bytes(bytes_));
-  }
-  RegionHold(const RegionHold&) = delete;
-  RegionHold& operator=(const RegionHold&) = delete;
-
-  static size_t block_bytes(size_t bytes) {
-    return round_up(round_up(bytes, kLine) + sizeof(Holders), kPage);
-  }
-  static Holders& holders(const Arena& arena, uint64_t offset, size_t bytes) {
-    return *arena.at<Holders>(offset + round_up(bytes, kLine));
-  }
-  // Before any rank can let go: all members of `board` hold it.
-  static void begin(const Arena& arena, uint64_t offset, size_t bytes, const Board& board) {
-    Holders& all = holders(arena, offset, bytes);
-    all.count.store(static_cast<uint32_t>(board.size()), std::memory_order_relaxed);
-    for (int r = 0; r < board.size(); ++r) {
-      const auto at = static_cast<size_t>(board.member(r).domain_rank);
-      all.ranks[at / 64].fetch_or(uint64_t{1} << at % 64, std::memory_order_relaxed);
-    }
-  }
-
- private:
-  const std::shared_ptr<Arena> arena_;
-  const int rank_;
-  const uint64_t offset_;
-  const size_t bytes_;
-  const int owner_;
-};
 
 uint64_t hash_of(std::span<const int> ranks) {
   uint64_t h = 0x9e3779b97f4a7c15ull + ranks.size();
@@ -143,39 +92,35 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
 }
 
 SharedRegion HostEngine::allocate_shared(size_t bytes) {
-  Note mine{0, bytes};
-  std::optional<Error> refusal;
-  Arena& arena = core_->member().arena();
-  const int owner = core_->board().member(0).domain_rank;
-  std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
-  if (rank() == 0 && bytes != 0) {
-    try {
-      const bool may_fit = bytes <= arena.header().slice_bytes;  // else the sum below could wrap
-      mine.offset = core_->member().slice()->allocate(may_fit ? RegionHold::block_bytes(bytes) : bytes, true);
-      RegionHold::begin(arena, mine.offset, bytes, core_->board());
-      hold = std::make_shared<RegionHold>(core_->member(), mine.offset, bytes, owner);
-    } catch (const Error& error) {
-      refusal = error;
-    }
-  }
-  const std::vector<Note> notes = exchange(mine);
-  if (refusal) throw *refusal;
-  const uint64_t offset = notes[0].offset;
-  if (offset != 0 && hold == nullptr)
-    hold = std::make_shared<RegionHold>(core_->member(), offset, notes[0].check, owner);
-  Device& device = owner_->device();
+  // Sizes first: nobody takes memory for a region that will not be, and all have taken the one before.
+  const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
-    if (notes[static_cast<size_t>(r)].check != bytes)
+    if (sizes[static_cast<size_t>(r)].check != bytes)
       fail(Code::mismatch, core_->options().label, ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",
-           notes[static_cast<size_t>(r)].check, " on rank ", r);
+           sizes[static_cast<size_t>(r)].check, " on rank ", r);
+  Device& device = owner_->device();
   if (bytes == 0) {
     return {Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr),
             Buffer::borrow(device, MemoryKind::gang_shared, nullptr, 0, nullptr, true)};
   }
-  if (offset == 0)
+  Note mine;
+  std::optional<Error> refusal;
+  std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
+  const auto take = [&](uint64_t made) {
+    hold = std::make_shared<RegionHold>(core_->member(), core_->board(), made);
+  };
+  if (rank() == 0) {
+    refusal = refusal_of([&] { mine.offset = RegionHold::make(core_->member(), core_->board(), bytes); });
+    if (mine.offset != 0) take(mine.offset);
+  }
+  const uint64_t made = exchange(mine)[0].offset;
+  if (refusal) throw *refusal;
+  if (made == 0)
     fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
-  auto* const read_only = const_cast<unsigned char*>(arena.read_only(offset));
-  return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(offset), bytes, hold),
+  if (hold == nullptr) take(made);
+  Arena& arena = core_->member().arena();
+  auto* const read_only = const_cast<unsigned char*>(arena.read_only(hold->offset()));
+  return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(hold->offset()), bytes, hold),
           Buffer::borrow(device, MemoryKind::gang_shared, read_only, bytes, hold, true)};
 }
 

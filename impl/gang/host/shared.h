@@ -150,6 +150,7 @@ struct BoardHeader {
   char label[64];
   std::atomic<uint32_t> holders;  // members that have not let go; whoever ends the last hold frees
   std::atomic<uint64_t> blocks;   // list of the members' blocks that go with the board
+  std::atomic<uint64_t> region;   // in the making: not all members have taken their hold
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> gone;    // members that are not `here` any more
