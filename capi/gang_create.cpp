@@ -1,6 +1,10 @@
 // The creation of gangs.
 #include <gangway/gang.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
 #include "gang_start.h"
 
 using namespace gangway;
@@ -58,16 +62,24 @@ bool meets_by_all_gather(const gw_gang_options& o) {
   return o.all_gather != nullptr && o.store == nullptr && o.id == nullptr && o.size > 0;
 }
 
-// The object beside options.all_gather: freed before the call ends, whatever becomes of it.
-CallerObject user_of(const gw_gang_options* o) {
-  if (o == nullptr || o->struct_size < offsetof(gw_gang_options, free_user) + sizeof(gw_free_fn) ||
-      o->struct_size > kLargestStruct)
-    return {};
-  return CallerObject(o->user, o->free_user);
-}
-
 gw_gang_options read_options(const gw_gang_options* given) {
   return read_struct(given, gw_gang_options_init, "options");
+}
+
+// What can be read of options that may be refused: peers wait in their all_gather for this rank's word, and
+// its user is freed, whatever becomes of the call.
+gw_gang_options legible(const gw_gang_options* given) {
+  constexpr size_t kLeast = offsetof(gw_gang_options, free_user) + sizeof(gw_free_fn);  // of level 0.0
+  gw_gang_options o;
+  gw_gang_options_init(&o, sizeof o);
+  if (given == nullptr || given->struct_size < kLeast || given->struct_size > kLargestStruct) return o;
+  std::memcpy(&o, given, std::min(given->struct_size, sizeof o));
+  return o;
+}
+
+CallerObject user_of(const gw_gang_options* given) {
+  const gw_gang_options o = legible(given);
+  return CallerObject(o.user, o.free_user);
 }
 
 }  // namespace
@@ -82,15 +94,15 @@ gw_status gw_gang_create(const gw_gang_options* options, gw_gang** out_gang) {
   const CallerObject user = user_of(options);
   return guarded([&] {
     if (out_gang != nullptr) *out_gang = nullptr;
-    const gw_gang_options o = read_options(options);
     GangOptions g;
-    const auto refusal = refusal_of([&] {
+    auto refusal = refusal_of([&] {
       required(out_gang, "out_gang");
-      g = gang_options(o, true);
+      g = gang_options(read_options(options), true);
     });
+    const gw_gang_options o = legible(options);
     const bool gathers = meets_by_all_gather(o);
     if (!gathers && refusal) throw *refusal;
-    *out_gang = wrap(gathers ? create_by_all_gather(o, refusal, g) : Gang::create(g));
+    *out_gang = wrap(gathers ? create_by_all_gather(o, std::move(refusal), std::move(g)) : Gang::create(g));
   });
 }
 

@@ -3,7 +3,10 @@
 #include <openssl/rand.h>
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <new>
+#include <string_view>
 
 #include "base/config.h"
 
@@ -19,34 +22,76 @@ struct Word {
 };
 static_assert(sizeof(Word) == 512);
 
-Word word_of(const gw_gang_options& o, std::optional<Error> refusal) {
-  Word mine;
-  mine.rank = o.rank;
-  mine.size = o.size;
-  if (!refusal && o.rank == 0) refusal = refusal_of([&] { make_id(mine.id); });
-  if (refusal) {
-    mine.code = static_cast<int32_t>(refusal->code());
-    std::snprintf(mine.refusal, sizeof mine.refusal, "%s", refusal->message().c_str());
-  }
-  return mine;
+void refuse(Word& word, const Error& why) {
+  word.code = static_cast<int32_t>(why.code());
+  std::snprintf(word.refusal, sizeof word.refusal, "%s", why.message().c_str());
 }
+
+// The one exchange of words. Every rank is in it, also one without memory: no peer can tell who will not
+// come.
+class Meeting {
+ public:
+  Meeting(const gw_gang_options& o, const std::string& gang) : options_(o), gang_(gang) {}
+
+  bool over() const { return over_; }
+  std::string_view id() const { return {id_, kIdBytes}; }  // rank 0's
+  // Throws the first refusal (lowest rank).
+  void enter(const std::optional<Error>& refusal) {
+    over_ = true;
+    Word mine;
+    mine.rank = options_.rank;
+    mine.size = options_.size;
+    if (refusal) {
+      refuse(mine, *refusal);
+    } else if (options_.rank == 0) {
+      if (const auto why = refusal_of([&] { make_id(mine.id); })) refuse(mine, *why);
+    }
+    std::vector<Word> words;
+    if (refusal_of([&] { words.resize(static_cast<size_t>(options_.size)); }))
+      exchange_without_memory(mine);
+    else
+      exchange(mine, words.data());
+  }
+
+ private:
+  void exchange(const Word& mine, Word* words) {
+    run_callback("all_gather", gang_,
+                 [&] { return options_.all_gather(options_.user, &mine, sizeof mine, words); });
+    for (int32_t r = 0; r < options_.size; ++r) {
+      Word& word = words[r];
+      if (word.rank != r || word.size != options_.size)
+        fail(Code::invalid_argument, gang_, ": its all_gather callback gave rank ", r, " of ", options_.size,
+             " the word of rank ", word.rank, " of ", word.size);
+      word.refusal[sizeof word.refusal - 1] = '\0';
+      if (word.code != 0) throw Error(static_cast<Code>(word.code), word.refusal);
+    }
+    std::memcpy(id_, words[0].id, kIdBytes);
+  }
+
+  // Not inlined: its stack is for this case alone.
+  [[gnu::noinline]] void exchange_without_memory(Word& mine) {
+    constexpr int32_t kMost = 256;  // no engine takes more ranks
+    if (options_.size > kMost) throw std::bad_alloc();
+    if (mine.code == 0) {
+      mine.code = static_cast<int32_t>(Code::out_of_memory);
+      std::snprintf(mine.refusal, sizeof mine.refusal, "rank %d has no memory for the words of %d ranks",
+                    static_cast<int>(mine.rank), static_cast<int>(mine.size));
+    }
+    Word words[kMost];
+    exchange(mine, words);
+  }
+
+  const gw_gang_options& options_;
+  const std::string& gang_;
+  bool over_ = false;
+  char id_[kIdBytes] = {};
+};
 
 // The store behind an id that comes with its first use: by then a gang has been refused for all that one rank
 // alone can see, as its device.
 class LateStore final : public Store {
  public:
-  LateStore(const gw_gang_options& o, std::string gang) : options_(o), gang_(std::move(gang)) {}
-
-  bool met() const { return met_; }
-  void meet(const std::optional<Error>& refusal) {
-    met_ = true;
-    try {
-      gather(word_of(options_, refusal));
-    } catch (...) {  // nobody is asked twice
-      failure_ = std::current_exception();
-      throw;
-    }
-  }
+  LateStore(const gw_gang_options& o, Meeting& meeting) : options_(o), meeting_(meeting) {}
 
   void put(const std::string& key, const std::string& value) override { store().put(key, value); }
   std::optional<std::string> get(const std::string& key) override { return store().get(key); }
@@ -55,32 +100,25 @@ class LateStore final : public Store {
 
  private:
   Store& store() {
-    if (!met_) meet(std::nullopt);
     if (failure_) std::rethrow_exception(failure_);
+    if (store_) return *store_;
+    // A rank that failed before it needed a store would now leave its reason in one: its word says it to all.
+    if (std::current_exception() != outer_) throw;
+    try {
+      meeting_.enter(std::nullopt);
+      const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;
+      store_ = connect_by_id(std::string(meeting_.id()), options_.rank, options_.size,
+                             Deadline::after_ms(timeout_ms));
+    } catch (...) {  // nobody is asked twice
+      failure_ = std::current_exception();
+      throw;
+    }
     return *store_;
   }
 
-  void gather(const Word& mine) {
-    std::vector<Word> all(static_cast<size_t>(options_.size));
-    run_callback("all_gather", gang_,
-                 [&] { return options_.all_gather(options_.user, &mine, sizeof mine, all.data()); });
-    for (int32_t r = 0; r < options_.size; ++r) {
-      Word& word = all[static_cast<size_t>(r)];
-      if (word.rank != r || word.size != options_.size)
-        fail(Code::invalid_argument, gang_, ": its all_gather callback gave rank ", r, " of ", options_.size,
-             " the word of rank ", word.rank, " of ", word.size);
-      word.refusal[sizeof word.refusal - 1] = '\0';
-      if (word.code != 0) throw Error(static_cast<Code>(word.code), word.refusal);
-    }
-    if (options_.size == 1) return;
-    const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;
-    store_ = connect_by_id(std::string(all[0].id, kIdBytes), options_.rank, options_.size,
-                           Deadline::after_ms(timeout_ms));
-  }
-
   const gw_gang_options& options_;
-  const std::string gang_;
-  bool met_ = false;
+  Meeting& meeting_;
+  const std::exception_ptr outer_ = std::current_exception();  // that the caller handles
   std::exception_ptr failure_;
   std::shared_ptr<Store> store_;
 };
@@ -92,15 +130,16 @@ void make_id(void* id) {
     fail(Code::internal, "libcrypto gave no random bytes");
 }
 
-GangPtr create_by_all_gather(const gw_gang_options& o, const std::optional<Error>& refusal,
-                             GangOptions options) {
-  const auto store = std::make_shared<LateStore>(o, options.name);
-  options.store = store;
+GangPtr create_by_all_gather(const gw_gang_options& o, std::optional<Error> refusal, GangOptions options) {
+  Meeting meeting(o, options.name);
   GangPtr gang;
-  std::optional<Error> why = refusal;
-  if (!why) why = refusal_of([&] { gang = Gang::create(options); });
-  if (!store->met()) store->meet(why);
-  if (why) throw *why;
+  if (!refusal)
+    refusal = refusal_of([&] {
+      options.store = std::make_shared<LateStore>(o, meeting);
+      gang = Gang::create(options);
+    });
+  if (!meeting.over()) meeting.enter(refusal);
+  if (refusal) throw *refusal;
   return gang;
 }
 

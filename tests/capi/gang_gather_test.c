@@ -113,6 +113,25 @@ static void* come_without_a_device(void* user) {
   create_with(s, &o);
   return NULL;
 }
+/* What this library does not know. */
+static void* come_with_an_unknown_extension(void* user) {
+  seat* const s = user;
+  const gw_ext extension = {7, 0, NULL};
+  gw_gang_options o = options_of(s);
+  if (s->rank == 1) o.next = &extension;
+  create_with(s, &o);
+  return NULL;
+}
+static void* come_with_an_unknown_field(void* user) {
+  seat* const s = user;
+  struct {
+    gw_gang_options known;
+    uint64_t unknown;
+  } later = {options_of(s), 1};
+  if (s->rank == 2) later.known.struct_size = sizeof later;
+  create_with(s, &later.known);
+  return NULL;
+}
 static void* come_without_a_place_for_the_gang(void* user) {
   seat* const s = user;
   const gw_gang_options o = options_of(s);
@@ -165,13 +184,17 @@ static void threads_meet_by_their_own_all_gather(void** state) {
 static void refusals_are_agreed_through_it(void** state) {
   (void)state;
   seat seats[kRanks] = {{0}}, again[kRanks] = {{0}}, swapped[kRanks] = {{0}}, closed[kRanks] = {{0}},
-       poor[kRanks] = {{0}};
+       poor[kRanks] = {{0}}, extended[kRanks] = {{0}}, later[kRanks] = {{0}};
   seat_all(seats, come_with_a_bad_option); /* of two refusals the lowest rank's */
   all_are_refused(seats, GW_E_INVALID_ARGUMENT, "options.timeout_ms is -7");
   seat_all(again, come_without_a_place_for_the_gang);
   all_are_refused(again, GW_E_INVALID_ARGUMENT, "out_gang is null");
   seat_all(poor, come_without_a_device);
   all_are_refused(poor, GW_E_NOT_SUPPORTED, "libgangway_cuda.so is not installed");
+  seat_all(extended, come_with_an_unknown_extension);
+  all_are_refused(extended, GW_E_NOT_SUPPORTED, "options.next holds an extension of kind 7");
+  seat_all(later, come_with_an_unknown_field);
+  all_are_refused(later, GW_E_NOT_SUPPORTED, "options sets a field at byte ");
   for (int32_t r = 0; r < kRanks; ++r) swapped[r].swaps = 1;
   seat_all(swapped, come);
   all_are_refused(swapped, GW_E_INVALID_ARGUMENT,

@@ -4,19 +4,31 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <barrier>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <new>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
 // The thread's allocations that still succeed before one fails; below 0: all do.
 thread_local int64_t succeed = -1;
+thread_local bool for_good = false;  // all after that one fail too
+thread_local bool starved = false;
 
 void* allocate(size_t size, size_t alignment) {
-  if (succeed >= 0 && succeed-- == 0) throw std::bad_alloc();
+  if (starved) throw std::bad_alloc();
+  if (succeed >= 0 && succeed-- == 0) {
+    starved = for_good;
+    throw std::bad_alloc();
+  }
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, size) != 0)
     throw std::bad_alloc();
@@ -100,6 +112,79 @@ TEST(Memory, MakingAGangMayFailAnywhere) {
             0);
 }
 
+// One of two ranks that meet by their own all-gather.
+struct Seat {
+  std::barrier<>& both;
+  std::array<std::vector<char>, 2>& words;
+  int32_t rank;
+  int calls = 0;
+  bool wanted = false;  // memory, before the all-gather
+  gw_status status = GW_OK;
+  std::string text = "";
+
+  static gw_status gather(void* user, const void* input, size_t size, void* output) {
+    Seat& seat = *static_cast<Seat*>(user);
+    ++seat.calls;
+    seat.wanted = std::exchange(succeed, -1) < 0;
+    starved = false;
+    const char* const bytes = static_cast<const char*>(input);
+    seat.words[static_cast<size_t>(seat.rank)].assign(bytes, bytes + size);
+    seat.both.arrive_and_wait();
+    for (size_t r = 0; r < 2; ++r)
+      std::copy(seat.words[r].begin(), seat.words[r].end(), static_cast<char*>(output) + r * size);
+    seat.both.arrive_and_wait();
+    return GW_OK;
+  }
+
+  void come(int64_t allocations, bool no_more) {
+    gw_gang_options o;
+    gw_gang_options_init(&o, sizeof o);
+    o.rank = rank;
+    o.size = 2;
+    o.timeout_ms = 60'000;
+    o.threads = 1;
+    o.arena_bytes = uint64_t{1} << 30;
+    o.all_gather = gather;
+    o.user = this;
+    gw_gang* gang = nullptr;
+    for_good = no_more;
+    succeed = allocations;
+    status = gw_gang_create(&o, &gang);
+    succeed = -1;
+    starved = false;
+    text = message();
+    both.arrive_and_wait();  // a peer that is not yet done would take the release for a loss
+    gw_gang_release(gang);
+  }
+};
+
+// Both make a gang, `poor` with `allocations` of memory until it is in the all-gather. True: that was enough.
+bool gang_is_made(int32_t poor, int64_t allocations, bool no_more) {
+  std::barrier<> both(2);
+  std::array<std::vector<char>, 2> words;
+  Seat seats[2] = {{both, words, 0}, {both, words, 1}};
+  std::thread other([&] { seats[1 - poor].come(-1, false); });
+  seats[poor].come(allocations, no_more);
+  other.join();
+  EXPECT_EQ(seats[0].calls, 1) << "rank " << poor << ", allocation " << allocations;
+  EXPECT_EQ(seats[1].calls, 1) << "rank " << poor << ", allocation " << allocations;
+  EXPECT_EQ(seats[0].status, seats[1].status)
+      << "rank " << poor << ", allocation " << allocations << ": " << seats[0].text << "; " << seats[1].text;
+  EXPECT_EQ(seats[0].text, seats[1].text);
+  EXPECT_TRUE(seats[0].status == GW_OK || seats[0].status == GW_E_OUT_OF_MEMORY) << seats[0].text;
+  return !seats[poor].wanted;
+}
+
+TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
+  for (const int32_t poor : {0, 1})
+    for (const bool no_more : {false, true}) {
+      int64_t n = 0;
+      while (n < 2000 && !gang_is_made(poor, n, no_more)) ++n;
+      EXPECT_GT(n, 1) << "a gang wants memory";
+      EXPECT_LT(n, 2000);
+    }
+}
+
 TEST(Memory, DescribingAModelMayFailAnywhere) {
   const gw_llama_options o = small();
   EXPECT_GT(starve("gw_llama_create",
@@ -143,7 +228,8 @@ TEST(Memory, CallsOnAGangMayFailAnywhere) {
   EXPECT_GT(call("gw_gang_all_gather_bytes",
                  [&] { return gw_gang_all_gather_bytes(gang, "abc", 3, &size, &bytes); }),
             0);
-  EXPECT_GT(call("gw_gang_broadcast_bytes", [&] { return gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes); }), 0);
+  EXPECT_GT(
+      call("gw_gang_broadcast_bytes", [&] { return gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes); }), 0);
   // These may need none.
   call("gw_gang_all_sum", [&] { return gw_gang_all_sum(gang, 1, &sum); });
   call("gw_gang_all_reduce", [&] { return gw_gang_all_reduce(gang, x, y, 4, GW_F32, GW_SUM, nullptr); });

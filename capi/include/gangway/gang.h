@@ -74,9 +74,10 @@ typedef struct gw_gang_options {
   gw_store *store;       /* where ranks meet; null: id, all_gather, else the environment's */
   const void *id;        /* blob of gw_gang_id_create, the same on every rank; null: none */
   size_t id_size;
-  /* Null: none. Else it carries an id of rank 0's making, and what a rank refuses by then (options, device, engine),
-   * which every rank returns: called once, in every rank's gw_gang_create, on its thread. Other calls refuse it.
-   * free_user runs once, before the call that is given the options returns. */
+  /* Null: none. Else it carries an id of rank 0's making, and what a rank refuses by then (options, device, engine, want
+   * of memory), which every rank returns: called once, in every rank's gw_gang_create, on its thread. Only a rank that
+   * cannot tell what it was given never calls it: struct_size too small or never set, size below 1, a forked child.
+   * Other calls refuse it. free_user runs once, before the call that is given the options returns. */
   gw_all_gather_fn all_gather;
   void *user;
   gw_free_fn free_user;
