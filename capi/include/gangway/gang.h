@@ -137,7 +137,8 @@ GW_API void gw_store_release(gw_store *store);
 
 GW_API void gw_gang_options_init(gw_gang_options *options, size_t size);
 /* Collective over the ranks to be. Null options: the environment decides (gangrun, torchrun, srun, mpirun); with
- * nothing set: one rank. INVALID_ARGUMENT names the variable or field; TIMEOUT: not all came. */
+ * nothing set: one rank. INVALID_ARGUMENT names the variable or field; PEER_LOST: a rank died that had met rank 0;
+ * TIMEOUT: not all came, as one that died before. */
 GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_gang);
 /* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64. */
 GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);

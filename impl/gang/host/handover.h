@@ -17,7 +17,9 @@
 namespace gangway::host {
 
 // One rank's part in it. Entries in the store name the socket they belong to, so what an earlier gang or run
-// left there is passed over.
+// left there is passed over. So a rank can say which process it is once it knows that name: one that dies
+// before is missed at the deadline, for an entry without the name may be of an earlier run, whose ranks are
+// dead too.
 class Handover {
  public:
   Handover(Store& store, int rank, Deadline deadline);
