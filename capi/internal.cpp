@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "gang/read_only.h"
+
 namespace gangway::capi {
 namespace {
 
@@ -165,6 +167,8 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   const size_t count = view.strides != nullptr && shape.count() > 0 ? static_cast<size_t>(last + 1)
                                                                     : static_cast<size_t>(shape.count());
   char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
+  if (output && is_read_only(data, count * item_bytes(dtype)))
+    fail(Code::invalid_argument, name, " is an output, but read-only memory that ranks share");
   const MemoryKind kind = device.kind() == DeviceKind::meta ? MemoryKind::meta : MemoryKind::host;
   auto buffer = Buffer::borrow(device, kind, data, count * item_bytes(dtype), nullptr);
   if (view.strides == nullptr) return Tensor(std::move(buffer), 0, dtype, shape);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "gang/read_only.h"
+
 namespace gangway {
 namespace {
 
@@ -66,7 +68,8 @@ void check_peer(const Collective& c, int size) {
 
 // Sums of counts and bytes must fit ptrdiff_t.
 void check_counts(const Collective& c, int rank, int size) {
-  constexpr size_t kSurelyFits = size_t{1} << 27;  // times 2^31 ranks and 16 bytes; no division in a small call
+  constexpr size_t kSurelyFits = size_t{1}
+                                 << 27;  // times 2^31 ranks and 16 bytes; no division in a small call
   if (c.counts == nullptr && c.count < kSurelyFits) return;
   const size_t limit =
       static_cast<size_t>(PTRDIFF_MAX) / (item_bytes(c.dtype) == 0 ? 1 : item_bytes(c.dtype));
@@ -132,6 +135,8 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
     refuse(c, "the input is null, but ", in_elements, " ", name(c.dtype), " are wanted");
   if (out_elements != 0 && c.out == nullptr && has_memory())
     refuse(c, "the output is null, but ", out_elements, " ", name(c.dtype), " are wanted");
+  if (out_elements != 0 && is_read_only(c.out, out_elements * item))
+    refuse(c, "the output is read-only memory that ranks share (a full value of a shard group): pass a copy");
   if (in_elements == 0 || out_elements == 0 || c.in == nullptr || c.out == nullptr) return;
   const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
   const bool overlap = in < out + out_elements * item && out < in + in_elements * item;

@@ -93,20 +93,42 @@ end
     return nothing
 end
 
+# The same for what a call writes: not lent to read.
+@inline function dense_output(call, name, x, count = 0)
+    word = dense(call, name, x, count)
+    writable(call, name, x)
+    return word
+end
+
+# The output that belongs to an input of type `word`.
+@inline function output_of(call, word, name, x, count)
+    same_type(call, word, name, x)
+    dense_output(call, name, x, count)
+    return nothing
+end
+
+@inline writable(call, name, x) = is_read_only(x) &&
+    refuse(call, ": ", name, " is read-only memory (a full value, or a tensor that came so); pass a copy of it")
+
 """
 An array of memory that the library owns. It keeps its owner alive. What is lent for a while (a shard group's full
-values, a callback's arrays) becomes empty when the loan ends, so that a late access is a `BoundsError`. `parent` is the
-plain `Array`, which keeps nothing alive.
+values, a callback's arrays) becomes empty when the loan ends, so that a late access is a `BoundsError`. What nobody may
+write throws a `ReadOnlyMemoryError` when it is written. `parent` is the plain `Array`, which keeps nothing alive.
 """
 mutable struct Borrowed{T,N} <: DenseArray{T,N}
     array::Array{T,N}
     owner::Any
+    read_only::Bool
 end
 Base.size(x::Borrowed) = size(x.array)
 Base.strides(x::Borrowed) = strides(x.array)
 Base.IndexStyle(::Type{<:Borrowed}) = IndexLinear()
 Base.@propagate_inbounds Base.getindex(x::Borrowed, i::Int) = x.array[i]
-Base.@propagate_inbounds Base.setindex!(x::Borrowed, value, i::Int) = (x.array[i] = value; x)
+Base.@propagate_inbounds function Base.setindex!(x::Borrowed, value, i::Int)
+    x.read_only && throw(ReadOnlyMemoryError())
+    x.array[i] = value
+    return x
+end
 Base.parent(x::Borrowed) = x.array
 Base.pointer(x::Borrowed) = pointer(x.array)
 Base.unsafe_convert(::Type{Ptr{T}}, x::Borrowed{T}) where {T} = Base.unsafe_convert(Ptr{T}, x.array)
@@ -118,11 +140,16 @@ give_back!(::Nothing) = nothing
 
 reversed_shape(view) = ntuple(i -> Int(unsafe_load(view.shape, view.ndim - i + 1)), view.ndim)
 
+# Whether a write to `x` is one to memory that is lent to read.
+is_read_only(x::Borrowed) = x.read_only
+is_read_only(::Array) = false
+is_read_only(x::AbstractArray) = (inner = parent(x); inner !== x && is_read_only(inner))
+
 # What a view shows, as an array; nothing for null data. An empty tensor has no memory to show.
-function borrow(view::LibGangway.gw_view, owner)
+function borrow(view::LibGangway.gw_view, owner, read_only = false)
     T = element_type(view.dtype)
     dims = reversed_shape(view)
-    prod(dims) == 0 && view.ndim > 0 && return Borrowed(Array{T}(undef, dims), owner)
+    prod(dims) == 0 && view.ndim > 0 && return Borrowed(Array{T}(undef, dims), owner, read_only)
     view.data == C_NULL && return nothing
     step = 1
     for d in view.ndim:-1:1
@@ -131,7 +158,7 @@ function borrow(view::LibGangway.gw_view, owner)
             error("the library lent a tensor that is not contiguous")
         step *= n
     end
-    return Borrowed(unsafe_wrap(Array, Ptr{T}(view.data + view.byte_offset), dims), owner)
+    return Borrowed(unsafe_wrap(Array, Ptr{T}(view.data + view.byte_offset), dims), owner, read_only)
 end
 
 # Views of arrays, with what keeps them and their dims alive while a call runs.

@@ -43,16 +43,15 @@ end
 @collective(allreduce!, allreduce_async!, gw_gang_all_reduce, f(gang::Gang, input, output = input; op = :sum),
     begin
         word = dense(call, "input", input)
-        output === input || same_type(call, word, "output", output)
-        dense(call, "output", output, length(input))
+        output === input ? writable(call, "output", output) :
+            output_of(call, word, "output", output, length(input))
     end,
     (input, output, length(input), word, reduction(op)), output, (input, output))
 
 @collective(allgather!, allgather_async!, gw_gang_all_gather, f(gang::Gang, input, output),
     begin
         word = dense(call, "input", input)
-        same_type(call, word, "output", output)
-        dense(call, "output", output, length(input) * length(gang))
+        output_of(call, word, "output", output, length(input) * length(gang))
     end,
     (input, output, length(input), word), output, (input, output))
 
@@ -60,36 +59,30 @@ end
     f(gang::Gang, input, output; op = :sum),
     begin
         word = dense(call, "input", input, length(output) * length(gang))
-        same_type(call, word, "output", output)
+        output_of(call, word, "output", output, 0)
     end,
     (input, output, length(output), word, reduction(op)), output, (input, output))
 
-@collective(bcast!, bcast_async!, gw_gang_broadcast, f(gang::Gang, x; root = 0), (word = dense(call, "x", x)),
+@collective(bcast!, bcast_async!, gw_gang_broadcast, f(gang::Gang, x; root = 0), (word = dense_output(call, "x", x)),
     (x, x, length(x), word, root), x, x)
 
 @collective(reduce!, reduce_async!, gw_gang_reduce, f(gang::Gang, input, output = input; root = 0, op = :sum),
     begin
         word = dense(call, "input", input)
-        if rank(gang) == root
-            same_type(call, word, "output", output)
-            dense(call, "output", output, length(input))
-        end
+        rank(gang) == root && output_of(call, word, "output", output, length(input))
     end,
     (input, memory(output), length(input), word, reduction(op), root), output, (input, output))
 
 @collective(gather!, gather_async!, gw_gang_gather, f(gang::Gang, input, output = nothing; root = 0),
     begin
         word = dense(call, "input", input)
-        if rank(gang) == root
-            same_type(call, word, "output", output)
-            dense(call, "output", output, length(input) * length(gang))
-        end
+        rank(gang) == root && output_of(call, word, "output", output, length(input) * length(gang))
     end,
     (input, memory(output), length(input), word, root), output, (input, output))
 
 @collective(scatter!, scatter_async!, gw_gang_scatter, f(gang::Gang, input, output; root = 0),
     begin
-        word = dense(call, "output", output)
+        word = dense_output(call, "output", output)
         if rank(gang) == root
             same_type(call, word, "input", input)
             dense(call, "input", input, length(output) * length(gang))
@@ -100,17 +93,16 @@ end
 @collective(alltoall!, alltoall_async!, gw_gang_all_to_all, f(gang::Gang, input, output),
     begin
         word = dense(call, "input", input)
-        same_type(call, word, "output", output)
+        output_of(call, word, "output", output, length(input))
         length(input) % length(gang) == 0 || refuse(call, ": input has ", length(input), " elements, not a multiple ",
                                                     "of the ", length(gang), " ranks")
-        dense(call, "output", output, length(input))
     end,
     (input, output, length(input) ÷ length(gang), word), output, (input, output))
 
 @collective(send, send_async, gw_gang_send, f(gang::Gang, x, peer), (word = dense(call, "x", x)),
     (x, length(x), word, peer), nothing, x)
 
-@collective(recv!, recv_async!, gw_gang_recv, f(gang::Gang, x, peer), (word = dense(call, "x", x)),
+@collective(recv!, recv_async!, gw_gang_recv, f(gang::Gang, x, peer), (word = dense_output(call, "x", x)),
     (x, length(x), word, peer), x, x)
 
 # Where only the root's array is used, the others may give nothing.
@@ -145,8 +137,7 @@ function allgather!(gang::Gang, input, outputs::AbstractVector{<:AbstractArray})
     length(outputs) == length(gang) ||
         refuse("allgather!: outputs has ", length(outputs), " arrays, the gang ", length(gang), " ranks")
     for (i, output) in enumerate(outputs)
-        same_type("allgather!", word, "outputs[$i]", output)
-        dense("allgather!", "outputs[$i]", output, length(input))
+        output_of("allgather!", word, "outputs[$i]", output, length(input))
     end
     GC.@preserve outputs begin
         places = Ptr{Cvoid}[pointer(output) for output in outputs]

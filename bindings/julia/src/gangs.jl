@@ -124,7 +124,7 @@ function gang_memory(gang, T, dims, allocate)
     dtype(T) == LibGangway.GW_DTYPE_INVALID && refuse("alloc: elements of ", T, " are none of the library's")
     out = Ref{Ptr{Cvoid}}(C_NULL)
     @waits allocate(gang, sizeof(T) * prod(dims), out)
-    return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), GangMemory(out[]))
+    return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), GangMemory(out[]), false)
 end
 
 "An array that peers reach directly: collectives on it stage nothing."

@@ -155,7 +155,7 @@ end
 function array(tensor::Tensor)
     view = empty_view()
     check(LibGangway.gw_tensor_view(tensor, view))
-    return borrow(view[], tensor)
+    return borrow(view[], tensor, is_read_only(tensor))
 end
 "Whether nobody may write the tensor's memory: it is of a shared region, or came so by DLPack."
 is_read_only(tensor::Tensor) = LibGangway.gw_tensor_is_read_only(tensor) == 1

@@ -31,13 +31,12 @@ end
 
 Parameter `index` (from 1) as an array without a copy: `:value` and `:gradient` are this rank's rows, `:full_value` and
 `:full_gradient` the whole, lent until `reshard!`.
-A `:full_value` is read-only memory where ranks are processes: a write is a `ReadOnlyMemoryError`, and as the output of a
-call of the library it ends the process.
+A `:full_value` is read-only: a write is a `ReadOnlyMemoryError`, and as the output of a call it is refused.
 """
 function local_array(group::ShardGroup, index, part::Symbol = :value)
     view = empty_view()
     check(LibGangway.gw_shard_group_view(group, index - 1, part_number(part), view))
-    made = borrow(view[], group.handle)
+    made = borrow(view[], group.handle, part === :full_value)
     part in (:full_value, :full_gradient) && push!(group.lent, made)
     return made
 end
@@ -57,6 +56,7 @@ function unshard!(group::ShardGroup, into)
     given = views("unshard!", "into", into)
     length(given) == group.count ||
         refuse("unshard!: into has ", length(given), " arrays, the group ", group.count, " parameters")
+    foreach(i -> writable("unshard!", "into[$i]", into[i]), eachindex(into))
     GC.@preserve given @waits LibGangway.gw_shard_group_unshard(group, given, NO_STREAM)
     return into
 end

@@ -72,6 +72,7 @@ function Collective(op::Symbol; input = nothing, output = nothing, count = nothi
         set_field!(record, name, Ptr{Cvoid}(pointer(x)))
         push!(record.roots, x)
     end
+    output === nothing || writable("Collective", "output", output)
     input === nothing || output === nothing || same_type("Collective", dtype(eltype(input)), "output", output)
     if counts !== nothing
         list = collect(Csize_t, counts)

@@ -127,7 +127,10 @@ fact("a tensor of another device or version is refused; one that is taken is del
         @test DELETED[] == 0
         kept = managed()
         tensor = take_over(kept)
-        @test Gangway.is_read_only(tensor) && Gangway.array(tensor) == [1, 2]
+        x = Gangway.array(tensor)
+        @test Gangway.is_read_only(tensor) && Gangway.is_read_only(view(x, 1:1)) && x == [1, 2]
+        @test thrown(() -> (x[1] = 3)) isa ReadOnlyMemoryError
+        @test refused(() -> bcast!(Gangway.Gang(), x), "bcast!: x is read-only"; kind = ArgumentError)
         foreach(_ -> Gangway.release!(tensor), 1:2)
         @test DELETED[] == 1
     end

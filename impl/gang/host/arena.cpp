@@ -66,7 +66,8 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
     }
     arena->base_ = map_bytes(bytes, PROT_READ | PROT_WRITE, arena->fd_, threads);
     if (arena->base_ != nullptr && !threads) {
-      arena->read_only_ = map_bytes(bytes, PROT_READ, arena->fd_, false);
+      arena->bytes_ = bytes;
+      arena->map_read_only();
       if (arena->read_only_ == nullptr) munmap(arena->base_, bytes), arena->base_ = nullptr;
     }
     if (arena->base_ != nullptr) break;
@@ -106,7 +107,7 @@ std::shared_ptr<Arena> Arena::map(int fd) {
     fail(Code::gang, "host engine: the memory handed over is not a sealed arena");
   arena->bytes_ = static_cast<size_t>(s.st_size);
   arena->base_ = map_bytes(arena->bytes_, PROT_READ | PROT_WRITE, fd, false);
-  if (arena->base_ != nullptr) arena->read_only_ = map_bytes(arena->bytes_, PROT_READ, fd, false);
+  if (arena->base_ != nullptr) arena->map_read_only();
   if (arena->read_only_ == nullptr)
     fail_system(Code::out_of_memory, text("host engine: mapping ", arena->bytes_, " bytes"), errno);
   madvise(arena->base_, arena->bytes_, MADV_DONTFORK);
@@ -117,9 +118,18 @@ std::shared_ptr<Arena> Arena::map(int fd) {
   return arena;
 }
 
+void Arena::map_read_only() {
+  read_only_ = map_bytes(bytes_, PROT_READ, fd_, false);
+  if (read_only_ != nullptr) known_ = std::make_unique<ReadOnlyRange>(read_only_, bytes_);
+}
+
 Arena::~Arena() {
   close_fd();
-  if (forked() && !threads_) return;  // not mapped in a child
+  if (forked() && !threads_) {            // not mapped in a child
+    static_cast<void>(known_.release());  // its lock may be held by a thread that the child has not
+    return;
+  }
+  known_.reset();
   if (read_only_ != nullptr && read_only_ != base_) munmap(read_only_, bytes_);
   if (base_ != nullptr) munmap(base_, bytes_);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gang/host/shared.h"
+#include "gang/read_only.h"
 #include "tensor/tensor.h"
 
 namespace gangway::host {
@@ -69,8 +70,10 @@ class Arena {
 
  private:
   Arena() = default;
+  void map_read_only();  // leaves read_only_ null where there is no address space
   unsigned char* base_ = nullptr;
   unsigned char* read_only_ = nullptr;
+  std::unique_ptr<ReadOnlyRange> known_;  // of processes: threads have one mapping, which they write
   size_t bytes_ = 0;
   int fd_ = -1;
   bool threads_ = false;

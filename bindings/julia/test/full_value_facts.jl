@@ -1,0 +1,42 @@
+# Whole values of a shard group are read-only where ranks are processes. Included by ranks.jl.
+
+fact("a write to full values is a ReadOnlyMemoryError") do
+    group = ShardGroup(Gangway.init(), "g", "w" => (3, 4); seed = 1)
+    unshard!(group) do w
+        before = copy(w)
+        @test thrown(() -> (w[1] = 7)) isa ReadOnlyMemoryError
+        @test thrown(() -> fill!(parent(w), 7)) isa ReadOnlyMemoryError
+        @test w == before
+    end
+end
+
+# Nothing is sent, so that a rank may be refused alone.
+fact("a full value as the output of a call is refused by name, and nothing is broken") do
+    group = ShardGroup(Gangway.init(), "g", "w" => (RANKS, 4); seed = 1)
+    unshard!(group) do w
+        x, part = ones(Float32, RANKS, 4), ones(Float32, 4)
+        for (name, call) in ("allreduce!: output" => () -> allreduce!(GANG, x, w),
+                             "allreduce!: output" => () -> allreduce!(GANG, w),
+                             "allreduce_async!: output" => () -> allreduce_async!(GANG, vec(w)),
+                             "allgather!: output" => () -> allgather!(GANG, part, w),
+                             "allgather!: outputs[$RANKS]" => () ->
+                                 allgather!(GANG, x, [r == RANKS ? w : copy(x) for r in 1:RANKS]),
+                             "reducescatter!: output" => () ->
+                                 reducescatter!(GANG, repeat(x, 1, RANKS), w),
+                             "bcast!: x" => () -> bcast!(GANG, view(w, :, 2)),
+                             "reduce!: output" => () -> reduce!(GANG, x, w; root = ME),
+                             "gather!: output" => () -> gather!(GANG, part, w; root = ME),
+                             "scatter!: output" => () -> scatter!(GANG, x, view(w, :, 1:1); root = mod(ME + 1, RANKS)),
+                             "alltoall!: output" => () -> alltoall!(GANG, x, w),
+                             "recv!: x" => () -> recv!(GANG, reshape(w, :), mod(ME + 1, RANKS)),
+                             "Collective: output" => () -> Gangway.Collective(:recv; output = w, peer = 0))
+            @test refused(call, name, "read-only"; kind = ArgumentError)
+        end
+        @test refused(() -> unshard!(group, (w,)), "into[1]", "read-only"; kind = ArgumentError)
+        # Behind Julia's back the library says it.
+        for x in (parent(w), vec(parent(w)))
+            @test refused(() -> allreduce!(GANG, x), "all_reduce", "output", "read-only"; kind = Gangway.InvalidArgument)
+        end
+        @test allreduce(GANG, w) == RANKS .* w
+    end
+end
