@@ -34,13 +34,15 @@ fn say(text: &str) {
     }
 }
 
-/// The error of a call: a callback's own text, when that is why it failed.
+/// The error of a call, with a callback's own code and text when that is why it failed: what a store returns is
+/// `Caller` for the library.
 #[cold]
-pub(crate) fn with_own_text(mut error: Error) -> Error {
+pub(crate) fn with_own(mut error: Error) -> Error {
     if let Some(own) = OWN.with(|own| own.borrow_mut().take()) {
         let said = own.text.replace(|c: char| c.is_control(), " "); // as the library does
-        if own.code == error.code && error.text.contains(&said) {
-            error.text = own.text;
+        let same = own.code == error.code || error.code == Code::Caller;
+        if same && error.text.contains(&said) {
+            (error.code, error.text) = (own.code, own.text);
         }
     }
     error

@@ -177,11 +177,7 @@ impl Gang {
         output: &mut [T],
         got: &[usize],
     ) -> Result<()> {
-        self.expect("sent", sent.len(), self.size())?;
-        self.expect("got", got.len(), self.size())?;
-        self.expect("input", input.len(), sum(sent)?)?;
-        self.expect("output", output.len(), sum(got)?)?;
-        let counts = [sent, got].concat();
+        let counts = self.counts_of(input.len(), sent, output.len(), got)?;
         let mut r = record(sys::GW_ALL_TO_ALL, input.as_ptr(), output.as_mut_ptr(), 0);
         r.counts = counts.as_ptr();
         self.run(&r)
@@ -211,6 +207,21 @@ impl Gang {
         }
         let gang = self.name();
         Err(Error::argument(format!("{gang}: {what} has {len} elements, {expected} are needed")))
+    }
+
+    /// What is sent to each rank, then what comes from it, as the library reads them.
+    pub(crate) fn counts_of(
+        &self,
+        input: usize,
+        sent: &[usize],
+        output: usize,
+        got: &[usize],
+    ) -> Result<Vec<usize>> {
+        self.expect("sent", sent.len(), self.size())?;
+        self.expect("got", got.len(), self.size())?;
+        self.expect("input", input, sum(sent)?)?;
+        self.expect("output", output, sum(got)?)?;
+        Ok([sent, got].concat())
     }
 
     pub(crate) fn expect_on(

@@ -125,6 +125,25 @@ impl Gang {
         unsafe { self.start(r, (input, output)) }
     }
 
+    /// Parts of different lengths, as in [`Gang::all_to_all_counts`].
+    pub fn all_to_all_counts_async<I, O>(
+        &self,
+        input: I,
+        sent: &[usize],
+        mut output: O,
+        got: &[usize],
+    ) -> Result<Work<(I, O)>>
+    where
+        I: Buffer,
+        O: Buffer<Item = I::Item>,
+    {
+        let (from, to) = (input.slice(), output.slice_mut());
+        let counts = self.counts_of(from.len(), sent, to.len(), got)?;
+        let mut r = record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), 0);
+        r.counts = counts.as_ptr(); // read before the call returns
+        unsafe { self.start(r, (input, output)) }
+    }
+
     pub fn send_async<B: Buffer>(&self, input: B, peer: usize) -> Result<Work<B>> {
         let slice = input.slice();
         let mut r = record(sys::GW_SEND, slice.as_ptr(), std::ptr::null_mut(), slice.len());

@@ -168,7 +168,7 @@ pub(crate) fn check(status: sys::gw_status) -> Result<()> {
     if status == sys::GW_OK {
         return Ok(());
     }
-    Err(crate::callback::with_own_text(Error::last(status)))
+    Err(crate::callback::with_own(Error::last(status)))
 }
 
 /// A handle that a call has just made.

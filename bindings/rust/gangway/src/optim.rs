@@ -1,9 +1,8 @@
 use crate::error::{check, made, Error, Result};
 use crate::module::Module;
-use crate::options::{c_texts, open_enum, options};
+use crate::options::{open_enum, options, with_rules};
 use crate::train::{StepOptions, StepResult};
 use gangway_sys as sys;
-use std::ffi::CString;
 use std::ptr::NonNull;
 
 open_enum! {
@@ -64,15 +63,9 @@ options! {
     }
 }
 
-/// Rules as the library reads them, with the texts that they point at.
-fn raw_rules(rules: &[Rule]) -> Result<(Vec<sys::gw_optimizer_rule>, Vec<CString>)> {
-    let patterns = c_texts(rules.iter().map(|rule| rule.pattern.as_str()), "pattern")?;
-    let raw = rules.iter().zip(&patterns).map(|(rule, pattern)| {
-        let mut raw = rule.raw();
-        raw.pattern = pattern.as_ptr();
-        raw
-    });
-    Ok((raw.collect(), patterns))
+with_rules! {
+    AdamWOptions.rules => gw_adamw_options;
+    SgdOptions.rules => gw_sgd_options;
 }
 
 /// Steps the local shards of a model, and keeps it alive.
@@ -94,12 +87,9 @@ macro_rules! optimizers {
             /// Local. The model has memory.
             #[allow(clippy::new_ret_no_self)]
             pub fn new(model: &Module, options: &$options) -> Result<Optimizer> {
-                let (rules, _patterns) = raw_rules(&options.rules)?;
-                let mut raw = options.raw();
-                raw.rule_count = rules.len();
-                raw.rules = if rules.is_empty() { std::ptr::null() } else { rules.as_ptr() };
                 let mut handle = std::ptr::null_mut();
-                let status = unsafe { sys::$create(model.raw(), &raw, &mut handle) };
+                let status =
+                    options.with_raw(|raw| unsafe { sys::$create(model.raw(), raw, &mut handle) })?;
                 Ok(Optimizer { handle: made(status, handle)?, model: model.raw() })
             }
         }

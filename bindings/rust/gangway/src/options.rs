@@ -80,6 +80,30 @@ macro_rules! options {
 }
 pub(crate) use options;
 
+/// Gives options whose list of rules goes by name pattern a `with_raw`.
+macro_rules! with_rules {
+    ($($name:ident.$rules:ident => $raw:ident;)*) => { $(impl $name {
+        /// Calls with the C struct; its rules live as long as the call.
+        pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const gangway_sys::$raw) -> R) -> crate::Result<R> {
+            let patterns = self.$rules.iter().map(|rule| rule.pattern.as_str());
+            let patterns = crate::options::c_texts(patterns, "pattern")?;
+            let rules = self.$rules.iter().zip(&patterns).map(|(rule, pattern)| {
+                let mut raw = rule.raw();
+                raw.pattern = pattern.as_ptr();
+                raw
+            });
+            let rules: Vec<_> = rules.collect();
+            let mut raw = self.raw();
+            if !rules.is_empty() {
+                raw.rules = rules.as_ptr();
+                raw.rule_count = rules.len();
+            }
+            Ok(call(&raw))
+        }
+    })* };
+}
+pub(crate) use with_rules;
+
 /// Declares a result that the library fills in.
 macro_rules! results {
     ($(#[$meta:meta])* $name:ident = $raw:ident, $init:ident {

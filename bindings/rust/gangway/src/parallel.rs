@@ -1,7 +1,5 @@
 use crate::element::DType;
-use crate::error::Result;
-use crate::options::{c_texts, initialised, open_enum, options};
-use gangway_sys as sys;
+use crate::options::{open_enum, options, with_rules};
 
 open_enum! {
     Strategy {
@@ -27,11 +25,13 @@ open_enum! {
     }
 }
 
-/// The compute dtype of parameters whose whole name matches; the last match wins.
-#[derive(Clone, Debug)]
-pub struct DTypeRule {
-    pub pattern: String,
-    pub dtype: DType,
+options! {
+    /// The compute dtype of parameters whose whole name matches; the last match wins.
+    DTypeRule = gw_dtype_rule, gw_dtype_rule_init {
+        dtype: DType,
+    } with {
+        pattern: String = String::new(),
+    }
 }
 
 options! {
@@ -82,29 +82,7 @@ options! {
     }
 }
 
-macro_rules! with_rules {
-    ($($name:ident => $raw:ident),*) => { $(impl $name {
-        /// Calls with the C struct; its rules live as long as the call.
-        pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::$raw) -> R) -> Result<R> {
-            let patterns = c_texts(self.dtype_rules.iter().map(|rule| rule.pattern.as_str()), "pattern")?;
-            let rules: Vec<_> = self
-                .dtype_rules
-                .iter()
-                .zip(&patterns)
-                .map(|(rule, pattern)| {
-                    let mut raw = initialised!(gw_dtype_rule, gw_dtype_rule_init);
-                    raw.pattern = pattern.as_ptr();
-                    raw.dtype = rule.dtype.0;
-                    raw
-                })
-                .collect();
-            let mut raw = self.raw();
-            if !rules.is_empty() {
-                raw.rules = rules.as_ptr();
-                raw.rule_count = rules.len();
-            }
-            Ok(call(&raw))
-        }
-    })* };
+with_rules! {
+    ShardOptions.dtype_rules => gw_shard_options;
+    ParallelOptions.dtype_rules => gw_parallel_options;
 }
-with_rules!(ShardOptions => gw_shard_options, ParallelOptions => gw_parallel_options);

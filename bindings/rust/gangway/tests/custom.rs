@@ -94,6 +94,15 @@ fn an_error_of_a_closure_comes_back_whole() {
 }
 
 #[test]
+fn every_status_comes_through_the_library_as_itself() {
+    for code in (1..=16).map(Code::from_number) {
+        let failing = move |_: &Call<'_>| Err(Error::new(code, format!("my own {code}")));
+        let error = step(&Gangs::fake("cpu").unwrap(), scale(failing)).unwrap_err();
+        assert_eq!((error.code, error.text), (code, format!("my own {code}")));
+    }
+}
+
+#[test]
 fn a_panic_while_shapes_are_asked_is_an_error() {
     let error =
         step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(|_| panic!("shapeless"))).unwrap_err();

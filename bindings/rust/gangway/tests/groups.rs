@@ -49,6 +49,24 @@ fn full_values_are_there_while_unsharded() {
 }
 
 #[test]
+fn memory_for_full_values_that_does_not_fit_is_refused_by_name() {
+    let mut model = line(&Gangs::fake("cpu").unwrap());
+    let mut group = model.group(0).unwrap();
+    let (mut w, mut b, mut fixed) = ([0f32; 10], [0f32], [0f32; 2]);
+    let mut views = [
+        ViewMut::new(&mut w, &[2, 5]).unwrap(),
+        ViewMut::new(&mut b, &[1]).unwrap(),
+        ViewMut::new(&mut fixed, &[2]).unwrap(),
+    ];
+    let error = group.unshard_into(&mut views).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+    let said = ["into[0]", "[2, 5]", "[5, 2]"];
+    assert!(said.iter().all(|part| error.text.contains(part)), "{error}");
+    let error = group.unshard_into(&mut views[1..]).unwrap_err();
+    assert!(error.text.contains("2 views for 3 parameters"), "{error}");
+}
+
+#[test]
 fn an_export_outlives_group_and_model() {
     let gangs = Gangs::fake("cpu").unwrap();
     let mut model = line(&gangs);

@@ -131,12 +131,48 @@ impl KeyValue for Map {
 fn ranks_meet_in_a_store_of_the_program_s_own() {
     let map = Map(Arc::new(Mutex::new(HashMap::new())));
     let folder = env!("CARGO_TARGET_TMPDIR");
-    let create = |store: Store| {
-        let options = GangOptions { rank: 0, size: 1, store: Some(store), ..Default::default() };
-        Gang::new(&options).unwrap().size()
+    let create = |rank, size, store: Store| {
+        let options =
+            GangOptions { rank, size, store: Some(store), timeout_ms: 120_000, ..Default::default() };
+        Gang::new(&options)
     };
-    assert_eq!(create(Store::custom(map.clone()).unwrap()), 1);
-    assert_eq!(Arc::strong_count(&map.0), 1);
-    assert_eq!(create(Store::file(folder).unwrap()), 1);
+    assert_eq!(create(0, 1, Store::custom(map.clone()).unwrap()).unwrap().size(), 1);
+    assert_eq!(create(0, 1, Store::file(folder).unwrap()).unwrap().size(), 1);
     assert!(!Gang::create_id().unwrap().is_empty());
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let store = Store::custom(map.clone()).unwrap();
+            scope.spawn(move || {
+                let gang = create(rank, 2, store).unwrap();
+                assert_eq!((gang.rank(), gang.all_sum(1.0).unwrap()), (rank as usize, 2.0));
+                gang.shutdown(None).unwrap();
+            });
+        }
+    });
+    assert_eq!(Arc::strong_count(&map.0), 1); // every store is dropped
+}
+
+/// Fails, once as an error and once as a panic.
+struct Full(bool);
+impl KeyValue for Full {
+    fn put(&self, _: &str, _: &[u8]) -> Result<()> {
+        assert!(!self.0, "the disk is full");
+        Err(Error::new(Code::Io, "the disk is full"))
+    }
+    fn get(&self, _: &str) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    fn remove(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failure_of_a_program_s_own_store_comes_back_whole() {
+    for (panics, code) in [(false, Code::Io), (true, Code::Caller)] {
+        let store = Some(Store::custom(Full(panics)).unwrap());
+        let options = GangOptions { rank: 0, size: 2, store, timeout_ms: 120_000, ..Default::default() };
+        let error = Gang::new(&options).unwrap_err();
+        assert_eq!((error.code, error.text.as_str()), (code, "the disk is full"));
+    }
 }

@@ -62,6 +62,32 @@ fn every_async_form_gives_its_buffers_back() {
 }
 
 #[test]
+fn an_all_to_all_of_different_lengths_owns_its_buffers_until_it_is_done() {
+    ranks(3, |gang| {
+        let rank = gang.rank();
+        // rank r sends r + 1 elements to every rank
+        let (sent, got) = ([rank + 1; 3], [1, 2, 3]);
+        let input = vec![rank as u32; 3 * (rank + 1)];
+        let refused = gang.all_to_all_counts_async(input.clone(), &sent, vec![0u32; 5], &got).err().unwrap();
+        assert!(refused.text.contains("output has 5 elements, 6 are needed"), "{refused}");
+        let refused = gang.all_to_all_counts_async(input.clone(), &sent[..2], vec![0u32; 6], &got).err();
+        assert!(refused.unwrap().text.contains("sent has 2 elements, 3 are needed"));
+        let works = (0..4).map(|_| {
+            let mut memory = gang.alloc::<u32>(6).unwrap();
+            memory.fill(9);
+            // lists of counts that are gone when the work runs
+            gang.all_to_all_counts_async(input.clone(), &sent.to_vec(), memory, &got.to_vec()).unwrap()
+        });
+        for (back, output) in wait_all(works.collect()).unwrap() {
+            assert_eq!((back, &output[..]), (input.clone(), &[0, 1, 1, 2, 2, 2][..]));
+        }
+        let dropped = gang.all_to_all_counts_async(input, &sent, vec![0u32; 6], &got).unwrap();
+        drop(dropped); // neither cancelled nor waited for
+        gang.barrier().unwrap();
+    });
+}
+
+#[test]
 fn a_work_is_a_future() {
     ranks(3, |gang| {
         let mut memory = gang.alloc::<f64>(5).unwrap();
