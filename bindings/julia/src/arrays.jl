@@ -33,10 +33,11 @@ end
 dtype(::Type) = LibGangway.GW_DTYPE_INVALID
 isdefined(Core, :BFloat16) && @eval dtype(::Type{Core.BFloat16}) = LibGangway.GW_BF16
 
+const ELEMENT_TYPES = Dict{Int32,DataType}(word => T for (T, word) in DTYPES)
+
 function element_type(word)
-    for (T, its) in DTYPES
-        its == word && return T
-    end
+    T = get(ELEMENT_TYPES, word, nothing)
+    T === nothing || return T
     name = unsafe_string(LibGangway.gw_dtype_name(word))
     throw(ArgumentError("elements are $name, for which Julia has no type here"))
 end
@@ -138,7 +139,10 @@ Base.elsize(::Type{<:Borrowed{T}}) where {T} = sizeof(T)
 give_back!(x::Borrowed{T,N}) where {T,N} = (x.array = Array{T,N}(undef, ntuple(_ -> 0, N)); nothing)
 give_back!(::Nothing) = nothing
 
-reversed_shape(view) = ntuple(i -> Int(unsafe_load(view.shape, view.ndim - i + 1)), view.ndim)
+# A view's element type and number of dims are known when it comes: one jump to code that is compiled for them.
+const DIMS = [Val(n) for n in 0:8]
+
+reversed_shape(view, ::Val{N}) where {N} = ntuple(i -> Int(unsafe_load(view.shape, N - i + 1)), Val(N))
 
 # Whether a write to `x` is one to memory that is lent to read.
 is_read_only(x::Borrowed) = x.read_only
@@ -146,13 +150,15 @@ is_read_only(::Array) = false
 is_read_only(x::AbstractArray) = (inner = parent(x); inner !== x && is_read_only(inner))
 
 # What a view shows, as an array; nothing for null data. An empty tensor has no memory to show.
-function borrow(view::LibGangway.gw_view, owner, read_only = false)
-    T = element_type(view.dtype)
-    dims = reversed_shape(view)
-    prod(dims) == 0 && view.ndim > 0 && return Borrowed(Array{T}(undef, dims), owner, read_only)
+borrow(view::LibGangway.gw_view, owner, read_only = false) =
+    borrow_as(element_type(view.dtype), DIMS[view.ndim+1], view, owner, read_only)
+
+function borrow_as(::Type{T}, n_dims::Val{N}, view, owner, read_only) where {T,N}
+    dims = reversed_shape(view, n_dims)
+    prod(dims) == 0 && N > 0 && return Borrowed(Array{T}(undef, dims), owner, read_only)
     view.data == C_NULL && return nothing
     step = 1
-    for d in view.ndim:-1:1
+    for d in N:-1:1
         n = unsafe_load(view.shape, d)
         view.strides == C_NULL || n == 1 || unsafe_load(view.strides, d) == step ||
             error("the library lent a tensor that is not contiguous")
@@ -182,11 +188,11 @@ function add_view!(made, call, name, x::AbstractArray)
     word = dtype_of(call, name, x)
     steps = strides_or_nothing(x)
     steps === nothing && refuse_memory(call, name, x)
-    shape, stride = Int64[reverse(size(x))...], Int64[reverse(steps)...]
-    push!(made.roots, x, shape, stride)
+    layout = Int64[reverse(size(x))..., reverse(steps)...]
+    push!(made.roots, x, layout)
     data = convert(Ptr{Cvoid}, pointer(x))
-    push!(made.list, LibGangway.gw_view(data, LibGangway.GW_DEVICE_CPU, 0, ndims(x), word, pointer(shape),
-                                        pointer(stride), 0))
+    push!(made.list, LibGangway.gw_view(data, LibGangway.GW_DEVICE_CPU, 0, ndims(x), word, pointer(layout),
+                                        pointer(layout, ndims(x) + 1), 0))
     return nothing
 end
 # A gradient that is zero.

@@ -90,23 +90,30 @@ const CALL_ARRAYS = (:inputs, :outputs, :output_grads, :input_grads, :parameters
 const CALL_FACTS = (:training, :recomputing, :microbatch, :step, :seed, :loss_seed)
 Base.propertynames(::Call) = (CALL_ARRAYS..., CALL_FACTS..., :state, :gangs)
 
-array_count(c, name) = name in (:inputs, :input_grads) ? c.input_count :
-    name in (:outputs, :output_grads) ? c.output_count : c.parameter_count
-
+# Spelled out, so that a property costs what it shows.
 function Base.getproperty(call::Call, name::Symbol)
     c = raw(call)
-    name in CALL_ARRAYS && return lend(call, getfield(c, name), array_count(c, name))
+    name === :inputs && return lend(call, c.inputs, c.input_count)
+    name === :outputs && return lend(call, c.outputs, c.output_count)
+    name === :output_grads && return lend(call, c.output_grads, c.output_count)
+    name === :input_grads && return lend(call, c.input_grads, c.input_count)
+    name === :parameters && return lend(call, c.parameters, c.parameter_count)
+    name === :parameter_grads && return lend(call, c.parameter_grads, c.parameter_count)
     name === :state && return saved_state(c)
     name === :gangs && return c.gangs == C_NULL ? nothing : Gangs(LibGangway.gw_gangs_retain(c.gangs))
-    name in (:training, :recomputing) && return getfield(c, name) != 0
+    name === :training && return c.training != 0
+    name === :recomputing && return c.recomputing != 0
     name in CALL_FACTS && return getfield(c, name)
     refuse("a call has no ", name, "; it has ", join(propertynames(call), ", "))
 end
 
 function lend(call, views, count)
     views == C_NULL && return Any[]
-    made = Any[borrow(unsafe_load(views, i), nothing) for i in 1:count]
-    append!(getfield(call, :lent), made)
+    made, lent = Vector{Any}(undef, count), getfield(call, :lent)
+    for i in 1:count
+        made[i] = borrow(unsafe_load(views, i), nothing)
+        push!(lent, made[i])
+    end
     return made
 end
 
@@ -149,22 +156,23 @@ call_input(user::Ptr{Cvoid}, ptr::Ptr{LibGangway.gw_call}) = run_phase((f, call)
 call_weight(user::Ptr{Cvoid}, ptr::Ptr{LibGangway.gw_call}) = run_phase((f, call) -> f.backward_weight(call), user, ptr)
 call_shapes(user::Ptr{Cvoid}, ptr::Ptr{LibGangway.gw_call}) = run_phase(user, ptr) do f, call
     c = raw(call)
-    inputs = [(element_type(v.dtype), reversed_shape(v)) for v in (unsafe_load(c.inputs, i) for i in 1:c.input_count)]
-    outputs = f.shapes(inputs)
+    outputs = f.shapes(Any[described(unsafe_load(c.inputs, i)) for i in 1:c.input_count])
     length(outputs) == c.output_count ||
         refuse("shapes gave ", length(outputs), " outputs, the module has ", c.output_count)
-    for (i, (T, dims)) in enumerate(outputs)
-        write_shape!(c.outputs, i, T, dims)
+    for i in 1:length(outputs)
+        write_shape!(c.outputs, i, outputs[i])
     end
 end
 
-function write_shape!(outputs, i, T, dims)
+described(view) = (element_type(view.dtype), reversed_shape(view, DIMS[view.ndim+1]))
+
+function write_shape!(outputs, i, (T, dims))
     length(dims) <= 8 || refuse("shapes gave output ", i, " ", length(dims), " dims; 8 are the most")
     word = dtype(T)
     word == LibGangway.GW_DTYPE_INVALID && refuse("shapes gave output ", i, " elements of ", T)
     v = unsafe_load(outputs, i)
-    for (d, n) in enumerate(reverse(dims))
-        unsafe_store!(Ptr{Int64}(v.shape), n, d)
+    for d in 1:length(dims)
+        unsafe_store!(Ptr{Int64}(v.shape), dims[end-d+1], d)
     end
     unsafe_store!(outputs, LibGangway.gw_view(v.data, v.device_type, v.device_id, length(dims), word, v.shape, v.strides,
                                               v.byte_offset), i)

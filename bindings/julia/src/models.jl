@@ -184,7 +184,7 @@ const MOST_OUTPUTS = 16
 function tensors(call)
     raw, count = fill(Ptr{LibGangway.gw_tensor}(C_NULL), MOST_OUTPUTS), Ref{Csize_t}(0)
     @waits call(raw, MOST_OUTPUTS, count)
-    return [p == C_NULL ? nothing : array(Tensor(p)) for p in raw[1:count[]]]
+    return Any[raw[i] == C_NULL ? nothing : array(Tensor(raw[i])) for i in 1:Int(count[])]
 end
 
 "Outputs for these inputs, as a vector of arrays; without a frame: evaluation. Collective."
