@@ -108,6 +108,28 @@ fact("a callback's object is freed once, also when registering it failed") do
     held = last(Gangway.PINS)
     finalize(store)
     @test held.frees == 1
+    # A start-up of the program's own.
+    gang = Gangway.Gang(; all_gather = identity, rank = 0, size = 1)
+    @test last(Gangway.PINS).frees == 1
+    thrown(() -> Gangway.Gang(; all_gather = bytes -> error("no pipe"), rank = 0, size = 1))
+    @test last(Gangway.PINS).frees == 1
+    @test collect_all() == empty
+end
+
+fact("a module's states are freed once: replaced, used up, or left by an evaluation") do
+    empty = collect_all()
+    model = parallelize!(plain_custom(; forward = call -> begin
+        call.state = "first"
+        call.state = "second"
+        copyto!(call.outputs[1], call.inputs[1])
+    end))
+    frame = Gangway.Frame(model)
+    Gangway.forward(model, Float32[1]; frame = frame)
+    Gangway.backward(model, frame, Float32[1])
+    Gangway.forward(model, Float32[1]) # evaluation
+    states = filter(p -> p.frees > 0, Gangway.PINS[empty+1:end])
+    @test [p.frees for p in states] == fill(1, 4)
+    foreach(finalize, (frame, model))
     @test collect_all() == empty
 end
 

@@ -133,48 +133,22 @@ fact("ranks meet by an all-gather of the program's own") do
     Gangway.shutdown(gang)
 end
 
-@noinline function drop_handles()
-    for _ in 1:20
-        Linear(2, 2)
-        Gangway.Tensor(ones(2))
-        barrier_async(Gangway.fake_gang(0, 2))
-    end
+# A store of the program's own in a folder: what is put is there whole.
+function folder_store(folder, taken)
+    file(key) = joinpath(folder, bytes2hex(codeunits(key)))
+    put(key, value) = (write(file(key) * ".$ME", value); mv(file(key) * ".$ME", file(key); force = true))
+    get(key) = (push!(taken, key); isfile(file(key)) ? read(file(key)) : nothing)
+    return Gangway.Store(put, get, key -> rm(file(key); force = true))
 end
 
-fact("collections in the middle of collectives disturb nothing") do
-    rng = MersenneTwister(ME)
-    for round in 1:100
-        works, arrays = Gangway.Work[], Vector{Float64}[]
-        for i in 1:10
-            x = fill(Float64(ME + i), 1000)
-            push!(works, allreduce_async!(GANG, x))
-            push!(arrays, x)
-            i % 3 == 0 && (drop_handles(); GC.gc(round % 10 == 0))
-        end
-        shuffle!(rng, works)
-        wait_all(works)
-        @test all(i -> arrays[i] == fill(Float64(sum(OTHERS) + RANKS * i), 1000), 1:10)
-    end
+fact("ranks meet in a store of Julia functions") do
+    folder, taken = Gangway.bcast_object(GANG, ME == 0 ? mktempdir() : nothing), String[]
+    gang = Gangway.Gang(; store = folder_store(folder, taken), rank = ME, size = RANKS, timeout_ms = 120_000)
+    @test rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS] && !isempty(taken)
+    Gangway.shutdown(gang)
 end
 
-@noinline function start_and_forget(gang, count)
-    for i in 1:count
-        allreduce_async!(gang, rand(500))
-    end
-end
-
-fact("arrays of works that nothing refers to live until the work is done") do
-    gang = Gangway.duplicate(GANG)
-    for _ in 1:20
-        start_and_forget(gang, 10)
-        GC.gc()
-        garbage = [rand(500) for _ in 1:100]
-        @test allreduce(gang, [1.0]) == [RANKS]
-    end
-    gang = nothing
-    barrier(GANG)
-    @test collect_all() <= 2
-end
+include("collector_facts.jl")
 
 # One global batch of RANKS x 2 rows (4 and 4 at most), whatever the mesh.
 const ROWS = 4

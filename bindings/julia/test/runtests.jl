@@ -12,7 +12,8 @@ const ENVIRONMENT = ("JULIA_LOAD_PATH" => join([Base.load_path(); "@stdlib"], ':
                      "GANGWAY_TEST_FOLDER" => FOLDER, "RANK" => nothing, "WORLD_SIZE" => nothing)
 
 # Most of a test's time is Julia's compiler, so it optimises little.
-julia(file, arguments...) = `$(Base.julia_cmd()) -O1 --startup-file=no $(joinpath(ROOT, file)) $arguments`
+julia(file, arguments...; threads = 1) =
+    `$(Base.julia_cmd()) -O1 --startup-file=no -t $threads $(joinpath(ROOT, file)) $arguments`
 
 # A process that ends badly without having counted a failure is one.
 function process(what, command)
@@ -25,15 +26,14 @@ function process(what, command)
     worked || counted()[2] > before[2] || (COUNTS.failed[] += 1; println("FAIL  ", what))
     return worked
 end
-process(what, command, environment::Pair...) = withenv(() -> process(what, command), environment...)
 
 counted() = reduce((a, b) -> a .+ b, (parse.(Int, split(read(joinpath(COUNTS_FOLDER, file), String)))
                                       for file in readdir(COUNTS_FOLDER)); init = [0, 0, 0])
 
-function ranks(count, what, file, arguments...)
+function ranks(count, what, file, arguments...; threads = 1)
     name = "$what over $count ranks"
     isempty(GANGRUN) && return skip(name, "no gangrun: set GANGWAY_GANGRUN or PATH")
-    return process(name, `$GANGRUN -n $count --timeout 600 $(julia(file, arguments...))`)
+    return process(name, `$GANGRUN -n $count --timeout 600 $(julia(file, arguments...; threads = threads))`)
 end
 
 function example(count, file, arguments...)
@@ -42,8 +42,8 @@ function example(count, file, arguments...)
 end
 
 process("one process", julia("test/single.jl"))
-process("threads", julia("test/threads.jl"), "JULIA_NUM_THREADS" => "4")
-ranks(2, "collectives, training, failures", "test/ranks.jl")
+process("threads", julia("test/threads.jl"; threads = 2))
+ranks(2, "collectives, training, failures", "test/ranks.jl"; threads = 2)
 # Each rank compiles for itself: what more ranks may change, and no more.
 withenv("GANGWAY_TEST_ONLY" => "gangs of gangs|collections in the middle|training gives|a callback throws|shutdown is") do
     ranks(4, "training, failures", "test/ranks.jl")

@@ -81,6 +81,9 @@ fact("wrong keywords are refused by a text that lists the right ones") do
     @test refused(() -> Parameter("w", (2,); size = 3), "unknown keyword size", "deviation", "frozen")
 end
 
+const ANSWER = Ref{Int32}(0)
+answered(::Ptr{Cvoid}, ::Ptr{LibGangway.gw_call}) = ANSWER[]
+
 fact("each status tells itself apart") do
     names = (:INVALID_ARGUMENT, :NOT_SUPPORTED, :INVALID_STATE, :GANG, :PEER_LOST, :TIMEOUT, :MISMATCH, :ABORTED,
              :NOT_READY, :NOT_FOUND, :FORKED, :CALLER, :OUT_OF_MEMORY, :IO, :CORRUPT, :INTERNAL)
@@ -92,6 +95,30 @@ fact("each status tells itself apart") do
         @test e isa T && e.status === name && e.code == code && e.rank == -1
     end
     @test Gangway.error_of(Int32(999), C_NULL).status === :UNKNOWN
+    # Each comes so out of the library: a module whose functions answer by a status.
+    made = Gangway.options(LibGangway.gw_custom_options, "Custom", (name = "answering", input_count = 1, output_count = 1))
+    answer = @cfunction(answered, Int32, (Ptr{Cvoid}, Ptr{LibGangway.gw_call}))
+    foreach(field -> Gangway.set_field!(made, field, answer), (:shapes, :forward, :backward_input))
+    model = materialize!(Gangway.take(Model, out -> LibGangway.gw_custom_create(made, out)))
+    for (code, T) in enumerate(types)
+        ANSWER[] = code
+        e = thrown(() -> Gangway.forward(model, Float32[1]))
+        @test e isa T && e.code == code && occursin("answering", e.message)
+    end
+end
+
+fact("a forked child gets a status of its own") do
+    gang = Gangway.Gang()
+    GC.enable(false) # the child has this thread alone
+    child = ccall(:fork, Cint, ())
+    if child == 0
+        status = LibGangway.gw_gang_barrier(gang, C_NULL)
+        ccall(:_exit, Cvoid, (Cint,), status == LibGangway.GW_E_FORKED ? 7 : 1)
+    end
+    GC.enable(true)
+    status = Ref{Cint}(-1)
+    @test ccall(:waitpid, Cint, (Cint, Ptr{Cint}, Cint), child, status, 0) == child && status[] == 7 << 8
+    barrier(gang)
 end
 
 fact("errors of the library carry code, text and call") do

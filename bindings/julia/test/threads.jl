@@ -1,4 +1,4 @@
-# Ranks as threads of this process, and collections while they wait. Started with JULIA_NUM_THREADS=4.
+# Ranks as threads of this process, and collections while they wait. Started with two threads.
 using Gangway, Test
 include("facts.jl")
 
@@ -7,7 +7,7 @@ const RANKS = 2
 function on_ranks(f)
     gangs = Gangway.thread_gangs(RANKS)
     results = Vector{Any}(nothing, RANKS)
-    Threads.@threads for thread in 1:Threads.nthreads()
+    Threads.@threads :static for thread in 1:Threads.nthreads()
         thread <= RANKS || continue
         results[thread] = try
             f(gangs[thread])
