@@ -230,7 +230,7 @@ function Custom(; shapes, forward, backward_input, backward_weight = nothing, ac
             set_field!(made, count, length(its))
         end
         set_field!(made, :child_names, pointer(raw_names))
-        return GC.@preserve raw_kids raw_names make_model(out -> LibGangway.gw_custom_create(made, out))
+        return GC.@preserve raw_kids raw_names take(Model, out -> LibGangway.gw_custom_create(made, out))
     end
 end
 

@@ -43,4 +43,10 @@ function take(::Type{H}, call) where {H}
     return H(out[])
 end
 
+# The same by an option struct that keywords set: `make(options, out)`.
+function take_with(make, ::Type{H}, ::Type{T}, call, keywords) where {H,T}
+    made = options(T, call, keywords)
+    return take(H, out -> make(made, out))
+end
+
 release!(handles...) = foreach(release!, handles)

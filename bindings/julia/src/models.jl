@@ -1,41 +1,33 @@
 # Models and layers, parallelism, parameters, frames, files.
 
-make_model(call) = take(Model, call)
-
 """
     Llama(; vocab = 256, dim = 256, layers = 4, heads = 8, kv_heads, head_dim, ffn, max_positions, eps, rope_theta, ...)
 
 A Llama, with the fields of a Hugging Face config.json. It describes; `parallelize!` gives it memory. Inputs: tokens
 (`Int64`, size `(sequence, rows)`), and labels likewise.
 """
-function Llama(; keywords...)
-    made = options(LibGangway.gw_llama_options, "Llama", keywords)
-    return make_model(out -> LibGangway.gw_llama_create(made, out))
-end
+Llama(; keywords...) = take_with(LibGangway.gw_llama_create, Model, LibGangway.gw_llama_options, "Llama", keywords)
 
 "y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
-Linear(inputs, outputs; bias = false) = make_model(out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
+Linear(inputs, outputs; bias = false) = take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
 "Columns of a weight of size `(dim, rows)` by `Int64` ids from 0."
-Embedding(rows, dim) = make_model(out -> LibGangway.gw_embedding_create(rows, dim, out))
+Embedding(rows, dim) = take(Model, out -> LibGangway.gw_embedding_create(rows, dim, out))
 "Inputs x, or x and a residual; outputs y and the sum."
-RMSNorm(dim; eps = 1e-5) = make_model(out -> LibGangway.gw_rmsnorm_create(dim, eps, out))
+RMSNorm(dim; eps = 1e-5) = take(Model, out -> LibGangway.gw_rmsnorm_create(dim, eps, out))
 "`Attention(; dim, heads, kv_heads, ...)` on arrays of size `(dim, sequence, rows)`."
-function Attention(; keywords...)
-    made = options(LibGangway.gw_attention_options, "Attention", keywords)
-    return make_model(out -> LibGangway.gw_attention_create(made, out))
-end
+Attention(; keywords...) =
+    take_with(LibGangway.gw_attention_create, Model, LibGangway.gw_attention_options, "Attention", keywords)
 "SwiGLU."
-Mlp(dim, ffn; bias = false) = make_model(out -> LibGangway.gw_mlp_create(dim, ffn, bias, out))
+Mlp(dim, ffn; bias = false) = take(Model, out -> LibGangway.gw_mlp_create(dim, ffn, bias, out))
 "A pre-norm block: `Block(ffn; dim, heads, ..., eps)`."
-function Block(ffn; eps = 1e-5, keywords...)
-    made = options(LibGangway.gw_attention_options, "Block", keywords)
-    return make_model(out -> LibGangway.gw_block_create(made, ffn, eps, out))
+Block(ffn; eps = 1e-5, keywords...) = take_with(Model, LibGangway.gw_attention_options, "Block", keywords) do made, out
+    LibGangway.gw_block_create(made, ffn, eps, out)
 end
 "One after the other, named \"0\", \"1\", ..."
 function Sequential(models::Model...)
     GC.@preserve models begin
         raw = Ptr{LibGangway.gw_module}[model.ptr for model in models]
-        return make_model(out -> LibGangway.gw_sequential_create(raw, length(raw), out))
+        return take(Model, out -> LibGangway.gw_sequential_create(raw, length(raw), out))
     end
 end
 
@@ -171,9 +163,8 @@ end
 # --- forward and backward by hand -------------------------------------------------------------------------------------
 
 "`Frame(model; loss_seed = 1, step, microbatch)`: what one forward keeps for its backward."
-function Frame(model::Model; keywords...)
-    made = options(LibGangway.gw_frame_options, "Frame", keywords)
-    return take(Frame, out -> LibGangway.gw_frame_create(model, made, out))
+Frame(model::Model; keywords...) = take_with(Frame, LibGangway.gw_frame_options, "Frame", keywords) do made, out
+    LibGangway.gw_frame_create(model, made, out)
 end
 "Forgets what was saved, so that the frame can be used again."
 reset!(frame::Frame) = check(LibGangway.gw_frame_reset(frame))

@@ -112,6 +112,6 @@ end
 function Model(groups::ShardGroup...)
     GC.@preserve groups begin
         raw_groups = [group.handle.ptr for group in groups]
-        return make_model(out -> LibGangway.gw_module_from_groups(raw_groups, length(raw_groups), out))
+        return take(Model, out -> LibGangway.gw_module_from_groups(raw_groups, length(raw_groups), out))
     end
 end

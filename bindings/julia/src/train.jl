@@ -6,14 +6,12 @@
 An optimizer over the model's local shards. `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0,
 frozen = false)`, of which the last match wins. Schedules: `:constant`, `:linear`, `:cosine`.
 """
-function AdamW(model::Model; keywords...)
-    made = options(LibGangway.gw_adamw_options, "AdamW", keywords)
-    return take(Optimizer, out -> LibGangway.gw_adamw_create(model, made, out))
+AdamW(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_adamw_options, "AdamW", keywords) do made, out
+    LibGangway.gw_adamw_create(model, made, out)
 end
 "`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`."
-function SGD(model::Model; keywords...)
-    made = options(LibGangway.gw_sgd_options, "SGD", keywords)
-    return take(Optimizer, out -> LibGangway.gw_sgd_create(model, made, out))
+SGD(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_sgd_options, "SGD", keywords) do made, out
+    LibGangway.gw_sgd_create(model, made, out)
 end
 
 "Steps taken."

@@ -34,8 +34,8 @@ fn say(text: &str) {
     }
 }
 
-/// The error of a call, with a callback's own code and text when that is why it failed: what a store returns is
-/// `Caller` for the library.
+/// The error of a call, with a callback's own code and text when that is why it failed: for the library, what
+/// a store returns is `Caller`.
 #[cold]
 pub(crate) fn with_own(mut error: Error) -> Error {
     if let Some(own) = OWN.with(|own| own.borrow_mut().take()) {

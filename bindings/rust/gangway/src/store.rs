@@ -103,9 +103,9 @@ unsafe extern "C" fn remove(user: *mut c_void, key: *const c_char) -> sys::gw_st
 }
 
 impl Gang {
-    /// Collective. [`Gang::new`] with a way of the program's own to bring ranks together (MPI, a pipe): options say `rank` and
-    /// `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this rank; all ranks
-    /// give the same number. Called once.
+    /// Collective. [`Gang::new`] with a way of the program's own to bring ranks together (MPI, a pipe): options
+    /// say `rank` and `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this
+    /// rank; all ranks give the same number. Called once.
     pub fn by_all_gather(
         options: &GangOptions,
         all_gather: impl FnOnce(&[u8], &mut [u8]) -> Result<()> + 'static,
