@@ -45,7 +45,7 @@ end
 
 fact("collections of another thread disturb no collective") do
     Threads.nthreads() > 1 || return skip("a collecting thread", "Julia has one thread here")
-    collections, done = Threads.Atomic{Int}(0), Threads.Atomic{Int}(0)
+    collections, rounds, done = Threads.Atomic{Int}(0), Threads.Atomic{Int}(0), Threads.Atomic{Int}(0)
     result = Ref{Any}(nothing)
     # Every rank says when it has seen enough of them.
     reduce_until_enough() = while true
@@ -53,13 +53,21 @@ fact("collections of another thread disturb no collective") do
         sums = allreduce(GANG, [Float64(enough); fill(1.0, 999)])
         all(==(RANKS), sums[2:end]) || return "a wrong sum"
         sums[1] == RANKS && return "well"
+        rounds[] += 1
+    end
+    # Once for each round: without a pause the other thread might never leave the one before.
+    collect_in_rounds() = while done[] == 0
+        round = rounds[]
+        GC.gc(false)
+        collections[] += 1
+        while rounds[] == round && done[] == 0
+            GC.safepoint()
+            ccall(:sched_yield, Cint, ())
+        end
     end
     Threads.@threads :static for thread in 1:2
-        while thread == 2 && done[] == 0
-            GC.gc(false)
-            Threads.atomic_add!(collections, 1)
-        end
-        thread == 1 || continue
+        thread == 2 && collect_in_rounds()
+        thread == 2 && continue
         result[] = try
             reduce_until_enough()
         catch exception

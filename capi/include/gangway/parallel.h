@@ -113,7 +113,8 @@ GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *strea
 /* Local, waits for nobody. Full values and full gradients that were reduced are gone; ones that wait for their reduction
  * stay. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
-/* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. */
+/* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. A full
+ * value that processes share is read-only memory, which a call refuses as its output. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
 /* Local. The same part with a handle that keeps its memory: for DLPack. After reshard it is detached: freed with the last
  * handle or export, never used again under it. A full value of a shared region is READ_ONLY and follows the parameter
