@@ -127,16 +127,16 @@ bool in_place(const Collective& c, int rank) {
 }
 
 void check_buffers(const Collective& c, int rank, int size, Device& device) {
+  const size_t out_elements = out_count(c, rank, size), item = item_bytes(c.dtype);
+  if (out_elements != 0 && is_read_only(c.out, out_elements * item))
+    refuse(c, "the output is read-only memory that ranks share (a full value of a shard group): pass a copy");
   if (c.in != nullptr && c.out != nullptr && in_place(c, rank)) return;
+  const size_t in_elements = in_count(c, rank, size);
   const auto has_memory = [&] { return device.kind() != DeviceKind::meta; };
-  const size_t in_elements = in_count(c, rank, size), out_elements = out_count(c, rank, size);
-  const size_t item = item_bytes(c.dtype);
   if (in_elements != 0 && c.in == nullptr && has_memory())
     refuse(c, "the input is null, but ", in_elements, " ", name(c.dtype), " are wanted");
   if (out_elements != 0 && c.out == nullptr && has_memory())
     refuse(c, "the output is null, but ", out_elements, " ", name(c.dtype), " are wanted");
-  if (out_elements != 0 && is_read_only(c.out, out_elements * item))
-    refuse(c, "the output is read-only memory that ranks share (a full value of a shard group): pass a copy");
   if (in_elements == 0 || out_elements == 0 || c.in == nullptr || c.out == nullptr) return;
   const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
   const bool overlap = in < out + out_elements * item && out < in + in_elements * item;
