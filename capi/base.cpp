@@ -4,7 +4,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "bytes.h"
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 #include "internal.h"
 
 using namespace gangway;
@@ -107,7 +107,7 @@ gw_status gw_host_memory(gw_memory_info* info) {
   return guarded([&] {
     check_out_struct(info, "info");
     write_struct(
-        info, gw_memory_info{0, nullptr, cpu::total_memory(), cpu::available_memory(), cpu::used_memory()});
+        info, gw_memory_info{0, nullptr, total_memory(), available_memory(), used_memory()});
   });
 }
 
@@ -119,13 +119,13 @@ gw_status gw_allocator_set(const gw_allocator* allocator) {
       allocator->struct_size <= kLargestStruct)  // one that was never set up holds no object
     owned = CallerObject(allocator->user, allocator->free_user);
   return guarded([&] {
-    if (allocator == nullptr) return cpu::set_host_source(nullptr);
+    if (allocator == nullptr) return set_host_source(nullptr);
     const gw_allocator a = read_struct(allocator, gw_allocator_init, "allocator");
     required(a.allocate, "allocator.allocate");
     required(a.deallocate, "allocator.deallocate");
     auto keep = std::make_shared<CallerObject>(std::move(owned));
-    cpu::set_host_source(std::make_shared<cpu::HostSource>(
-        cpu::HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
+    set_host_source(std::make_shared<HostSource>(
+        HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
   });
 }
 

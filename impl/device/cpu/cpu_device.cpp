@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/config.h"
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 
 namespace gangway::cpu {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "base/config.h"
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 #include "gang/host/limits.h"
 
 namespace gangway::host {
@@ -174,7 +174,7 @@ void Arena::take(uint64_t offset, size_t bytes, bool lazy) {
     if (!lazy) {
       // The count is ours alone; other programs take memory too.
       if (piece >= (1 << 20)) {
-        const uint64_t available = cpu::available_memory();
+        const uint64_t available = available_memory();
         if (piece > available) {
           h.used.fetch_sub(piece, std::memory_order_relaxed);
           refuse(available, piece, "of the next piece are available on this host");

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 #include "gang/host/shared.h"
 
 namespace gangway::host {
@@ -24,8 +24,8 @@ uint64_t default_reserve() {
 }
 
 uint64_t default_limit() {
-  const uint64_t available = cpu::available_memory();
-  return available == cpu::kUnknownBytes ? available : available / 5 * 4;
+  const uint64_t available = available_memory();
+  return available == kUnknownBytes ? available : available / 5 * 4;
 }
 
 void touch(void* data, size_t bytes) {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <memory>
 
-namespace gangway::cpu {
+namespace gangway {
 
 constexpr uint64_t kUnknownBytes = std::numeric_limits<uint64_t>::max();
 
@@ -27,4 +27,4 @@ struct HostSource {
 void set_host_source(std::shared_ptr<const HostSource> source);
 std::shared_ptr<const HostSource> host_source();  // null: the C library
 
-}  // namespace gangway::cpu
+}  // namespace gangway

@@ -1,4 +1,4 @@
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace gangway::cpu {
+namespace gangway {
 namespace {
 
 uint64_t number_in(const std::string& path) {
@@ -99,4 +99,4 @@ std::shared_ptr<const HostSource> host_source() {
   return source();
 }
 
-}  // namespace gangway::cpu
+}  // namespace gangway
