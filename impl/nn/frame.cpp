@@ -159,6 +159,18 @@ Frame& Frame::nest() {
   return frame;
 }
 
+size_t Frame::activation_bytes() const {
+  size_t bytes = activations_.high_water_bytes();
+  for (const auto& nested : nested_) bytes += nested->activation_bytes();
+  return bytes;
+}
+
+size_t Frame::gradient_bytes() const {
+  size_t bytes = gradients_.high_water_bytes();
+  for (const auto& nested : nested_) bytes += nested->gradient_bytes();
+  return bytes;
+}
+
 void Frame::reset_nested() {
   for (size_t i = 0; i < nested_used_; ++i) nested_[i]->reset();
   nested_used_ = 0;
@@ -168,6 +180,7 @@ void Frame::reset() {
   while (!user_states_.empty()) free_user_state(*user_states_.begin()->first);
   pending_weight_.clear();
   slots_.clear();
+  seen_.clear();
   producers_.clear();
   producer_of_.clear();
   reset_nested();

@@ -98,6 +98,13 @@ class Frame {
   Stack::Mark mark() const { return gradients_.mark(); }
   Tensor settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
 
+  // What a wrapper saw in forward and its backward goes by: the dtypes of what came in and of what its inner module
+  // gave (none: absent).
+  struct Seen {
+    std::vector<DType> inputs, outputs;
+  };
+  Seen& seen(const Module& owner) { return seen_[&owner]; }
+
   // One slot for a custom module's own state, freed once: after its last backward half, or by reset().
   struct UserState {
     void* state = nullptr;
@@ -115,9 +122,10 @@ class Frame {
   // Forgets everything; memory is kept for the next step.
   void reset();
 
-  size_t activation_bytes() const { return activations_.high_water_bytes(); }
+  // Most that was held at once, with what nested frames held; saved_bytes: now, of this one.
+  size_t activation_bytes() const;
+  size_t gradient_bytes() const;
   size_t saved_bytes() const { return activations_.used_bytes(); }
-  size_t gradient_bytes() const { return gradients_.high_water_bytes(); }
   const std::shared_ptr<Allocator>& memory() const { return memory_; }
 
  private:
@@ -150,6 +158,7 @@ class Frame {
   std::vector<Producer> producers_;
   std::map<Address, int> producer_of_;  // place in the temporaries -> producer, during forward
   std::deque<WeightTask> pending_weight_;
+  std::map<const Module*, Seen> seen_;
   std::map<const Module*, UserState> user_states_;
   std::vector<std::unique_ptr<Frame>> nested_;
   size_t nested_used_ = 0;

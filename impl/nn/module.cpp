@@ -78,6 +78,12 @@ Tensor make_output(Context& ctx, Frame* frame, DType dtype, const Shape& shape) 
   return frame != nullptr ? frame->allocate(dtype, shape) : ctx.temporaries.allocate(dtype, shape);
 }
 
+std::vector<DType> dtypes_of(std::span<const Tensor> values) {
+  std::vector<DType> dtypes;
+  for (const Tensor& value : values) dtypes.push_back(value ? value.dtype() : DType{});
+  return dtypes;
+}
+
 std::vector<NamedParameter> named_parameters(const Module& root) {
   std::vector<NamedParameter> all = named_parameters_with_aliases(root);
   std::set<const Parameter*> seen;

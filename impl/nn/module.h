@@ -111,6 +111,9 @@ using ModulePtr = std::shared_ptr<Module>;
 // Output of a forward: in the frame, or without one in the context's temporaries (the caller's scope).
 Tensor make_output(Context& ctx, Frame* frame, DType dtype, const Shape& shape);
 
+// None for an absent tensor.
+std::vector<DType> dtypes_of(std::span<const Tensor> values);
+
 // --- walking a tree --------------------------------------------------------------------------------------------------
 
 struct NamedParameter {

@@ -51,9 +51,8 @@ Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Fra
   const DType compute = product_ != nullptr ? product_->value.dtype() : options.param_dtype;
   const bool casts = options.cast_forward_inputs && mixed && compute != kNone;
   Values out(inputs.begin(), inputs.end());
-  input_dtypes_.clear();
+  if (frame != nullptr) frame->seen(*this).inputs = dtypes_of(inputs);
   for (Tensor& x : out) {
-    input_dtypes_.push_back(x ? x.dtype() : kNone);
     if (!casts || !x || !is_floating(x.dtype()) || x.dtype() == compute) continue;
     const Tensor to = make_output(ctx, frame, compute, x.shape());
     ctx.ops.cast(x, to, ctx.stream);
@@ -65,9 +64,8 @@ Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Fra
 // Only what was computed in the compute dtype; a loss and its weight are f64 and stay so.
 Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
   const ShardOptions& options = unit_->options();
-  output_dtypes_.clear();
+  if (frame != nullptr) frame->seen(*this).outputs = dtypes_of(outputs);
   for (Tensor& y : outputs) {
-    output_dtypes_.push_back(y ? y.dtype() : kNone);
     // Others read it when the unit's weights may be gone, with which it would be made again.
     if (frame != nullptr) y = frame->kept(ctx, y);
     if (options.output_dtype == kNone || !y || !is_floating(y.dtype()) || y.dtype() == options.output_dtype)
@@ -103,17 +101,18 @@ Values UnitModule::backward(Context& ctx, std::span<const Tensor> dy, Frame& fra
   domain_->unshard(*unit_, false, ctx.stream);
   try {
     unit_->gradients().acquire(ctx.stream);
+    const Frame::Seen& seen = frame.seen(*this);
     Values grads(dy.begin(), dy.end());
-    for (size_t i = 0; i < grads.size() && i < output_dtypes_.size(); ++i)
-      grads[i] = cast_gradient(ctx, grads[i], output_dtypes_[i], frame);
+    for (size_t i = 0; i < grads.size() && i < seen.outputs.size(); ++i)
+      grads[i] = cast_gradient(ctx, grads[i], seen.outputs[i], frame);
     Values dx = child(0).backward(ctx, grads, frame);
     if (!ctx.defer_weight) {
       frame.drain(ctx);
       unit_->gradients().weight_half_done(domain_->last_microbatch(), ctx.stream);
     }
     unit_->reshard();
-    for (size_t i = 0; i < dx.size() && i < input_dtypes_.size(); ++i)
-      dx[i] = cast_gradient(ctx, dx[i], input_dtypes_[i], frame);
+    for (size_t i = 0; i < dx.size() && i < seen.inputs.size(); ++i)
+      dx[i] = cast_gradient(ctx, dx[i], seen.inputs[i], frame);
     return dx;
   } catch (...) {
     unit_->reshard();

@@ -40,9 +40,6 @@ class UnitModule final : public Module {
   std::shared_ptr<ShardDomain> domain_;
   bool gradient_in_forward_ = false;  // of a module in this unit
   ParameterPtr product_;              // has the dtype that inputs are cast to, which a rule may have given it
-  // Dtypes as the last forward saw them: of inputs before and of outputs before the casts. One pair serves
-  // every frame in flight, since dtypes do not change from call to call.
-  std::vector<DType> input_dtypes_, output_dtypes_;
 };
 
 }  // namespace gangway

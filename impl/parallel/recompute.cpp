@@ -24,7 +24,7 @@ class Recomputed final : public Module {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i]) frame->save(*this, static_cast<int>(i), inputs[i]);
-    input_count_ = inputs.size();
+    frame->seen(*this).inputs = dtypes_of(inputs);
     StackScope scope(ctx.temporaries);
     Context first = ctx;
     first.training = true;
@@ -37,7 +37,7 @@ class Recomputed final : public Module {
   // Gradients of the inputs lie in the nested frame; the caller's settle moves them.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     Values inputs;
-    for (size_t i = 0; i < input_count_; ++i) {
+    for (size_t i = 0; i < frame.seen(*this).inputs.size(); ++i) {
       const int slot = static_cast<int>(i);
       inputs.push_back(frame.holds(*this, slot) ? frame.load(ctx, *this, slot) : Tensor());
     }
@@ -48,9 +48,6 @@ class Recomputed final : public Module {
     child(0).forward(again, inputs, &nested);
     return child(0).backward(ctx, dy, nested);
   }
-
- private:
-  size_t input_count_ = 0;  // the same in every call
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Whole models: recomputation, precision, evaluation inside training, foreign compute in place of a block.
+// Whole models: microbatches, precision, evaluation inside training, foreign compute in place of a block.
 #include "nn/custom.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
@@ -24,42 +24,6 @@ TEST(Parallelize, MicrobatchesGiveTheReferencesGradients) {
       const auto model = make_model(llama(), mesh_of(root), options);
       expect_reference(run_step(*model, llama(), 3), llama(), 1e-10);
     });
-}
-
-TEST(Parallelize, RecomputationGivesTheSameBitsAndHoldsLess) {
-  struct Variant {
-    RecomputeOptions options;
-    const char* what;
-  };
-  const Variant variants[] = {{{RecomputeKind::none, 2, 1}, "none"},
-                              {{RecomputeKind::full, 2, 1}, "full"},
-                              {{RecomputeKind::selective, 2, 1}, "selective"},
-                              {{RecomputeKind::every, 3, 1}, "every third"},
-                              {{RecomputeKind::ratio, 2, 0.6}, "six tenths"}};
-  for (const Strategy strategy : kStrategies) {
-    StepValues none;
-    uint64_t bytes = 0;
-    for (const Variant& variant : variants)
-      run_ranks(2, [&](Gang& root) {
-        ParallelOptions options;
-        options.shard.strategy = strategy;
-        options.recompute = variant.options;
-        const auto model = make_model(llama(), mesh_of(root), options);
-        const StepValues values = run_step(*model, llama(), 2);
-        root.barrier();
-        const uint64_t activations = model->memory().activations;
-        if (root.rank() == 0 && variant.options.kind == RecomputeKind::none) {
-          none = values;
-          bytes = activations;
-        }
-        root.barrier();
-        EXPECT_EQ(values.loss, none.loss) << variant.what;
-        EXPECT_EQ(values.gradients, none.gradients) << variant.what;
-        if (variant.options.kind != RecomputeKind::none) {
-          EXPECT_LT(activations, bytes) << variant.what;
-        }
-      });
-  }
 }
 
 ParallelOptions mixed(Strategy strategy, bool f32_norms) {
@@ -195,39 +159,6 @@ TEST(Parallelize, EvaluationInsideTrainingChangesNothing) {
               << p.name;
         model->begin_update(model->device().stream());
         model->end_update(model->device().stream());
-      });
-}
-
-// Two forwards before the first backward, as a schedule of stages has them.
-TEST(Parallelize, FramesInFlightGiveTheSameGradients) {
-  const Trial trial{[] {
-                      return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)});
-                    },
-                    Shape{4, 3}};
-  const auto want = trial.alone(2, 2);
-  for (const Strategy strategy : kStrategies)
-    for (const bool regions : {true, false})
-      run_ranks(2, [&](Gang& root) {
-        Model model(trial.make(), mesh_of(root));
-        model.domain().use_regions(regions);
-        ParallelOptions options;
-        options.shard.strategy = strategy;
-        options.master_dtype = DType::f64;
-        options.seed = trial.seed;
-        model.parallelize(options);
-        Context ctx = model.context(model.device().stream());
-        Values outputs;
-        for (int m = 0; m < 2; ++m) {
-          const Tensor x = trial.input_of(model.device(), root.rank(), m);
-          outputs.push_back(model.forward(ctx, {&x, 1}, &model.frame(static_cast<size_t>(m)))[0]);
-        }
-        for (int m = 1; m >= 0; --m) {
-          Frame& frame = model.frame(static_cast<size_t>(m));
-          model.set_last_microbatch(m == 0);
-          const Tensor dy = trial.gradient_of(frame, outputs[static_cast<size_t>(m)], root.rank(), m);
-          model.backward(ctx, {&dy, 1}, frame);
-        }
-        expect_near(trial.gradients(model), want, 1e-12);
       });
 }
 
