@@ -51,7 +51,6 @@ Config read_config() {
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
   c.interface = words("GANGWAY_INTERFACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
-  c.check_batch = integer("GANGWAY_CHECK_BATCH", 0, 0, 1) != 0;
   return c;
 }
 
@@ -77,7 +76,6 @@ std::string describe(const Config& c) {
   line("GANGWAY_PORT", c.port);
   line("GANGWAY_INTERFACE", c.interface);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
-  line("GANGWAY_CHECK_BATCH", c.check_batch);
   return out.str();
 }
 

@@ -34,8 +34,6 @@ struct Config {
   std::string interface;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;
-  // GANGWAY_CHECK_BATCH: 1 compares hashes of the batch over ranks of one data coordinate.
-  bool check_batch = false;
 };
 
 // Parsed from the process's environment at the first call.
