@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tensor/layout.h"
 #include "tensor/tensor.h"
@@ -46,9 +45,8 @@ class Parameter {
   Kind kind;
   DType dtype = DType::f32;  // of the master: f32 or f64
 
-  // --- placement: two facts (layout of the value, axes over which the gradient is partial) ---
+  // --- placement ---
   Layout layout;
-  std::vector<std::string> grad_partial_axes;
   bool trainable = true;  // frozen: no gradient buffer
   // Key of the initial values: the whole name with the global layer number. Set with the storage.
   std::string full_name;
