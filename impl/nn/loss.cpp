@@ -1,7 +1,10 @@
 // Letters: T tokens, D model width, V vocabulary.
 #include "nn/loss.h"
 
+#include <algorithm>
+
 #include "nn/gradient.h"
+#include "tensor/host_view.h"
 
 namespace gangway {
 namespace {
@@ -11,19 +14,9 @@ constexpr int kDx = 0;  // slot: gradient of the norm's output, made in forward
 
 // Labels that count, read on the host (the weight of a loss is a number that the step needs there anyway).
 int64_t count_labels(Context& ctx, const Tensor& labels) {
-  const auto count = static_cast<size_t>(labels.count());
   if (on_meta(ctx)) return ctx.loss_weight >= 0 ? ctx.loss_weight : labels.count();
-  std::vector<int64_t> copied;
-  const auto* at = labels.data<int64_t>();
-  if (labels.device().kind() != DeviceKind::cpu) {
-    copied.resize(count);
-    labels.device().copy(copied.data(), at, count * sizeof(int64_t), ctx.stream);
-    ctx.stream.synchronize();
-    at = copied.data();
-  }
-  int64_t counted = 0;
-  for (size_t i = 0; i < count; ++i) counted += at[i] != kIgnoredLabel;
-  return counted;
+  const HostView<int64_t> values(labels, ctx.stream);
+  return labels.count() - std::count(values.begin(), values.end(), kIgnoredLabel);
 }
 
 class Head final : public Module {
@@ -107,7 +100,7 @@ class Head final : public Module {
   // head_loss multiplies the loss by the seed, what a model gives is the plain sum.
   static void take_seed_out(Context& ctx, const HeadLossArgs& args) {
     if (on_meta(ctx)) return;
-    const double seed = *args.seed.data<double>();
+    const double seed = HostView<double>(args.seed, ctx.stream)[0];
     if (seed != 0) ctx.ops.scale(args.loss, 1 / seed, ctx.stream);
   }
 

@@ -27,7 +27,8 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches,
   check_tensors(model, batch);
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
-  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(model);
+  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(model, stream);
+  if (labels_ && !on_meta(labels_)) host_labels_.emplace(labels_, stream);
   const bool llama = llama_config(model.root()) != nullptr;
   if (llama) check_tokens(model, stream);
 
@@ -99,25 +100,26 @@ void PreparedBatch::check_tokens(Model& model, Stream& stream) const {
 }
 
 // Position s predicts the token at s + 1; the last one predicts nothing.
-void PreparedBatch::shift_labels(Model& model) {
+void PreparedBatch::shift_labels(Model& model, Stream& stream) {
   const Tensor given = labels_;
   labels_ = model.temporaries().allocate(DType::i64, given.shape());
   values_[labels_at_] = labels_;
   if (on_meta(given) || given.count() == 0) return;
   const int64_t length = given.shape().back();
-  const auto* from = given.data<int64_t>();
-  auto* to = labels_.data<int64_t>();
-  for (int64_t start = 0; start < given.count(); start += length) {
-    std::copy(from + start + 1, from + start + length, to + start);
-    to[start + length - 1] = kIgnored;
-  }
+  const HostView<int64_t> from(given, stream);
+  std::vector<int64_t> to(from.begin(), from.end());
+  for (auto row = to.begin(); row != to.end(); row += length)
+    *std::shift_left(row, row + length, 1) = kIgnored;
+  model.device().copy(labels_.raw(), to.data(), labels_.bytes(), stream);
+  stream.synchronize();  // `to` ends here
 }
 
 int64_t PreparedBatch::count_labels(int64_t first_row, int64_t last_row) const {
-  const Tensor rows = labels_.slice(0, first_row, last_row);
-  if (on_meta(rows) || rows.count() == 0) return rows.count();
-  const auto* labels = rows.data<int64_t>();
-  return rows.count() - std::count(labels, labels + rows.count(), kIgnored);
+  const int64_t row = labels_.shape().count_from(1);
+  const int64_t count = (last_row - first_row) * row;
+  if (!host_labels_) return count;
+  const int64_t* const first = host_labels_->begin() + first_row * row;
+  return count - std::count(first, first + count, kIgnored);
 }
 
 }  // namespace gangway

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "tensor/host_view.h"
 #include "train/step.h"
 
 namespace gangway {
@@ -28,11 +30,12 @@ class PreparedBatch {
  private:
   void check_tensors(Model& model, const Batch& batch);
   void check_tokens(Model& model, Stream& stream) const;
-  void shift_labels(Model& model);
+  void shift_labels(Model& model, Stream& stream);
   int64_t count_labels(int64_t first_row, int64_t last_row) const;
 
   Values values_;
   Tensor labels_;  // one of values_, when labels say what counts; absent otherwise
+  std::optional<HostView<int64_t>> host_labels_;  // absent on meta
   size_t labels_at_ = 0;
   std::vector<int64_t> bounds_;  // rows of the microbatches
   int64_t weight_ = 0;
