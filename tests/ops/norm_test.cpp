@@ -111,6 +111,37 @@ TEST_P(RmsNorm, GradientsMatchFiniteDifferences) {
   }
 }
 
+// dx is the gradient of x and of the residual; the sum, which is an output too, adds its own.
+TEST_P(RmsNorm, GradientsWithAResidualMatchFiniteDifferences) {
+  Bench bench(GetParam());
+  const int64_t shapes[][2] = {{3, 5}, {1, 17}, {5, 33}, {4, 1}, {1, 1}};
+  for (const auto& shape : shapes) {
+    const int64_t width = shape[1];
+    Norm n(bench, DType::f64, shape[0], width, true);
+    bench.ops->rmsnorm(n.args(), bench.stream());
+    const Tensor dy = random_tensor(bench, DType::f64, n.x.shape(), 4),
+                 dsum = random_tensor(bench, DType::f64, n.x.shape(), 5);
+    const Tensor dx = bench.empty(DType::f64, n.x.shape());
+    const Tensor dweight =
+        tensor(bench, DType::f64, {width}, std::vector<double>(static_cast<size_t>(width), 0));
+    bench.ops->rmsnorm_backward({dy, n.sum, n.weight, n.rstd, dsum, dx, dweight, {}}, bench.stream());
+    const std::vector<double> x = values(n.x), residual = values(n.residual), weight = values(n.weight);
+    const std::vector<double> g = values(dy), g_sum = values(dsum);
+    const auto objective = [&](const auto& x_at, const auto& residual_at, const auto& weight_at) {
+      const Reference at = reference(x_at, residual_at, weight_at);
+      return dot(at.y, g) + dot(at.sum, g_sum);
+    };
+    const std::string what = n.x.shape().text();
+    expect_close(dx, numeric_gradient(x, [&](auto& moved) { return objective(moved, residual, weight); }),
+                 1e-7, "dx " + what);
+    expect_close(dx, numeric_gradient(residual, [&](auto& moved) { return objective(x, moved, weight); }),
+                 1e-7, "dresidual " + what);
+    expect_close(dweight,
+                 numeric_gradient(weight, [&](auto& moved) { return objective(x, residual, moved); }), 1e-7,
+                 "dweight " + what);
+  }
+}
+
 struct Gradients {
   Tensor dx, dweight;
 };
