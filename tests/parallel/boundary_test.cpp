@@ -117,13 +117,24 @@ TEST(Boundary, DimThatDoesNotDivideIsRefusedWithItsNumbers) {
   });
 }
 
+// Counts its weight tasks, and those that ran when one collective more than at its creation had begun.
 class CountsDrains final : public Module {
  public:
-  int drained = 0;
+  explicit CountsDrains(Gang& gang) : gang_(gang), calls_(gang.traffic().calls) {}
+  int drained = 0, after_start = 0;
+  std::atomic<bool>* told = nullptr;  // set by the last task
   const char* kind() const override { return "CountsDrains"; }
   Values forward(Context&, std::span<const Tensor>, Frame*) override { return {}; }
   Values backward(Context&, std::span<const Tensor>, Frame&) override { return {}; }
-  void backward_weight(Context&, Frame&, int, const Tensor&) override { ++drained; }
+  void backward_weight(Context&, Frame&, int, const Tensor&) override {
+    if (gang_.traffic().calls == calls_ + 1) ++after_start;
+    if (++drained == kTasks && told != nullptr) *told = true;
+  }
+  static constexpr int kTasks = 2;
+
+ private:
+  Gang& gang_;
+  const uint64_t calls_;
 };
 
 // Its temporaries would be used again under the peers' eyes.
@@ -145,18 +156,38 @@ TEST(Boundary, AnInterruptBreaksTheGang) {
   });
 }
 
+// After the start: the collective counts as begun. Before the wait, which needs the peer: that one comes only
+// when the tasks have run.
 TEST(Boundary, PendingWeightTasksRunWhileBackwardTravels) {
-  run_ranks(2, [](Gang& gang) {
-    for (const bool defer : {false, true}) {
+  for (const int late : {0, 1}) {
+    std::atomic<bool> ran{false};
+    run_ranks(2, [&](Gang& gang) {
       Rig rig(gang);
-      rig.ctx.defer_weight = defer;
-      CountsDrains tasks;
-      rig.frame.push_weight(tasks, 0, Tensor());
+      CountsDrains tasks(gang);
+      for (int i = 0; i < CountsDrains::kTasks; ++i) rig.frame.push_weight(tasks, i, Tensor());
+      if (gang.rank() != late) tasks.told = &ran;
       const Tensor dy = random_of(gang, Spread::varying, Shape{2, 5}, 1);
+      if (gang.rank() == late)
+        while (!ran && !gang.error()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       make_boundary(BoundaryKind::copy_all_reduce, gang.shared_from_this(), Channel::tp)
           ->backward1(rig.ctx, dy, rig.frame);
-      EXPECT_EQ(tasks.drained, defer ? 0 : 1);
-    }
+      EXPECT_EQ(tasks.drained, CountsDrains::kTasks);
+      EXPECT_EQ(tasks.after_start, CountsDrains::kTasks);
+    });
+  }
+}
+
+TEST(Boundary, DeferredWeightTasksStayPending) {
+  run_ranks(2, [](Gang& gang) {
+    Rig rig(gang);
+    rig.ctx.defer_weight = true;
+    CountsDrains tasks(gang);
+    rig.frame.push_weight(tasks, 0, Tensor());
+    const Tensor dy = random_of(gang, Spread::varying, Shape{2, 5}, 1);
+    make_boundary(BoundaryKind::copy_all_reduce, gang.shared_from_this(), Channel::tp)
+        ->backward1(rig.ctx, dy, rig.frame);
+    EXPECT_EQ(tasks.drained, 0);
+    EXPECT_EQ(rig.frame.pending_weight(), 1u);
   });
 }
 
