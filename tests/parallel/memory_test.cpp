@@ -1,5 +1,4 @@
-// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank; and what
-// moves between ranks of one host.
+// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank.
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -116,30 +115,6 @@ TEST(Memory, FullShardTakesWhatTheFormulaSays) {
       EXPECT_EQ(use.gathered, 0u);
       EXPECT_EQ(use.full_gradients, ranks == 1 ? 0u : 2 * 4 * largest);
     });
-}
-
-TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
-  const Reference reference("llama_parity");
-  run_ranks(2, [&](Gang& root) {
-    const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
-    const GangPtr& shards = model->gangs().shards();
-    const Traffic before = shards->traffic();
-    Context ctx = model->context(model->device().stream());
-    const Shape shape{8, reference.sequence()};
-    const Tensor tokens = make_ids(model->device(), shape, reference.rows("tokens", 0, 8));
-    model->forward(ctx, {&tokens, 1}, nullptr);
-    model->temporaries().reset();
-    const Traffic after = shards->traffic();
-    EXPECT_EQ(after.bytes_moved, before.bytes_moved);
-    EXPECT_EQ(after.calls, before.calls);
-
-    run_microbatches(*model, reference);
-    uint64_t gradients = 0;
-    for (const NamedParameter& p : model->parameters()) gradients += p.parameter->shard_grad.bytes();
-    EXPECT_EQ(shards->traffic().bytes_staged, before.bytes_staged);
-    EXPECT_GE(shards->traffic().bytes_moved, after.bytes_moved + gradients) << "own rows of the one peer";
-    root.barrier();
-  });
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+// Real steps over shared regions: what peers read and write of each other's rows.
+#include "train/held.h"
+#include "train/unshard_traffic.h"
+
+namespace gangway {
+namespace {
+
+TEST(Fence, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
+  for (const test::HeldCase& c : test::held_cases())
+    test::run_ranks(3, [&](Gang& root) { test::expect_held_ranks_read_old_bits(root, c); });
+}
+
+TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
+  const test::Reference reference("llama_parity");
+  for (const int ranks : {2, 3, 4})
+    for (const test::TrafficCase& c : test::traffic_cases(ranks))
+      test::run_ranks(ranks, [&](Gang& root) { test::expect_unshard_moves_nothing(root, reference, c); });
+}
+
+}  // namespace
+}  // namespace gangway

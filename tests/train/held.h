@@ -1,0 +1,187 @@
+// A net whose backward can be held in the middle of a unit, and training steps of it. A peer that wrote its
+// rows while this rank is held would be seen: the values before and after are compared, and everything that
+// came out with a run that nobody held up.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/philox.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+inline std::vector<double> copy_of(const Tensor& t) {
+  return {t.data<double>(), t.data<double>() + t.count()};
+}
+
+// Passes everything through.
+class Hold final : public Module {
+ public:
+  bool forward_now = false, backward_now = false;
+  std::vector<ParameterPtr> watched;
+  int held = 0;
+
+  const char* kind() const override { return "Hold"; }
+  Values forward(Context&, std::span<const Tensor> inputs, Frame*) override {
+    if (forward_now) hold();
+    return {inputs[0]};
+  }
+  Values backward(Context&, std::span<const Tensor> dy, Frame&) override {
+    if (backward_now) hold();
+    return {dy[0]};
+  }
+
+ private:
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for (const ParameterPtr& p : watched)
+      for (const double x : copy_of(p->value)) all.push_back(x);
+    return all;
+  }
+  void hold() {
+    const std::vector<double> before = values();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(values(), before) << "a peer wrote what this rank still reads";
+    ++held;
+  }
+};
+
+// Loss sum 1/2 |out(body(x)) - y|^2 over rows and their number; body = linear, hold, linear.
+class HeldNet final : public Module {
+ public:
+  HeldNet() : hold(std::make_shared<Hold>()) {
+    add_child("body", make_sequential({make_linear(6, 8, true, 0.5), hold, make_linear(8, 7, true, 0.5)}));
+    add_child("out", make_linear(7, 4, true, 0.5));
+  }
+  const std::shared_ptr<Hold> hold;
+  std::vector<double> input_gradient;  // of the last backward
+
+  const char* kind() const override { return "HeldNet"; }
+  size_t output_count(size_t) const override { return 2; }
+  size_t gradient_count() const override { return 2; }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    const Tensor y = child(1).forward1(ctx, child(0).forward1(ctx, inputs[0], frame), frame);
+    const Tensor dy = make_output(ctx, frame, DType::f64, y.shape());
+    const Values loss = {make_output(ctx, frame, DType::f64, Shape{1}),
+                         make_output(ctx, frame, DType::f64, Shape{1})};
+    double sum = 0;
+    for (int64_t i = 0; i < y.count(); ++i) {
+      const double error = y.data<double>()[i] - inputs[1].data<double>()[i];
+      sum += 0.5 * error * error;
+      dy.data<double>()[i] = error * *ctx.loss_seed.data<double>();
+    }
+    *loss[0].data<double>() = sum;
+    *loss[1].data<double>() = static_cast<double>(y.dim(0));
+    if (frame != nullptr) frame->save(*this, 0, dy);
+    return loss;
+  }
+  Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
+    const Tensor dh = child(1).backward1(ctx, frame.load(ctx, *this, 0), frame);
+    const Tensor dx = child(0).backward1(ctx, dh, frame);
+    input_gradient = copy_of(dx);
+    return {dx, Tensor()};
+  }
+};
+
+enum class Freeze { nothing, first_layer, whole_unit };
+
+struct HeldCase {
+  Strategy strategy = Strategy::full_shard;
+  Freeze freeze = Freeze::nothing;
+  bool clips = false;
+  bool evaluates = false;  // between steps, with another rank held in forward
+  bool by_hand = false;    // forward and backward, then optimizer_step
+  std::string describe() const {
+    return text("strategy ", static_cast<int>(strategy), ", freeze ", static_cast<int>(freeze), ", clips ",
+                clips, ", evaluates ", evaluates, ", by hand ", by_hand);
+  }
+};
+
+inline std::vector<HeldCase> held_cases() {
+  std::vector<HeldCase> cases;
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
+    for (const Freeze freeze : {Freeze::nothing, Freeze::first_layer, Freeze::whole_unit})
+      for (const bool clips : {false, true}) {
+        cases.push_back({strategy, freeze, clips, false, false});
+        cases.push_back({strategy, freeze, clips, true, clips});
+      }
+  return cases;
+}
+
+inline Batch held_batch(Model& model, int rank, int step) {
+  const int64_t rows = 2 + rank;
+  const auto random = [&](const char* what, int64_t width) {
+    std::vector<double> values(static_cast<size_t>(rows * width));
+    uint64_t i = 0;
+    for (double& x : values) x = philox_normal(philox_key(11, text(what, " ", rank, " ", step)), i++);
+    return tensor_of(model, DType::f64, Shape{rows, width}, values.data());
+  };
+  Batch batch;
+  batch.inputs = {random("x", 6)};
+  batch.targets = {random("y", 4)};
+  batch.weight = rows;
+  return batch;
+}
+
+// What a caller's own loop does: forward and backward seeded with 1, then the optimizer's half.
+inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
+                               int64_t weight) {
+  Context ctx = model.context(model.device().stream());
+  const double one = 1;
+  ctx.loss_seed = tensor_of(model, DType::f64, Shape{1}, &one);
+  const Tensor values[] = {batch.inputs[0], batch.targets[0]};
+  model.forward(ctx, values, &model.frame(0));
+  model.backward(ctx, {}, model.frame(0));
+  model.frame(0).reset();
+  options.scale = 1 / static_cast<double>(weight);
+  return optimizer_step(model, optimizer, options, model.device().stream());
+}
+
+// As many steps as ranks, each rank once the slow one; losses, norms, input gradients and parameters.
+inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds) {
+  const auto net = std::make_shared<HeldNet>();
+  for (const NamedParameter& p : named_parameters(*net)) {
+    if (c.freeze == Freeze::whole_unit && p.name.starts_with("body.")) p.parameter->trainable = false;
+    if (c.freeze == Freeze::first_layer && p.name.starts_with("body.0.")) p.parameter->trainable = false;
+    if (p.name.starts_with("body.")) net->hold->watched.push_back(p.parameter);
+  }
+  const auto model = make_model(net, make_gangs(root), parallel(c.strategy));
+  OptimizerOptions adamw;
+  adamw.lr = 0.05;
+  const auto optimizer = make_adamw(model->parameters(), adamw, model->ops());
+  StepOptions options;
+  options.max_grad_norm = c.clips ? 0.5 : 0;
+  std::vector<double> trace;
+  int64_t weight = 0;
+  for (int r = 0; r < root.size(); ++r) weight += 2 + r;
+  for (int step = 0; step < root.size(); ++step) {
+    net->hold->backward_now = holds && root.rank() == step;
+    const Batch batch = held_batch(*model, root.rank(), step);
+    const StepResult result =
+        c.by_hand ? step_by_hand(*model, *optimizer, batch, options, weight)
+                  : train_step(*model, optimizer.get(), batch, options, model->device().stream());
+    EXPECT_FALSE(result.skipped);
+    EXPECT_EQ(result.grad_norm >= 0, c.clips);
+    trace.insert(trace.end(), {result.loss, result.grad_norm});
+    trace.insert(trace.end(), net->input_gradient.begin(), net->input_gradient.end());
+    if (!c.evaluates) continue;
+    net->hold->forward_now = holds && root.rank() == (step + 1) % root.size();
+    trace.push_back(eval_step(*model, batch, options, model->device().stream()).loss);
+    net->hold->forward_now = false;
+  }
+  EXPECT_EQ(net->hold->held, holds ? (c.evaluates ? 2 : 1) : 0);
+  for (const NamedParameter& p : model->parameters())
+    for (const double x : gathered(*model, *p.parameter)) trace.push_back(x);
+  return trace;
+}
+
+inline void expect_held_ranks_read_old_bits(Gang& root, const HeldCase& c) {
+  const std::vector<double> want = held_steps(root, c, false);
+  EXPECT_EQ(held_steps(root, c, true), want) << c.describe();
+}
+
+}  // namespace gangway::test

@@ -1,0 +1,40 @@
+// The same with ranks as processes. No process may fork after it had gangs, so all cases run in one set of
+// children.
+#include "gang/processes.h"
+#include "train/held.h"
+#include "train/unshard_traffic.h"
+
+namespace gangway {
+namespace {
+
+template <typename Body>
+void run_processes(int size, Body&& body) {
+  test::Processes ranks(size, [&](int rank, const std::shared_ptr<Store>& store, test::Report&) {
+    GangOptions options = test::thread_rank_options();
+    options.rank = rank;
+    options.size = size;
+    options.store = store;
+    const GangPtr root = Gang::create(options);
+    body(*root);
+    root->shutdown(10'000);
+  });
+  ranks.expect_all_well();
+}
+
+TEST(ProcessFence, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
+  run_processes(3, [](Gang& root) {
+    for (const test::HeldCase& c : test::held_cases()) test::expect_held_ranks_read_old_bits(root, c);
+  });
+}
+
+TEST(ProcessFullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {
+  const test::Reference reference("llama_parity");
+  for (const int ranks : {2, 3, 4})
+    run_processes(ranks, [&](Gang& root) {
+      for (const test::TrafficCase& c : test::traffic_cases(ranks))
+        test::expect_unshard_moves_nothing(root, reference, c);
+    });
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,88 @@
+// On one host unsharding moves nothing: values of the peers are read where they lie, before a step and after.
+#pragma once
+
+#include "parallel/shard_domain.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+struct TrafficCase {
+  int ranks, replicas;
+  Strategy strategy;
+  DType param;  // bf16: copies beside private masters
+  std::string describe() const {
+    return text(ranks, " ranks, ", replicas, " replicas, strategy ", static_cast<int>(strategy), ", param ",
+                name(param));
+  }
+};
+
+inline std::vector<TrafficCase> traffic_cases(int ranks) {
+  std::vector<TrafficCase> cases;
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
+    for (const DType param : {DType{}, DType::bf16})
+      for (int replicas = 1; replicas <= 2; ++replicas)
+        if (replicas == 1 || ranks == 4) cases.push_back({ranks, replicas, strategy, param});
+  return cases;
+}
+
+inline Traffic sum(const Traffic& a, const Traffic& b) {
+  return {a.calls + b.calls, a.bytes_moved + b.bytes_moved, a.bytes_staged + b.bytes_staged};
+}
+
+// Every unit shows the values that the owners hold now, in the compute dtype.
+inline void expect_present_values(Model& model) {
+  Stream& stream = model.device().stream();
+  for (const auto& unit : model.domain().units()) {
+    std::vector<Tensor> want;
+    for (const NamedParameter& p : unit->parameters()) want.push_back(model.gather(*p.parameter, stream));
+    unit->unshard(stream);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const Tensor& value = unit->parameters()[i].parameter->value;
+      const Tensor rounded = Tensor::allocate(model.device().allocator(), value.dtype(), value.shape());
+      model.ops().cast(want[i], rounded, stream);
+      EXPECT_EQ(std::memcmp(value.raw(), rounded.raw(), value.bytes()), 0) << unit->parameters()[i].name;
+    }
+    unit->reshard();
+  }
+}
+
+inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference, const TrafficCase& c) {
+  ParallelOptions parallel_options = parallel(c.strategy, DType::f32);
+  parallel_options.shard.param_dtype = c.param;
+  const auto gangs = make_gangs(root, c.replicas);
+  const auto model = make_model(make_llama(reference.config), gangs, parallel_options);
+  assign_initial(*model, reference);
+  const auto optimizer = make_adamw(model->parameters(), optimizer_of(reference), model->ops());
+  Stream& stream = model->device().stream();
+  const Batch batch = own_rows(*model, reference, 0);
+  const Tensor values[] = {batch.inputs[0], batch.targets[0]};
+  const auto traffic = [&] { return sum(gangs->shards()->traffic(), gangs->rdp()->traffic()); };
+  const double seed = 0.01;
+  for (int step = 0; step < 2; ++step) {
+    Context ctx = model->context(stream);
+    ctx.loss_seed = tensor_of(*model, DType::f64, Shape{1}, &seed);
+    const Traffic before = traffic();
+    model->forward(ctx, values, nullptr);
+    model->temporaries().reset();
+    model->forward(ctx, values, &model->frame(0));
+    const Traffic after = traffic();
+    EXPECT_EQ(after.calls, before.calls) << c.describe();
+    EXPECT_EQ(after.bytes_moved, before.bytes_moved) << c.describe();
+
+    model->backward(ctx, {}, model->frame(0));
+    model->frame(0).reset();
+    model->finish_gradients(stream);
+    uint64_t own = 0;  // bytes of this rank's gradient rows, which each peer of the shard gang has, too
+    for (const NamedParameter& p : model->parameters()) own += p.parameter->shard_grad.bytes();
+    const auto peers = static_cast<uint64_t>(gangs->shards()->size() - 1);
+    EXPECT_GE(traffic().bytes_moved, after.bytes_moved + own * peers) << c.describe();
+    EXPECT_EQ(traffic().bytes_staged, before.bytes_staged) << c.describe();
+
+    StepOptions options;
+    options.max_grad_norm = 1;
+    optimizer_step(*model, *optimizer, options, stream);
+    expect_present_values(*model);
+  }
+}
+
+}  // namespace gangway::test
