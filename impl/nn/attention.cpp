@@ -83,6 +83,8 @@ class Attention final : public Module {
     return {dx};
   }
 
+  Values tables() const override { return {table_->made().cos, table_->made().sin}; }
+
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim_)); }
 

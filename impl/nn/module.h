@@ -77,6 +77,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // Makes output `index` of the last forward in `frame` again, in the frame's gradient stack.
   virtual Tensor recompute(Context& ctx, Frame& frame, int index);
 
+  // Tensors that it made at first use and keeps, parameters apart (rotary angles); modules may share them.
+  virtual Values tables() const { return {}; }
+
   // The common case of one input and one output.
   Tensor forward1(Context& ctx, const Tensor& x, Frame* frame) {
     return forward(ctx, std::span<const Tensor>(&x, 1), frame).at(0);

@@ -19,6 +19,7 @@ class RopeTable {
     Tensor cos, sin;  // [at least positions, K / 2]; f32, f64 for f64
   };
   Pair get(Context& ctx, DType compute, int64_t positions);
+  const Pair& made() const { return tables_; }  // absent before the first get
 
  private:
   std::vector<double> frequencies_;

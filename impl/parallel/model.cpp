@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "parallel/clip.h"
 #include "parallel/shard_domain.h"
@@ -243,6 +244,10 @@ MemoryUse Model::memory() const {
     use.gradients += frame->gradient_bytes();
   }
   use.temporaries = temporaries_.high_water_bytes();
+  std::set<const Buffer*> tables;
+  for (const NamedModule& named : named_modules(root_))
+    for (const Tensor& table : named.module->tables())
+      if (table && tables.insert(table.buffer().get()).second) use.temporaries += table.bytes();
   for (const auto& held : optimizers_)
     if (const auto bytes = held.lock()) use.optimizer += *bytes;
   return use;

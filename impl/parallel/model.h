@@ -33,7 +33,7 @@ struct MemoryUse {
   uint64_t optimizer = 0;       // state of the optimizers that count_optimizer was told of
   uint64_t activations = 0;     // most bytes that a frame held
   uint64_t gradients = 0;       // most bytes of gradient stacks
-  uint64_t temporaries = 0;
+  uint64_t temporaries = 0;     // and tables that modules keep
   uint64_t total() const;
 };
 

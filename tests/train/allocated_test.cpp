@@ -1,0 +1,187 @@
+// The plan against what the allocators gave: bytes of live blocks of the host and of the arena, which know
+// nothing of a model.
+#include <atomic>
+#include <cstdlib>
+
+#include "device/cpu/host_memory.h"
+#include "gang/host/host_engine.h"
+#include "parallel/shard_domain.h"
+#include "train/train_testing.h"
+
+namespace gangway {
+namespace {
+
+constexpr int64_t kRows = 16, kLength = 128;
+constexpr uint64_t kPage = 4096, kSmallestChunk = 1 << 20;
+
+// Every buffer of a unit is larger than the blocks that the arena cuts from pages which it keeps, every stack
+// but one than its smallest chunk.
+LlamaConfig config() {
+  LlamaConfig c;
+  c.vocab = 512;
+  c.dim = 64;
+  c.layers = 2;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.ffn = 128;
+  c.max_positions = kLength;
+  return c;
+}
+
+struct Case {
+  int ranks;
+  Strategy strategy;
+  DType param;
+  RecomputeKind recompute;
+  std::string describe() const {
+    return text(ranks, " ranks, strategy ", static_cast<int>(strategy), ", param ",
+                name(param == DType{} ? DType::f32 : param), ", recompute ", static_cast<int>(recompute));
+  }
+};
+
+struct Trained {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<const uint64_t> counted;
+};
+
+// Two steps: after the first a stack has one block of the size that it needs.
+Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& ids) {
+  ParallelOptions options = test::parallel(c.strategy, DType::f32);
+  options.shard.param_dtype = c.param;
+  options.recompute.kind = c.recompute;
+  Trained trained;
+  trained.model = test::make_model(make_llama(config()), gangs, options);
+  trained.optimizer = make_adamw(trained.model->parameters(), {}, trained.model->ops());
+  trained.counted = trained.model->count_optimizer(trained.optimizer->state_bytes());
+  Batch batch;
+  batch.inputs = batch.targets = {ids};
+  batch.shifted = true;
+  StepOptions step;
+  step.max_grad_norm = 1;
+  for (int i = 0; i < 2; ++i)
+    train_step(*trained.model, trained.optimizer.get(), batch, step, root.device().stream());
+  return trained;
+}
+
+Tensor make_ids(Gang& root) {
+  const Tensor ids = Tensor::allocate(root.device().allocator(), DType::i64, Shape{kRows, kLength});
+  if (ids.raw() != nullptr) std::fill_n(ids.data<int64_t>(), ids.count(), 3);
+  return ids;
+}
+
+MemoryUse plan(int rank, const Case& c) {
+  GangOptions meta;
+  meta.device = "meta";
+  const GangPtr root = Gang::create_fake(rank, c.ranks, meta, true, false);
+  return train(*root, test::make_gangs(*root), c, make_ids(*root)).model->memory();
+}
+
+// Where the host's blocks come from in a test: the C library, counted.
+class Counted {
+ public:
+  Counted() {
+    cpu::set_host_source(std::make_shared<cpu::HostSource>(
+        cpu::HostSource{[](void* live, size_t bytes, size_t alignment) {
+                          *static_cast<std::atomic<uint64_t>*>(live) += bytes;
+                          return std::aligned_alloc(alignment, bytes);
+                        },
+                        [](void* live, void* data, size_t bytes) {
+                          *static_cast<std::atomic<uint64_t>*>(live) -= bytes;
+                          std::free(data);
+                        },
+                        live_.get(), live_}));
+  }
+  ~Counted() { cpu::set_host_source(nullptr); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  uint64_t live() const { return *live_; }
+
+ private:
+  const std::shared_ptr<std::atomic<uint64_t>> live_ = std::make_shared<std::atomic<uint64_t>>(0);
+};
+
+// Of all ranks.
+struct Bytes {
+  uint64_t host = 0, arena = 0;
+};
+
+// What a peer gave back of the arena, its owner takes at its next allocation.
+Bytes bytes_now(Gang& root, const Counted& counted) {
+  root.barrier();
+  Tensor::allocate(root.allocator(), DType::u8, Shape{1 << 16});
+  root.barrier();
+  const auto* engine = dynamic_cast<const host::HostEngine*>(&root.engine());
+  const Bytes bytes{counted.live(), engine == nullptr ? 0 : engine->arena_bytes()};
+  root.barrier();
+  return bytes;
+}
+
+// What lies where peers reach it; all else is the host's.
+uint64_t reachable(const MemoryUse& use, const Case& c) {
+  if (c.ranks == 1) return 0;
+  return use.full_gradients + (c.strategy == Strategy::no_shard ? use.gradient_shards : use.region_rows);
+}
+
+// The arena gives whole pages: a region for each unit, which ends in a note of who holds it, one of the
+// fences, full gradients (two in turn, or one of each unit) of each rank; or each rank's one bucket.
+uint64_t arena_blocks(const Case& c, uint64_t units) {
+  const auto ranks = static_cast<uint64_t>(c.ranks);
+  switch (c.strategy) {
+    case Strategy::full_shard:
+      return units + 1 + 2 * ranks;
+    case Strategy::shard_grad_op:
+      return units + 1 + units * ranks;
+    case Strategy::no_shard:
+      return ranks;
+  }
+  return 0;
+}
+
+// Blocks that are recomputed have their gradients in a nested frame; between two of them the outer one holds
+// one row of dy for each token alone, in the smallest chunk that a stack takes.
+uint64_t chunk_rest(const Case& c) {
+  if (c.recompute == RecomputeKind::none) return 0;
+  const uint64_t item = c.param == DType::bf16 ? 2 : 4;
+  return kSmallestChunk - static_cast<uint64_t>(kRows * kLength * config().dim) * item;
+}
+
+void expect_plan(Gang& root, const Case& c, const std::vector<MemoryUse>& planned, const Counted& counted) {
+  const GangsPtr gangs = test::make_gangs(root);
+  const Tensor ids = make_ids(root);
+  train(root, gangs, c, ids);  // gangs take their own memory at first use
+  const Bytes before = bytes_now(root, counted);
+  const Trained trained = train(root, gangs, c, ids);
+  const Bytes after = bytes_now(root, counted);
+  uint64_t host = 0, arena = 0;
+  for (const MemoryUse& use : planned) {
+    arena += reachable(use, c);
+    host += use.total() - reachable(use, c) + chunk_rest(c);
+  }
+  EXPECT_EQ(after.host - before.host, host) << c.describe();
+  const uint64_t taken = after.arena - before.arena, units = trained.model->domain().units().size();
+  EXPECT_GE(taken, arena) << c.describe();
+  EXPECT_LE(taken, arena + (c.ranks == 1 ? 0 : arena_blocks(c, units) * kPage)) << c.describe();
+  EXPECT_EQ(taken % kPage, 0u) << c.describe();
+  if (root.rank() == 0)
+    std::printf("%s: %llu bytes of the host, %llu of the arena, whose pages add %llu\n", c.describe().c_str(),
+                static_cast<unsigned long long>(host), static_cast<unsigned long long>(arena),
+                static_cast<unsigned long long>(taken - arena));
+}
+
+TEST(Allocated, BytesOfTheAllocatorsAreThePlans) {
+  for (const int ranks : {1, 2})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+      for (const DType param : {DType{}, DType::bf16})
+        for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full}) {
+          if (recompute == RecomputeKind::full && strategy != Strategy::full_shard) continue;
+          const Case c{ranks, strategy, param, recompute};
+          std::vector<MemoryUse> planned;
+          for (int r = 0; r < ranks; ++r) planned.push_back(plan(r, c));
+          const Counted counted;
+          test::run_ranks(ranks, [&](Gang& root) { expect_plan(root, c, planned, counted); });
+        }
+}
+
+}  // namespace
+}  // namespace gangway
