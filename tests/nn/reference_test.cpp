@@ -9,8 +9,9 @@ namespace {
 using namespace nn_testing;
 
 struct Tolerance {
-  double forward;  // logits, loss, gradients
-  double steps;    // parameters after AdamW steps, losses and norms on the way
+  double forward;  // logits, losses, gradients and their norm
+  double steps;    // parameters after AdamW steps
+  double norms;    // of gradients at such parameters; 2.3e-5 was seen
 };
 
 struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
@@ -60,7 +61,8 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
 
   const test::Reference file{std::get<0>(GetParam())};
   const DType dtype = std::get<1>(GetParam());
-  const Tolerance tolerance = dtype == DType::f64 ? Tolerance{1e-10, 1e-10} : Tolerance{1e-5, 2e-4};
+  const Tolerance tolerance =
+      dtype == DType::f64 ? Tolerance{1e-10, 1e-10, 1e-10} : Tolerance{1e-5, 2e-4, 5e-5};
   Rig rig{make_ops};
   ModulePtr model = make_llama(file.config);
   Frame frame{rig.device->allocator()};
@@ -140,10 +142,12 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
   const double max_norm = file.settings.at("max_grad_norm");
   for (int64_t step = 0; step < 5; ++step) {
     const auto at = static_cast<size_t>(step);
-    EXPECT_LE(normwise({run(step)}, {file.at("adamw.losses").values[at]}), tolerance.steps)
+    EXPECT_LE(normwise({run(step)}, {file.at("adamw.losses").values[at]}), tolerance.forward)
         << "step " << step;
     const double norm = gradient_norm();
-    EXPECT_LE(normwise({norm}, {file.at("adamw.grad_norms").values[at]}), tolerance.steps) << "step " << step;
+    EXPECT_LE(normwise({norm}, {file.at("adamw.grad_norms").values[at]}),
+              step == 0 ? tolerance.forward : tolerance.norms)
+        << "step " << step;
     const OptimizerControl control{.lr = file.settings.at("lr"),
                                    .scale = 1,
                                    .clip = std::min(1.0, max_norm / (norm + 1e-6)),

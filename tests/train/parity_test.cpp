@@ -20,6 +20,7 @@ std::string describe(const Case& c) {
 void expect_five_steps(const Reference& reference, const Case& c, DType master) {
   const bool wide = master == DType::f64;
   const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
+  const double later_norms = wide ? 1e-10 : 5e-5;  // of parameters that are off already; 2.4e-5 was seen
   const std::vector<double> losses = reference.values("adamw.losses"),
                             norms = reference.values("adamw.grad_norms");
   test::run_ranks(c.ranks, [&](Gang& root) {
@@ -35,7 +36,8 @@ void expect_five_steps(const Reference& reference, const Case& c, DType master) 
       const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, step),
                                            options, model->device().stream());
       EXPECT_NEAR(result.loss / losses[at], 1, tolerance) << describe(c) << ", step " << step;
-      EXPECT_NEAR(result.grad_norm / norms[at], 1, tolerance * 10) << describe(c) << ", step " << step;
+      EXPECT_NEAR(result.grad_norm / norms[at], 1, step == 0 ? tolerance : later_norms)
+          << describe(c) << ", step " << step;
       EXPECT_EQ(result.step, step + 1);
       EXPECT_EQ(result.skipped, Skip::none);
     }
