@@ -67,6 +67,12 @@ options! {
         param_dtype: DType,
         /// Of gradients on the way; NONE: f32 (f64 for f64).
         reduce_dtype: DType,
+        /// Of the units' outputs; NONE: as computed.
+        output_dtype: DType,
+        cast_forward_inputs: bool,
+        cpu_offload: bool,
+        prefetch_forward: i32,
+        prefetch_backward: i32,
         /// F32, F64 or NONE (F32).
         master_dtype: DType,
         /// -1: the strategy's; 0: reduce each microbatch; 1: once.

@@ -75,8 +75,8 @@ fn an_all_to_all_of_different_lengths_owns_its_buffers_until_it_is_done() {
         let works = (0..4).map(|_| {
             let mut memory = gang.alloc::<u32>(6).unwrap();
             memory.fill(9);
-            // lists of counts that are gone when the work runs
-            gang.all_to_all_counts_async(input.clone(), &sent.to_vec(), memory, &got.to_vec()).unwrap()
+            let (sent, got) = (sent.to_vec(), got.to_vec()); // gone when the work runs
+            gang.all_to_all_counts_async(input.clone(), &sent, memory, &got).unwrap()
         });
         for (back, output) in wait_all(works.collect()).unwrap() {
             assert_eq!((back, &output[..]), (input.clone(), &[0, 1, 1, 2, 2, 2][..]));
