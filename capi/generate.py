@@ -2,7 +2,7 @@
 """Makes everything that follows from the public headers alone:
 
   capi/exports.txt                 every exported function, in the order of the function table (names are only appended)
-  capi/exports.map                 the linker's version script
+  capi/exports.map                 the linker's version script, a node for each level (capi/levels.py)
   capi/include/gangway/api.h       the function table for programs that dlopen the library
   capi/api.cpp                     its one instance
 
@@ -11,6 +11,8 @@ usage: generate.py [--check]       --check: changes nothing, exits 1 when a file
 import pathlib
 import re
 import sys
+
+import levels
 
 CAPI = pathlib.Path(__file__).resolve().parent
 HEADERS = ["base", "view", "gang", "mesh", "module", "parallel", "optim", "train"]
@@ -41,10 +43,24 @@ def wrapped(text, indent, width=110):
     return ("\n" + " " * indent).join(lines)
 
 
+def version_script(names):
+    """Each node takes over the one before it, so a program that needs the later one needs no other."""
+    text, before = "", ""
+    for node, functions in levels.nodes(names).items():
+        hidden = "" if before else "  local: *;\n"
+        text += f"{node} {{\n  global:\n" + "".join(f"    {n};\n" for n in functions) + hidden + f"}}{before};\n"
+        before = f" {node}"
+    return text
+
+
 def outputs():
     found = declarations()
     listed = (CAPI / "exports.txt").read_text().split() if (CAPI / "exports.txt").exists() else []
-    names = [n for n in listed if n in found]
+    promised = levels.table()
+    for name in promised:
+        if name not in found:
+            sys.exit(f"{name} is gone from the headers, but a released level has it (capi/levels)")
+    names = promised + [n for n in listed if n in found and n not in set(promised)]
     names += [n for n in found if n not in set(names)]
     fields = []
     for name in names:
@@ -101,10 +117,9 @@ const gw_api *gw_get_api(int32_t abi_minor) {
   return abi_minor >= 0 && abi_minor <= gangway::capi::kAbiMinor ? &kApi : nullptr;
 }
 """
-    exports = sorted(names + ["gw_get_api"])
     return {
         "exports.txt": "".join(f"{n}\n" for n in names),
-        "exports.map": "GW_1.0 {\n  global:\n" + "".join(f"    {n};\n" for n in exports) + "  local: *;\n};\n",
+        "exports.map": version_script(sorted(names + ["gw_get_api"])),
         "include/gangway/api.h": api_h,
         "api.cpp": api_cpp,
     }

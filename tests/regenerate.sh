@@ -1,35 +1,44 @@
 #!/usr/bin/env bash
 # Makes every committed file that follows from the public headers anew: the list of exports, the linker's script, the
-# function table, the golden ABI, the lowest layers of Rust and Julia; with a build folder also the baseline of abidiff.
-# (Python's lowest layer and the manual are made whenever they are built.)
-#   usage: bash tests/regenerate.sh [BUILD_DIR]     a build of the library is brought up to date and becomes the baseline
-#          bash tests/regenerate.sh --check         changes nothing; 1: a file is out of date; 77: a generator lacks
+# function table, the golden ABI, the lowest layers of Rust and Julia, and abidiff's baseline from a build of the library.
+# (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released level
+# promised are refused before anything is written.
+#   usage: bash tests/regenerate.sh BUILD_DIR              the library is built there first
+#          bash tests/regenerate.sh --release BUILD_DIR    likewise, then the next level is fixed for ever in capi/levels
+#          bash tests/regenerate.sh --check BUILD_DIR      changes and builds nothing; 1: a file is out of date
+# A generator that is not installed is a failure; with GANGWAY_ALLOW_MISSING=1 its files are left out, and the end is 77.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
+check=() release=0
+case ${1:-} in --check) check=(--check); shift ;; --release) release=1; shift ;; esac
+case ${1:-} in ''|-*) sed -n '2,10p' "$0"; exit 2 ;; *) build=$(realpath -- "$1") ;; esac
+library=$build/capi/libgangway.so.1
 cd "$top" || exit 2
-check=() build=''
-case ${1:-} in --check) check=(--check) ;; -*) sed -n '2,7p' "$0"; exit 2 ;; *) build=${1:-} ;; esac
 bad=0 skipped=0
 
 # make FILES TOOL COMMAND...: TOOL is what the generator needs besides Python.
 make() {
   local files=$1 tool=$2; shift 2
   if ! command -v "$tool" >/dev/null; then
-    echo "skipped: $files (no $tool)"
-    skipped=1
+    echo "no $tool: $files not made"
+    if [ "${GANGWAY_ALLOW_MISSING:-0}" = 1 ]; then skipped=1; else bad=1; fi
   elif "$@" "${check[@]}"; then
     echo "up to date: $files"
   else
     bad=1
   fi
 }
+if command -v castxml >/dev/null; then
+  python3 capi/levels.py --check || { echo "the headers do not keep the released levels: nothing was made"; exit 1; }
+fi
 make "capi/exports.txt, exports.map, api.h, api.cpp" python3 python3 capi/generate.py
 make "capi/abi.txt" castxml python3 capi/abi.py
 make "bindings/julia/src/LibGangway.jl" castxml python3 bindings/julia/gen/generate.py
 make "bindings/rust/gangway-sys/src" "${BINDGEN:-bindgen}" bash bindings/rust/gangway-sys/generate.sh
-if [ -n "$build" ]; then
+if [ ${#check[@]} -eq 0 ]; then
   ninja -C "$build" gangway >/dev/null || { echo "the library does not build: no baseline"; exit 1; }
-  make "tests/capi/abi/gangway.abi" abidw python3 tests/capi/abi/abidiff.py --write "$build/capi/libgangway.so.1"
 fi
+make "tests/capi/abi/gangway.abi" abidw python3 tests/capi/abi/abidiff.py --baseline "$library"
 [ $bad -eq 0 ] || exit 1
 [ $skipped -eq 0 ] || exit 77
+[ $release -eq 0 ] || python3 capi/levels.py --release

@@ -10,6 +10,9 @@ import subprocess
 import sys
 
 root, library = pathlib.Path(sys.argv[1]), sys.argv[2]
+sys.path.insert(0, str(root / "capi"))
+import levels  # noqa: E402
+
 bad = []
 
 
@@ -21,6 +24,8 @@ if subprocess.run([sys.executable, root / "capi/generate.py", "--check"]).return
     bad.append("capi/generate.py --check fails")
 
 listed = set((root / "capi/exports.txt").read_text().split()) | {"gw_get_api"}
+wanted = levels.nodes(listed)
+node_of = {name: node for node, names in wanted.items() for name in names}
 exported, nodes = set(), set()
 for line in run("nm", "-D", "--defined-only", library).splitlines():
     kind, symbol = line.split()[-2:]
@@ -29,14 +34,14 @@ for line in run("nm", "-D", "--defined-only", library).splitlines():
         nodes.add(name)
     else:
         exported.add(name)
-        if node not in ("", "GW_1.0"):
-            bad.append(f"{name} is of symbol node {node}")
+        if node != node_of.get(name, node):
+            bad.append(f"{name} is of symbol node {node or 'none'} instead of {node_of[name]}")
 for name in sorted(exported - listed):
     bad.append(f"{name} is exported, but not listed")
 for name in sorted(listed - exported):
     bad.append(f"{name} is listed, but not exported")
-if nodes - {"GW_1.0"}:
-    bad.append(f"symbol nodes {sorted(nodes)}")
+if nodes != set(wanted):
+    bad.append(f"symbol nodes {sorted(nodes)} instead of {sorted(wanted)}")
 
 tests = "\n".join(p.read_text() for p in sorted((root / "tests/capi").glob("*.[ch]")))
 tests = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", tests, flags=re.S)  # what is only mentioned

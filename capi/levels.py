@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""What the released levels of the ABI promise, and whether the headers keep it.
+
+Level 1.N is two files that its release writes and nobody edits: capi/levels/1.N.txt, the golden ABI text (capi/abi.py), and
+1.N.abi, the baseline of abidiff. A function is of the symbol node of the first level that has it; one that no level has is
+of the next, open one. Before the first release there are no such files: all is of GW_1.0 and may change.
+
+usage: levels.py --check      1: the headers break a level, with a line for each thing that is not as it was promised
+       levels.py --release    writes the next level from the headers (tests/regenerate.sh --release BUILD_DIR)
+"""
+import pathlib
+import re
+import sys
+
+CAPI = pathlib.Path(__file__).resolve().parent
+LEVELS = CAPI / "levels"
+BASELINE = CAPI.parent / "tests/capi/abi/gangway.abi"
+
+
+class Text:
+    """A golden ABI text, read back: each declaration by its name."""
+
+    def __init__(self, text):
+        self.typedefs, self.enums, self.structs, self.functions = {}, {}, {}, {}
+        members = None
+        for line in text.splitlines():
+            word = line.split(" ", 1)[0]
+            if line.startswith("  "):
+                members.append(line.strip())
+            elif word == "typedef":
+                self.typedefs[re.search(r"\(\*(\w+)\)|(\w+)$", line).group(0).strip("(*)")] = line
+            elif word in ("enum", "struct") and not line.endswith(")"):
+                name, shape = line.split("  ", 1)
+                members = []
+                (self.enums if word == "enum" else self.structs)[name.split()[1]] = (shape, members)
+            elif line and not line.startswith("#"):
+                self.functions[re.search(r"(gw_\w+)\(", line).group(1)] = line
+
+
+def released():
+    """The released levels' names and texts, in their order."""
+    found = sorted((int(re.fullmatch(r"1\.(\d+)", path.stem).group(1)), path) for path in LEVELS.glob("*.txt"))
+    if [number for number, _ in found] != list(range(len(found))):
+        sys.exit(f"levels {[path.name for _, path in found]}: a number lacks")
+    return [(path.stem, Text(path.read_text())) for _, path in found]
+
+
+def nodes(functions):
+    """Each function's symbol node, in the order of the nodes: what is promised stays where it is, the rest is new."""
+    levels = released()
+    found = {f"GW_{level}": [] for level, _ in levels} | {f"GW_1.{len(levels)}": []}
+    for name in functions:
+        at = next((level for level, text in levels if name in text.functions), f"1.{len(levels)}")
+        found[f"GW_{at}"].append(name)
+    return {node: names for node, names in found.items() if names}
+
+
+def table():
+    """The functions of the last released level in the order of its function table."""
+    levels = released()
+    fields = levels[-1][1].structs["gw_api"][1] if levels else []
+    return ["gw_" + name for name in re.findall(r"\(\*(\w+)\)\(", "\n".join(fields))]
+
+
+def fields_of(old, new):
+    """What is broken of a struct's fields. One that begins with its size may grow at its end, others are frozen."""
+    size, fields = old
+    now_size, now = new
+    for index, field in enumerate(fields):
+        if index >= len(now) or now[index].split() != field.split():
+            return f"has lost or changed the field \"{' '.join(field.split())}\""
+    if size == now_size:
+        return None
+    if not fields or fields[0].split()[-1] != "struct_size":
+        return f"is frozen, but is {now_size} instead of {size}"
+    bytes_of = [int(re.search(r"size (\d+)", text).group(1)) for text in (size, now_size)]
+    if now_size.replace(f"size {bytes_of[1]} ", f"size {bytes_of[0]} ") != size or bytes_of[1] < bytes_of[0]:
+        return f"is {now_size} instead of {size}"
+    first_new = int(now[len(fields)].split()[0]) if len(now) > len(fields) else bytes_of[0]
+    return None if first_new >= bytes_of[0] else f"has a new field at byte {first_new}, where it ended at {bytes_of[0]}"
+
+
+def broken(old, new):
+    """A line for each thing of `old` that `new` does not keep; it may have more."""
+    bad = []
+    for kind, before, now in (("typedef", old.typedefs, new.typedefs), ("function", old.functions, new.functions)):
+        for name, line in before.items():
+            if name not in now:
+                bad.append(f"{kind} {name} is gone")
+            elif now[name] != line:
+                bad.append(f"{kind} {name} was \"{line}\" and is \"{now[name]}\"")
+    for name, (size, constants) in old.enums.items():
+        if name not in new.enums:
+            bad.append(f"enum {name} is gone")
+            continue
+        if new.enums[name][0] != size:
+            bad.append(f"enum {name} is {new.enums[name][0]} instead of {size}")
+        values = dict(c.split(" = ") for c in new.enums[name][1])
+        for constant, value in (c.split(" = ") for c in constants):
+            if values.get(constant) != value:
+                bad.append(f"enumerator {constant} of {name} was {value} and is {values.get(constant, 'gone')}")
+    for name, struct in old.structs.items():
+        said = fields_of(struct, new.structs[name]) if name in new.structs else "is gone"
+        if said:
+            bad.append(f"struct {name} {said}")
+    return bad
+
+
+def wrong_number(levels, current):
+    """gw_abi_version says the level: 0.0 before the first release, then the last one or, with anything new, the next."""
+    text = (CAPI / "internal.h").read_text()
+    said = tuple(int(re.search(rf"kAbi{part} = (\d+);", text).group(1)) for part in ("Major", "Minor"))
+    grown = bool(levels) and broken(current, levels[-1][1]) != []
+    wanted = (1, len(levels) - 1 + grown) if levels else (0, 0)
+    return [] if said == wanted else ["kAbiMajor and kAbiMinor (capi/internal.h) say level %d.%d, the level is %d.%d"
+                                      % (*said, *wanted)]
+
+
+def check(current):
+    levels, bad = released(), []
+    for index, (level, text) in enumerate(levels):
+        following, what = (levels[index + 1][1], f"level {levels[index + 1][0]}") if index + 1 < len(levels) else \
+            (current, "the headers")
+        bad += [f"level {level} is broken by {what}: {line}" for line in broken(text, following)]
+    return bad + wrong_number(levels, current)
+
+
+def main():
+    import abi  # needs castxml, which those that only ask for nodes may lack
+    text = abi.as_text(abi.read_abi())
+    bad = [] if sys.argv[1:] == ["--release"] and not released() else check(Text(text))
+    if bad:
+        sys.exit("\n".join(bad))
+    if sys.argv[1:] != ["--release"]:
+        return
+    name, last = f"1.{len(released())}", released()[-1:]
+    if last and broken(Text(text), last[0][1]) == []:
+        sys.exit(f"nothing is new since level {last[0][0]}: a release without anything new has no level of its own")
+    LEVELS.mkdir(exist_ok=True)
+    (LEVELS / f"{name}.txt").write_text(text)
+    (LEVELS / f"{name}.abi").write_bytes(BASELINE.read_bytes())
+    print(f"level {name} is released: commit capi/levels/{name}.*, and let kAbiMajor, kAbiMinor say it")
+
+
+if __name__ == "__main__":
+    main()
