@@ -23,7 +23,7 @@ binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy 
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
     castxml jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
-  if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ]; }; then
+  if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi
 fi
