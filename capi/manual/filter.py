@@ -12,8 +12,8 @@ CONVENTIONS = [
     (r"gw_(\w+)_init", "Local. Zeroes all `size` bytes of a gw_{0}, sets struct_size and the defaults."),
     (r"gw_\w+_retain", "Local. One more reference; returns its argument. Null is allowed."),
     (r"gw_\w+_release", "Local. Drops one reference; null is allowed. On any thread."),
-    (r"(gw_\w+)_async", "Collective. Starts {0}: the caller owns *out_work, and nothing but gw_work_wait or gw_work_order "
-                        "orders the result."),
+    (r"(gw_\w+)_async", "Collective. Starts {0}: the caller releases *out_work, and nothing but gw_work_wait or "
+                        "gw_work_order orders the result. INVALID_ARGUMENT, INVALID_STATE; the work has what fails later."),
 ]
 
 

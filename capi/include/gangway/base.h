@@ -2,7 +2,11 @@
  *
  * Rules of every header: options and results are structs that begin with their size and are set up by gw_x_init;
  * handles are opaque and reference-counted; out-parameters come last and are null or zero after a failure; a refused
- * call changes nothing. Every function may be called from any thread unless its text says more. */
+ * call changes nothing. Every function may be called from any thread unless its text says more.
+ *
+ * Comments name codes without GW_E_. Any function with a gw_status may return INVALID_ARGUMENT (a required
+ * pointer is null, a number is outside of its range; the text names it), OUT_OF_MEMORY, FORKED and INTERNAL;
+ * its comment says what else to expect, and what INVALID_ARGUMENT is about. */
 #ifndef GANGWAY_BASE_H
 #define GANGWAY_BASE_H
 
@@ -97,11 +101,13 @@ typedef struct gw_bytes gw_bytes;
 
 /* Local. Zeroes all `size` bytes and sets struct_size. */
 GW_API void gw_error_info_init(gw_error_info *info, size_t size);
-/* Local. Fills *info with this thread's last error; code GW_OK and "" when there is none. Does not clear it. */
+/* Local. Fills *info with this thread's last error; code GW_OK and "" when there is none. Does not clear it.
+ * INVALID_ARGUMENT, which it does not keep: null or a struct_size that is too small. */
 GW_API gw_status gw_last_error(gw_error_info *info);
 /* Local. This thread's last error as an object that the caller owns; null when there is none. */
 GW_API gw_error *gw_error_take(void);
-/* Local. Texts are borrowed from `error`. Null error: INVALID_ARGUMENT. */
+/* Local. Fills *info; texts are borrowed from `error`. INVALID_ARGUMENT: null error; a struct_size that is
+ * too small. */
 GW_API gw_status gw_error_describe(const gw_error *error, gw_error_info *info);
 GW_API gw_error *gw_error_retain(gw_error *error);
 GW_API void gw_error_release(gw_error *error);
@@ -129,13 +135,15 @@ GW_API void gw_abi_range(int32_t *out_lowest, int32_t *out_highest);
  * call with CALLER. A collective that waits for itself breaks its gang then; gw_work_wait leaves everything as it is.
  * A new hook replaces the earlier one, whose `release` then runs; null: none. */
 typedef int32_t (*gw_interrupt_fn)(void *user);
-/* Local, for the calling thread. `release` runs once, also when this fails. */
+/* Local, for the calling thread. `release` runs once, also when this fails. FORKED. */
 GW_API gw_status gw_interrupt_set(gw_interrupt_fn check, void *user, gw_free_fn release);
 
-/* Local. Copies log lines with number >= first as "number level text\n" into `text` (capacity in bytes); *out_len is the
- * length of all of it, *out_next the number to ask for next. Null text asks the size. */
+/* Local. Copies log lines with number >= first as "number level text\n" into `text` (capacity in bytes);
+ * *out_len is the length of all of it, *out_next the number to ask for next. Null text asks the size.
+ * INVALID_ARGUMENT: `capacity` is not over the length. */
 GW_API gw_status gw_log_read(uint64_t first, char *text, size_t capacity, size_t *out_len, uint64_t *out_next);
-/* Local. Every environment variable that the library reads, with its value, one a line. Null text asks the size. */
+/* Local. Every environment variable that the library reads, with its value, one a line. Null text asks the
+ * size. INVALID_ARGUMENT: `capacity` is not over the length. */
 GW_API gw_status gw_config_text(char *text, size_t capacity, size_t *out_len);
 
 /* Memory of this host in bytes; UINT64_MAX: the system does not say. */

@@ -8,7 +8,13 @@
  *
  * A call that one rank refuses for its arguments has not begun there: the gang is whole, and peers that are in the call
  * wait for that rank to call it aright, until their deadline (gw_gang_abort tells them at once). After a failure in
- * mid-collective the gang is broken: outputs are undefined and every later call returns the first error. */
+ * mid-collective the gang is broken: outputs are undefined and every later call returns the first error.
+ *
+ * Every collective returns INVALID_ARGUMENT for a null buffer, a dtype or reduce that it does not take, a root
+ * or peer outside of the gang and buffers that overlap in another way than in place; INVALID_STATE after
+ * shutdown; and, when it breaks the gang, MISMATCH (ranks called different ones, or with unlike counts),
+ * PEER_LOST, TIMEOUT, ABORTED, CALLER (the interrupt hook) or GANG. An _async form returns what is refused before
+ * it begins; its work has the rest. The caller releases *out_work. */
 #ifndef GANGWAY_GANG_H
 #define GANGWAY_GANG_H
 
@@ -124,11 +130,12 @@ typedef struct gw_store_callbacks {
 
 /* --- stores ------------------------------------------------------------------------------------------------------ */
 
-/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. INVALID_ARGUMENT: another user
- * owns it, or may write into it. */
+/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. The caller releases
+ * *out_store. INVALID_ARGUMENT: another user owns it, or may write into it; IO: it cannot be made. */
 GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
-/* Local. free_user runs once, also when this fails. */
+/* Local. free_user runs once, also when this fails. The caller releases *out_store. INVALID_ARGUMENT: a
+ * function lacks. */
 GW_API gw_status gw_store_create_callbacks(const gw_store_callbacks *callbacks, gw_store **out_store);
 GW_API gw_store *gw_store_retain(gw_store *store);
 GW_API void gw_store_release(gw_store *store);
@@ -136,22 +143,27 @@ GW_API void gw_store_release(gw_store *store);
 /* --- creation ---------------------------------------------------------------------------------------------------- */
 
 GW_API void gw_gang_options_init(gw_gang_options *options, size_t size);
-/* Collective over the ranks to be. Null options: the environment decides (gangrun, torchrun, srun, mpirun); with
- * nothing set: one rank. INVALID_ARGUMENT names the variable or field; PEER_LOST: a rank died that had met rank 0;
+/* Collective over the ranks to be. Null options: the environment decides (gangrun, torchrun, srun, mpirun);
+ * with nothing set: one rank. The caller releases *out_gang. INVALID_ARGUMENT names the variable or field;
+ * NOT_SUPPORTED: an engine or device that this build lacks; PEER_LOST: a rank died that had met rank 0;
  * TIMEOUT: not all came, as one that died before. */
 GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_gang);
-/* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64. */
+/* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64,
+ * else INVALID_ARGUMENT. *out_size is the number of bytes written. */
 GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);
-/* Local. `count` root gangs in one process, one for each thread that is a rank, into out_gangs[count]. */
+/* Local. `count` root gangs in one process, one for each thread that is a rank, into out_gangs[count]; the
+ * caller releases each. INVALID_ARGUMENT: count below 1, an all_gather, an engine for processes. */
 GW_API gw_status gw_gang_create_threads(int32_t count, const gw_gang_options *options, gw_gang *out_gangs[]);
-/* Local. A gang without peers: acts as if every rank held the caller's data. */
+/* Local. A gang without peers: acts as if every rank held the caller's data. The caller releases *out_gang.
+ * INVALID_ARGUMENT: a rank outside of the size. */
 GW_API gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
-/* Collective over `gang`. New ranks in the order of the list; *out_gang is null (and the status OK) for a rank that is
- * not in it. INVALID_ARGUMENT on every rank: a duplicate, an element outside [0, size), an empty list. */
+/* Collective over `gang`. New ranks in the order of the list; the caller releases *out_gang, which is null
+ * (and the status OK) for a rank that is not in it. INVALID_ARGUMENT on every rank: a duplicate, an element
+ * outside [0, size), an empty list. MISMATCH: the lists differ. */
 GW_API gw_status gw_gang_create_gang(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
-/* Collective. Ranks of one color, by key, then rank; color < 0: null. */
+/* Collective. Ranks of one color, by key, then rank; the caller releases *out_gang. color < 0: null (and OK). */
 GW_API gw_status gw_gang_split(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
-/* Collective. The same members, private traffic. */
+/* Collective. The same members, private traffic. The caller releases *out_gang. */
 GW_API gw_status gw_gang_duplicate(gw_gang *gang, gw_gang **out_gang);
 GW_API gw_gang *gw_gang_retain(gw_gang *gang);
 /* Local, never blocks. The process leaves without shutdown if this is its last use of the gang. */
@@ -169,31 +181,35 @@ GW_API const char *gw_gang_name(const gw_gang *gang);
 GW_API const char *gw_gang_engine(const gw_gang *gang);
 /* Local. "cpu" and so on; borrowed likewise. */
 GW_API const char *gw_gang_device(const gw_gang *gang);
-/* Local. ncclComm_t, MPI_Comm or the like; NOT_SUPPORTED where the engine has none. */
+/* Local. ncclComm_t, MPI_Comm or the like, borrowed until the release of the gang; NOT_SUPPORTED where the
+ * engine has none. */
 GW_API gw_status gw_gang_native_handle(gw_gang *gang, void **out_handle);
 GW_API void gw_gang_traffic_init(gw_gang_traffic *traffic, size_t size);
-/* Local. What this rank moved since the gang was made. */
+/* Local. What this rank moved since the gang was made. INVALID_ARGUMENT: null, or a struct_size that is too
+ * small. */
 GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traffic);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Local. Memory that peers reach directly, 64-byte aligned; it keeps what it needs of the gang. OUT_OF_MEMORY with both
- * numbers. */
+/* Local. Memory that peers reach directly, 64-byte aligned; it keeps what it needs of the gang. The caller
+ * releases *out_data by gw_gang_free. OUT_OF_MEMORY with both numbers. */
 GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
 /* Local, any thread, in any order with the releases of gangs; like every release it leaves the last error alone and may
  * run in a finalizer. `gang` may be null: the address says it all. Null data: nothing. An address of neither
  * gw_gang_alloc nor gw_gang_alloc_shared is left alone, and a line in the log says so (gw_log_read). */
 GW_API void gw_gang_free(gw_gang *gang, void *data);
-/* Collective. One zeroed region that all ranks map; freed by gw_gang_free (local). NOT_SUPPORTED: ranks on several
- * hosts. */
+/* Collective. One zeroed region of `bytes`, the same number on each rank, that all ranks map; the caller
+ * releases *out_data by gw_gang_free (local). NOT_SUPPORTED: ranks on several hosts. MISMATCH: the numbers
+ * differ. OUT_OF_MEMORY. */
 GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_data);
 
 /* --- collectives ------------------------------------------------------------------------------------------------- */
 
 GW_API void gw_collective_init(gw_collective *record, size_t size);
-/* Collective. Starts one record; *out_work is owned by the caller. Null out_work: waits. */
+/* Collective. Starts one record; the caller releases *out_work. Null out_work: waits. */
 GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
-/* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). */
+/* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). The caller
+ * releases *out_work. Null out_work: waits. */
 GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
                                    gw_work **out_work);
 
@@ -257,10 +273,11 @@ GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, g
 
 /* Bytes have no asynchronous form: their second half begins when the first has told its size. */
 
-/* Collective. The root's bytes on every rank (elsewhere `data` is not read); *out_bytes is owned by the caller. */
+/* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes. */
 GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
                                          gw_bytes **out_bytes);
-/* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. */
+/* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. The caller releases
+ * *out_bytes. */
 GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_t size, size_t out_sizes[],
                                           gw_bytes **out_bytes);
 /* Collective. The root's flag (0 or 1) on every rank. */
@@ -275,19 +292,23 @@ GW_API gw_status gw_gang_all_sum_async(gw_gang *gang, double value, double *out_
 
 /* --- works ------------------------------------------------------------------------------------------------------- */
 
-/* Local, never blocks. *out_done = 1: the output is ready and the input reusable. A failure of the work is returned. */
+/* Local, never blocks. *out_done = 1: the output is ready and the input reusable. A failure of the work is
+ * returned, with its code (GANG, PEER_LOST, TIMEOUT, MISMATCH, ABORTED). */
 GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
-/* Local. Waits until the output is ready and the input reusable; -1: until the gang's deadline. NOT_READY: time ran
- * out, harmless. The wait moves all outstanding works of this rank. */
+/* Local. Waits until the output is ready and the input reusable; timeout_ms -1: until the gang's deadline.
+ * NOT_READY: time ran out, harmless. CALLER: the interrupt hook, harmless too. Else the failure of the work,
+ * as of gw_work_poll. The wait moves all outstanding works of this rank. */
 GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
-/* Local. The same for many; the first failure is returned. */
+/* Local. The same for many, within timeout_ms for all; the first failure is returned, NOT_READY as of
+ * gw_work_wait. */
 GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
-/* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline. */
+/* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline.
+ * TIMEOUT, or another failure of the work. INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_work_order(gw_work *work, void *stream);
-/* Local. OK, or the failure of the work. */
+/* Local, never blocks. OK, or the failure of the work (PEER_LOST and so on), as of gw_work_poll. */
 GW_API gw_status gw_work_error(gw_work *work);
-/* Local. Keeps a caller's object alive until the work is done; free_object runs once, inside a later poll, wait or
- * release, also when this fails. */
+/* Local. Keeps a caller's object alive until the work is done; free_object runs once, inside a later poll,
+ * wait or release, also when this fails. INVALID_ARGUMENT: null work. */
 GW_API gw_status gw_work_attach(gw_work *work, void *object, gw_free_fn free_object);
 GW_API gw_work *gw_work_retain(gw_work *work);
 /* Local. Neither cancels nor waits. */
@@ -295,17 +316,22 @@ GW_API void gw_work_release(gw_work *work);
 
 /* --- ends -------------------------------------------------------------------------------------------------------- */
 
-/* Collective and orderly; later calls are INVALID_STATE. timeout_ms -1: the gang's deadline. */
+/* Collective and orderly; later calls are INVALID_STATE. timeout_ms -1: the gang's deadline. TIMEOUT,
+ * PEER_LOST: not all came. */
 GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
-/* Local, any thread. Breaks the gang and wakes every waiter here and on peers. */
+/* Local, any thread. Breaks the gang and wakes every waiter here and on peers, whose calls return ABORTED
+ * with `reason` (null: none is told). A gang that is broken already keeps its first error. INVALID_ARGUMENT:
+ * null gang. */
 GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
-/* Local. OK while the gang works, else why it is broken. */
+/* Local, never blocks. OK while the gang works, else why it is broken (PEER_LOST, ABORTED and so on). */
 GW_API gw_status gw_gang_async_error(gw_gang *gang);
-/* Collective over the survivors (ranks of the broken gang, the same list on each). Their memory is their own then: waits
- * until what ranks left out were writing into it has ended, or their processes have. GW_E_TIMEOUT names a rank that did
- * not come or did not end; the call may be made again. */
+/* Collective over the survivors (ranks of the broken gang, the same list on each). Their memory is their own
+ * then: waits until what ranks left out were writing into it has ended, or their processes have. The caller
+ * releases *out_gang. TIMEOUT names a rank that did not come or did not end; the call may be made again.
+ * INVALID_STATE: the gang is not broken; INVALID_ARGUMENT: the calling rank is not in the list. */
 GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
-/* Local. The ring of the last collectives as text, one a line. Null text asks the size. */
+/* Local. The ring of the last collectives as text, one a line. Null text asks the size. INVALID_ARGUMENT:
+ * `capacity` is not over *out_len. */
 GW_API gw_status gw_gang_flight_record(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
 
 #ifdef __cplusplus

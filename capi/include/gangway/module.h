@@ -59,24 +59,31 @@ typedef struct gw_attention_options {
 } gw_attention_options;
 
 GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
-/* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss sum,
- * weight}. INVALID_ARGUMENT names the field and the rule. */
+/* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss
+ * sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the rule. */
 GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **out_model);
-/* Local. y = x W^T + b; weight [output_dim, input_dim]. */
+/* Local. y = x W^T + b: x [..., input_dim] -> [..., output_dim]; weight [output_dim, input_dim]. The caller
+ * releases *out_model. INVALID_ARGUMENT: a dim below 1. */
 GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
-/* Local. ids i64 -> rows of weight [rows, dim]. */
+/* Local. ids i64 [...] -> rows of weight [rows, dim]: [..., dim]. The caller releases *out_model.
+ * INVALID_ARGUMENT: a dim below 1. */
 GW_API gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module **out_model);
-/* Local. {x} or {x, residual} -> {y, sum}. */
+/* Local. {x} or {x, residual}, each [..., dim] -> {y, sum}. The caller releases *out_model. INVALID_ARGUMENT:
+ * dim or eps not above 0. */
 GW_API gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module **out_model);
 GW_API void gw_attention_options_init(gw_attention_options *options, size_t size);
-/* Local. x [B, S, dim] -> the same. */
+/* Local. x [B, S, dim] -> the same. The caller releases *out_model. INVALID_ARGUMENT names the field and the
+ * rule. */
 GW_API gw_status gw_attention_create(const gw_attention_options *options, gw_module **out_model);
-/* Local. SwiGLU. */
+/* Local. SwiGLU: x [..., dim] -> the same, by way of ffn. The caller releases *out_model. INVALID_ARGUMENT: a
+ * dim below 1. */
 GW_API gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
-/* Local. Pre-norm block. */
+/* Local. Pre-norm block: norm, attention, norm, SwiGLU; x [B, S, dim] -> the same. The caller releases
+ * *out_model. INVALID_ARGUMENT names the field and the rule. */
 GW_API gw_status gw_block_create(const gw_attention_options *attention, int64_t ffn, double eps,
                                  gw_module **out_model);
-/* Local. One after the other, children "0", "1", ...; keeps references. */
+/* Local. One after the other, children "0", "1", ...; keeps references. The caller releases *out_model.
+ * INVALID_ARGUMENT: none, or one twice; INVALID_STATE: one that is part of another module, or bound to gangs. */
 GW_API gw_status gw_sequential_create(gw_module *const *models, size_t model_count, gw_module **out_model);
 
 /* --- own compute as a module --------------------------------------------------------------------------------------- */
@@ -180,14 +187,17 @@ typedef struct gw_custom_options {
   size_t child_count;
 } gw_custom_options;
 GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
-/* Local. free_user runs once, also when this fails. */
+/* Local. free_user runs once, also when this fails. The caller releases *out_model. INVALID_ARGUMENT names
+ * the field or child; INVALID_STATE: a child that is part of another module, or bound to gangs. */
 GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **out_model);
-/* Collective. Inside a forward callback: runs a child. Its outputs, *out_count of them, live as long as the call's own
- * inputs. INVALID_ARGUMENT: no such child; out_capacity is less than the outputs, seen before the child runs. */
+/* Collective. Inside a forward callback, on its thread: runs a child. Its outputs, *out_count of them, live
+ * as long as the call's own inputs. INVALID_ARGUMENT: no such child; out_capacity is less than the outputs,
+ * seen before the child runs. INVALID_STATE: `call` is not one that runs. */
 GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
                                  gw_view out_views[], size_t out_capacity, size_t *out_count);
-/* Collective. Inside a backward_input callback: the gradients of the child's inputs (null data where there is none), as
- * many as its forward had; likewise. */
+/* Collective. Inside a backward_input callback, on its thread: the gradients of the child's inputs (null data
+ * where there is none), as many as its forward had; likewise. INVALID_ARGUMENT as of gw_call_forward;
+ * INVALID_STATE: in another callback. */
 GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
                                   gw_view out_views[], size_t out_capacity, size_t *out_count);
 
@@ -195,8 +205,10 @@ GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *o
 
 GW_API gw_module *gw_module_retain(gw_module *model);
 GW_API void gw_module_release(gw_module *model);
-/* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model; gw_parallelize
- * does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). */
+/* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model;
+ * gw_parallelize does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). INVALID_STATE: a
+ * second time, bound to other gangs, a parameter in no unit on several ranks; INVALID_ARGUMENT: a dtype;
+ * CALLER or what it returned: a fill callback. */
 GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
 /* Local. Parameters whose whole name matches are frozen: no gradient, no optimizer state. NOT_FOUND: none does.
  * INVALID_STATE: after gw_parallelize or gw_module_materialize, when their gradients have memory. */
@@ -213,25 +225,28 @@ typedef struct gw_frame_options {
   int32_t reserved;
 } gw_frame_options;
 GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
-/* Local. INVALID_STATE before gw_module_materialize. */
+/* Local. The caller releases *out_frame, which keeps the model. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
-/* Local. Forgets what was saved, so that the frame can be used again. A forward that has not had its backward is given
- * up, by gw_frame_release and by a failed forward or backward too: its units are resharded and, where it has added to
- * gradients (backward has begun, or forward makes some, as a Llama's loss), all gradients of the model are emptied. */
+/* Local. Forgets what was saved, so that the frame can be used again. A forward that has not had its backward
+ * is given up, by gw_frame_release and by a failed forward or backward too: its units are resharded and,
+ * where it has added to gradients (backward has begun, or forward makes some, as a Llama's loss), all
+ * gradients of the model are emptied. INVALID_ARGUMENT: null; or why the gang is broken. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 GW_API void gw_frame_release(gw_frame *frame);
-/* Collective. Null frame: evaluation. out_tensors: copies owned by the caller, *out_count of them. INVALID_ARGUMENT:
- * out_capacity is less than the outputs, seen before anything runs. */
+/* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
+ * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
+ * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
                                    void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
-/* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is none); adds
- * the sum over data ranks to the local gradients. The frame is reset. INVALID_STATE: gradients were emptied since a
- * forward that had made some (a Llama's loss). */
+/* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
+ * none), which the caller releases as of gw_module_forward; adds the sum over data ranks to the local
+ * gradients. The frame is reset. INVALID_ARGUMENT: a gradient's shape, out_capacity. INVALID_STATE: the frame
+ * has had no forward; gradients were emptied since a forward that had made some (a Llama's loss). */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
                                     void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
-/* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first backward after
- * 0. */
+/* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first
+ * backward after 0. The same on every rank. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 
 /* --- looking in ---------------------------------------------------------------------------------------------------- */
@@ -275,38 +290,44 @@ typedef struct gw_memory_use {
   uint64_t optimizer; /* state of the optimizers that this model has at present */
 } gw_memory_use;
 
-/* Local. How many parameters the model has; tied ones count once. */
+/* Local. How many parameters the model has; tied ones count once. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_count);
-/* Local. Parameter `index`, below the count; the caller releases *out_parameter. */
+/* Local. Parameter `index`; the caller releases *out_parameter. INVALID_ARGUMENT: an index that is not below
+ * the count. */
 GW_API gw_status gw_module_parameter(gw_module *model, size_t index, gw_parameter **out_parameter);
-/* Local. By whole name, aliases of tied parameters too. NOT_FOUND. */
+/* Local. By whole name, aliases of tied parameters too; the caller releases *out_parameter. NOT_FOUND. */
 GW_API gw_status gw_module_find_parameter(gw_module *model, const char *name, gw_parameter **out_parameter);
 GW_API gw_parameter *gw_parameter_retain(gw_parameter *parameter);
 GW_API void gw_parameter_release(gw_parameter *parameter);
 GW_API void gw_parameter_info_init(gw_parameter_info *info, size_t size);
-/* Local. Fills *info. */
+/* Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small. */
 GW_API gw_status gw_parameter_describe(gw_parameter *parameter, gw_parameter_info *info);
-/* Local. *out_view is borrowed until the release of the parameter; its shape too. */
+/* Local. *out_view is borrowed until the release of the parameter; its shape too. INVALID_STATE: a full part
+ * while sharded, the gradient of a frozen parameter, a model without memory. */
 GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_view *out_view);
-/* Local. The same part with a handle that keeps its memory: for DLPack. It is never used for something else while the
- * handle or an export of it lives; a full part is detached from the parameter at reshard. A full value of a shared region
- * is READ_ONLY and follows the parameter after the next update. */
+/* Local. The same part with a handle that keeps its memory: for DLPack. The caller releases *out_tensor. The
+ * memory is never used for something else while the handle or an export of it lives; a full part is detached
+ * from the parameter at reshard. A full value of a shared region is READ_ONLY and follows the parameter after
+ * the next update. INVALID_STATE as of gw_parameter_view. */
 GW_API gw_status gw_parameter_tensor(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
 /* Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"; *out_view is borrowed until the release of
  * either handle. NOT_FOUND. */
 GW_API gw_status gw_parameter_state(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
                                     gw_view *out_view);
-/* Local. The same state with a handle that keeps its memory. */
+/* Local. The same state with a handle that keeps its memory; the caller releases *out_tensor. NOT_FOUND. */
 GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
                                            gw_tensor **out_tensor);
-/* Collective. The whole value on every rank, in the master's dtype. */
+/* Collective. The whole value on every rank, in the master's dtype; the caller releases *out_tensor.
+ * INVALID_STATE: a model without memory. */
 GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
-/* Collective. The whole gradient on every rank. INVALID_STATE: none; a frozen parameter. */
+/* Collective. The whole gradient on every rank; the caller releases *out_tensor. INVALID_STATE: a frozen
+ * parameter, a model without memory. */
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
-/* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). */
+/* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). INVALID_ARGUMENT, on every rank:
+ * a rank's shape or dtype. INVALID_STATE: a unit is unsharded, between begin_update and end_update. */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
-/* Local. Fills *memory with this rank's bytes. */
+/* Local. Fills *memory with this rank's bytes. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *memory);
 
 /* --- files --------------------------------------------------------------------------------------------------------- */
@@ -318,8 +339,9 @@ typedef struct gw_save_options {
   int32_t reserved;
 } gw_save_options;
 GW_API void gw_save_options_init(gw_save_options *options, size_t size);
-/* Collective. folder/model.safetensors with Hugging Face's names (and config.json for a Llama); there whole or not at
- * all. */
+/* Collective. folder/model.safetensors with Hugging Face's names (and config.json for a Llama); there whole
+ * or not at all. INVALID_ARGUMENT: a dtype that is not floating, an empty name; INVALID_STATE: a model
+ * without memory; IO, on every rank. */
 GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
 
 typedef struct gw_load_options {
@@ -329,8 +351,8 @@ typedef struct gw_load_options {
   int32_t reserved;
 } gw_load_options;
 GW_API void gw_load_options_init(gw_load_options *options, size_t size);
-/* Collective. A file or a folder, on any mesh. NOT_FOUND: a parameter lacks; INVALID_ARGUMENT: a shape or dtype;
- * CORRUPT. */
+/* Collective. A file or a folder, on any mesh. Every rank returns the first refusal. NOT_FOUND: a parameter
+ * lacks; INVALID_ARGUMENT: a shape or dtype; CORRUPT; IO, where some values may be new already. */
 GW_API gw_status gw_module_load(gw_module *model, const char *path, const gw_load_options *options);
 
 #ifdef __cplusplus

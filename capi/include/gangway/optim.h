@@ -63,24 +63,26 @@ typedef struct gw_sgd_options {
 } gw_sgd_options;
 GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
 
-/* Local. INVALID_STATE before gw_parallelize or gw_module_materialize. The optimizer keeps the model alive. */
+/* Local. The optimizer keeps the model alive; the caller releases *out_optimizer. INVALID_STATE before
+ * gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its range. */
 GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options, gw_optimizer **out_optimizer);
-/* Local. Likewise. */
+/* Local. Likewise: the caller releases *out_optimizer; INVALID_STATE, INVALID_ARGUMENT. */
 GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
 GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 
-/* Local. Steps taken. */
+/* Local. Steps taken. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_steps(const gw_optimizer *optimizer, int64_t *out_steps);
-/* Local. The learning rate of the next step, before rules. */
+/* Local. The learning rate of the next step, before rules. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
-/* Local. A new base rate; every rank must set the same. */
+/* Local. A new base rate; every rank must set the same. INVALID_ARGUMENT: not finite, or below 0. */
 GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
-/* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before it. `p`: 1, 2
- * or any other; infinity for the largest. */
+/* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before
+ * it. `p`: 1, 2 or any other; infinity for the largest. INVALID_ARGUMENT: max_norm or p not over 0;
+ * INVALID_STATE: a model without memory. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream, double *out_norm);
-/* Local. Empties the local gradients. */
+/* Local. Empties the local gradients. INVALID_STATE: a model without memory. */
 GW_API gw_status gw_zero_grad(gw_module *model, void *stream);
 
 #ifdef __cplusplus

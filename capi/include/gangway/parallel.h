@@ -82,55 +82,68 @@ typedef struct gw_parallel_options {
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
-/* Collective. Checks all, then recomputation, units (of a language model: embedding | each block | norm + head), memory
- * and first values; once, before the optimizer. Null gangs: one rank. tp, cp or pp over 1: NOT_SUPPORTED. */
+/* Collective. Checks all, then recomputation, units (of a language model: embedding | each block | norm +
+ * head), memory and first values; once, before the optimizer. Null gangs: one rank. NOT_SUPPORTED: tp, cp or
+ * pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
-/* Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root, the last.
- * gw_module_materialize follows. */
+/* Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root,
+ * the last. gw_module_materialize follows. NOT_FOUND: no match; INVALID_ARGUMENT names the option, or matches
+ * within each other; INVALID_STATE: it has memory, or is a unit already. */
 GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs *gangs,
                                 const gw_shard_options *options);
-/* Collective. Plain data parallel for the whole model. gw_module_materialize follows. */
+/* Collective. Plain data parallel for the whole model. gw_module_materialize follows. INVALID_ARGUMENT names
+ * the option; INVALID_STATE: it has memory, or is a unit already. */
 GW_API gw_status gw_replicate(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
-/* Local, before gw_fully_shard. */
+/* Local, before gw_fully_shard. INVALID_ARGUMENT: an unknown kind, every below 1, ratio outside [0, 1].
+ * INVALID_STATE: once the model is bound to gangs. */
 GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
 
 /* --- shard groups -------------------------------------------------------------------------------------------------- */
 
 typedef struct gw_shard_group gw_shard_group;
 
-/* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers. Null gangs: one
- * rank. Null options: GW_FULL_SHARD. */
+/* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers.
+ * Null gangs: one rank. Null options: GW_FULL_SHARD. The caller releases *out_group. INVALID_ARGUMENT names
+ * the option or parameter; CALLER or what it returned: a fill callback. */
 GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name, const gw_parameter_options *parameters,
                                        size_t parameter_count, const gw_shard_options *options, uint64_t seed,
                                        gw_shard_group **out_group);
 GW_API gw_shard_group *gw_shard_group_retain(gw_shard_group *group);
 GW_API void gw_shard_group_release(gw_shard_group *group);
-/* Collective. `into`: null, or one view of the caller's memory per parameter, which gets a stable copy. */
+/* Collective. `into`: null, or one view of the caller's memory per parameter, which gets a stable copy.
+ * INVALID_ARGUMENT: a view's shape, or one that is not floating and row-major. INVALID_STATE: between
+ * begin_update and end_update. */
 GW_API gw_status gw_shard_group_unshard(gw_shard_group *group, const gw_view *into, void *stream);
-/* Collective. Starts what gw_shard_group_unshard would wait for, where values are gathered; that call comes later and ends
- * it. Elsewhere there is nothing to start and *out_work is done. */
+/* Collective. Starts what gw_shard_group_unshard would wait for, where values are gathered; that call comes
+ * later and ends it. Elsewhere there is nothing to start and *out_work is done. The caller releases
+ * *out_work, which has what fails (PEER_LOST and so on). INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *stream, gw_work **out_work);
-/* Local, waits for nobody. Full values and full gradients that were reduced are gone; ones that wait for their reduction
- * stay. */
+/* Local, waits for nobody. Full values and full gradients that were reduced are gone; ones that wait for
+ * their reduction stay. INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
-/* Local. Borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a frozen parameter. A full
- * value that processes share is read-only memory, which a call refuses as its output. */
+/* Local. *out_view is borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a
+ * frozen parameter. INVALID_ARGUMENT: the index, the part. A full value that processes share is read-only
+ * memory, which a call refuses as its output. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
-/* Local. The same part with a handle that keeps its memory: for DLPack. After reshard it is detached: freed with the last
- * handle or export, never used again under it. A full value of a shared region is READ_ONLY and follows the parameter
- * after the next update. */
+/* Local. The same part with a handle that keeps its memory: for DLPack. The caller releases *out_tensor.
+ * After reshard it is detached: freed with the last handle or export, never used again under it. A full value
+ * of a shared region is READ_ONLY and follows the parameter after the next update. INVALID_STATE as of
+ * gw_shard_group_view. */
 GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
-/* Local. Adds to the full gradient (f64, f32 or bf16; global shape). */
+/* Local. Adds to the full gradient (f64, f32 or bf16; global shape). INVALID_ARGUMENT: another shape or
+ * dtype; INVALID_STATE: a frozen parameter. */
 GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
                                              void *stream);
-/* Collective. Adds the sum over all data ranks to the local gradient and empties the full one. */
+/* Collective. Adds the sum over all data ranks to the local gradient and empties the full one. A failure
+ * (PEER_LOST, TIMEOUT) breaks the gang. */
 GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
 /* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers. INVALID_STATE, on every rank: a
  * rank's group is still unsharded, or an update has begun already. */
 GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
-/* Collective. Ends it: casts, publishes the values, empties the gradient. */
+/* Collective. Ends it: casts, publishes the values, empties the gradient. INVALID_STATE: no update has begun. */
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
-/* Local. A materialised model of these groups, for optimizer, clip, load and save. */
+/* Local. A materialised model of these groups, for optimizer, clip, load and save, which keeps them. The
+ * caller releases *out_model. INVALID_ARGUMENT: none, one twice, groups of different gangs. */
 GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count, gw_module **out_model);
 
 #ifdef __cplusplus

@@ -59,15 +59,18 @@ typedef struct gw_step_result {
 } gw_step_result;
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 
-/* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer. One rank's
- * bad argument comes back on every rank; a failure after the first forward aborts every gang of the model. Null options:
- * defaults. */
+/* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer.
+ * Null options: defaults. Null result: not told. INVALID_ARGUMENT: one rank's bad argument comes back on
+ * every rank. A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of the model. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
-/* Collective. The loss of a batch; saves and changes nothing. */
+/* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's
+ * batch, options or result. */
 GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
                               gw_step_result *result);
-/* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. */
+/* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
+ * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE: a unit is unsharded, as after a
+ * forward without its backward. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 
@@ -80,8 +83,9 @@ typedef struct gw_generate_options {
   uint64_t seed;
 } gw_generate_options;
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
-/* Collective. Continues `prompt` (token ids) by a sharded Llama: *out_count tokens (token_count of them), the same on every
- * rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count. */
+/* Collective. Continues `prompt` (token ids) by a sharded Llama: *out_count tokens (token_count of them), the
+ * same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count; no
+ * Llama; an id outside of the vocabulary. INVALID_STATE: a model without memory, a logit that is not finite. */
 GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
                              const gw_generate_options *options, void *stream, int64_t out_tokens[],
                              size_t out_capacity, size_t *out_count);

@@ -33,22 +33,26 @@ typedef struct gw_tensor gw_tensor;
 /* DLPack's versioned exchange struct; bring your own dlpack.h. */
 struct DLManagedTensorVersioned;
 
-/* Local. Row-major CPU view of `data`; `shape` is borrowed by the view. */
+/* Local. Row-major CPU view of `data`; `shape` is borrowed by the view. INVALID_ARGUMENT: ndim outside of 0
+ * to 8, a dtype that cannot be moved. */
 GW_API gw_status gw_view_set(gw_view *view, void *data, const int64_t *shape, int32_t ndim, gw_dtype dtype);
 
-/* Local. A new tensor with a copy of the view's elements (row-major). */
+/* Local. A new tensor with a copy of the view's elements (row-major); the caller releases *out_tensor.
+ * INVALID_ARGUMENT names the view's field; OUT_OF_MEMORY. */
 GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
-/* Local. *out_view is borrowed until the release of the tensor. */
+/* Local. *out_view is borrowed until the release of the tensor. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
 /* Local. 1: nobody may write it (memory of a shared region, a DLPack tensor that came so); 0; -1 for null. */
 GW_API int32_t gw_tensor_is_read_only(const gw_tensor *tensor);
 GW_API gw_tensor *gw_tensor_retain(gw_tensor *tensor);
 GW_API void gw_tensor_release(gw_tensor *tensor);
 
-/* Local. Takes over `managed` on success and calls its deleter once, on the thread that drops the last reference. Refuses
- * a major version other than 1, lanes other than 1, devices other than the CPU. */
+/* Local. Takes over `managed` on success and calls its deleter once, on the thread that drops the last
+ * reference; the caller releases *out_tensor. NOT_SUPPORTED: a major version other than 1, lanes other than
+ * 1. INVALID_ARGUMENT names another field: a device other than the CPU, ndim over 8, null data. */
 GW_API gw_status gw_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, gw_tensor **out_tensor);
-/* Local. The export holds a reference on the tensor's memory until its deleter is called. */
+/* Local. The caller owns *out_managed: the export holds a reference on the tensor's memory until its deleter
+ * is called, by the caller or whom it was handed to. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_to_dlpack(gw_tensor *tensor, struct DLManagedTensorVersioned **out_managed);
 
 #ifdef __cplusplus

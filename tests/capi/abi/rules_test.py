@@ -85,6 +85,42 @@ for header in sorted((root / "capi/include/gangway").glob("*.h")):
         if re.search(word, text):
             bad.append(f"{header.name}: has {re.search(word, text).group(0)}")
 
+# --- what comments say of codes and of ownership
+
+CODES = {name.removeprefix("GW_E_") for e in model.enums if e.name == "gw_status_value" for name, _ in e.constants
+         if name.startswith("GW_E_")}
+OWNERSHIP = r"[Tt]he caller (releases|owns)|which the caller releases|borrowed"
+# Rules that hold for a group of functions, as the head of their header says them.
+COLLECTIVES = "Every collective returns INVALID_ARGUMENT"
+WORKS = "The caller releases *out_work."
+
+
+def comments(header):
+    """Its head, and each function's comment; an _async form without one has that of its plain form."""
+    text = header.read_text()
+    flat = lambda comment: " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())  # noqa: E731
+    told = {name: flat(comment) for comment, name in
+            re.findall(r"/\*((?:(?!\*/).)*)\*/\nGW_API [^;(]*?\b(gw_\w+)\(", text, re.S)}
+    for name in re.findall(r"^GW_API [^;(]*?\b(gw_\w+_async)\(", text, re.M):
+        told.setdefault(name, told.get(name.removesuffix("_async"), ""))
+    return flat(re.match(r"/\*(.*?)\*/", text, re.S).group(1)), told
+
+
+told_of = {h: comments(root / f"capi/include/gangway/{h}.h") for h in {f.header for f in model.functions}}
+handle_names = {h.name for h in handles} | {"DLManagedTensorVersioned", "void"}
+for function in model.functions:
+    head, told = told_of[function.header]
+    text = told.get(function.name, "")
+    if function.result == "gw_status" and not CODES & set(re.findall(r"\b[A-Z_]+\b", text)):
+        if not (text.startswith("Collective") and COLLECTIVES in head):
+            bad.append(f"{function.name}: its comment names no code")
+    for name, ctype in function.arguments:
+        held = re.match(r"(?:const )?(?:struct )?(\w+) \*(?:\*@|@\[\])$", ctype)
+        if not name.startswith("out_") or held is None or held.group(1) not in handle_names:
+            continue
+        if not re.search(OWNERSHIP, text) and not (name == "out_work" and WORKS in head):
+            bad.append(f"{function.name}: its comment does not say who releases {name}")
+
 struct_test = (root / "tests/capi/struct_test.c").read_text()
 tried = {f"gw_{name}" for name in re.findall(r"INPUT\((\w+),", struct_test)}
 bad += [f"{s.name} is not in the matrix of tests/capi/struct_test.c" for s in sized
