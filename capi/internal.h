@@ -116,8 +116,8 @@ T& out(T* pointer, const char* name) {
 // Results that come as a list into the caller's array: empty before anything can fail ...
 template <typename T>
 void clear_out(T* list, size_t capacity, size_t* out_count) {
-  out(out_count, "out_count");
   for (size_t i = 0; list != nullptr && i < capacity; ++i) list[i] = T{};
+  out(out_count, "out_count");
 }
 // ... and room for all of them before anything runs.
 template <typename T>

@@ -22,9 +22,8 @@ RopeOptions rope_of(double theta) {
   return r;
 }
 
-AttentionOptions attention_of(const gw_attention_options* options) {
-  const gw_attention_options o =
-      read_struct(&required(options, "options"), gw_attention_options_init, "options");
+AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
+  const gw_attention_options o = read_struct(&required(options, name), gw_attention_options_init, name);
   AttentionOptions a;
   a.dim = o.dim;
   a.heads = o.heads;
@@ -184,7 +183,7 @@ void gw_attention_options_init(gw_attention_options* options, size_t size) {
 gw_status gw_attention_create(const gw_attention_options* options, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_attention(attention_of(options)));
+    result = new gw_module(make_attention(attention_of(options, "options")));
   });
 }
 
@@ -199,7 +198,7 @@ gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, do
                           gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_block(attention_of(attention), ffn, finite(eps, "eps")));
+    result = new gw_module(make_block(attention_of(attention, "attention"), ffn, finite(eps, "eps")));
   });
 }
 

@@ -144,7 +144,7 @@ static void bad_layers_are_refused(void** state) {
   assert_refused(gw_attention_create(&a, NULL), "out_model is null");
   assert_refused(gw_mlp_create(8, 0, 0, &m), "0");
   assert_refused(gw_mlp_create(8, 8, 0, NULL), "out_model is null");
-  assert_refused(gw_block_create(NULL, 8, 1e-5, &m), "options is null");
+  assert_refused(gw_block_create(NULL, 8, 1e-5, &m), "attention is null");
   assert_refused(gw_block_create(&a, 8, 1e-5, NULL), "out_model is null");
   assert_refused(gw_sequential_create(NULL, 0, &m), "0 modules");
   assert_refused(gw_sequential_create(NULL, 1, &m), "models is null");

@@ -1,0 +1,315 @@
+// Every entry with one null at a time, for each pointer that is required, and something valid for the others:
+// a code, a text that names the argument, and nothing handed out.
+#include <gangway/gangway.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <set>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include "dlpack.h"
+
+namespace {
+
+// Null means something there: options' defaults, no stream, text or result not wanted, an object of null.
+const std::set<std::string> kOptional = {"options",
+                                         "stream",
+                                         "user",
+                                         "release",
+                                         "object",
+                                         "free_object",
+                                         "text",
+                                         "reason",
+                                         "gw_log_read.out_len",
+                                         "gw_log_read.out_next",
+                                         "gw_config_text.out_len",
+                                         "gw_gang_flight_record.out_len",
+                                         "gw_interrupt_set.check",
+                                         "gw_view_set.data",
+                                         "gw_gang_run.out_work",
+                                         "gw_gang_run_batch.out_work",
+                                         "gw_gangs_create.root",
+                                         "gw_gangs_create_fake.device",
+                                         "gw_gangs_current.device",
+                                         "gw_gangs_set_default.gangs",
+                                         "gw_module_materialize.gangs",
+                                         "gw_parallelize.gangs",
+                                         "gw_fully_shard.gangs",
+                                         "gw_replicate.gangs",
+                                         "gw_shard_group_create.gangs",
+                                         "gw_shard_group_unshard.into",
+                                         "gw_module_forward.frame",
+                                         "gw_train_step.result",
+                                         "gw_optimizer_step.result"};
+const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options"};
+// Looked at while a module runs only: custom_test.c has them.
+const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
+
+bool tried(const std::string& function, const std::string& argument) {
+  const std::string whole = function + "." + argument;
+  if (kRequired.count(whole) != 0) return true;
+  return kOptional.count(argument) == 0 && kOptional.count(whole) == 0 &&
+         kInsideOfCallbacks.count(whole) == 0;
+}
+
+gw_status put(void*, const char*, const void*, size_t) { return GW_OK; }
+gw_status get(void*, const char*, void*, size_t, int64_t* out_size) { return *out_size = -1, GW_OK; }
+gw_status drop(void*, const char*) { return GW_OK; }
+gw_status compute(void*, gw_call*) { return GW_OK; }
+
+template <typename T, typename Size>
+T made(void (*init)(T*, Size)) {
+  T x;
+  init(&x, sizeof x);
+  return x;
+}
+
+// One object of every kind; each is whole, so that the null is what a call refuses.
+class World {
+ public:
+  World() {
+    gw_error_set("no callback runs");
+    error = gw_error_take();
+    must(gw_gang_create(nullptr, &gang));
+    must(gw_gangs_create(gang, nullptr, &gangs));
+    gw_llama_options llama = made(gw_llama_options_init);
+    llama.vocab = 11;
+    llama.dim = 8;
+    llama.layers = 1;
+    llama.heads = 2;
+    must(gw_llama_create(&llama, &model));
+    must(gw_module_materialize(model, gangs, 1, GW_F32));
+    must(gw_linear_create(2, 2, 0, &described));
+    must(gw_sgd_create(model, nullptr, &optimizer));
+    must(gw_module_parameter(model, 0, &parameter));
+    must(gw_view_set(&tokens, numbers.data(), shape.data(), 2, GW_I64));
+    must(gw_tensor_copy(&tokens, &tensor));
+    must(gw_gang_broadcast_bytes(gang, "x", 1, 0, &bytes));
+    must(gw_gang_barrier_async(gang, nullptr, &work));
+    callbacks.put = put;
+    callbacks.get = get;
+    callbacks.remove = drop;
+    must(gw_store_create_callbacks(&callbacks, &store));
+    group_parameter.name = "w";
+    group_parameter.ndim = 1;
+    group_parameter.dims[0] = 2;
+    must(gw_shard_group_create(gangs, "group", &group_parameter, 1, nullptr, 1, &group));
+    custom.shapes = custom.forward = custom.backward_input = compute;
+    batch.inputs = batch.targets = &tokens;
+    batch.input_count = batch.target_count = 1;
+    record.op = GW_BARRIER;
+    attention.dim = 8;
+    attention.heads = 2;
+    begin_frame();
+  }
+  ~World() {
+    gw_frame_release(frame);
+    gw_shard_group_release(group);
+    gw_store_release(store);
+    gw_work_release(work);
+    gw_bytes_release(bytes);
+    gw_tensor_release(tensor);
+    gw_parameter_release(parameter);
+    gw_optimizer_release(optimizer);
+    gw_module_release(described);
+    gw_module_release(model);
+    gw_gangs_release(gangs);
+    gw_gang_release(gang);
+    gw_error_release(error);
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // --- handles, and lists of one
+  void give(gw_error*& x) { x = error; }
+  void give(const gw_error*& x) { x = error; }
+  void give(gw_gang*& x) { x = gang; }
+  void give(const gw_gang*& x) { x = gang; }
+  void give(gw_gangs*& x) { x = gangs; }
+  void give(const gw_gangs*& x) { x = gangs; }
+  void give(gw_module*& x) { x = model; }
+  void give(const gw_module*& x) { x = model; }
+  void give(gw_optimizer*& x) { x = optimizer; }
+  void give(const gw_optimizer*& x) { x = optimizer; }
+  void give(gw_parameter*& x) { x = parameter; }
+  void give(gw_frame*& x) { x = frame; }
+  void give(gw_tensor*& x) { x = tensor; }
+  void give(const gw_tensor*& x) { x = tensor; }
+  void give(gw_work*& x) { x = work; }
+  void give(gw_shard_group*& x) { x = group; }
+  void give(gw_module* const*& x) { x = &described; }
+  void give(gw_work* const*& x) { x = &work; }
+  void give(gw_shard_group* const*& x) { x = &group; }
+  // --- records
+  void give(const gw_gang_options*& x) { x = nullptr; }
+  void give(const gw_mesh_options*& x) { x = nullptr; }
+  void give(const gw_llama_options*& x) { x = nullptr; }
+  void give(const gw_attention_options*& x) { x = &attention; }
+  void give(const gw_custom_options*& x) { x = &custom; }
+  void give(const gw_frame_options*& x) { x = nullptr; }
+  void give(const gw_parallel_options*& x) { x = nullptr; }
+  void give(const gw_shard_options*& x) { x = nullptr; }
+  void give(const gw_adamw_options*& x) { x = nullptr; }
+  void give(const gw_sgd_options*& x) { x = nullptr; }
+  void give(const gw_step_options*& x) { x = nullptr; }
+  void give(const gw_generate_options*& x) { x = nullptr; }
+  void give(const gw_save_options*& x) { x = nullptr; }
+  void give(const gw_load_options*& x) { x = nullptr; }
+  void give(const gw_parameter_options*& x) { x = &group_parameter; }
+  void give(const gw_store_callbacks*& x) { x = &callbacks; }
+  void give(const gw_collective*& x) { x = &record; }
+  void give(const gw_batch*& x) { x = &batch; }
+  void give(gw_error_info*& x) { x = &info; }
+  void give(gw_gang_traffic*& x) { x = &traffic; }
+  void give(gw_parameter_info*& x) { x = &parameter_info; }
+  void give(gw_memory_use*& x) { x = &memory; }
+  void give(gw_step_result*& x) { x = &result; }
+  void give(gw_call*& x) { x = &call; }
+  void give(const gw_view*& x) { x = &tokens; }
+  void give(gw_view*& x) { x = &view_place; }
+  void give(DLManagedTensorVersioned*& x) { x = &managed; }
+  // --- memory and numbers
+  void give(const char*& x) { x = "w"; }
+  void give(char*& x) { x = nullptr; }
+  void give(const void*& x) { x = numbers.data(); }
+  void give(void*& x) { x = places.data(); }
+  void give(void* const*& x) { x = &list_of_one; }
+  void give(const int32_t*& x) { x = &zero; }
+  void give(const int64_t*& x) { x = shape.data(); }
+  void give(int32_t*& x) { x = reinterpret_cast<int32_t*>(places.data()); }
+  void give(int64_t*& x) { x = places.data(); }
+  void give(uint64_t*& x) { x = reinterpret_cast<uint64_t*>(places.data()); }
+  void give(double*& x) { x = reinterpret_cast<double*>(places.data()); }
+  void give(gw_interrupt_fn& x) { x = nullptr; }
+  void give(gw_free_fn& x) { x = nullptr; }
+  void give(double& x) { x = 1; }
+  template <typename Handle>
+  void give(Handle**& x) {  // where a call puts a handle
+    handed_out.fill(this);
+    x = reinterpret_cast<Handle**>(handed_out.data());
+  }
+
+  static void must(gw_status status) {
+    gw_error_info why = made(gw_error_info_init);
+    gw_last_error(&why);
+    ASSERT_EQ(status, GW_OK) << why.message;
+  }
+  // Backward wants a frame that has had its forward.
+  void begin_frame() {
+    must(gw_frame_create(model, nullptr, &frame));
+    const std::array<gw_view, 2> inputs = {tokens, tokens};
+    std::array<gw_tensor*, 2> outputs{};
+    size_t count = 0;
+    must(gw_module_forward(model, inputs.data(), 2, frame, nullptr, outputs.data(), 2, &count));
+    for (gw_tensor* output : outputs) gw_tensor_release(output);
+  }
+
+  gw_error* error = nullptr;
+  gw_gang* gang = nullptr;
+  gw_gangs* gangs = nullptr;
+  gw_module *model = nullptr, *described = nullptr;
+  gw_optimizer* optimizer = nullptr;
+  gw_parameter* parameter = nullptr;
+  gw_frame* frame = nullptr;
+  gw_tensor* tensor = nullptr;
+  gw_bytes* bytes = nullptr;
+  gw_work* work = nullptr;
+  gw_store* store = nullptr;
+  gw_shard_group* group = nullptr;
+  gw_attention_options attention = made(gw_attention_options_init);
+  gw_custom_options custom = made(gw_custom_options_init);
+  gw_parameter_options group_parameter = made(gw_parameter_options_init);
+  gw_store_callbacks callbacks = made(gw_store_callbacks_init);
+  gw_collective record = made(gw_collective_init);
+  gw_batch batch = made(gw_batch_init);
+  gw_error_info info = made(gw_error_info_init);
+  gw_gang_traffic traffic = made(gw_gang_traffic_init);
+  gw_parameter_info parameter_info = made(gw_parameter_info_init);
+  gw_memory_use memory = made(gw_memory_use_init);
+  gw_step_result result = made(gw_step_result_init);
+  gw_call call{};
+  gw_view tokens{}, view_place{};
+  DLManagedTensorVersioned managed{};
+  std::array<int64_t, 4> numbers{1, 2, 3, 4};
+  std::array<int64_t, 2> shape{1, 4};
+  std::array<int64_t, 256> places{};  // for what a call writes
+  void* list_of_one = places.data();
+  int32_t zero = 0;
+  std::array<void*, 64> handed_out{};
+};
+
+// Numbers by their names: none is what a call refuses, and lists have an element.
+template <typename Number>
+Number number(const std::string& name) {
+  if (name == "capacity" || name == "out_capacity") return static_cast<Number>(64);
+  if (name == "dtype") return static_cast<Number>(GW_F32);
+  if (name == "reduce") return static_cast<Number>(GW_SUM);
+  for (const char* one : {"count", "size", "ndim", "bytes", "tp", "pp", "cp", "every", "input_dim",
+                          "output_dim", "rows", "dim", "ffn", "heads"})
+    if (name == one || (name.size() > 6 && name.ends_with("_count"))) return 1;
+  return 0;
+}
+
+template <typename Argument>
+Argument valid(World& world, const std::string& function, const std::string& name) {
+  Argument x{};
+  if constexpr (std::is_integral_v<Argument>) {
+    x = number<Argument>(name);
+  } else if (!std::is_pointer_v<Argument> || tried(function, name)) {
+    world.give(x);
+  }
+  return x;
+}
+
+class OneNull : public testing::Test {
+ protected:
+  template <typename... Arguments>
+  void try_each(const char* function, gw_status (*entry)(Arguments...),
+                const std::array<const char*, sizeof...(Arguments)>& names) {
+    [&]<size_t... I>(std::index_sequence<I...>) { (try_one<I>(function, entry, names), ...); }
+    (std::index_sequence_for<Arguments...>{});
+  }
+
+  template <size_t Null, typename... Arguments>
+  void try_one(const std::string& function, gw_status (*entry)(Arguments...),
+               const std::array<const char*, sizeof...(Arguments)>& names) {
+    using Tuple = std::tuple<Arguments...>;
+    const std::string name = names[Null], where = function + "." + name;
+    if (!std::is_pointer_v<std::tuple_element_t<Null, Tuple>> || !tried(function, name)) return;
+    world_.handed_out = {};
+    Tuple arguments;
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      ((std::get<I>(arguments) = valid<Arguments>(world_, function, names[I])), ...);
+    }
+    (std::index_sequence_for<Arguments...>{});
+    if constexpr (std::is_convertible_v<std::tuple_element_t<Null, Tuple>, const void*>)
+      if (std::get<Null>(arguments) == static_cast<const void*>(&world_.handed_out)) world_.handed_out = {};
+    std::get<Null>(arguments) = {};
+    EXPECT_EQ(std::apply(entry, arguments), GW_E_INVALID_ARGUMENT) << where;
+    EXPECT_EQ(world_.handed_out[0], nullptr) << where << ": what is handed out is not null after a failure";
+    ++checked_;
+    if (function == "gw_last_error") return;  // keeps the last error as it is
+    gw_error_info why = made(gw_error_info_init);
+    gw_last_error(&why);
+    EXPECT_NE(std::string(why.message).find(name), std::string::npos) << where << ": " << why.message;
+  }
+
+  World world_;
+  int checked_ = 0;
+};
+
+template <typename... Names>
+constexpr std::array<const char*, sizeof...(Names)> list(Names... names) {
+  return {names...};
+}
+
+TEST_F(OneNull, IsRefusedByItsName) {
+#define ENTRY(function, ...) try_each(#function, function, list(__VA_ARGS__));
+#include "arguments.inc"
+#undef ENTRY
+  EXPECT_GT(checked_, 250);
+}
+
+}  // namespace
