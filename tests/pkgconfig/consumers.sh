@@ -59,8 +59,7 @@ by_pkg_config() { # WORK PREFIX LIBDIR
   needs "$1/user" | grep -q 'libgangway\.so\.1' || { echo "a shared consumer does not need libgangway.so.1"; return 1; }
   LD_LIBRARY_PATH=$2/$3 "$1/user"
   [ -e "$2/$3/libgangway.a" ] || { echo "no libgangway.a in this build: static consumers are left out"; return 0; }
-  # A linker prefers the shared library where both are, so the archive is named.
-  flags=$(PKG_CONFIG_PATH=$2/$3/pkgconfig pkg-config --static --cflags --libs gangway | sed 's/-lgangway/-l:libgangway.a/')
+  flags=$(PKG_CONFIG_PATH=$2/$3/pkgconfig pkg-config --cflags --libs gangway-static)
   # shellcheck disable=SC2086
   $cc -std=c11 -Wall -Werror -o "$1/user_static" "$1/user.c" $flags
   if needs "$1/user_static" | grep gangway; then echo "a static consumer needs a library of gangway"; return 1; fi
