@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # package_test.sh BUILD-FOLDER SOURCE-FOLDER LIBDIR: makes the Debian packages, holds their contents and dependencies
-# against what is wanted, and uses them from a folder where they were extracted.
+# against what is wanted, installs them by dpkg into a root of its own, uses them there, and removes them.
 set -euo pipefail
 build=$1 source=$2 libdir=$3
 . "$source/tests/pkgconfig/consumers.sh"
@@ -31,7 +31,7 @@ printf '%s\n' /usr/bin/gangrun /usr/bin/gw-info /usr/share/man/man1/gangrun.1.gz
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
   printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc
-  [ ! -e "$build/capi/libgangway.a" ] || echo $lib/libgangway.a
+  [ ! -e "$build/capi/libgangway.a" ] || printf '%s\n' $lib/libgangway.a $lib/pkgconfig/gangway-static.pc
   # One file of targets for each build type, named after it.
   files libgangway-dev | grep "^$lib/cmake/gangway/gangway-" || true
 } | holds libgangway-dev || bad=1
@@ -45,20 +45,52 @@ version=$(field libgangway1 Version)
 [ "$(field libgangway-dev Depends)" = "libgangway1 (= $version)" ] || wrong "libgangway-dev depends on another libgangway1"
 for name in libgangway1 libgangway-dev gangway-tools; do
   dpkg-deb -c "$(package $name)" | awk '$2 != "root/root" {exit 1}' || wrong "$name: files of another owner than root"
-  dpkg-deb -x "$(package $name)" "$work/root"
 done
 dpkg-deb -e "$(package libgangway1)" "$work/control"
 grep -q "^libgangway 1 libgangway1 (>= " "$work/control/shlibs" || wrong "libgangway1 has no shlibs"
 grep -q "activate-noawait ldconfig" "$work/control/triggers" || wrong "libgangway1 does not activate ldconfig"
-readelf -S "$work/root$lib/libgangway.so.1" | grep -q '\.debug_info' && wrong "libgangway1 is not stripped"
+dpkg-deb -x "$(package libgangway1)" "$work/library"
+readelf -S "$work/library$lib/libgangway.so.1" | grep -q '\.debug_info' && wrong "libgangway1 is not stripped"
+[ $bad -eq 0 ] || exit 1
+
+# An installation of its own: a database that has nothing but what the packages depend on, in this machine's versions.
+database=$work/root/var/lib/dpkg
+mkdir -p "$database/info" "$database/updates"
+needs=$(for name in libgangway1 gangway-tools; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
+for name in ${needs/libgangway1/}; do
+  dpkg-query -W -f='Package: ${Package}\nStatus: ${Status}\nVersion: ${Version}\nArchitecture: ${Architecture}
+Multi-Arch: ${Multi-Arch}\nMaintainer: none\nDescription: of this machine\n\n' "$name" | sed '/^Multi-Arch: $/d'
+  touch "$database/info/$(dpkg-query -W -f='${binary:Package}' "$name")".{list,md5sums}
+done >"$database/status"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  command -v fakeroot >/dev/null || { echo "neither root nor fakeroot: dpkg cannot install"; exit 1; }
+  as_root=(fakeroot)
+fi
+debian() {
+  PATH=$PATH:/usr/sbin:/sbin "${as_root[@]}" dpkg --root="$work/root" --force-not-root --log="$work/dpkg.log" "$@" \
+    >"$work/log" 2>&1
+}
+must() { debian "$@" || { echo "dpkg $*:"; cat "$work/log"; exit 1; }; }
+must --install "$work"/*.deb
+must --verify
+[ ! -s "$work/log" ] || wrong "installed files are not those of the packages: $(cat "$work/log")"
+must --audit
+[ ! -s "$work/log" ] || wrong "dpkg --audit: $(cat "$work/log")"
+debian --remove libgangway1 && wrong "libgangway1 can be removed from under libgangway-dev"
 [ $bad -eq 0 ] || exit 1
 
 consumers "$work" "$work/root/usr" "$libdir"
 "$work/root/usr/bin/gw-info" --version >/dev/null
 "$work/root/usr/bin/gangrun" -n 2 true
-echo "packaged, extracted, used"
+must --remove gangway-tools libgangway-dev
+must --purge gangway-tools libgangway-dev libgangway1
+left=$(cd "$work/root" && find . -path ./var/lib/dpkg -prune -o \( -type f -o -type l \) -print)
+[ -z "$left" ] || { echo "left after purge: $left"; exit 1; }
+! grep -q '^Package: .*gangway' "$database/status" || { echo "dpkg still knows of gangway after purge"; exit 1; }
+echo "packaged, installed, used, removed"
 
 # Opinions of Debian's own checker, where it is installed. Left out: what concerns Debian's archive alone.
-[ "${GANGWAY_LINTIAN:-0}" = 1 ] || exit 0
+command -v lintian >/dev/null || { echo "lintian is not installed: not asked"; exit 0; }
 lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs,pkg-config-unavailable-for-cross-compilation \
   --allow-root "$work"/*.deb
