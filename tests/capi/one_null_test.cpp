@@ -27,6 +27,7 @@ const std::set<std::string> kOptional = {"options",
                                          "gw_config_text.out_len",
                                          "gw_gang_flight_record.out_len",
                                          "gw_interrupt_set.check",
+                                         "gw_allocator_set.allocator",
                                          "gw_view_set.data",
                                          "gw_gang_run.out_work",
                                          "gw_gang_run_batch.out_work",
@@ -165,6 +166,8 @@ class World {
   void give(gw_gang_traffic*& x) { x = &traffic; }
   void give(gw_parameter_info*& x) { x = &parameter_info; }
   void give(gw_memory_use*& x) { x = &memory; }
+  void give(gw_memory_info*& x) { x = &host_memory; }
+  void give(const gw_allocator*& x) { x = nullptr; }
   void give(gw_step_result*& x) { x = &result; }
   void give(gw_call*& x) { x = &call; }
   void give(const gw_view*& x) { x = &tokens; }
@@ -228,6 +231,7 @@ class World {
   gw_gang_traffic traffic = made(gw_gang_traffic_init);
   gw_parameter_info parameter_info = made(gw_parameter_info_init);
   gw_memory_use memory = made(gw_memory_use_init);
+  gw_memory_info host_memory = made(gw_memory_info_init);
   gw_step_result result = made(gw_step_result_init);
   gw_call call{};
   gw_view tokens{}, view_place{};

@@ -156,7 +156,7 @@ typedef struct gw_memory_info {
 } gw_memory_info;
 /* Local. Zeroes all `size` bytes and sets struct_size. */
 GW_API void gw_memory_info_init(gw_memory_info *info, size_t size);
-/* Local. Fills *info. */
+/* Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small. */
 GW_API gw_status gw_host_memory(gw_memory_info *info);
 
 /* Where ordinary host memory of tensors comes from. Memory that peers reach (of gangs on one host) is the arena's. */

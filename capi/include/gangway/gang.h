@@ -271,9 +271,8 @@ GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtyp
 GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
 
-/* Bytes have no asynchronous form: their second half begins when the first has told its size. */
-
-/* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes. */
+/* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes.
+ * No asynchronous form, as of the next: the second half begins when the first has told its size. */
 GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
                                          gw_bytes **out_bytes);
 /* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. The caller releases
@@ -282,12 +281,14 @@ GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_
                                           gw_bytes **out_bytes);
 /* Collective. The root's flag (0 or 1) on every rank. */
 GW_API gw_status gw_gang_broadcast_flag(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
-/* Collective. *out_flag is the call's own memory until the work is done. */
+/* Collective. Starts gw_gang_broadcast_flag: *out_flag is the collective's own memory until the work is done;
+ * the caller releases *out_work. */
 GW_API gw_status gw_gang_broadcast_flag_async(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag,
                                               gw_work **out_work);
 /* Collective. The sum of all ranks' values. */
 GW_API gw_status gw_gang_all_sum(gw_gang *gang, double value, double *out_sum);
-/* Collective. *out_sum is the call's own memory until the work is done. */
+/* Collective. Starts gw_gang_all_sum: *out_sum is the collective's own memory until the work is done; the
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_all_sum_async(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
 
 /* --- works ------------------------------------------------------------------------------------------------------- */
