@@ -161,7 +161,7 @@ static void refused_custom_modules_free_once(void** state) {
 
 /* A custom module that only passes through a child, with the library's calls inside of callbacks. */
 typedef struct parent {
-  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back;
+  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back, null_views_back;
 } parent;
 static gw_status parent_shapes(void* user, gw_call* call) {
   (void)user;
@@ -187,6 +187,7 @@ static gw_status parent_backward(void* user, gw_call* call) {
   gw_view grads;
   size_t count = 9;
   p->wrong_capacity_back = gw_call_backward(call, 0, call->output_grads, 1, &grads, 0, &count);
+  p->null_views_back = gw_call_backward(call, 0, call->output_grads, 1, NULL, 1, &count);
   if (count != 0) return GW_E_INTERNAL;
   const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1, &count);
   if (status != GW_OK) return status;
@@ -247,6 +248,7 @@ static void custom_module_calls_its_children(void** state) {
   assert_ok(gw_tensor_view(out, &got));
   assert_true(((double*)got.data)[0] == 4 && ((double*)got.data)[1] == 6);
   assert_int_equal(p.wrong_capacity_back, GW_E_INVALID_ARGUMENT);
+  assert_int_equal(p.null_views_back, GW_E_INVALID_ARGUMENT);
   gw_tensor_release(out);
   gw_frame_release(frame);
   gw_module_release(model);

@@ -116,7 +116,7 @@ def changes(place):
             tree.must("generate")
             tree.must("levels", "--check")
             continue
-        tree.refuses(name, f"level 1.0 is broken by the headers: {said}", "levels", "--check")
+        said = f"level 1.0 is broken by the headers: {said}"
         before = tree.files()
         status, text = tree.run("bash", "tests/regenerate.sh", str(folder))
         if status == 0 or said not in text or tree.files() != before:
