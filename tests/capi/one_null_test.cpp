@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -13,37 +15,21 @@
 
 namespace {
 
+std::set<std::string> words(const char* text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
 // Null means something there: options' defaults, no stream, text or result not wanted, an object of null.
-const std::set<std::string> kOptional = {"options",
-                                         "stream",
-                                         "user",
-                                         "release",
-                                         "object",
-                                         "free_object",
-                                         "text",
-                                         "reason",
-                                         "gw_log_read.out_len",
-                                         "gw_log_read.out_next",
-                                         "gw_config_text.out_len",
-                                         "gw_gang_flight_record.out_len",
-                                         "gw_interrupt_set.check",
-                                         "gw_allocator_set.allocator",
-                                         "gw_view_set.data",
-                                         "gw_gang_run.out_work",
-                                         "gw_gang_run_batch.out_work",
-                                         "gw_gangs_create.root",
-                                         "gw_gangs_create_fake.device",
-                                         "gw_gangs_current.device",
-                                         "gw_gangs_set_default.gangs",
-                                         "gw_module_materialize.gangs",
-                                         "gw_parallelize.gangs",
-                                         "gw_fully_shard.gangs",
-                                         "gw_replicate.gangs",
-                                         "gw_shard_group_create.gangs",
-                                         "gw_shard_group_unshard.into",
-                                         "gw_module_forward.frame",
-                                         "gw_train_step.result",
-                                         "gw_optimizer_step.result"};
+const std::set<std::string> kOptional = words(R"(
+    options stream user release object free_object text reason gw_log_read.out_len
+    gw_log_read.out_next gw_config_text.out_len gw_gang_flight_record.out_len
+    gw_interrupt_set.check gw_allocator_set.allocator gw_view_set.data gw_gang_run.out_work
+    gw_gang_run_batch.out_work gw_gangs_create.root gw_gangs_create_fake.device
+    gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
+    gw_parallelize.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs
+    gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
+    gw_optimizer_step.result)");
 const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options"};
 // Looked at while a module runs only: custom_test.c has them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
