@@ -2,8 +2,8 @@
 #include <atomic>
 #include <chrono>
 
-#include "gang/host_reference.h"
-#include "gang/host_threads.h"
+#include "base/expect_error.h"
+#include "gang/host_input.h"
 
 namespace gangway::test {
 namespace {
@@ -84,39 +84,54 @@ TEST(HostAsync, AStartNeverWaitsForPeers) {
   });
 }
 
-TEST(HostAsync, AnInputIsLeftAloneOnlyWhenItIsReusable) {
-  ThreadRanks ranks(2);
-  std::atomic<int> stage{0};
-  ranks.run([&](int r, Engine& engine) {
-    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
-    constexpr size_t kCount = 50'000;
-    Floats in(engine.allocator(), kCount, static_cast<float>(r + 1)), out(engine.allocator(), 2 * kCount, 0);
-    for (const bool borrow : {false, true}) {
+TEST(HostAsync, AnInputIsReadUntilItIsReusableAndNoLonger) {
+  for (const int size : {2, 3}) {
+    ThreadRanks ranks(size);
+    Meeting all(size);
+    ranks.run([&](int r, Engine& engine) {
+      for (const bool inside : {false, true, r % 2 == 0})
+        ReusedInputs(engine, ranks.ranks[static_cast<size_t>(r)]->device(), inside, all).check_all();
+    });
+  }
+}
+
+// Rank 0 comes to the call, fails, and has its input back before rank 1 has read it.
+TEST(HostAsync, WhatAPeerGaveUpIsNoResult) {
+  for (const CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter, CollectiveOp::reduce,
+                                CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::gather,
+                                CollectiveOp::scatter, CollectiveOp::all_to_all, CollectiveOp::recv}) {
+    ThreadRanks ranks(2);
+    Meeting both(2);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      constexpr size_t kCount = 5000;
+      Floats in(engine.allocator(), 2 * kCount, 1), out(engine.allocator(), 2 * kCount, 0);
       Collective c;
-      c.op = CollectiveOp::all_gather;
+      c.op = op == CollectiveOp::recv && r == 0 ? CollectiveOp::send : op;
       c.in = in.data;
       c.out = out.data;
       c.count = kCount;
-      c.borrow = borrow;
-      const int base = borrow ? 10 : 0;
+      c.borrow = true;
+      c.peer = op == CollectiveOp::broadcast || op == CollectiveOp::scatter ? 0
+               : op == CollectiveOp::recv                                   ? 1 - r
+                                                                            : 1;
+      if (op == CollectiveOp::all_reduce || op == CollectiveOp::reduce_scatter || op == CollectiveOp::reduce)
+        c.reduce = Reduce::sum;
       if (r == 1) {
-        // Says that it is there, but reads nothing: rank 0 has its output, its input is still wanted.
-        while (stage.load() != base + 1) std::this_thread::yield();
         const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
-        work->wait_input(Deadline::never());
+        both.come();
+        both.come();
+        const Error error = error_of([&] { work->wait(Deadline::never()); });
+        EXPECT_EQ(error.code(), Code::aborted) << name(op) << ": " << error.message();
       } else {
+        both.come();
         const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
-        EXPECT_FALSE(work->poll());
-        stage.store(base + 1);
-        work->wait(Deadline::never());
-        EXPECT_EQ(out.data[0], 1);
-        EXPECT_EQ(out.data[kCount], 2);
-        work->wait_input(Deadline::never());
+        engine.abort(Error(Code::aborted, "rank 0 gives up"));
+        std::fill_n(in.data, in.count, 7.0f);
+        both.come();
       }
-      Collective barrier;
-      now(engine, barrier, stream);
-    }
-  });
+    });
+  }
 }
 
 TEST(HostAsync, BorrowGivesTheOutputBeforeTheInput) {

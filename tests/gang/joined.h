@@ -23,6 +23,16 @@ struct Joined {
   Stream& stream() { return rank->device().stream(); }
 };
 
+// One element, all-reduced in place.
+inline void sum(Joined& joined, std::vector<float>& x) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = c.out = x.data();
+  c.count = 1;
+  now(*joined.engine, c, joined.stream());
+}
+
 inline int64_t now_ns() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);

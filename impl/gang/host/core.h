@@ -166,7 +166,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool look(const HostWork& work, uint32_t want, int turns);  // the same, under the mutex
   void turn();                                                // every lane once
   void sweep();  // the same, of the moves that are left; breaks the engine on an error
-  void enter(Channel channel, const Collective* c);  // refuses forked, broken, shut down; attends
+  // Refuses forked, broken, shut down; attends. `call`: what is entered when it is no collective.
+  void enter(Channel channel, const Collective* c, const char* call = "");
   void enqueue(Lane& lane, Op* op);
   void advance(Lane& lane);
   bool settle(Op& op);  // true: both ends have come
@@ -223,17 +224,20 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // failure.cpp
   [[noreturn]] void throw_error() const;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Looks for a reason to break; `work` is what the caller waits for, `call` what it is about to begin. True:
-  // broken.
-  bool check(const HostWork* work, const std::string* call, bool asleep = false);
-  std::optional<Error> why_broken(const Op* op, const std::string* call) const;
+  // Looks for a reason to break; `work` is what the caller waits for, `call` what else it waits for or is about to
+  // begin, "" for nothing. True: broken.
+  bool check(const HostWork* work, const char* call, bool asleep = false);
+  std::optional<Error> why_broken(const Op* op, const char* call) const;
   void refuse_when_closed(const Op& op) const;
+  // What was read where it lies is no result when its owner gave the call up meanwhile.
+  void refuse_when_given_up(const Op& op) const;
   bool check_absent(const Op& op);
   // Rank r does not come; this one waits for it since then. A rank whose threads ended before that may have
   // another one on its way.
   void notice_thread_exit(int r, int64_t waiting_since_ns);
   void break_here(const Error& error, bool tell_peers) noexcept;  // under the mutex
   void log_flights() const noexcept;  // what was going on, for whoever looks afterwards
+  void give_up() noexcept;
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
   Error shaped(Error error, const char* op, int peer) const;

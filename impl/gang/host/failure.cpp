@@ -48,12 +48,12 @@ void Core::throw_error() const {
 
 std::optional<Error> Core::error() {
   if (member_->forked()) return Error(Code::forked, options_.label + ": made before fork");
-  check(nullptr, nullptr);
+  check(nullptr, "");
   const std::lock_guard lock(mutex_);
   return error_;
 }
 
-bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
+bool Core::check(const HostWork* work, const char* call, bool asleep) {
   if (failed()) return true;
   const uint32_t losses = member_->losses();
   const bool gone = work != nullptr && board_->header().gone.load(std::memory_order_acquire) != 0;
@@ -72,7 +72,7 @@ bool Core::check(const HostWork* work, const std::string* call, bool asleep) {
 }
 
 // Of several reasons the first in time counts: a rank that was told of a failure may have left because of it.
-std::optional<Error> Core::why_broken(const Op* op, const std::string* call) const {
+std::optional<Error> Core::why_broken(const Op* op, const char* call) const {
   std::optional<Error> broken = board_->error(rank_);
   const int64_t broken_ns = board_->broken_ns();
   int lost = -1;
@@ -82,7 +82,9 @@ std::optional<Error> Core::why_broken(const Op* op, const std::string* call) con
     if (loss && (!first || loss->at_ns < first->at_ns)) first = loss, lost = r;
   }
   if (!first || (broken && first->at_ns > broken_ns)) return broken;
-  const std::string where = op != nullptr ? call_text(*op) : call != nullptr ? *call : options_.label;
+  const std::string where = op != nullptr   ? call_text(*op)
+                            : *call != '\0' ? text(options_.label, ".", call)
+                                            : options_.label;
   return lost_error(where, op != nullptr ? gangway::name(op->c.op) : "", lost, *first);
 }
 
@@ -90,9 +92,26 @@ std::optional<Error> Core::why_broken(const Op* op, const std::string* call) con
 void Core::refuse_when_closed(const Op& op) const {
   if (board_->header().closed.load(std::memory_order_seq_cst) == 0 && !member_->loss(domain_rank(rank_)))
     return;
-  if (const auto why = why_broken(&op, nullptr)) throw *why;
+  if (const auto why = why_broken(&op, "")) throw *why;
   throw shaped(Error(Code::aborted, text(call_text(op), ": the other ranks went on without rank ", rank_)),
                gangway::name(op.c.op), -1);
+}
+
+void Core::refuse_when_given_up(const Op& op) const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // what was read stays before the look
+  if (board_->header().given_up.load(std::memory_order_acquire) == 0) return;
+  const bool receives = op.c.op == CollectiveOp::recv;
+  const Peers from = receives ? Peers::root : producers(op, rank_, op.in_bytes <= kInline);
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || from == Peers::none || (from == Peers::root && r != op.c.peer)) continue;
+    const Slot& slot =
+        receives ? board_->pair(op.channel, r, rank_).slots[op.sequence % kPairSlots] : slot_of(op, r);
+    if (slot.source != Source::direct || board_->member(r).given_up.load(std::memory_order_relaxed) == 0)
+      continue;
+    if (const auto why = why_broken(&op, "")) throw *why;
+    throw shaped(Error(Code::aborted, text(call_text(op), ": ", name_of(r), " gave it up in its middle")),
+                 gangway::name(op.c.op), r);
+  }
 }
 
 // Is the call waiting for a rank that has left the gang for good?
@@ -147,18 +166,28 @@ void Core::notice_thread_exit(int r, int64_t waiting_since_ns) {
 void Core::break_here(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
   keep_first(error_, error);
-  if (tell_peers && !board_->break_with(error, rank_)) {
+  // Where a rank was lost, this one's own error names the call.
+  if (tell_peers && !board_->break_with(error, rank_) && error.code() != Code::peer_lost) {
     try {
-      if (auto first = board_->error(rank_)) error_ = std::move(first);
+      if (auto first = why_broken(nullptr, "")) error_ = std::move(first);
     } catch (const std::bad_alloc&) {  // this rank's own reason is true too
     }
   }
-  failed_.store(true, std::memory_order_release);
+  give_up();
   log_flights();  // before the calls forget whom they wait for
   fail_all();
   announced_ = false;
   for (const int r : others_) member_->wake(r);
   member_->wake(member_->rank());
+}
+
+// Said before anybody here can see the failure and take the memory of its calls back.
+void Core::give_up() noexcept {
+  if (outstanding_ > 0) {
+    board_->member(rank_).given_up.store(1, std::memory_order_relaxed);
+    board_->header().given_up.store(1, std::memory_order_seq_cst);
+  }
+  failed_.store(true, std::memory_order_release);
 }
 
 void Core::log_flights() const noexcept {

@@ -53,6 +53,7 @@ bool Core::step_receive(Op& op) {
       return true;
     }
   }
+  refuse_when_given_up(op);
   op.done = true;
   announce(pair.drained, progress_of(op.sequence + 1, 0));
   return true;

@@ -134,12 +134,13 @@ enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, fading =
 struct alignas(kLine) MemberLine {
   std::atomic<uint32_t> mark;
   std::atomic<uint32_t> detached;
-  std::atomic<int64_t> marked_ns;    // when `mark` was set
-  std::atomic<uint64_t> quiet;       // shrink: hash of the survivors this rank agreed to
+  std::atomic<int64_t> marked_ns;  // when `mark` was set
+  std::atomic<uint64_t> quiet;     // shrink: hash of the survivors this rank agreed to
   // shrink: the board that this rank, the first of the survivors, offers: hash of whom it is for, offset,
   // number.
   std::atomic<uint64_t> shrink_key, shrink_board, shrink_number;
   std::atomic<uint64_t> shrunk;  // number of the board that this rank took
+  std::atomic<uint32_t> given_up;
   int32_t domain_rank;
 };
 
@@ -153,9 +154,10 @@ struct BoardHeader {
   std::atomic<uint64_t> region;   // in the making: not all members have taken their hold
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
-  std::atomic<uint32_t> gone;    // members that are not `here` any more
-  std::atomic<uint64_t> shrinks;  // boards offered so far
-  std::atomic<uint32_t> closed;   // shrink: nobody begins to write into another member's memory
+  std::atomic<uint32_t> gone;      // members that are not `here` any more
+  std::atomic<uint64_t> shrinks;   // boards offered so far
+  std::atomic<uint32_t> closed;    // shrink: nobody begins to write into another member's memory
+  std::atomic<uint32_t> given_up;  // a member failed calls in flight: their memory is its own again
   int64_t broken_ns;
   int32_t code;
   int32_t by;  // rank that broke it

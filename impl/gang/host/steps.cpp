@@ -263,6 +263,7 @@ void Core::mark_done(Op& op) {
   } else {
     note_behind(op);
   }
+  refuse_when_given_up(op);
   op.done = true;
   announce(line(op.channel, rank_).drained, progress_of(op.sequence + 1, 0));
 }

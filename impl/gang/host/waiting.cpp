@@ -147,7 +147,7 @@ class Core::Patience {
   bool yields() {
     const int turns = core_.member_->crowded() ? 1 : kTurns;
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
-      if (what_.ready(turns) || core_.check(what_.work(), nullptr) || core_.departed(what_)) return true;
+      if (what_.ready(turns) || core_.check(what_.work(), what_.op()) || core_.departed(what_)) return true;
       core_.owner_->progress();
       if (now - asked_ >= kAskNs) ask(now);
       give_up(now);
@@ -165,7 +165,7 @@ class Core::Patience {
       for (const int r : what_.missing()) core_.notice_thread_exit(r, start_);
     const uint32_t bell = core_.member_->lie_down();
     const uint64_t before = core_.moves_.load(std::memory_order_relaxed);
-    bool over = what_.ready(1) || core_.check(what_.work(), nullptr, true) || core_.departed(what_);
+    bool over = what_.ready(1) || core_.check(what_.work(), what_.op(), true) || core_.departed(what_);
     if (!over) {
       core_.owner_->progress();
       over = what_.ready(1);
@@ -181,7 +181,7 @@ class Core::Patience {
     if (now - start_ <= kCycleNs || !deadline_.is_never() || core_.member_->attending() != 1) return false;
     core_.publish_wait(what_);
     published_ = true;
-    return core_.break_cycle() && core_.check(what_.work(), nullptr);
+    return core_.break_cycle() && core_.check(what_.work(), what_.op());
   }
 
  private:
@@ -216,7 +216,7 @@ void Core::block(Waitable& what, Deadline deadline) {
   const int turns = member_->crowded() ? kCrowdedSpins : kTurns;
   const uint64_t few = moves_.load(std::memory_order_relaxed) + kMoves;  // more take time, which is counted
   for (int i = 0; i < rounds && moves_.load(std::memory_order_relaxed) < few; ++i)
-    if (what.ready(turns) || check(what.work(), nullptr)) return;
+    if (what.ready(turns) || check(what.work(), what.op())) return;
   Patience patience(*this, what, deadline);
   while (!patience.yields() && !patience.nap()) {
   }
@@ -230,7 +230,7 @@ bool HostWork::poll_for(uint32_t states) {
   if (core == nullptr || core->member_->forked()) return true;
   core->member_->attend();
   core->drive(*this, states, 1);
-  if (is_in(states) || core->check(this, nullptr)) return true;
+  if (is_in(states) || core->check(this, "")) return true;
   core->owner_->progress();
   return is_in(states);
 }
@@ -276,7 +276,7 @@ std::optional<Error> HostWork::error() const {
 // --- fences and the end
 
 void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
-  enter(Channel::control, nullptr);
+  enter(Channel::control, nullptr, "publish");
   counter.exchange(value, std::memory_order_seq_cst);
   for (const int r : others_) member_->wake(r);
   member_->wake(member_->rank());
@@ -284,7 +284,7 @@ void Core::publish(std::atomic<uint64_t>& counter, uint64_t value) {
 
 void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
                         const char* what) {
-  enter(Channel::control, nullptr);
+  enter(Channel::control, nullptr, what);
   if (counter.load(std::memory_order_acquire) >= at_least) return;
   CounterWait wait(*this, counter, at_least, owner, what);
   block(wait, Deadline::never());
@@ -292,7 +292,7 @@ void Core::wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least,
 }
 
 void Core::shutdown(Deadline deadline) {
-  enter(Channel::control, nullptr);
+  enter(Channel::control, nullptr, "shutdown");
   LeaveWait wait(*this);
   try {
     block(wait, deadline);
@@ -349,7 +349,7 @@ void Core::leave(Mark mark) noexcept {
     } catch (const std::bad_alloc&) {
       keep_first(error_, Error(Code::invalid_state, "was released"));
     }
-    failed_.store(true, std::memory_order_release);
+    give_up();
     fail_all();
   }
   for (const int r : others_) member_->wake(r);

@@ -36,7 +36,7 @@ Core::Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::un
 
 Core::~Core() = default;
 
-void Core::enter(Channel channel, const Collective* c) {
+void Core::enter(Channel channel, const Collective* c, const char* call) {
   if (member_->forked())
     fail(Code::forked, options_.label, ": rank ", rank_, " was made before fork; a child of it has no gang");
   member_->attend();
@@ -44,12 +44,12 @@ void Core::enter(Channel channel, const Collective* c) {
     if (shut_down_) fail(Code::invalid_state, options_.label, ": was shut down");
     return;
   }
-  std::string call = options_.label;
+  std::string numbered;
   if (c != nullptr) {
     const std::lock_guard lock(mutex_);
-    call = text(options_.label, ".", gangway::name(c->op), " #", lane_of(channel, *c).sequence);
+    numbered = text(gangway::name(c->op), " #", lane_of(channel, *c).sequence);
   }
-  if (check(nullptr, &call)) throw_error();
+  if (check(nullptr, c != nullptr ? numbered.c_str() : call)) throw_error();
 }
 
 bool Core::progress() {
