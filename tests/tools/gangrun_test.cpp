@@ -167,6 +167,7 @@ class Notes {
   std::string wait_for(const std::string& note) const {
     return "until [ -e " + folder_ + "/" + note + " ]; do sleep 0.01; done";
   }
+  bool has(const std::string& note) const { return std::filesystem::exists(folder_ + "/" + note); }
 
  private:
   std::string folder_;
@@ -246,9 +247,15 @@ TEST(Gangrun, OnATerminalRankZeroRedrawsItsLine) {
 }
 
 TEST(Gangrun, OneFailureEndsAllAndIsNamed) {
-  const Outcome o = shell(4, "[ $RANK != 2 ] || { sleep 0.2; exit 7; }; sleep 60 & wait");
+  const Notes notes;
+  const std::string fails = notes.wait_for("ready.0") + "; " + notes.wait_for("ready.1") + "; " +
+                            notes.wait_for("ready.3") + "; exit 7";
+  const std::string asked = notes.tell("asked.$RANK") + "; trap - TERM; kill -TERM $$";
+  const Outcome o = shell(4, "[ $RANK != 2 ] || { " + fails + "; }; trap '" + asked + "' TERM; " +
+                                 notes.tell("ready.$RANK") + "; while :; do sleep 0.05; done");
   EXPECT_EQ(o.status, 7);
-  EXPECT_LT(o.seconds, 4);
+  for (const char* const note : {"asked.0", "asked.1", "asked.3"})
+    EXPECT_TRUE(notes.has(note)) << "a request, which is heeded, and no kill";
   EXPECT_TRUE(o.has("gangrun: rank 2 (process ")) << o.err;
   EXPECT_TRUE(o.has(") exited with code 7; ending the other 3 ranks\n")) << o.err;
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1)
@@ -316,11 +323,14 @@ TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
 TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
   const Notes notes;
   const Outcome o =
-      shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '' TERM; " +
-                   notes.tell("trapped") + "; sleep 60; sleep 60");
+      shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '" +
+                   notes.tell("asked") + "' TERM; echo $$; " + notes.tell("trapped") + "; " +
+                   notes.wait_for("asked") + "; " + notes.tell("on") + "; while :; do sleep 0.05; done");
   EXPECT_EQ(o.status, 3);
-  EXPECT_GT(o.seconds, 4.5);
-  EXPECT_LT(o.seconds, 12);
+  EXPECT_TRUE(notes.has("on")) << "it went on after the request";
+  EXPECT_GT(o.seconds, 4.5) << "a busy machine makes it longer only";
+  ASSERT_EQ(o.out.substr(0, 4), "[1] ") << o.out;
+  EXPECT_FALSE(alive(std::stoi(o.out.substr(4)))) << "it does not end by itself";
 }
 
 TEST(Gangrun, WhatARankStartedEndsWithIt) {
