@@ -252,7 +252,7 @@ TEST(Gangrun, OneFailureEndsAllAndIsNamed) {
                             notes.wait_for("ready.3") + "; exit 7";
   const std::string asked = notes.tell("asked.$RANK") + "; trap - TERM; kill -TERM $$";
   const Outcome o = shell(4, "[ $RANK != 2 ] || { " + fails + "; }; trap '" + asked + "' TERM; " +
-                                 notes.tell("ready.$RANK") + "; while :; do sleep 0.05; done");
+                                 notes.tell("ready.$RANK") + "; sleep 60 & wait");
   EXPECT_EQ(o.status, 7);
   for (const char* const note : {"asked.0", "asked.1", "asked.3"})
     EXPECT_TRUE(notes.has(note)) << "a request, which is heeded, and no kill";
