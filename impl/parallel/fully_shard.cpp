@@ -38,8 +38,8 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 }  // namespace
 
 UnitModule::UnitModule(ModulePtr inner, std::shared_ptr<ShardUnit> unit, std::shared_ptr<ShardDomain> domain)
-    : unit_(std::move(unit)),
-      domain_(std::move(domain)),
+    : domain_(std::move(domain)),
+      unit_(std::move(unit)),
       gradient_in_forward_(finds_gradient_in_forward(*inner)),
       product_(first_product(*inner)) {
   add_child("", std::move(inner));

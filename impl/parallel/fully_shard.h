@@ -36,8 +36,8 @@ class UnitModule final : public Module {
   Values cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values cast_outputs(Context& ctx, Values outputs, Frame* frame);
 
+  std::shared_ptr<ShardDomain> domain_;  // before the unit, which looks at its buffers when it goes
   std::shared_ptr<ShardUnit> unit_;
-  std::shared_ptr<ShardDomain> domain_;
   bool gradient_in_forward_ = false;  // of a module in this unit
   ParameterPtr product_;              // has the dtype that inputs are cast to, which a rule may have given it
 };

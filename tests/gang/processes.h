@@ -152,6 +152,10 @@ class Processes {
       if (statuses_[r] == -1) waitpid(pids_[r], &statuses_[r], 0);
     return statuses_;
   }
+  int status(int r) {  // as waitpid tells it
+    join();
+    return statuses_[static_cast<size_t>(r)];
+  }
   bool ended_well(int r) {
     join();
     return WIFEXITED(statuses_[static_cast<size_t>(r)]) &&

@@ -57,7 +57,8 @@ TEST(TrainKill, ThirtyKillsAtRandomPointsOfAStepNameTheRightRank) {
     for (int r = 0; r < death.size; ++r) {
       if (r == death.victim) continue;
       Report& report = ranks.report(r);
-      ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << report.text;
+      ASSERT_TRUE(ranks.ended_well(r))
+          << "round " << round << " rank " << r << ", status " << ranks.status(r) << ": " << report.text;
       ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
       ASSERT_EQ(report.number[2], death.victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", death.victim, " (host ").c_str()), nullptr)
