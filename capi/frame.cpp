@@ -34,21 +34,12 @@ Context context_of(Model& model, const gw_frame* frame) {
   return ctx;
 }
 
-void begin(gw_frame& f) {
-  f.unfinished = true;
-  f.added = f.model->gradient_in_forward();
-  f.emptied = f.model->emptied();
-}
-
 template <typename Run>
 void whole_or_given_up(gw_frame& f, Run&& run) {
   try {
     run();
   } catch (...) {
-    try {
-      f.reset();
-    } catch (const Error&) {  // what run threw says more
-    }
+    f.reset();
     throw;
   }
 }
@@ -64,19 +55,14 @@ gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
   frame.id = {o.step, o.microbatch, 0};
 }
 
-gw_frame::~gw_frame() {
-  try {
-    reset();
-  } catch (const Error&) {  // the gang is broken: its gradients are nobody's
-  }
+void gw_frame::give_up() noexcept {
+  if (forward) forward->give_up();
+  forward.reset();
 }
 
 void gw_frame::reset() {
+  give_up();
   frame.reset();
-  if (!std::exchange(unfinished, false)) return;
-  model->reshard();
-  // Nothing takes a part out of a sum again.
-  if (added) model->zero_gradients(model->device().stream());
 }
 
 void gw_frame_options_init(gw_frame_options* options, size_t size) {
@@ -110,7 +96,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     check_stream(stream, m.device());
     if (frame != nullptr && frame->model != model->model)
       fail(Code::invalid_argument, "frame belongs to another model");
-    if (frame != nullptr && frame->unfinished)
+    if (frame != nullptr && frame->forward)
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
     check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
@@ -126,12 +112,14 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
         value = copy;
       }
     if (frame == nullptr) {
-      hand_out(m.forward(ctx, values, nullptr), m, out_tensors, out_capacity, out_count);
+      hand_out(m.forward(ctx, values, nullptr), m, out_tensors,
+               out_capacity, out_count);
       return;
     }
-    begin(*frame);
+    frame->forward = m.begin_by_hand();
     whole_or_given_up(*frame, [&] {
-      hand_out(m.forward(ctx, values, &frame->frame), m, out_tensors, out_capacity, out_count);
+      hand_out(m.forward(ctx, values, &frame->frame), m,
+               out_tensors, out_capacity, out_count);
     });
   });
 }
@@ -145,11 +133,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     check_stream(stream, m.device());
     gw_frame& f = required(frame, "frame");
     if (f.model != model->model) fail(Code::invalid_argument, "frame belongs to another model");
-    if (!f.unfinished) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
-    if (m.gradient_in_forward() && f.emptied != m.emptied())
-      fail(Code::invalid_state,
-           "gradients were emptied since the frame's forward, which had made some of its own; run forward "
-           "again");
+    if (!f.forward) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
     check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
@@ -159,15 +143,16 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
       m.ops().cast(tensor, grads.back(), ctx.stream);
     }
-    f.unfinished = f.added = true;
+    m.begin_backward(*f.forward);
     whole_or_given_up(f, [&] {
       const Values inputs = m.backward(ctx, grads, f.frame);
       m.reshard();
       if (m.last_microbatch()) m.finish_gradients(ctx.stream);
       hand_out(inputs, m, out_tensors, out_capacity, out_count);
     });
-    f.unfinished = false;
-    f.reset();
+    m.end_backward(*f.forward);
+    f.forward.reset();
+    f.frame.reset();
   });
 }
 

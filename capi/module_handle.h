@@ -45,16 +45,17 @@ struct gw_module : gangway::capi::Handle {
 
 struct gw_frame : gangway::capi::Handle {
   gw_frame(std::shared_ptr<gangway::Model> m, const gw_frame_options& o);
-  ~gw_frame();
+  ~gw_frame() { give_up(); }
   // Ready for the next forward; one that has not had its backward is given up.
   void reset();
   std::shared_ptr<gangway::Model> model;
   gangway::Frame frame;
   gw_frame_options options;
-  gangway::Tensor seed;     // f64 [1]
-  bool unfinished = false;  // forward ran, backward has not
-  bool added = false;       // to the sums of gradients, perhaps, since it has been unfinished
-  uint64_t emptied = 0;     // Model::emptied at that forward
+  gangway::Tensor seed;                                 // f64 [1]
+  std::shared_ptr<gangway::Forwards::Forward> forward;  // that awaits its backward
+
+ private:
+  void give_up() noexcept;
 };
 
 struct gw_parameter : gangway::capi::Handle {

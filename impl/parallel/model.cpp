@@ -104,7 +104,7 @@ Context Model::context(Stream& stream) {
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  check_running("forward");
+  enter("forward", ctx.stream);
   if (frame != nullptr) check_trainable("forward");
   if (frame != nullptr) frame->recompute = selective_;
   Context run = ctx;
@@ -114,7 +114,7 @@ Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame
 }
 
 Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
-  check_running("backward");
+  enter("backward", ctx.stream);
   Context run = ctx;
   if (run.caller == nullptr) run.caller = caller_;
   run.training = true;
@@ -122,48 +122,85 @@ Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
 }
 
 void Model::finish_gradients(Stream& stream) {
-  check_running("finish_gradients");
+  enter("finish_gradients", stream);
   domain_->finish_gradients(stream);
 }
 
 void Model::set_last_microbatch(bool last) { domain_->set_last_microbatch(last); }
 bool Model::last_microbatch() const { return domain_->last_microbatch(); }
 
-void Model::reshard() { domain_->reshard_all(); }
+void Model::reshard() {
+  domain_->reshard_all();
+  forwards_.resharded();
+}
 
 void Model::zero_gradients(Stream& stream) {
   check_running("zero_gradients");
-  ++emptied_;
+  forwards_.settle();
+  forwards_.gradients_emptied();
   domain_->zero_gradients(stream);
 }
 
+void Model::enter(const char* call, Stream& stream) {
+  check_running(call);
+  if (forwards_.settle()) zero_gradients(stream);
+}
+
+bool Model::gradients_written() const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [](const NamedParameter& p) {
+    return p.parameter->grad_written || p.parameter->shard_grad_written;
+  });
+}
+
+std::shared_ptr<Forwards::Forward> Model::begin_by_hand() {
+  enter("forward", device().stream());
+  std::shared_ptr<Forwards::Forward> forward = forwards_.begin();
+  if (gradient_in_forward_) forwards_.add(*forward, gradients_written());
+  return forward;
+}
+
+void Model::begin_backward(Forwards::Forward& forward) {
+  enter("backward", device().stream());
+  if (gradient_in_forward_ && !forwards_.counts(forward))
+    fail(Code::invalid_state,
+         "gradients were emptied since the frame's forward, which had made some of its own; run forward "
+         "again");
+  forwards_.add(forward, gradients_written());
+}
+
+void Model::check_gradients(const char* call) {
+  enter(call, device().stream());
+  forwards_.check_sums(call);
+}
+
 double Model::gradient_norm(double p, Stream& stream) {
-  check_running("gradient_norm");
+  enter("gradient_norm", stream);
   domain_->finish_gradients(stream);
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
 }
 
 void Model::scale_gradients(double factor, Stream& stream) {
-  check_running("scale_gradients");
+  enter("scale_gradients", stream);
   domain_->finish_gradients(stream);
   for (const NamedParameter& p : parameters_)
     if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
       ops_->scale(p.parameter->shard_grad, factor, stream);
 }
 
-void Model::check_update() const {
-  check_running("begin_update");
-  domain_->check_update();
+void Model::check_update() {
+  enter("begin_update", device().stream());
+  if (!forwards_.left_unsharded()) domain_->check_update();
 }
 
 void Model::begin_update(Stream& stream) {
   check_running("begin_update");
+  if (forwards_.left_unsharded()) reshard();
   domain_->begin_update(stream);
 }
 
 void Model::end_update(Stream& stream, bool copies_written) {
   check_running("end_update");
-  ++emptied_;
+  forwards_.gradients_emptied();
   domain_->end_update(!copies_written, true, stream);
 }
 
@@ -182,17 +219,17 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
 }
 
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
-  check_running("gradient");
+  enter("gradient", stream);
   return local_gradient(parameter, *ops_, stream);
 }
 
 Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
-  check_running("full_gradient");
+  enter("full_gradient", stream);
   return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
 }
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
-  check_running("gather_gradient");
+  enter("gather_gradient", stream);
   domain_->finish_gradients(stream);
   if (!parameter.shard_grad)
     fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
@@ -230,7 +267,7 @@ void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
            " ", parameter.shape.text(), ", but the values are ", whole.text());
     check_update();
   });
-  domain_->begin_update(stream);
+  begin_update(stream);
   if (parameter.shard.count() != 0)
     ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
   domain_->end_update(true, false, stream);

@@ -15,6 +15,7 @@
 
 #include "mesh/gangs.h"
 #include "nn/layers.h"
+#include "parallel/forwards.h"
 #include "parallel/options.h"
 
 namespace gangway {
@@ -84,17 +85,20 @@ class Model {
   // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or a given up one.
   void reshard();
   void zero_gradients(Stream& stream);
-  // Grows when gradients are emptied. A frame whose forward has made gradients already (gradient_in_forward)
-  // cannot run backward after that.
-  uint64_t emptied() const { return emptied_; }
-  bool gradient_in_forward() const { return gradient_in_forward_; }
+  // Local. A forward and backward by hand, on a frame that is not one of frame().
+  std::shared_ptr<Forwards::Forward> begin_by_hand();
+  // INVALID_STATE: gradients were emptied since a forward that has made some already.
+  void begin_backward(Forwards::Forward& forward);
+  void end_backward(const Forwards::Forward& forward) { forwards_.end(forward); }
+  // Local: throws what a step would refuse of gradients that forwards by hand have left incomplete.
+  void check_gradients(const char* call);
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
 
   void scale_gradients(double factor, Stream& stream);  // local shards
 
   // Local: throws what begin_update would refuse, for the check phase of calls that go through the fence.
-  void check_update() const;
+  void check_update();
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all
   // readers ...
   void begin_update(Stream& stream);
@@ -127,6 +131,8 @@ class Model {
   friend std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
+  void enter(const char* call, Stream& stream);  // check_running, and does what given up forwards have left to do
+  bool gradients_written() const;
   Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
   void finish_materialize();
 
@@ -143,7 +149,7 @@ class Model {
   void* caller_ = nullptr;
   bool computes_ = true;  // has a forward of its own
   uint64_t seed_ = 0;
-  uint64_t emptied_ = 0;
+  Forwards forwards_;
   bool gradient_in_forward_ = false;  // of some module
   bool materialized_ = false;
   bool pristine_ = true;

@@ -67,6 +67,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
            ", but the step seeds with 1/N (scale is for ", "loops of your own)");
     if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
     check_optimizer(model, *given);
+    model.check_gradients("train_step");
     prepared.emplace(model, batch, options.microbatches, stream);
   });
 
@@ -160,6 +161,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     model.check_trainable("optimizer_step");
     check_options(options);
     check_optimizer(model, optimizer);
+    model.check_gradients("optimizer_step");
     model.check_update();
   });
   agree(gangs, refusal, words, Totals{});

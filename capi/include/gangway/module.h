@@ -228,11 +228,16 @@ GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. The caller releases *out_frame, which keeps the model. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
 /* Local. Forgets what was saved, so that the frame can be used again. A forward that has not had its backward
- * is given up, by gw_frame_release and by a failed forward or backward too: its units are resharded and,
- * where it has added to gradients (backward has begun, or forward makes some, as a Llama's loss), all
- * gradients of the model are emptied. INVALID_ARGUMENT: null; or why the gang is broken. */
+ * is given up, as by gw_frame_release and by a failed forward or backward. Where it has added to gradients
+ * (backward has begun, or forward makes some, as a Llama's loss), the model's next call empties them, unless
+ * others have added to them too: then gw_train_step and gw_optimizer_step are INVALID_STATE on all ranks until
+ * gw_zero_grad. So they are while any rank still has a forward that has added and awaits its backward. Its
+ * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null; or why
+ * the gang is broken. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
+/* From any thread at any moment, on each rank at another time: the last release only leaves a mark with the
+ * model. */
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
  * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
