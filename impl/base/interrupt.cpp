@@ -1,14 +1,21 @@
 #include "base/interrupt.h"
 
+#include <chrono>
+
 #include "base/error.h"
 
 namespace gangway {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBetween = std::chrono::milliseconds(20);  // questions while nothing waits
+
 struct Hook {
   InterruptCheck check = nullptr;
   void* user = nullptr;
   void (*release)(void*) = nullptr;
+  Clock::time_point next{};  // question of poll_interrupt_at_times
   ~Hook() {
     if (release != nullptr) release(user);
   }
@@ -25,12 +32,21 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
   hook.check = check;
   hook.user = user;
   hook.release = release;
+  hook.next = {};
   if (old_release != nullptr) old_release(old_user);
 }
 
 void poll_interrupt() {
   if (shields == 0 && hook.check != nullptr && hook.check(hook.user) != 0)
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");
+}
+
+void poll_interrupt_at_times() {
+  if (hook.check == nullptr) return;
+  const Clock::time_point now = Clock::now();
+  if (now < hook.next) return;
+  hook.next = now + kBetween;
+  poll_interrupt();
 }
 
 InterruptShield::InterruptShield() noexcept { ++shields; }

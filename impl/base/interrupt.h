@@ -1,4 +1,4 @@
-// The caller's interrupt hook, asked at least every 100 ms in every blocking wait on the thread that set it.
+// The caller's interrupt hook, asked at least every 100 ms in every blocking call on the thread that set it.
 // Thread rule: the hook belongs to the calling thread.
 #pragma once
 
@@ -11,6 +11,9 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
 
 // Throws Error{caller} when the hook says stop. Call it between naps of at most 100 ms.
 void poll_interrupt();
+
+// The same between two pieces of computing or copying, however short: asks at most every 20 ms, else reads a clock.
+void poll_interrupt_at_times();
 
 // While it lives, poll_interrupt asks nobody on this thread: for waits that cannot be given up, as in a
 // destructor whose memory peers still read.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/model.h"
@@ -166,6 +167,7 @@ void read_rows(Model& model, const Parameter& parameter, const Source::Entry& en
   const auto piece = static_cast<int64_t>(kPieceBytes / item);
   std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
   for (int64_t at = 0; at < rows.count(); at += piece) {
+    poll_interrupt_at_times();
     const int64_t end = std::min(rows.count(), at + piece);
     const uint64_t from = (first + static_cast<uint64_t>(at)) * item;
     StackScope scope(model.temporaries());

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/model.h"
@@ -145,6 +146,7 @@ void write_rows(Model& model, const Parameter& parameter, const StoredTensor& st
   const auto piece = static_cast<int64_t>(kPieceBytes / item);
   std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
   for (int64_t at = 0; at < rows.count(); at += piece) {
+    poll_interrupt_at_times();
     const int64_t end = std::min(rows.count(), at + piece);
     StackScope scope(model.temporaries());
     const Tensor converted = model.temporaries().allocate(stored.dtype, Shape{end - at});

@@ -1,5 +1,6 @@
 #include "nn/chain.h"
 
+#include "base/interrupt.h"
 #include "nn/move_down.h"
 
 namespace gangway {
@@ -7,6 +8,7 @@ namespace gangway {
 Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame) {
   const Stack::Mark mark = ctx.temporaries.mark();
   for (size_t i = first; i < last; ++i) {
+    poll_interrupt_at_times();
     x = parent.child(i).forward1(ctx, x, frame);
     if (frame == nullptr) x = move_down(ctx.temporaries, mark, x, ctx.stream);
   }
@@ -15,8 +17,10 @@ Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Te
 
 Tensor chain_backward(Context& ctx, Module& parent, size_t first, size_t last, Tensor dy, Frame& frame,
                       const Stack::Mark& mark) {
-  for (size_t i = last; i > first; --i)
+  for (size_t i = last; i > first; --i) {
+    poll_interrupt_at_times();
     dy = frame.settle(ctx, mark, parent.child(i - 1).backward1(ctx, dy, frame));
+  }
   return dy;
 }
 

@@ -1,5 +1,6 @@
 #include "parallel/fully_shard.h"
 
+#include "base/interrupt.h"
 #include "nn/custom.h"
 
 namespace gangway {
@@ -79,6 +80,7 @@ Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
 }
 
 Values UnitModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  poll_interrupt_at_times();
   const bool was_unsharded = unit_->unsharded();
   const bool keep = was_unsharded || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
   domain_->unshard(*unit_, true, ctx.stream);
@@ -98,6 +100,7 @@ Values UnitModule::backward(Context& ctx, std::span<const Tensor> dy, Frame& fra
     fail(Code::invalid_state, "unit ", unit_->name(),
          ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other "
          "units");
+  poll_interrupt_at_times();
   domain_->unshard(*unit_, false, ctx.stream);
   try {
     unit_->gradients().acquire(ctx.stream);

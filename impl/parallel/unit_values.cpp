@@ -1,5 +1,6 @@
 #include "parallel/unit_values.h"
 
+#include "base/interrupt.h"
 #include "parallel/interrupted.h"
 #include "parallel/model.h"
 
@@ -43,6 +44,7 @@ void UnitValues::open_region(const SharedRegion& region, const SharedRegion& fen
 
 void UnitValues::fill(uint64_t seed, Stream& stream) {
   for (const PackedParameter& packed : packing_.parameters) {
+    poll_interrupt_at_times();
     Parameter& p = *packed.parameter;
     const size_t first = static_cast<size_t>(place_.shard_rank()) * packed.padded_bytes(packed.compute);
     const Tensor own = storage_ == Storage::region

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/interrupt.h"
 #include "base/philox.h"
 #include "train/agreement.h"
 #include "train/step.h"
@@ -109,6 +110,7 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());
     const uint64_t key = philox_key(options.seed, "generate");
     for (int64_t i = 0; i < options.new_tokens; ++i) {
+      poll_interrupt_at_times();
       const std::vector<double> logits = last_logits(model, tokens, stream);
       // One rank chooses, so that ranks on unlike machines cannot part.
       int64_t next = 0;

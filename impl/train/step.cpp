@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/interrupt.h"
 #include "parallel/clip.h"
 #include "train/agreement.h"
 #include "train/batch.h"
@@ -259,6 +260,7 @@ Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context& ctx,
   double weight = 0;
   bool known = true;  // on meta a loss says no weight
   for (int i = 0; i < batch.count(); ++i) {
+    poll_interrupt_at_times();
     const Microbatch part = batch.microbatch(i);
     ctx.microbatch = i;
     ctx.loss_weight = part.weight;

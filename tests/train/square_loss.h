@@ -2,8 +2,10 @@
 // demand.
 #pragma once
 
+#include <chrono>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/philox.h"
@@ -20,6 +22,7 @@ struct SquareRow {
 class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_this<SquareLoss> {
  public:
   bool wrong_weight = false, poison = false, fail_forward = false, fail_backward = false;
+  std::chrono::milliseconds forward_takes{0};
 
   ModulePtr module() {
     CustomOptions options;
@@ -58,6 +61,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
     return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
   }
   void forward(Call& call) override {
+    std::this_thread::sleep_for(forward_takes);
     if (fail_forward) fail(Code::caller, "the square broke");
     double sum = 0;
     for (int64_t i = 0; i < call.inputs[0].dim(0); ++i) sum += 0.5 * error(call, i) * error(call, i);

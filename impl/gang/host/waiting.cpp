@@ -212,6 +212,7 @@ class Core::Patience {
 };
 
 void Core::block(Waitable& what, Deadline deadline) {
+  poll_interrupt_at_times();  // a call of many short waits may be a long one
   const int rounds = member_->crowded() ? 1 : kSpins / kTurns;
   const int turns = member_->crowded() ? kCrowdedSpins : kTurns;
   const uint64_t few = moves_.load(std::memory_order_relaxed) + kMoves;  // more take time, which is counted

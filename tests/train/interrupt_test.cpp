@@ -1,0 +1,99 @@
+// The caller's interrupt hook in calls that compute, where nothing waits.
+#include <filesystem>
+
+#include "base/interrupt.h"
+#include "checkpoint/safetensors.h"
+#include "gang/scratch.h"
+#include "train/rig.h"
+
+namespace gangway {
+namespace {
+
+using test::error_of;
+using test::Rig;
+using test::SquareLoss;
+
+// While it lives, this thread's hook ends the call with its `last`th question.
+class Interrupt {
+ public:
+  explicit Interrupt(int last) : last_(last) {
+    set_interrupt([](void* user) { return static_cast<Interrupt*>(user)->ask(); }, this, nullptr);
+  }
+  ~Interrupt() { set_interrupt(nullptr, nullptr, nullptr); }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  int asked() const { return asked_; }
+
+ private:
+  int ask() { return ++asked_ >= last_ ? 1 : 0; }
+  const int last_;
+  int asked_ = 0;
+};
+
+template <typename Call>
+void expect_ended(const char* name, int question, Call&& call) {
+  Interrupt interrupt(question);
+  const Error error = error_of(call);
+  EXPECT_EQ(error.code(), Code::caller) << name << ": " << error.message();
+  EXPECT_NE(error.message().find("interrupt hook"), std::string::npos) << name << ": " << error.message();
+  EXPECT_EQ(interrupt.asked(), question) << name;
+}
+
+TEST(Interrupt, EndsAStepOfOneRankAmongItsMicrobatches) {
+  test::run_ranks(1, [](Gang& root) {
+    const auto loss = std::make_shared<SquareLoss>();
+    const Rig rig = test::square_rig(root, loss);
+    loss->forward_takes = std::chrono::milliseconds(30);
+    StepOptions options;
+    options.microbatches = 2;
+    expect_ended("train_step", 2, [&] { rig.step(loss->batch(*rig.model, 0, 0), options); });
+    ASSERT_TRUE(root.error());
+    EXPECT_NE(root.error()->message().find("train_step: rank 0"), std::string::npos)
+        << root.error()->message();
+  });
+}
+
+TEST(Interrupt, EndsEvaluationAndText) {
+  test::run_ranks(1, [](Gang& root) {
+    const Rig rig = test::llama_rig(root);
+    expect_ended("eval_step", 1, [&] {
+      eval_step(*rig.model, test::pattern_batch(*rig.model, 2, 6, 0), StepOptions{}, rig.stream());
+    });
+  });
+  test::run_ranks(1, [](Gang& root) {
+    const Rig rig = test::llama_rig(root);
+    const std::vector<int64_t> prompt{3, 1, 4};
+    expect_ended("generate", 1, [&] { generate(*rig.model, prompt, GenerateOptions{}, rig.stream()); });
+  });
+}
+
+TEST(Interrupt, OfOneRankIsToldItsPeers) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig rig = test::llama_rig(root);
+    std::optional<Interrupt> interrupt;
+    if (root.rank() == 1) interrupt.emplace(1);
+    const Error error = error_of([&] { rig.step(test::pattern_batch(*rig.model, 2, 6, 0)); });
+    EXPECT_EQ(error.code(), root.rank() == 1 ? Code::caller : Code::aborted) << error.message();
+    EXPECT_NE(error.message().find("interrupt hook"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("rank 1"), std::string::npos) << error.message();
+  });
+}
+
+TEST(Interrupt, EndsFirstValuesAndFilesAndTheModelWorksOn) {
+  Scratch folder;
+  test::run_ranks(1, [&](Gang& root) {
+    const Rig rig = test::llama_rig(root);
+    Model other(make_llama(test::small_llama()), test::make_gangs(root));
+    expect_ended("parallelize", 1, [&] { other.parallelize(test::parallel(Strategy::full_shard)); });
+    other.parallelize(test::parallel(Strategy::full_shard));
+    expect_ended("save", 1, [&] { save_model(*rig.model, folder.path(), SaveOptions{}); });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    save_model(*rig.model, folder.path(), SaveOptions{});
+    expect_ended("load", 1, [&] { load_model(*rig.model, folder.path(), true); });
+    load_model(*rig.model, folder.path(), true);
+    rig.step(test::pattern_batch(*rig.model, 2, 6, 0));
+  });
+}
+
+}  // namespace
+}  // namespace gangway
