@@ -1,5 +1,6 @@
 // Forward and backward by hand.
 #include "module_handle.h"
+#include "train/agreement.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -32,6 +33,13 @@ Context context_of(Model& model, const gw_frame* frame) {
     ctx.microbatch = frame->options.microbatch;
   }
   return ctx;
+}
+
+// Peers wait for this rank's part of the call. One that is alone has nobody to tell, and works on.
+template <typename Run>
+Values or_tell_peers(Model& model, const char* call, Run&& run) {
+  if (model.gangs().root()->size() == 1) return run();
+  return or_abort(model.gangs(), call, run);
 }
 
 template <typename Run>
@@ -99,6 +107,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     if (frame != nullptr && frame->forward)
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
+    m.check_computes("forward");
+    if (frame != nullptr) m.check_trainable("forward");
     check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
     const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     const StackScope scope(m.temporaries());
@@ -112,13 +122,13 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
         value = copy;
       }
     if (frame == nullptr) {
-      hand_out(m.forward(ctx, values, nullptr), m, out_tensors,
+      hand_out(or_tell_peers(m, "forward", [&] { return m.forward(ctx, values, nullptr); }), m, out_tensors,
                out_capacity, out_count);
       return;
     }
     frame->forward = m.begin_by_hand();
     whole_or_given_up(*frame, [&] {
-      hand_out(m.forward(ctx, values, &frame->frame), m,
+      hand_out(or_tell_peers(m, "forward", [&] { return m.forward(ctx, values, &frame->frame); }), m,
                out_tensors, out_capacity, out_count);
     });
   });
@@ -145,9 +155,12 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     }
     m.begin_backward(*f.forward);
     whole_or_given_up(f, [&] {
-      const Values inputs = m.backward(ctx, grads, f.frame);
-      m.reshard();
-      if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+      const Values inputs = or_tell_peers(m, "backward", [&] {
+        Values dx = m.backward(ctx, grads, f.frame);
+        m.reshard();
+        if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+        return dx;
+      });
       hand_out(inputs, m, out_tensors, out_capacity, out_count);
     });
     m.end_backward(*f.forward);

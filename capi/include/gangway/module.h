@@ -232,8 +232,7 @@ GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *optio
  * (backward has begun, or forward makes some, as a Llama's loss), the model's next call empties them, unless
  * others have added to them too: then gw_train_step and gw_optimizer_step are INVALID_STATE on all ranks until
  * gw_zero_grad. So they are while any rank still has a forward that has added and awaits its backward. Its
- * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null; or why
- * the gang is broken. */
+ * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 /* From any thread at any moment, on each rank at another time: the last release only leaves a mark with the
@@ -241,7 +240,9 @@ GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
  * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
- * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. */
+ * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. What fails on one rank while
+ * the model runs, as in a custom module, breaks the model's gangs, in backward too: peers get ABORTED with its
+ * text. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
                                    void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
