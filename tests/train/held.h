@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/philox.h"
+#include "parallel/clip.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
@@ -88,16 +89,19 @@ class HeldNet final : public Module {
 };
 
 enum class Freeze { nothing, first_layer, whole_unit };
+// own_update: begin_update, the optimizer, end_update, after an evaluation in which the slow rank is held
+// again; between its end and the peers' writes there is no collective, the fence alone orders them.
+enum class Way { train_step, optimizer_step, own_update };
 
 struct HeldCase {
   Strategy strategy = Strategy::full_shard;
   Freeze freeze = Freeze::nothing;
   bool clips = false;
   bool evaluates = false;  // between steps, with another rank held in forward
-  bool by_hand = false;    // forward and backward, then optimizer_step
+  Way way = Way::train_step;
   std::string describe() const {
     return text("strategy ", static_cast<int>(strategy), ", freeze ", static_cast<int>(freeze), ", clips ",
-                clips, ", evaluates ", evaluates, ", by hand ", by_hand);
+                clips, ", evaluates ", evaluates, ", way ", static_cast<int>(way));
   }
 };
 
@@ -106,8 +110,9 @@ inline std::vector<HeldCase> held_cases() {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
     for (const Freeze freeze : {Freeze::nothing, Freeze::first_layer, Freeze::whole_unit})
       for (const bool clips : {false, true}) {
-        cases.push_back({strategy, freeze, clips, false, false});
-        cases.push_back({strategy, freeze, clips, true, clips});
+        cases.push_back({strategy, freeze, clips, false, Way::train_step});
+        cases.push_back({strategy, freeze, clips, true, clips ? Way::optimizer_step : Way::train_step});
+        cases.push_back({strategy, freeze, clips, false, Way::own_update});
       }
   return cases;
 }
@@ -129,8 +134,9 @@ inline Batch held_batch(Model& model, int rank, int step) {
 
 // What a caller's own loop does: forward and backward seeded with 1, then the optimizer's half.
 inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
-                               int64_t weight) {
-  Context ctx = model.context(model.device().stream());
+                               int64_t weight, Way way, Hold& hold) {
+  Stream& stream = model.device().stream();
+  Context ctx = model.context(stream);
   const double one = 1;
   ctx.loss_seed = tensor_of(model, DType::f64, Shape{1}, &one);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
@@ -138,7 +144,22 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
   model.backward(ctx, {}, model.frame(0));
   model.frame(0).reset();
   options.scale = 1 / static_cast<double>(weight);
-  return optimizer_step(model, optimizer, options, model.device().stream());
+  if (way == Way::optimizer_step) return optimizer_step(model, optimizer, options, stream);
+  StepResult result;
+  model.finish_gradients(stream);
+  double clip = 1;
+  if (options.max_grad_norm > 0) {
+    result.grad_norm = model.gradient_norm(2, stream) * options.scale;
+    clip = clip_factor(result.grad_norm, options.max_grad_norm);
+  }
+  hold.forward_now = hold.backward_now;
+  result.loss = *model.forward(ctx, values, nullptr)[0].data<double>();
+  hold.forward_now = false;
+  model.temporaries().reset();
+  model.begin_update(stream);
+  optimizer.step(options.scale, clip, stream);
+  model.end_update(stream, true);
+  return result;
 }
 
 // As many steps as ranks, each rank once the slow one; losses, norms, input gradients and parameters.
@@ -162,8 +183,9 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
     net->hold->backward_now = holds && root.rank() == step;
     const Batch batch = held_batch(*model, root.rank(), step);
     const StepResult result =
-        c.by_hand ? step_by_hand(*model, *optimizer, batch, options, weight)
-                  : train_step(*model, optimizer.get(), batch, options, model->device().stream());
+        c.way == Way::train_step
+            ? train_step(*model, optimizer.get(), batch, options, model->device().stream())
+            : step_by_hand(*model, *optimizer, batch, options, weight, c.way, *net->hold);
     EXPECT_FALSE(result.skipped);
     EXPECT_EQ(result.grad_norm >= 0, c.clips);
     trace.insert(trace.end(), {result.loss, result.grad_norm});
@@ -173,7 +195,7 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
     trace.push_back(eval_step(*model, batch, options, model->device().stream()).loss);
     net->hold->forward_now = false;
   }
-  EXPECT_EQ(net->hold->held, holds ? (c.evaluates ? 2 : 1) : 0);
+  EXPECT_EQ(net->hold->held, holds ? 1 + c.evaluates + (c.way == Way::own_update) : 0);
   for (const NamedParameter& p : model->parameters())
     for (const double x : gathered(*model, *p.parameter)) trace.push_back(x);
   return trace;
