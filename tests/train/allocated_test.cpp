@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "device/cpu/host_memory.h"
+#include "device/host_memory.h"
 #include "gang/host/host_engine.h"
 #include "parallel/shard_domain.h"
 #include "train/train_testing.h"
@@ -81,8 +81,8 @@ MemoryUse plan(int rank, const Case& c) {
 class Counted {
  public:
   Counted() {
-    cpu::set_host_source(std::make_shared<cpu::HostSource>(
-        cpu::HostSource{[](void* live, size_t bytes, size_t alignment) {
+    set_host_source(std::make_shared<HostSource>(
+        HostSource{[](void* live, size_t bytes, size_t alignment) {
                           *static_cast<std::atomic<uint64_t>*>(live) += bytes;
                           return std::aligned_alloc(alignment, bytes);
                         },
@@ -92,7 +92,7 @@ class Counted {
                         },
                         live_.get(), live_}));
   }
-  ~Counted() { cpu::set_host_source(nullptr); }
+  ~Counted() { set_host_source(nullptr); }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
   uint64_t live() const { return *live_; }
