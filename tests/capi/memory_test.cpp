@@ -151,7 +151,7 @@ struct Seat {
     succeed = allocations;
     status = gw_gang_create(&o, &gang);
     succeed = -1;
-    starved = false;
+    starved = for_good = false;
     text = message();
     both.arrive_and_wait();  // a peer that is not yet done would take the release for a loss
     gw_gang_release(gang);

@@ -235,8 +235,8 @@ GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *optio
  * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
-/* From any thread at any moment, on each rank at another time: the last release only leaves a mark with the
- * model. */
+/* Local, never blocks; from any thread at any moment, on each rank at another time: the last release only leaves a
+ * mark with the model. */
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
  * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
