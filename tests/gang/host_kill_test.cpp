@@ -23,11 +23,14 @@ TEST(HostKill, TwoHundredKillsAtRandomPointsNameTheRightRank) {
     Processes ranks(size, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       Joined joined(r, size, store);
       HostMix mix(*joined.engine, *joined.rank, round);
+      report.number[4] = 1;  // the gang is made here, too
       until_failure(report, [&] {
         mix.next();
         ++report.stage;
       });
     });
+    for (int r = 0; r < size; ++r)
+      while (ranks.report(r).number[4] == 0 && ranks.runs(r)) usleep(100);
     while (ranks.report(victim).stage < before && ranks.runs(victim)) usleep(100);
     usleep(static_cast<useconds_t>(later_us));
     const int64_t killed = now_ns();
