@@ -1,9 +1,12 @@
 // Start-up of processes: strangers at the socket where the arena is handed over, and ranks of several hosts.
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -257,6 +260,28 @@ TEST(Handover, AnotherLivenessLimitThanRankZeroHasIsRefusedOnEveryRank) {
   EXPECT_EQ(ranks.report(1).text, why);
   for (const int r : {0, 2})
     EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
+}
+
+TEST(Handover, WhoComesWhenAllHaveGivenUpAndGoneIsToldWhy) {
+  Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    EngineOptions options = options_of(r, 3);
+    options.liveness_ms = r == 1 ? 200 : 300;
+    if (r == 0) store->put("test/rank0", std::to_string(getpid()));
+    if (r == 2) {
+      const int pid = std::stoi(store->wait("test/rank0", Deadline::after_ms(60'000)));
+      const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+      pollfd gone{fd, POLLIN, 0};
+      if (fd >= 0) poll(&gone, 1, 60'000);
+    }
+    try {
+      make_engine("host", new_rank(), options, store);
+    } catch (const Error& error) {
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  const std::string why = "host engine: rank 1 says liveness_ms 200, rank 0 says 300";
+  EXPECT_EQ(ranks.report(2).text, "host engine: rank 1 gave up while the gang was made: " + why);
 }
 
 TEST(Handover, RankZeroThatCannotListenTellsTheOthersWhy) {

@@ -199,7 +199,8 @@ void Handover::check() {
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
-  if (failed && failed->starts_with(name_) && failed != old_failure_) throw_failure(*failed);
+  // An old word counts, too, when the process that it is about is gone: it says why.
+  if (failed && failed->starts_with(name_) && (failed != old_failure_ || dead >= 0)) throw_failure(*failed);
   if (dead < 0) return;
   Error error(Code::peer_lost,
               text("host engine: rank ", dead, " (pid ", processes_[static_cast<size_t>(dead)].pid,
