@@ -7,11 +7,12 @@ using namespace gangway::capi;
 
 namespace {
 
+using Copies = std::vector<std::unique_ptr<gw_tensor>>;
+
 // Results for the caller: copies, because a frame's and a stack's memory is used again.
-void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
-              size_t* out_count) {
-  check_room(out_tensors, "out_tensors", values.size(), capacity);
-  std::vector<std::unique_ptr<gw_tensor>> copies;
+Copies copies_of(const Values& values, Model& model, size_t room) {
+  if (values.size() > room) fail(Code::internal, values.size(), " results came, ", room, " were expected");
+  Copies copies;
   Stream& stream = model.device().stream();
   for (const Tensor& value : values) {
     copies.push_back(nullptr);
@@ -20,8 +21,12 @@ void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_
     model.ops().cast(value, copy, stream);
     copies.back() = std::make_unique<gw_tensor>(copy, model.gangs().root());
   }
+  return copies;
+}
+
+void hand_out(Copies copies, gw_tensor** out_tensors, size_t* out_count) noexcept {
   for (size_t i = 0; i < copies.size(); ++i) out_tensors[i] = copies[i].release();
-  *out_count = values.size();
+  *out_count = copies.size();
 }
 
 Context context_of(Model& model, const gw_frame* frame) {
@@ -37,15 +42,17 @@ Context context_of(Model& model, const gw_frame* frame) {
 
 // Peers wait for this rank's part of the call. One that is alone has nobody to tell, and works on.
 template <typename Run>
-Values or_tell_peers(Model& model, const char* call, Run&& run) {
-  if (model.gangs().root()->size() == 1) return run();
+Copies or_tell_peers(Model& model, const char* call, Run&& run) {
+  const Gang& root = *model.gangs().root();
+  if (root.size() == 1) return run();
+  if (const std::optional<Error> broken = root.error()) throw *broken;
   return or_abort(model.gangs(), call, run);
 }
 
 template <typename Run>
-void whole_or_given_up(gw_frame& f, Run&& run) {
+Copies whole_or_given_up(gw_frame& f, Run&& run) {
   try {
-    run();
+    return run();
   } catch (...) {
     f.reset();
     throw;
@@ -113,24 +120,21 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
-    Values values = tensors;
-    // A frame outlives the call, the caller's arrays need not: it saves its own copies.
-    if (frame != nullptr)
-      for (Tensor& value : values) {
-        const Tensor copy = frame->frame.allocate(value.dtype(), value.shape());
-        m.ops().cast(value, copy, ctx.stream);
-        value = copy;
-      }
-    if (frame == nullptr) {
-      hand_out(or_tell_peers(m, "forward", [&] { return m.forward(ctx, values, nullptr); }), m, out_tensors,
-               out_capacity, out_count);
-      return;
-    }
+    const auto run = [&] {
+      Values values = tensors;
+      // A frame outlives the call, the caller's arrays need not: it saves its own copies.
+      if (frame != nullptr)
+        for (Tensor& value : values) {
+          const Tensor copy = frame->frame.allocate(value.dtype(), value.shape());
+          m.ops().cast(value, copy, ctx.stream);
+          value = copy;
+        }
+      return copies_of(m.forward(ctx, values, frame != nullptr ? &frame->frame : nullptr), m, out_capacity);
+    };
+    if (frame == nullptr) return hand_out(or_tell_peers(m, "forward", run), out_tensors, out_count);
     frame->forward = m.begin_by_hand();
-    whole_or_given_up(*frame, [&] {
-      hand_out(or_tell_peers(m, "forward", [&] { return m.forward(ctx, values, &frame->frame); }), m,
-               out_tensors, out_capacity, out_count);
-    });
+    hand_out(whole_or_given_up(*frame, [&] { return or_tell_peers(m, "forward", run); }), out_tensors,
+             out_count);
   });
 }
 
@@ -148,22 +152,24 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
-    Values grads;
-    for (const Tensor& tensor : tensors) {
-      grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
-      m.ops().cast(tensor, grads.back(), ctx.stream);
-    }
     m.begin_backward(*f.forward);
-    whole_or_given_up(f, [&] {
-      const Values inputs = or_tell_peers(m, "backward", [&] {
-        Values dx = m.backward(ctx, grads, f.frame);
-        m.reshard();
-        if (m.last_microbatch()) m.finish_gradients(ctx.stream);
-        return dx;
-      });
-      hand_out(inputs, m, out_tensors, out_capacity, out_count);
-    });
-    m.end_backward(*f.forward);
+    hand_out(
+        whole_or_given_up(f,
+                          [&] {
+                            return or_tell_peers(m, "backward", [&] {
+                              Values grads;
+                              for (const Tensor& tensor : tensors) {
+                                grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
+                                m.ops().cast(tensor, grads.back(), ctx.stream);
+                              }
+                              const Values dx = m.backward(ctx, grads, f.frame);
+                              m.reshard();
+                              if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+                              m.end_backward(*f.forward);
+                              return copies_of(dx, m, out_capacity);
+                            });
+                          }),
+        out_tensors, out_count);
     f.forward.reset();
     f.frame.reset();
   });

@@ -103,7 +103,7 @@ class LateStore final : public Store {
     if (failure_) std::rethrow_exception(failure_);
     if (store_) return *store_;
     // A rank that failed before it needed a store would now leave its reason in one: its word says it to all.
-    if (std::current_exception() != outer_) throw;
+    if (const auto now = std::current_exception(); now && now != outer_) std::rethrow_exception(now);
     try {
       meeting_.enter(std::nullopt);
       const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;

@@ -1,6 +1,7 @@
 #include "device/host_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -75,6 +76,7 @@ uint64_t kilobytes_in(const char* path, const char* name) {
   return kUnknownBytes;
 }
 
+std::atomic<bool> source_was_set{false};  // a process that has none pays one load for a block
 std::mutex source_mutex;
 std::shared_ptr<const HostSource>& source() {
   static auto* const current = new std::shared_ptr<const HostSource>;  // blocks may be made while statics end
@@ -91,10 +93,12 @@ uint64_t used_memory() { return kilobytes_in("/proc/self/smaps_rollup", "Pss:");
 
 void set_host_source(std::shared_ptr<const HostSource> next) {
   const std::lock_guard lock(source_mutex);
+  source_was_set.store(true, std::memory_order_release);
   source().swap(next);  // the earlier one ends behind the lock
 }
 
 std::shared_ptr<const HostSource> host_source() {
+  if (!source_was_set.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(source_mutex);
   return source();
 }

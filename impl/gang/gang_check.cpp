@@ -128,7 +128,8 @@ bool in_place(const Collective& c, int rank) {
 
 void check_buffers(const Collective& c, int rank, int size, Device& device) {
   const size_t out_elements = out_count(c, rank, size), item = item_bytes(c.dtype);
-  if (out_elements != 0 && is_read_only(c.out, out_elements * item))
+  const bool writes = out_elements != 0 && !(c.op == CollectiveOp::broadcast && c.peer == rank && c.in == c.out);
+  if (writes && is_read_only(c.out, out_elements * item))
     refuse(c, "the output is read-only memory that ranks share (a full value of a shard group): pass a copy");
   if (c.in != nullptr && c.out != nullptr && in_place(c, rank)) return;
   const size_t in_elements = in_count(c, rank, size);

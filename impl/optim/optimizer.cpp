@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "base/interrupt.h"
 
 namespace gangway {
 namespace {
@@ -62,7 +61,6 @@ Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
 void Optimizer::step(double scale, double clip, Stream& stream) {
   control_ = {lr(), scale, clip, steps_ + 1};
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    poll_interrupt_at_times();
     Parameter& parameter = *parameters_[i].parameter;
     if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
     // Gradients that nobody wrote count as zero: the moments still decay.

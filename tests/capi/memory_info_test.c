@@ -66,6 +66,7 @@ static void blocks_come_from_the_callers_allocator_and_go_back_to_it(void** stat
   gw_tensor* copy = NULL;
   assert_ok(gw_tensor_copy(&b.input, &copy));
   gw_tensor_release(copy);
+  assert_ok(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));
   assert_int_equal(h.taken, taken);
   assert_int_equal(h.releases, 0);
   gw_optimizer_release(opt);

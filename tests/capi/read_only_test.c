@@ -30,7 +30,7 @@ static void outputs_are_refused(rank* me, void* shared) {
   EXPECT_REFUSED(gw_gang_all_gather(g, x, shared, kCount / kRanks, GW_F32, NULL), said);
   EXPECT_REFUSED(gw_gang_all_gather_list(g, x, outputs, kCount, GW_F32, NULL), said);
   EXPECT_REFUSED(gw_gang_reduce_scatter(g, x, shared, kCount, GW_F32, GW_SUM, NULL), said);
-  EXPECT_REFUSED(gw_gang_broadcast(g, shared, shared, kCount, GW_F32, 0, NULL), said);
+  EXPECT_REFUSED(gw_gang_broadcast(g, shared, shared, kCount, GW_F32, 1 - me->index, NULL), said);
   EXPECT_REFUSED(gw_gang_reduce(g, x, shared, kCount, GW_F32, GW_SUM, me->index, NULL), said);
   EXPECT_REFUSED(gw_gang_gather(g, x, shared, kCount / kRanks, GW_F32, me->index, NULL), said);
   EXPECT_REFUSED(gw_gang_scatter(g, x, shared, kCount, GW_F32, 1 - me->index, NULL), said);
@@ -72,6 +72,9 @@ static void full_values(rank* me) {
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &full));
   EXPECT_OK(gw_gang_all_reduce(root, full.data, sum, kCount, GW_F32, GW_SUM, NULL));
   for (int i = 0; i < kCount; ++i) EXPECT(sum[i] == kRanks * ((const float*)full.data)[i]);
+  void* const place = me->index == 0 ? full.data : x; /* the root of a broadcast writes nothing in place */
+  EXPECT_OK(gw_gang_broadcast(root, place, place, kCount, GW_F32, 0, NULL));
+  for (int i = 0; i < kCount; ++i) EXPECT(((float*)place)[i] == ((const float*)full.data)[i]);
   EXPECT_OK(gw_gang_all_reduce(root, x, x, kCount, GW_F32, GW_SUM, NULL));
   gw_shard_group_release(g);
   gw_gangs_release(gangs);

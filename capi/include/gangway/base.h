@@ -131,8 +131,9 @@ GW_API void gw_abi_version(int32_t *out_major, int32_t *out_minor);
 /* Local. The minor levels that gw_get_api knows. */
 GW_API void gw_abi_range(int32_t *out_lowest, int32_t *out_highest);
 
-/* The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; non-zero ends the
- * call with CALLER. A collective that waits for itself breaks its gang then, as gw_train_step, gw_eval_step,
+/* The interrupt hook of the calling thread: asked at least every 100 ms while a call on it waits, and between layers,
+ * microbatches, tokens and pieces of files while it computes (not inside one layer or one optimizer's update); non-zero
+ * ends the call with CALLER. A collective that waits for itself breaks its gang then, as gw_train_step, gw_eval_step,
  * gw_optimizer_step and gw_generate break the model's gangs; gw_work_wait leaves everything as it is. Where it ends first
  * values, a save or a load on one rank, that is refused on all. A new hook replaces the earlier one, whose `release` then
  * runs; null: none. */

@@ -235,14 +235,14 @@ GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *optio
  * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
-/* Local, never blocks; from any thread at any moment, on each rank at another time: the last release only leaves a
- * mark with the model. */
+/* Local, never blocks; from any thread at any moment, on each rank at another time: the last release frees what was
+ * saved (free_state of a custom module runs there) and leaves a mark with the model. */
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
  * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
- * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. What fails on one rank while
- * the model runs, as in a custom module, breaks the model's gangs, in backward too: peers get ABORTED with its
- * text. */
+ * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. What fails while the
+ * model runs (a custom module, but also a layer that finds an input's shape wrong) breaks the gangs of a model of
+ * several ranks, in backward too: peers get ABORTED with its text. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
                                    void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
@@ -327,7 +327,8 @@ GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_opt
  * INVALID_STATE: a model without memory. */
 GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. The whole gradient on every rank; the caller releases *out_tensor. INVALID_STATE: a frozen
- * parameter, a model without memory. */
+ * parameter, a model without memory; on every rank: a rank's gradients hold parts of forwards that were given up
+ * or await their backward. */
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). INVALID_ARGUMENT, on every rank:
  * a rank's shape or dtype. INVALID_STATE: a unit is unsharded, between begin_update and end_update. */

@@ -80,7 +80,8 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before
  * it. `p`: 1, 2 or any other; infinity for the largest. INVALID_ARGUMENT: max_norm or p not over 0;
- * INVALID_STATE: a model without memory. */
+ * INVALID_STATE: a model without memory; on every rank: a rank's gradients hold parts of forwards that were given
+ * up or await their backward. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream, double *out_norm);
 /* Local. Empties the local gradients. INVALID_STATE: a model without memory. */
 GW_API gw_status gw_zero_grad(gw_module *model, void *stream);

@@ -57,33 +57,40 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
 
 constexpr size_t kAlignment = 64;
 
+// Where a block of a caller's source goes back to; its address is the block's token.
+struct Origin {
+  std::shared_ptr<const HostSource> source;
+  size_t bytes = 0;
+};
+
 class HostAllocator final : public Allocator {
  public:
-  explicit HostAllocator(std::shared_ptr<HostDevice> device)
-      : device_(std::move(device)), source_(host_source()) {}
+  explicit HostAllocator(std::shared_ptr<HostDevice> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
   MemoryKind kind() const override { return MemoryKind::host; }
 
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = nullptr;
-    if (rounded >= bytes)
-      data = source_ != nullptr ? source_->allocate(source_->user, rounded, kAlignment)
-                                : std::aligned_alloc(kAlignment, rounded);
-    if (data == nullptr)
-      fail(Code::out_of_memory, source_ != nullptr ? "the caller's allocator" : "the host", " has no ", bytes,
-           " bytes left");
-    return {data, bytes, rounded};
+    if (auto source = host_source()) {
+      auto origin = std::make_unique<Origin>(Origin{std::move(source), rounded});
+      const HostSource& from = *origin->source;
+      void* const data = rounded < bytes ? nullptr : from.allocate(from.user, rounded, kAlignment);
+      if (data == nullptr) fail(Code::out_of_memory, "the caller's allocator has no ", bytes, " bytes left");
+      return {data, bytes, reinterpret_cast<uint64_t>(origin.release())};
+    }
+    void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+    if (data == nullptr) fail(Code::out_of_memory, "the host has no ", bytes, " bytes left");
+    return {data, bytes, 0};
   }
   void free(const Block& block) noexcept override {
-    if (source_ == nullptr) return std::free(block.data);
-    if (block.data != nullptr) source_->free(source_->user, block.data, block.token);
+    if (block.token == 0) return std::free(block.data);
+    const std::unique_ptr<Origin> origin(reinterpret_cast<Origin*>(block.token));
+    origin->source->free(origin->source->user, block.data, origin->bytes);
   }
 
  private:
   const std::shared_ptr<HostDevice> device_;
-  const std::shared_ptr<const HostSource> source_;  // null: the C library
 };
 
 std::shared_ptr<Allocator> HostDevice::allocator() {

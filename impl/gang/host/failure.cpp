@@ -186,6 +186,7 @@ void Core::give_up() noexcept {
   if (outstanding_ > 0) {
     board_->member(rank_).given_up.store(1, std::memory_order_relaxed);
     board_->header().given_up.store(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller writes what it took back
   }
   failed_.store(true, std::memory_order_release);
 }
