@@ -1,4 +1,5 @@
 // The caller's interrupt hook in calls that compute, where nothing waits.
+#include <barrier>
 #include <filesystem>
 
 #include "base/interrupt.h"
@@ -68,8 +69,10 @@ TEST(Interrupt, EndsEvaluationAndText) {
 }
 
 TEST(Interrupt, OfOneRankIsToldItsPeers) {
-  test::run_ranks(2, [](Gang& root) {
+  std::barrier both(2);  // not the gang's: the one that is behind would still be in it when the gang breaks
+  test::run_ranks(2, [&](Gang& root) {
     const Rig rig = test::llama_rig(root);
+    both.arrive_and_wait();
     std::optional<Interrupt> interrupt;
     if (root.rank() == 1) interrupt.emplace(1);
     const Error error = error_of([&] { rig.step(test::pattern_batch(*rig.model, 2, 6, 0)); });
