@@ -16,7 +16,7 @@ function main(text, folder = "train-out", steps = "200")
     bytes, count = read(text), parse(Int, steps)
     Gangway.init() do gangs
         model = parallelize!(Llama(dim = 128, layers = 2, heads = 4), gangs; strategy = :full_shard, seed = 1)
-        opt = AdamW(model; lr = 3f-3, schedule = :cosine, warmup_steps = 10, total_steps = count)
+        opt = AdamW(model; lr = 3f-3, schedule = :cosine, warmup_steps = min(10, count - 1), total_steps = count)
         talks = Gangway.rank(gangs.root) == 0
         shard = Gangway.data_shard(gangs)
         losses = Float64[]
@@ -34,7 +34,7 @@ function main(text, folder = "train-out", steps = "200")
         talks && mkpath(folder)
         barrier(gangs.root)
         Gangway.save(model, folder)
-        @assert last(losses) < first(losses)
+        @assert count == 1 || last(losses) < first(losses)
     end
 end
 
