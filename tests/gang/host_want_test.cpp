@@ -1,6 +1,6 @@
 // Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash.
-#include "base/want.h"
 #include "gang/host_threads.h"
+#include "gang/rank_want.h"
 #include "gang/thread_ranks.h"
 #include "mesh/gangs.h"
 
@@ -67,25 +67,8 @@ TEST(HostWant, EveryAllocationOfACallMayFail) {
 bool gangs_are_made(long allocations, bool once) {
   bool enough = false;
   run_ranks(4, [&](Gang& root) {
-    Code code = Code::ok;
-    std::string words;
-    bool left = false;
-    one_fails = once;
-    if (root.rank() == 1) allocations_left = allocations;
-    try {
-      const GangsPtr gangs = create_parallel_gangs(root.shared_from_this(), /*tp=*/2);
-      left = allocations_left > 0;
-    } catch (const Error& error) {
-      allocations_left = -1;
-      code = error.code();
-      words = error.message();
-    } catch (const std::bad_alloc&) {
-      code = Code::out_of_memory;
-    }
-    allocations_left = -1;
-    if (root.rank() == 1) enough = left;
-    EXPECT_TRUE(code == Code::ok || code == Code::out_of_memory || code == Code::aborted)
-        << name(code) << " after " << allocations << " on rank " << root.rank() << ": " << words;
+    if (made_with(root, allocations, once, [&] { create_parallel_gangs(root.shared_from_this(), /*tp=*/2); }))
+      enough = true;
   });
   return enough;
 }

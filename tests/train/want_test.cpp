@@ -1,6 +1,6 @@
 // Want of memory at every single allocation of a step: an error on every rank, never a hang, never a crash.
-#include "base/want.h"
 #include "gang/host_threads.h"
+#include "gang/rank_want.h"
 #include "train/rig.h"
 
 namespace gangway::test {
@@ -14,26 +14,8 @@ bool step_is_made(long allocations, bool once, Call&& call) {
   run_ranks(2, [&](Gang& root) {
     const Rig rig = llama_rig(root);
     const Batch batch = pattern_batch(*rig.model, 2, 6, root.rank());
-    Code code = Code::ok;
-    std::string words;
-    bool left = false;
     both.come();  // what breaks below broke nothing above
-    one_fails = once;
-    if (root.rank() == 1) allocations_left = allocations;
-    try {
-      call(rig, batch);
-      left = allocations_left > 0;
-    } catch (const Error& error) {
-      allocations_left = -1;
-      code = error.code();
-      words = error.message();
-    } catch (const std::bad_alloc&) {
-      code = Code::out_of_memory;
-    }
-    allocations_left = -1;
-    if (root.rank() == 1) enough = left;
-    EXPECT_TRUE(code == Code::ok || code == Code::out_of_memory || code == Code::aborted)
-        << name(code) << " after " << allocations << " on rank " << root.rank() << ": " << words;
+    if (made_with(root, allocations, once, [&] { call(rig, batch); })) enough = true;
   });
   return enough;
 }
