@@ -29,8 +29,6 @@ void count_fork() { forks.fetch_add(1, std::memory_order_relaxed); }
 
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, count_fork);
 
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 unsigned char* map_bytes(size_t bytes, int protection, int fd, bool threads) {
   const int flags = threads ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE;
   void* const p = mmap(nullptr, bytes, protection, flags, fd, 0);

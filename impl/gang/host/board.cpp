@@ -18,8 +18,6 @@ struct KeptBlock {
 };
 static_assert(sizeof(KeptBlock) <= kLine);
 
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 struct Offsets {
   size_t members, channels, pairs, bytes;
   explicit Offsets(size_t w)

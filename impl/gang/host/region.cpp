@@ -3,8 +3,6 @@
 namespace gangway::host {
 namespace {
 
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 // A bit for each rank of the domain.
 class RankBits {
  public:

@@ -22,6 +22,8 @@ constexpr size_t kSmall = 4096;      // payload that rides beside the flag: copi
 constexpr size_t kChunk = 64 << 10;  // bytes of one staging half
 constexpr int kRoundBits = 24;       // progress counters are sequence << kRoundBits | rounds done
 
+constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 enum class RankState : int32_t { absent = 0, alive = 1, left = 2, lost = 3, reporting = 4 };

@@ -12,8 +12,6 @@ constexpr size_t kSmallPiece = 256 << 10;  // what the small blocks are cut from
 constexpr size_t kHuge = 2 << 20;
 constexpr uint64_t kSmallMark = 1;  // in the size of a live block: cut from a piece
 
-size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 // A block of another rank's slice on its way back: lies in the block itself.
 struct Returned {
   uint64_t next;
