@@ -106,8 +106,7 @@ void gw_memory_info_init(gw_memory_info* info, size_t size) { start_struct(info,
 gw_status gw_host_memory(gw_memory_info* info) {
   return guarded([&] {
     check_out_struct(info, "info");
-    write_struct(
-        info, gw_memory_info{0, nullptr, total_memory(), available_memory(), used_memory()});
+    write_struct(info, gw_memory_info{0, nullptr, total_memory(), available_memory(), used_memory()});
   });
 }
 
@@ -125,8 +124,8 @@ gw_status gw_allocator_set(const gw_allocator* allocator) {
     required(a.allocate, "allocator.allocate");
     required(a.deallocate, "allocator.deallocate");
     auto keep = std::make_shared<CallerObject>(std::move(owned));
-    set_host_source(std::make_shared<HostSource>(
-        HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
+    set_host_source(
+        std::make_shared<HostSource>(HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
   });
 }
 

@@ -250,10 +250,8 @@ Init Initializers::read(const gw_init_options* options) {
       if (!(finite(o.deviation, "initializer.deviation") >= 0))
         fail(Code::invalid_argument, "initializer.deviation is ", o.deviation, ", below 0");
       return Init::normal(o.deviation);
-    case GW_INIT_ZEROS:
-      return Init::zeros();
-    case GW_INIT_ONES:
-      return Init::ones();
+    case GW_INIT_ZEROS: return Init::zeros();
+    case GW_INIT_ONES: return Init::ones();
     case GW_INIT_FILL: {
       if (o.fill == nullptr)
         fail(Code::invalid_argument, "initializer.kind is GW_INIT_FILL, but fill is null");

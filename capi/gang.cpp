@@ -16,12 +16,9 @@ const char* gw_gang_engine(const gw_gang* gang) { return gang != nullptr ? gang-
 const char* gw_gang_device(const gw_gang* gang) {
   if (gang == nullptr) return "";
   switch (gang->gang->device().kind()) {
-    case DeviceKind::cpu:
-      return "cpu";
-    case DeviceKind::cuda:
-      return "cuda";
-    case DeviceKind::meta:
-      return "meta";
+    case DeviceKind::cpu: return "cpu";
+    case DeviceKind::cuda: return "cuda";
+    case DeviceKind::meta: return "meta";
   }
   return "";
 }

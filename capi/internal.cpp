@@ -70,12 +70,9 @@ void arm_fault(int kind) noexcept {
 void throw_armed_fault() {
   if (armed_fault == 0) return;
   switch (std::exchange(armed_fault, 0)) {
-    case 1:
-      throw std::bad_alloc();
-    case 2:
-      throw std::runtime_error("armed fault");
-    default:
-      throw 3;
+    case 1: throw std::bad_alloc();
+    case 2: throw std::runtime_error("armed fault");
+    default: throw 3;
   }
 }
 

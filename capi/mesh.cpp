@@ -19,8 +19,10 @@ gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gang
     gw_gangs*& result = out(out_gangs, "out_gangs");
     gw_mesh_options o{};
     const auto read = [&] { o = read_struct(options, gw_mesh_options_init, "options"); };
-    if (root != nullptr) agreed(*root->gang, read);
-    else read();
+    if (root != nullptr)
+      agreed(*root->gang, read);
+    else
+      read();
     MeshOptions m;
     m.pp = o.pp;
     m.dp_replicate = o.dp_replicate;
@@ -66,7 +68,8 @@ gw_status gw_gangs_get(gw_gangs* gangs, const char* axes, gw_gang** out_gang) {
   });
 }
 
-gw_status gw_gangs_coordinate(const gw_gangs* gangs, const char* axis, int32_t* out_index, int32_t* out_degree) {
+gw_status gw_gangs_coordinate(const gw_gangs* gangs, const char* axis, int32_t* out_index,
+                              int32_t* out_degree) {
   return guarded([&] {
     int32_t& index = out(out_index, "out_index");
     int32_t& degree = out(out_degree, "out_degree");
@@ -117,7 +120,6 @@ gw_status gw_gangs_current(const char* device, gw_gangs** out_gangs) {
 }
 
 gw_status gw_gangs_set_default(const char* device, gw_gangs* gangs) {
-  return guarded([&] {
-    set_default_gangs(&required(device, "device"), gangs != nullptr ? gangs->gangs : nullptr);
-  });
+  return guarded(
+      [&] { set_default_gangs(&required(device, "device"), gangs != nullptr ? gangs->gangs : nullptr); });
 }

@@ -28,10 +28,8 @@ Model& model_of(gw_parameter& parameter) {
 
 Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name) {
   switch (part) {
-    case GW_PART_VALUE:
-      return p.shard;
-    case GW_PART_GRADIENT:
-      return model.gradient(p, model.device().stream());
+    case GW_PART_VALUE: return p.shard;
+    case GW_PART_GRADIENT: return model.gradient(p, model.device().stream());
     case GW_PART_FULL_VALUE:
       if (!p.value)
         fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");

@@ -41,15 +41,9 @@ gw_step_result result_of(const StepResult& s) {
   r.step = s.step;
   r.skipped = s.skipped != Skip::none ? 1 : 0;
   switch (s.skipped) {
-    case Skip::none:
-      r.skip_reason = GW_SKIP_NONE;
-      break;
-    case Skip::no_weight:
-      r.skip_reason = GW_SKIP_NO_WEIGHT;
-      break;
-    case Skip::non_finite:
-      r.skip_reason = GW_SKIP_NON_FINITE;
-      break;
+    case Skip::none: r.skip_reason = GW_SKIP_NONE; break;
+    case Skip::no_weight: r.skip_reason = GW_SKIP_NO_WEIGHT; break;
+    case Skip::non_finite: r.skip_reason = GW_SKIP_NON_FINITE; break;
   }
   return r;
 }

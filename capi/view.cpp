@@ -12,7 +12,8 @@ using namespace gangway::capi;
 static_assert(sizeof(gw_view) == 48);
 static_assert(offsetof(gw_view, device_type) == offsetof(DLManagedTensorVersioned, dl_tensor.device) -
                                                     offsetof(DLManagedTensorVersioned, dl_tensor));
-static_assert(offsetof(gw_view, dtype) == 20 && offsetof(gw_view, shape) == 24 && offsetof(gw_view, byte_offset) == 40);
+static_assert(offsetof(gw_view, dtype) == 20 && offsetof(gw_view, shape) == 24 &&
+              offsetof(gw_view, byte_offset) == 40);
 static_assert(sizeof(DLManagedTensorVersioned) == 80);
 
 namespace gangway::capi {
@@ -48,7 +49,8 @@ Tensor dense_copy(const Tensor& from, Device& device) {
   for (int64_t i = 0; i < count; ++i) {
     int64_t offset = 0;
     for (int d = 0; d < from.rank(); ++d) offset += index[static_cast<size_t>(d)] * from.stride(d);
-    std::memcpy(write + static_cast<size_t>(i) * item, from.data<char>() + static_cast<size_t>(offset) * item, item);
+    std::memcpy(write + static_cast<size_t>(i) * item, from.data<char>() + static_cast<size_t>(offset) * item,
+                item);
     for (int d = from.rank() - 1; d >= 0 && ++index[static_cast<size_t>(d)] == from.dim(d); --d)
       index[static_cast<size_t>(d)] = 0;
   }
@@ -57,7 +59,8 @@ Tensor dense_copy(const Tensor& from, Device& device) {
 
 }  // namespace gangway::capi
 
-gw_tensor::gw_tensor(Tensor t, std::shared_ptr<void> keep_alive) : tensor(std::move(t)), keep(std::move(keep_alive)) {
+gw_tensor::gw_tensor(Tensor t, std::shared_ptr<void> keep_alive)
+    : tensor(std::move(t)), keep(std::move(keep_alive)) {
   view_of(tensor, shape.data(), strides.data());
 }
 
@@ -106,8 +109,14 @@ gw_status gw_tensor_from_dlpack(DLManagedTensorVersioned* managed, gw_tensor** o
       fail(Code::not_supported, "DLPack version.major is ", managed->version.major, ", this library reads 1");
     const auto& t = managed->dl_tensor;
     if (t.dtype.lanes != 1) fail(Code::not_supported, "DLPack dtype.lanes is ", t.dtype.lanes, ", not 1");
-    gw_view view{t.data, t.device.device_type, t.device.device_id, t.ndim,
-                 t.dtype.code | t.dtype.bits << 8 | t.dtype.lanes << 16, t.shape, t.strides, t.byte_offset};
+    gw_view view{t.data,
+                 t.device.device_type,
+                 t.device.device_id,
+                 t.ndim,
+                 t.dtype.code | t.dtype.bits << 8 | t.dtype.lanes << 16,
+                 t.shape,
+                 t.strides,
+                 t.byte_offset};
     const Tensor borrowed = tensor_of(view, *host_device(), "the DLPack tensor");
     std::array<int64_t, kMaxDims> strides{};
     for (int i = 0; i < borrowed.rank(); ++i) strides[static_cast<size_t>(i)] = borrowed.stride(i);
@@ -121,8 +130,8 @@ gw_status gw_tensor_from_dlpack(DLManagedTensorVersioned* managed, gw_tensor** o
       }
     };
     auto owner = std::make_shared<Owner>();
-    auto buffer = Buffer::borrow(*host_device(), MemoryKind::host, borrowed.raw(), borrowed.buffer()->bytes(), owner,
-                                 read_only);
+    auto buffer = Buffer::borrow(*host_device(), MemoryKind::host, borrowed.raw(), borrowed.buffer()->bytes(),
+                                 owner, read_only);
     const Tensor kept(std::move(buffer), 0, borrowed.dtype(), borrowed.shape(),
                       std::span<const int64_t>(strides.data(), static_cast<size_t>(borrowed.rank())));
     result = new gw_tensor(kept, nullptr);

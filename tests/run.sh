@@ -22,7 +22,7 @@ case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thr
 binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
-    castxml jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
+    castxml clang-format-14 jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi

@@ -20,9 +20,10 @@ int64_t integer(const char* variable, int64_t fallback, int64_t lowest, int64_t 
   char* end = nullptr;
   errno = 0;
   const long long parsed = std::strtoll(value, &end, 10);
-  if (errno != 0 || *end != '\0' || std::isspace(static_cast<unsigned char>(*value)) != 0 || parsed < lowest ||
-      parsed > highest)
-    fail(Code::invalid_argument, variable, " is \"", value, "\", not an integer from ", lowest, " to ", highest);
+  if (errno != 0 || *end != '\0' || std::isspace(static_cast<unsigned char>(*value)) != 0 ||
+      parsed < lowest || parsed > highest)
+    fail(Code::invalid_argument, variable, " is \"", value, "\", not an integer from ", lowest, " to ",
+         highest);
   return parsed;
 }
 

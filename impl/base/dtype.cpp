@@ -59,8 +59,8 @@ float to_f32(f16_t x) {
     f = static_cast<float>(fraction) * 0x1p-24f;
     return sign ? -f : f;
   }
-  const uint32_t u = exponent == 31 ? sign | 0x7f800000u | fraction << 13
-                                    : sign | (exponent + 112) << 23 | fraction << 13;
+  const uint32_t u =
+      exponent == 31 ? sign | 0x7f800000u | fraction << 13 : sign | (exponent + 112) << 23 | fraction << 13;
   __builtin_memcpy(&f, &u, 4);
   return f;
 }

@@ -83,7 +83,7 @@ template <typename A, typename B>
 }  // namespace gangway
 
 // An invariant of the library itself; prints both values. For a caller's mistakes use fail().
-#define GW_CHECK(a, op, b)                                                                       \
-  do {                                                                                           \
+#define GW_CHECK(a, op, b)                                                                             \
+  do {                                                                                                 \
     if (!((a)op(b))) ::gangway::detail::check_failed(__FILE__, __LINE__, #a " " #op " " #b, (a), (b)); \
   } while (false)

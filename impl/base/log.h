@@ -11,7 +11,7 @@ namespace gangway {
 enum class LogLevel : int32_t { debug = 0, info = 1, warning = 2, error = 3 };
 
 struct LogLine {
-  uint64_t number = 0;  // counts from 0 over the life of the process
+  uint64_t number = 0;      // counts from 0 over the life of the process
   int64_t nanoseconds = 0;  // since the epoch
   LogLevel level = LogLevel::info;
   std::string message;

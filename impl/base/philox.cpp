@@ -96,7 +96,9 @@ PhiloxBlock philox(uint64_t key, uint64_t index) {
   return c;
 }
 
-uint64_t philox_key(uint64_t seed, std::string_view name) { return seed + XXH64(name.data(), name.size(), 0); }
+uint64_t philox_key(uint64_t seed, std::string_view name) {
+  return seed + XXH64(name.data(), name.size(), 0);
+}
 
 double philox_normal(uint64_t key, uint64_t i) {
   const Normals n = normals(key, i >> 1);

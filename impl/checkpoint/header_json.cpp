@@ -50,9 +50,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 
   bool start_object(size_t) override {
     switch (place_) {
-      case Place::before:
-        place_ = Place::top;
-        return true;
+      case Place::before: place_ = Place::top; return true;
       case Place::top:
         place_ = key_ == "__metadata__" ? Place::metadata : Place::tensor;
         if (place_ == Place::metadata) return true;
@@ -62,8 +60,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
       case Place::tensor:
       case Place::metadata:
       case Place::shape:
-      case Place::offsets:
-        break;
+      case Place::offsets: break;
     }
     return unexpected("an object");
   }
@@ -119,16 +116,12 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 
   std::string where() {
     switch (place_) {
-      case Place::before:
-        return "the header";
-      case Place::top:
-        return "tensor " + printable(key_);
-      case Place::metadata:
-        return "__metadata__." + printable(key_);
+      case Place::before: return "the header";
+      case Place::top: return "tensor " + printable(key_);
+      case Place::metadata: return "__metadata__." + printable(key_);
       case Place::tensor:
       case Place::shape:
-      case Place::offsets:
-        break;
+      case Place::offsets: break;
     }
     return "tensor " + printable(tensor().name) + " ." + printable(key_);
   }

@@ -30,7 +30,17 @@ const char* name(CollectiveOp op) noexcept;  // "all_reduce"
 const char* name(Reduce reduce) noexcept;
 
 // An independent sequence of collectives on a gang (on NCCL a communicator). A user's call never meets the library's.
-enum class Channel : uint8_t { user, fsdp_gather, fsdp_reduce, replicate, tp, cp, control, pp_next, pp_previous };
+enum class Channel : uint8_t {
+  user,
+  fsdp_gather,
+  fsdp_reduce,
+  replicate,
+  tp,
+  cp,
+  control,
+  pp_next,
+  pp_previous
+};
 constexpr int kChannels = 9;
 const char* name(Channel channel) noexcept;
 
@@ -63,7 +73,8 @@ struct Collective {
   const size_t* counts = nullptr;  // read before run() returns
   DType dtype = DType::f32;
   Reduce reduce = Reduce::none;
-  int peer = -1;  // root of broadcast, reduce, gather, scatter; the other end of send, recv; relative to the gang
+  int peer =
+      -1;  // root of broadcast, reduce, gather, scatter; the other end of send, recv; relative to the gang
   bool accumulate = false;
   // True: peers may go on reading `in` after the output is ready here, until Work::wait_input. False (the plain form):
   // the output is ready only when no peer reads `in` any more.

@@ -96,7 +96,8 @@ class Engine {
   // until *counter >= at_least, with acquire order. `owner` is the rank that publishes; `what` names the wait in errors.
   // A channel wait: gang deadline, interrupt, PEER_LOST.
   virtual void publish(std::atomic<uint64_t>& counter, uint64_t value) = 0;
-  virtual void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) = 0;
+  virtual void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                            const char* what) = 0;
 
   // Breaks the engine here and, where it can, on its peers; wakes every waiter. The first error stays.
   virtual void abort(const Error& error) noexcept = 0;

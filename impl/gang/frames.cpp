@@ -32,8 +32,7 @@ bool is_kind(uint8_t number) {
     case FrameKind::absent:
     case FrameKind::done:
     case FrameKind::refused:
-    case FrameKind::welcome:
-      return true;
+    case FrameKind::welcome: return true;
   }
   return false;
 }

@@ -178,7 +178,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
 
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
-  const int own_, size_;  // the engine's, at hand for the checks of every call
+  const int own_, size_;   // the engine's, at hand for the checks of every call
   EngineOptions options_;  // what children inherit
   std::vector<int> members_;
   std::string name_;

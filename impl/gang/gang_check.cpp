@@ -106,29 +106,24 @@ bool in_place(const Collective& c, int rank) {
   const uintptr_t own = own_offset(c, rank) * item_bytes(c.dtype);
   switch (c.op) {
     case CollectiveOp::all_reduce:
-    case CollectiveOp::reduce:
-      return in == out && !c.accumulate;
-    case CollectiveOp::broadcast:
-      return in == out;
+    case CollectiveOp::reduce: return in == out && !c.accumulate;
+    case CollectiveOp::broadcast: return in == out;
     case CollectiveOp::all_gather:
-    case CollectiveOp::gather:
-      return in == out + own;
-    case CollectiveOp::reduce_scatter:
-      return out == in + own && !c.accumulate;
-    case CollectiveOp::scatter:
-      return out == in + own;
+    case CollectiveOp::gather: return in == out + own;
+    case CollectiveOp::reduce_scatter: return out == in + own && !c.accumulate;
+    case CollectiveOp::scatter: return out == in + own;
     case CollectiveOp::barrier:
     case CollectiveOp::all_to_all:
     case CollectiveOp::send:
-    case CollectiveOp::recv:
-      return false;
+    case CollectiveOp::recv: return false;
   }
   return false;
 }
 
 void check_buffers(const Collective& c, int rank, int size, Device& device) {
   const size_t out_elements = out_count(c, rank, size), item = item_bytes(c.dtype);
-  const bool writes = out_elements != 0 && !(c.op == CollectiveOp::broadcast && c.peer == rank && c.in == c.out);
+  const bool writes =
+      out_elements != 0 && !(c.op == CollectiveOp::broadcast && c.peer == rank && c.in == c.out);
   if (writes && is_read_only(c.out, out_elements * item))
     refuse(c, "the output is read-only memory that ranks share (a full value of a shard group): pass a copy");
   if (c.in != nullptr && c.out != nullptr && in_place(c, rank)) return;

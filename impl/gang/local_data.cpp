@@ -59,20 +59,13 @@ void reduce_own(const Collective& c, const void* in, int size) {
   if (alone && !c.accumulate) return move(c.out, in, c.count * item_bytes(c.dtype));
   if (in == nullptr || c.out == nullptr) return;
   switch (c.dtype) {
-    case DType::f32:
-      return fold<float>(c, in, size);
-    case DType::f64:
-      return fold<double>(c, in, size);
-    case DType::bf16:
-      return fold<bf16_t>(c, in, size);
-    case DType::f16:
-      return fold<f16_t>(c, in, size);
-    case DType::i64:
-      return fold<int64_t>(c, in, size);
-    case DType::i32:
-      return fold<int32_t>(c, in, size);
-    case DType::u8:
-      return fold<uint8_t>(c, in, size);
+    case DType::f32: return fold<float>(c, in, size);
+    case DType::f64: return fold<double>(c, in, size);
+    case DType::bf16: return fold<bf16_t>(c, in, size);
+    case DType::f16: return fold<f16_t>(c, in, size);
+    case DType::i64: return fold<int64_t>(c, in, size);
+    case DType::i32: return fold<int32_t>(c, in, size);
+    case DType::u8: return fold<uint8_t>(c, in, size);
     case DType::i8:
     case DType::i16:
     case DType::u16:
@@ -82,8 +75,7 @@ void reduce_own(const Collective& c, const void* in, int size) {
     case DType::c128:
     case DType::boolean:
     case DType::f8_e4m3:
-    case DType::f8_e5m2:
-      break;
+    case DType::f8_e5m2: break;
   }
   fail(Code::internal, "reduction of ", name(c.dtype), " passed the checks");
 }
@@ -113,10 +105,8 @@ void act_on_own_data(const Collective& c, int rank, int size) {
   switch (c.op) {
     case CollectiveOp::barrier:
     case CollectiveOp::send:
-    case CollectiveOp::recv:
-      return;
-    case CollectiveOp::all_reduce:
-      return reduce_own(c, c.in, size);
+    case CollectiveOp::recv: return;
+    case CollectiveOp::all_reduce: return reduce_own(c, c.in, size);
     case CollectiveOp::reduce:
       if (c.peer == rank) reduce_own(c, c.in, size);
       return;
@@ -126,15 +116,12 @@ void act_on_own_data(const Collective& c, int rank, int size) {
       own.counts = nullptr;
       return reduce_own(own, at(c.in, start(c, rank) * item), size);
     }
-    case CollectiveOp::broadcast:
-      return move(c.out, c.in, c.count * item);
-    case CollectiveOp::all_gather:
-      return fill_slots(c, c.in, part(c, rank), c.counts, size);
+    case CollectiveOp::broadcast: return move(c.out, c.in, c.count * item);
+    case CollectiveOp::all_gather: return fill_slots(c, c.in, part(c, rank), c.counts, size);
     case CollectiveOp::gather:
       if (c.peer == rank) fill_slots(c, c.in, part(c, rank), c.counts, size);
       return;
-    case CollectiveOp::scatter:
-      return move(c.out, at(c.in, start(c, rank) * item), part(c, rank) * item);
+    case CollectiveOp::scatter: return move(c.out, at(c.in, start(c, rank) * item), part(c, rank) * item);
     case CollectiveOp::all_to_all: {
       const size_t* got = c.counts == nullptr ? nullptr : c.counts + size;
       return fill_slots(c, at(c.in, start(c, rank) * item), part(c, rank), got, size);
@@ -148,8 +135,7 @@ uint64_t received_bytes(const Collective& c, int rank, int size) {
   const size_t out = out_count(c, rank, size) * item;
   switch (c.op) {
     case CollectiveOp::barrier:
-    case CollectiveOp::send:
-      return 0;
+    case CollectiveOp::send: return 0;
     case CollectiveOp::all_reduce: {
       const std::vector<int64_t> bounds = balanced_bounds(static_cast<int64_t>(c.count), size);
       const size_t own =
@@ -157,16 +143,12 @@ uint64_t received_bytes(const Collective& c, int rank, int size) {
       return peers * own * item + (c.count - own) * item;
     }
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::reduce:
-      return peers * out;
-    case CollectiveOp::all_gather:
-      return out - part(c, rank) * item;
-    case CollectiveOp::gather:
-      return out == 0 ? 0 : out - part(c, rank) * item;
+    case CollectiveOp::reduce: return peers * out;
+    case CollectiveOp::all_gather: return out - part(c, rank) * item;
+    case CollectiveOp::gather: return out == 0 ? 0 : out - part(c, rank) * item;
     case CollectiveOp::broadcast:
     case CollectiveOp::scatter:
-    case CollectiveOp::recv:
-      return c.peer == rank ? 0 : out;
+    case CollectiveOp::recv: return c.peer == rank ? 0 : out;
     case CollectiveOp::all_to_all:
       return out - (c.counts == nullptr ? c.count : c.counts[size + rank]) * item;
   }

@@ -37,6 +37,7 @@ std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::
 
 // No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
 // recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
-std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options, bool record);
+std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                         bool record);
 
 }  // namespace gangway

@@ -17,8 +17,8 @@ struct Environment {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::string host;      // MASTER_ADDR
-  int port = 0;          // MASTER_PORT
+  std::string host;  // MASTER_ADDR
+  int port = 0;      // MASTER_PORT
   // Names the job: GANGWAY_JOB (gangrun's), TORCHELASTIC_RUN_ID (but "none"), SLURM_JOB_ID.STEP, PMIX_NAMESPACE, else
   // MASTER_PORT and on one host the parent's process id.
   std::string job;

@@ -304,9 +304,7 @@ void StoreServer::answer(Connection& c, const StoreFrame& question) {
       values_[question.key] = question.value;
       send(c, reply);
       return answer_waits(question.key);
-    case FrameKind::remove:
-      values_.erase(question.key);
-      return send(c, reply);
+    case FrameKind::remove: values_.erase(question.key); return send(c, reply);
     case FrameKind::wait:
       if (found == values_.end() && question.wait_ms > 0) {
         if (++c.waits > kWaitsPerMember)
@@ -323,8 +321,7 @@ void StoreServer::answer(Connection& c, const StoreFrame& question) {
     case FrameKind::absent:
     case FrameKind::done:
     case FrameKind::refused:
-    case FrameKind::welcome:
-      fail(Code::corrupt, "rank ", c.hello.rank, " sent an answer, not a question");
+    case FrameKind::welcome: fail(Code::corrupt, "rank ", c.hello.rank, " sent an answer, not a question");
   }
 }
 

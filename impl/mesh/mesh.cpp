@@ -25,16 +25,11 @@ AxisSet parse_axis(std::string_view word, std::string_view whole) {
 
 const char* name(Axis axis) noexcept {
   switch (axis) {
-    case Axis::pp:
-      return "pp";
-    case Axis::dp_replicate:
-      return "dp_replicate";
-    case Axis::dp_shard:
-      return "dp_shard";
-    case Axis::cp:
-      return "cp";
-    case Axis::tp:
-      return "tp";
+    case Axis::pp: return "pp";
+    case Axis::dp_replicate: return "dp_replicate";
+    case Axis::dp_shard: return "dp_shard";
+    case Axis::cp: return "cp";
+    case Axis::tp: return "tp";
   }
   return "unknown";
 }

@@ -38,7 +38,7 @@ struct FrameId {
 
 // What a forward does not keep (rotary works in place and keeps nothing of its own).
 enum class Recompute : uint8_t {
-  none,       // outputs of SwiGLU and of a block's norms: backward makes them again in its own pass, at no cost
+  none,  // outputs of SwiGLU and of a block's norms: backward makes them again in its own pass, at no cost
   selective,  // outputs of other norms and what boundaries gathered, too
 };
 
@@ -47,7 +47,8 @@ enum class MadeAgain : uint8_t { in_backward /* of its producer */, when_loaded 
 
 class Frame {
  public:
-  explicit Frame(std::shared_ptr<Allocator> memory) : activations_(memory), gradients_(memory), memory_(memory) {}
+  explicit Frame(std::shared_ptr<Allocator> memory)
+      : activations_(memory), gradients_(memory), memory_(memory) {}
   ~Frame();
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
@@ -88,7 +89,9 @@ class Frame {
     int index;  // the module's own number of the task
     Tensor dy;  // lies in the gradient stack
   };
-  void push_weight(Module& module, int index, const Tensor& dy) { pending_weight_.push_back({&module, index, dy}); }
+  void push_weight(Module& module, int index, const Tensor& dy) {
+    pending_weight_.push_back({&module, index, dy});
+  }
   size_t pending_weight() const;  // tasks, those of nested frames included
   // Runs the oldest `most` tasks (all by default); returns how many ran.
   size_t drain(Context& ctx, size_t most = SIZE_MAX);
@@ -134,9 +137,10 @@ class Frame {
     int index = 0;
     MadeAgain when = MadeAgain::when_loaded;
     bool saved = false;
-    std::weak_ptr<Buffer> place;  // the temporaries that hold the announced tensor; tells a reused address apart
-    Tensor again;                 // made again in this backward
-    size_t made_at = 0;           // gradient bytes in use when `again` was made
+    std::weak_ptr<Buffer>
+        place;           // the temporaries that hold the announced tensor; tells a reused address apart
+    Tensor again;        // made again in this backward
+    size_t made_at = 0;  // gradient bytes in use when `again` was made
   };
   struct Slot {
     Tensor tensor;      // kept, or absent

@@ -30,10 +30,8 @@ void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint6
   GW_CHECK(out.count(), ==, (last - first) * row);
   if (out.count() == 0) return;
   switch (parameter.init.kind) {
-    case Init::Kind::zeros:
-      return ops.fill(out, 0, stream);
-    case Init::Kind::ones:
-      return ops.fill(out, 1, stream);
+    case Init::Kind::zeros: return ops.fill(out, 0, stream);
+    case Init::Kind::ones: return ops.fill(out, 1, stream);
     case Init::Kind::normal:
       return ops.fill_normal(out, philox_key(seed, parameter.full_name), static_cast<uint64_t>(first * row),
                              parameter.init.deviation, stream);

@@ -37,8 +37,8 @@ struct Context {
   uint64_t seed = 0;          // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
   int microbatch = 0;
-  int64_t data_index = 0;     // data coordinate
-  void* caller = nullptr;     // opaque: set by capi, handed through
+  int64_t data_index = 0;  // data coordinate
+  void* caller = nullptr;  // opaque: set by capi, handed through
 };
 
 using Values = std::vector<Tensor>;
@@ -157,8 +157,8 @@ bool path_matches(std::string_view pattern, std::string_view path);
 
 // Fills rows [first, last) of the parameter's dim 0 into `out` (row-major, out's dtype) from its initialiser; the key is
 // philox_key(seed, full_name).
-void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, int64_t first, int64_t last,
-                     const Tensor& out);
+void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, int64_t first,
+                     int64_t last, const Tensor& out);
 
 // Gives every parameter of the tree whole storage (value == shard, grad == shard_grad) and first values. For a model
 // that is not sharded; sharded models get theirs from parallel. Assigns full names.

@@ -39,8 +39,8 @@ class Parameter {
       : name(std::move(name)), shape(shape), init(std::move(init)), kind(kind) {}
 
   // --- description: fixed when the model is described ---
-  std::string name;   // within its module: "weight"
-  Shape shape;        // global, unpadded; a scalar is [1]
+  std::string name;  // within its module: "weight"
+  Shape shape;       // global, unpadded; a scalar is [1]
   Init init;
   Kind kind;
   DType dtype = DType::f32;  // of the master: f32 or f64

@@ -108,7 +108,7 @@ struct EmbeddingBackwardArgs {
 struct HeadLossArgs {
   Tensor x, w, labels, seed;
   Tensor loss;
-  Tensor dx, dw;  // absent: evaluation
+  Tensor dx, dw;              // absent: evaluation
   bool dw_accumulate = true;  // false: dw is written (first use)
   int64_t ignore = -100;
 };

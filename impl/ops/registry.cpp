@@ -6,12 +6,9 @@ namespace gangway {
 
 std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
   switch (device->kind()) {
-    case DeviceKind::cpu:
-      return cpu::make_cpu_ops(device);
-    case DeviceKind::meta:
-      return meta::make_meta_ops(device);
-    case DeviceKind::cuda:
-      break;
+    case DeviceKind::cpu: return cpu::make_cpu_ops(device);
+    case DeviceKind::meta: return meta::make_meta_ops(device);
+    case DeviceKind::cuda: break;
   }
   fail(Code::not_supported, "device \"", device->name(), "\" has no operations in this build");
 }

@@ -15,8 +15,7 @@ void check(const Schedule& schedule) {
   if (!(schedule.final_ratio >= 0 && schedule.final_ratio <= 1))
     fail(Code::invalid_argument, "schedule: final_ratio = ", schedule.final_ratio, " is outside [0, 1]");
   switch (schedule.kind) {
-    case Schedule::Kind::constant:
-      return;
+    case Schedule::Kind::constant: return;
     case Schedule::Kind::linear:
     case Schedule::Kind::cosine:
       if (schedule.total <= schedule.warmup)

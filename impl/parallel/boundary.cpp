@@ -23,18 +23,14 @@ struct Pair {
 
 Pair pair_of(BoundaryKind kind) {
   switch (kind) {
-    case BoundaryKind::copy_all_reduce:
-      return {Move::copy, Move::all_reduce, "copy|all_reduce"};
-    case BoundaryKind::all_reduce_copy:
-      return {Move::all_reduce, Move::copy, "all_reduce|copy"};
+    case BoundaryKind::copy_all_reduce: return {Move::copy, Move::all_reduce, "copy|all_reduce"};
+    case BoundaryKind::all_reduce_copy: return {Move::all_reduce, Move::copy, "all_reduce|copy"};
     case BoundaryKind::all_gather_reduce_scatter:
       return {Move::all_gather, Move::reduce_scatter, "all_gather|reduce_scatter"};
     case BoundaryKind::reduce_scatter_all_gather:
       return {Move::reduce_scatter, Move::all_gather, "reduce_scatter|all_gather"};
-    case BoundaryKind::all_gather_slice:
-      return {Move::all_gather, Move::slice, "all_gather|slice"};
-    case BoundaryKind::slice_all_gather:
-      return {Move::slice, Move::all_gather, "slice|all_gather"};
+    case BoundaryKind::all_gather_slice: return {Move::all_gather, Move::slice, "all_gather|slice"};
+    case BoundaryKind::slice_all_gather: return {Move::slice, Move::all_gather, "slice|all_gather"};
     case BoundaryKind::all_reduce_all_reduce:
       return {Move::all_reduce, Move::all_reduce, "all_reduce|all_reduce"};
     case BoundaryKind::all_to_all_all_to_all:
@@ -102,15 +98,10 @@ class Boundary final : public Module {
     };
     switch (move) {
       case Move::copy:
-      case Move::all_reduce:
-        break;
-      case Move::all_gather:
-        gather(dim_);
-        break;
+      case Move::all_reduce: break;
+      case Move::all_gather: gather(dim_); break;
       case Move::reduce_scatter:
-      case Move::slice:
-        shape[dim_] = divided(x, dim_);
-        break;
+      case Move::slice: shape[dim_] = divided(x, dim_); break;
       case Move::all_to_all:
         gather(dim_);
         shape[other_] = divided(x, other_);
@@ -177,12 +168,9 @@ class Boundary final : public Module {
       ctx.ops.cast(from, x, ctx.stream);
     }
     switch (move) {
-      case Move::copy:
-        break;
-      case Move::all_reduce:
-        return collective(ctx, CollectiveOp::all_reduce, x, y, overlap);
-      case Move::all_gather:
-        return exchange(ctx, CollectiveOp::all_gather, x, y, dim_, overlap);
+      case Move::copy: break;
+      case Move::all_reduce: return collective(ctx, CollectiveOp::all_reduce, x, y, overlap);
+      case Move::all_gather: return exchange(ctx, CollectiveOp::all_gather, x, y, dim_, overlap);
       case Move::reduce_scatter:
         return collective(ctx, CollectiveOp::reduce_scatter, packed(ctx, x, dim_), y, overlap);
       case Move::slice: {

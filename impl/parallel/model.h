@@ -73,7 +73,7 @@ class Model {
   void check_trainable(const char* call) const;
   // Likewise: INVALID_STATE for a model of shard groups, whose forward is the caller's.
   void check_computes(const char* call) const;
-  Context context(Stream& stream);  // with the run's seed and this rank's data coordinate
+  Context context(Stream& stream);                     // with the run's seed and this rank's data coordinate
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy,
@@ -131,7 +131,8 @@ class Model {
   friend std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
-  void enter(const char* call, Stream& stream);  // check_running, and does what given up forwards have left to do
+  void enter(const char* call,
+             Stream& stream);  // check_running, and does what given up forwards have left to do
   bool gradients_written() const;
   Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
   void finish_materialize();

@@ -59,17 +59,10 @@ std::vector<bool> recomputed_blocks(const RecomputeOptions& options, size_t coun
   const auto share = static_cast<size_t>(std::lround(options.ratio * static_cast<double>(count)));
   for (size_t i = 0; i < count; ++i) switch (options.kind) {
       case RecomputeKind::none:
-      case RecomputeKind::selective:
-        break;
-      case RecomputeKind::full:
-        chosen[i] = true;
-        break;
-      case RecomputeKind::every:
-        chosen[i] = (i + 1) % static_cast<size_t>(options.every) == 0;
-        break;
-      case RecomputeKind::ratio:
-        chosen[i] = (i + 1) * share / count > i * share / count;
-        break;
+      case RecomputeKind::selective: break;
+      case RecomputeKind::full: chosen[i] = true; break;
+      case RecomputeKind::every: chosen[i] = (i + 1) % static_cast<size_t>(options.every) == 0; break;
+      case RecomputeKind::ratio: chosen[i] = (i + 1) * share / count > i * share / count; break;
     }
   return chosen;
 }

@@ -92,14 +92,10 @@ class Group final : public ShardGroup {
     if ((part == Part::full_value || part == Part::full_gradient) && !unit_->unsharded())
       fail(Code::invalid_state, "parameter ", p.full_name, ": the group is sharded; unshard comes first");
     switch (part) {
-      case Part::value:
-        return p.shard;
-      case Part::gradient:
-        return local_gradient(p, *ops_, stream);
-      case Part::full_value:
-        return p.value;
-      case Part::full_gradient:
-        return full_gradient(p, stream);
+      case Part::value: return p.shard;
+      case Part::gradient: return local_gradient(p, *ops_, stream);
+      case Part::full_value: return p.value;
+      case Part::full_gradient: return full_gradient(p, stream);
     }
     fail(Code::invalid_argument, "part ", static_cast<int>(part), " is unknown (0 to 3)");
   }

@@ -109,8 +109,7 @@ void UnitValues::unshard(Stream& stream) {
   if (unsharded_) return;
   if (updating_) fail(Code::invalid_state, "unit ", name_, ": unshard between begin_update and end_update");
   switch (storage_) {
-    case Storage::whole:
-      break;
+    case Storage::whole: break;
     case Storage::region:
       fence_->wait_ready();
       show(region_.readable, true);

@@ -105,8 +105,8 @@ void check_dtypes_below(const Module& module, const ShardOptions& options, DType
     if (!product) continue;
     if (first.name.empty()) first = {p->full_name, dtype};
     if (first.dtype != dtype)
-      fail(Code::invalid_argument, "the dtype rules make parameter ", first.name, " ", name(first.dtype), " and ",
-           p->full_name, " ", name(dtype), "; both compute in one unit and must have one dtype");
+      fail(Code::invalid_argument, "the dtype rules make parameter ", first.name, " ", name(first.dtype),
+           " and ", p->full_name, " ", name(dtype), "; both compute in one unit and must have one dtype");
   }
   for (const Module::Child& child : module.children()) {
     Product own;

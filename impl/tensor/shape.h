@@ -24,9 +24,9 @@ class Shape {
   int64_t& operator[](int i) { return dims_[static_cast<size_t>(i)]; }
   int64_t back() const { return dims_[static_cast<size_t>(rank_ - 1)]; }
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
-  int64_t count() const;          // product; 1 for no dims
+  int64_t count() const;            // product; 1 for no dims
   int64_t count_from(int i) const;  // product of dims i and later: elements of one row of dim i - 1
-  std::string text() const;       // "[2, 3]"
+  std::string text() const;         // "[2, 3]"
 
   friend bool operator==(const Shape& a, const Shape& b) {
     if (a.rank_ != b.rank_) return false;

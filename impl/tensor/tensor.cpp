@@ -45,7 +45,8 @@ Tensor::Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const
 }
 
 Tensor Tensor::allocate(const std::shared_ptr<Allocator>& from, DType dtype, const Shape& shape) {
-  return Tensor(Buffer::allocate(from, static_cast<size_t>(shape.count()) * item_bytes(dtype)), 0, dtype, shape);
+  return Tensor(Buffer::allocate(from, static_cast<size_t>(shape.count()) * item_bytes(dtype)), 0, dtype,
+                shape);
 }
 
 Tensor Tensor::borrow(Device& device, void* data, DType dtype, const Shape& shape, bool read_only) {

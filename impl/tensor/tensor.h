@@ -77,8 +77,8 @@ class Tensor {
   }
 
   // Views. All throw INTERNAL on misuse: they are the library's own tools.
-  Tensor reshape(const Shape& shape) const;                    // contiguous only
-  Tensor slice(int dim, int64_t first, int64_t last) const;    // rows [first, last) of dim
+  Tensor reshape(const Shape& shape) const;                  // contiguous only
+  Tensor slice(int dim, int64_t first, int64_t last) const;  // rows [first, last) of dim
   Tensor transpose(int a, int b) const;
   Tensor flatten2() const;  // [everything but the last dim, last dim]; contiguous only
 

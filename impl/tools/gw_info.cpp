@@ -38,8 +38,10 @@ int main(int count, char** arguments) {
     const auto ops = make_ops(device);
     std::printf("gangway %s\n\nprocessor: %s, %u hardware threads\n", GANGWAY_VERSION, processor().c_str(),
                 std::thread::hardware_concurrency());
-    std::printf("devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n");
-    std::printf("not in this build: cuda, gloo, mpi, nccl\n\noperations on the cpu:\n%s\n", describe_paths(*ops).c_str());
+    std::printf(
+        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n");
+    std::printf("not in this build: cuda, gloo, mpi, nccl\n\noperations on the cpu:\n%s\n",
+                describe_paths(*ops).c_str());
     std::printf("configuration:\n%s", describe(config()).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gw-info: %s\n", error.what());

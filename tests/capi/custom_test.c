@@ -161,7 +161,8 @@ static void refused_custom_modules_free_once(void** state) {
 
 /* A custom module that only passes through a child, with the library's calls inside of callbacks. */
 typedef struct parent {
-  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back, null_views_back;
+  gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back,
+      null_views_back;
 } parent;
 static gw_status parent_shapes(void* user, gw_call* call) {
   (void)user;

@@ -156,14 +156,10 @@ TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
 // What the forward callback throws: 0 nothing, then as kFaults.
 gw_status throwing_forward(void* user, gw_call* call) {
   switch (*static_cast<int*>(user)) {
-    case 1:
-      throw std::bad_alloc();
-    case 2:
-      throw std::runtime_error("armed fault");
-    case 3:
-      throw 3;
-    default:
-      break;
+    case 1: throw std::bad_alloc();
+    case 2: throw std::runtime_error("armed fault");
+    case 3: throw 3;
+    default: break;
   }
   *static_cast<double*>(call->outputs[0].data) = *static_cast<const float*>(call->parameters[0].data);
   *static_cast<double*>(call->outputs[1].data) = 1;

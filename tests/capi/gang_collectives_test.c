@@ -245,9 +245,7 @@ static void works_in_flight(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(collectives_give_known_values),
-      cmocka_unit_test(async_collectives_give_known_values),
-      cmocka_unit_test(records_in_batches_and_with_counts),
-      cmocka_unit_test(works_in_flight)};
+      cmocka_unit_test(collectives_give_known_values), cmocka_unit_test(async_collectives_give_known_values),
+      cmocka_unit_test(records_in_batches_and_with_counts), cmocka_unit_test(works_in_flight)};
   return cmocka_run_group_tests_name("capi_gang_collectives", tests, NULL, NULL);
 }

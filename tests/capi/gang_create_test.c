@@ -191,12 +191,11 @@ static void fake_gang_acts_as_if_all_held_the_same(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_rank_without_an_environment),
-      cmocka_unit_test(bad_options_are_refused),
-      cmocka_unit_test(environment_is_checked),
-      cmocka_unit_test(ids_are_random),
-      cmocka_unit_test(sub_gangs_keep_the_lists_order),
-      cmocka_unit_test(fake_gang_acts_as_if_all_held_the_same)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank_without_an_environment),
+                                     cmocka_unit_test(bad_options_are_refused),
+                                     cmocka_unit_test(environment_is_checked),
+                                     cmocka_unit_test(ids_are_random),
+                                     cmocka_unit_test(sub_gangs_keep_the_lists_order),
+                                     cmocka_unit_test(fake_gang_acts_as_if_all_held_the_same)};
   return cmocka_run_group_tests_name("capi_gang_create", tests, NULL, NULL);
 }

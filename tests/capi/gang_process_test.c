@@ -66,7 +66,8 @@ static void loses_a_rank(int exits, const char* how) {
   pid_t pids[kRanks];
   int status = 0;
   assert_non_null(mkdtemp(folder));
-  report* const reports = mmap(NULL, kRanks * sizeof(report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  report* const reports =
+      mmap(NULL, kRanks * sizeof(report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(reports != MAP_FAILED);
   for (int32_t r = 0; r < kRanks; ++r) {
     pids[r] = fork();
@@ -114,8 +115,7 @@ static void a_rank_that_exits_without_shutdown_is_lost_too(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_killed_rank_is_lost_to_every_survivor_and_they_go_on),
-      cmocka_unit_test(a_rank_that_exits_without_shutdown_is_lost_too)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_is_lost_to_every_survivor_and_they_go_on),
+                                     cmocka_unit_test(a_rank_that_exits_without_shutdown_is_lost_too)};
   return cmocka_run_group_tests_name("capi_gang_process", tests, NULL, NULL);
 }

@@ -155,8 +155,7 @@ static void a_call_refused_on_one_rank_may_be_called_again(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(bad_collectives_are_refused),
-      cmocka_unit_test(a_call_refused_on_one_rank_may_be_called_again)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_collectives_are_refused),
+                                     cmocka_unit_test(a_call_refused_on_one_rank_may_be_called_again)};
   return cmocka_run_group_tests_name("capi_gang_refusals", tests, NULL, NULL);
 }

@@ -208,8 +208,9 @@ static void a_failing_store_is_the_callers_error(void** state) {
   static const struct {
     const char *call, *text;
     int32_t rank;
-  } cases[] = {{"put", "store: the caller's put of \"host/process/0\" returned 14 (IO): the shelf is full", 0},
-               {"get", "store: the caller's get of \"host/failed\" returned 77", 1}};
+  } cases[] = {
+      {"put", "store: the caller's put of \"host/process/0\" returned 14 (IO): the shelf is full", 0},
+      {"get", "store: the caller's get of \"host/failed\" returned 77", 1}};
   for (size_t i = 0; i < 2; ++i) {
     own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER, .failing = cases[i].call};
     gw_store_callbacks c = callbacks_of(&own);
@@ -227,10 +228,8 @@ static void a_failing_store_is_the_callers_error(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_meet_in_a_file_store),
-      cmocka_unit_test(ranks_meet_in_the_callers_store),
-      cmocka_unit_test(ranks_meet_by_an_id),
-      cmocka_unit_test(store_callbacks_are_freed_once),
+      cmocka_unit_test(ranks_meet_in_a_file_store), cmocka_unit_test(ranks_meet_in_the_callers_store),
+      cmocka_unit_test(ranks_meet_by_an_id), cmocka_unit_test(store_callbacks_are_freed_once),
       cmocka_unit_test(a_failing_store_is_the_callers_error)};
   return cmocka_run_group_tests_name("capi_gang_store", tests, NULL, NULL);
 }

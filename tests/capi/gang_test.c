@@ -188,13 +188,12 @@ static void traffic_and_flight_record(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(abort_wakes_waiters_on_every_rank),
-      cmocka_unit_test(different_calls_are_a_mismatch_on_every_rank),
-      cmocka_unit_test(survivors_shrink_to_a_new_gang),
-      cmocka_unit_test(shutdown_has_its_own_time_limit),
-      cmocka_unit_test(memory_of_the_gang),
-      cmocka_unit_test(freeing_leaves_the_last_error_alone),
-      cmocka_unit_test(traffic_and_flight_record)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(abort_wakes_waiters_on_every_rank),
+                                     cmocka_unit_test(different_calls_are_a_mismatch_on_every_rank),
+                                     cmocka_unit_test(survivors_shrink_to_a_new_gang),
+                                     cmocka_unit_test(shutdown_has_its_own_time_limit),
+                                     cmocka_unit_test(memory_of_the_gang),
+                                     cmocka_unit_test(freeing_leaves_the_last_error_alone),
+                                     cmocka_unit_test(traffic_and_flight_record)};
   return cmocka_run_group_tests_name("capi_gang", tests, NULL, NULL);
 }

@@ -259,10 +259,10 @@ static void steps(void** state) {
   gw_generate_options_init(&g, sizeof g);
   g.temperature = -1;
   ROW(gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count), INVALID_ARGUMENT, "temperature = -1");
-  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)), INVALID_ARGUMENT,
-      "top_k = -3");
-  ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)), INVALID_ARGUMENT,
-      "-3");
+  ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)),
+      INVALID_ARGUMENT, "top_k = -3");
+  ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)),
+      INVALID_ARGUMENT, "-3");
   ROW(gw_generate(m, prompt, 0, NULL, NULL, tokens, 64, &count), INVALID_ARGUMENT, "prompt is empty");
   gw_optimizer_release(opt);
   gw_optimizer_release(others);
@@ -314,7 +314,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(configurations_of_a_llama),
                                      cmocka_unit_test(options_of_parallelism),
                                      cmocka_unit_test(a_dtype_that_a_custom_module_does_not_take),
-      cmocka_unit_test(degrees_that_are_not_built),
+                                     cmocka_unit_test(degrees_that_are_not_built),
                                      cmocka_unit_test(training_over_a_fake_gang),
                                      cmocka_unit_test(calls_out_of_order),
                                      cmocka_unit_test(steps),

@@ -68,15 +68,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   const size_t piece = size_t{data[1]} + 1;
   switch (data[0] % 3) {
-    case 0:
-      gangway::demand(gangway::feed(bytes, piece) == 0);
-      break;  // nobody guesses a tag
-    case 1:
-      gangway::feed_signed(bytes, piece);
-      break;
-    case 2:
-      gangway::greet(bytes);
-      break;
+    case 0: gangway::demand(gangway::feed(bytes, piece) == 0); break;  // nobody guesses a tag
+    case 1: gangway::feed_signed(bytes, piece); break;
+    case 2: gangway::greet(bytes); break;
   }
   return 0;
 }

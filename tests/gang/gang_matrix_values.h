@@ -173,23 +173,14 @@ std::vector<T> expected(const Case& c, int rank, int size) {
   switch (c.op) {
     case Op::barrier:
     case Op::send:
-    case Op::recv:
-      break;
-    case Op::all_reduce:
-      reduced(0, c.count);
-      break;
+    case Op::recv: break;
+    case Op::all_reduce: reduced(0, c.count); break;
     case Op::reduce:
       if (root) reduced(0, c.count);
       break;
-    case Op::reduce_scatter:
-      reduced(before(c, rank), part(c, rank));
-      break;
-    case Op::broadcast:
-      taken(c.root, 0, c.count);
-      break;
-    case Op::scatter:
-      taken(c.root, before(c, rank), part(c, rank));
-      break;
+    case Op::reduce_scatter: reduced(before(c, rank), part(c, rank)); break;
+    case Op::broadcast: taken(c.root, 0, c.count); break;
+    case Op::scatter: taken(c.root, before(c, rank), part(c, rank)); break;
     case Op::all_gather:
     case Op::gather:
       for (int r = 0; r < size && (root || c.op == Op::all_gather); ++r) taken(r, 0, part(c, r));

@@ -284,8 +284,8 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
                create(bad));
   bad = o;
   bad.liveness_ms = 49;
-  expect_error(Code::invalid_argument,
-               "gang.create: liveness_ms is 49, neither 0 (off) nor at least 50", create(bad));
+  expect_error(Code::invalid_argument, "gang.create: liveness_ms is 49, neither 0 (off) nor at least 50",
+               create(bad));
   bad.liveness_ms = 50;
   EXPECT_EQ(error_of(create(bad)).code(), Code::ok);
   bad = o;

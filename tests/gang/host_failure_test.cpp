@@ -188,7 +188,8 @@ TEST(HostFailure, ATimeoutNamesTheMissingRanksAndBreaksTheGang) {
              line.message.find(": waiting for ranks 1, 3") != std::string::npos;
     };
     const std::vector<LogLine> lines = log_lines(0);
-    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), waited)) << "the ring was not written; the last line: " << lines.back().message;
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), waited))
+        << "the ring was not written; the last line: " << lines.back().message;
     EXPECT_NE(flights.at(0).state.find("failed"), std::string::npos);
     all.come();
   });
@@ -385,10 +386,10 @@ TEST(HostFailure, AShrinkThatIsTriedAgainLeadsToTheBoardThatOthersHaveTaken) {
     if (r == 1) return engine.abort(Error(Code::aborted, "rank 1 is out"));
     const std::vector<int> survivors{0, 2};
     float x = 1;
-    EXPECT_EQ(
-        error_of([&] { now(engine, reduction(&x, 1), ranks.ranks[static_cast<size_t>(r)]->device().stream()); })
-            .code(),
-        Code::aborted);
+    EXPECT_EQ(error_of([&] {
+                now(engine, reduction(&x, 1), ranks.ranks[static_cast<size_t>(r)]->device().stream());
+              }).code(),
+              Code::aborted);
     std::shared_ptr<Engine> rest;
     if (r == 0) {
       EXPECT_EQ(error_of([&] { engine.shrink(survivors); }).message(),

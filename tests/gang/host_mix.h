@@ -116,17 +116,12 @@ class HostMix {
       case CollectiveOp::all_to_all:
         for (int j = 0; j < size_; ++j) part(j, static_cast<float>(j + 1));
         break;
-      case CollectiveOp::broadcast:
-        part(0, static_cast<float>(c.peer + 1));
-        break;
+      case CollectiveOp::broadcast: part(0, static_cast<float>(c.peer + 1)); break;
       case CollectiveOp::reduce:
         if (rank_ == c.peer) part(0, sum);
         break;
-      case CollectiveOp::send:
-        part(0, static_cast<float>((rank_ + size_ - 1) % size_ + 1));
-        break;
-      default:
-        part(0, sum);
+      case CollectiveOp::send: part(0, static_cast<float>((rank_ + size_ - 1) % size_ + 1)); break;
+      default: part(0, sum);
     }
   }
 

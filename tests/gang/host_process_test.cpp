@@ -76,7 +76,8 @@ TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
 
 TEST(HostProcess, AnInputIsReadUntilItIsReusableAndNoLonger) {
   for (const int size : {2, 3}) {
-    auto* const all = new (SharedStore::map(sizeof(Meeting))) Meeting(size);  // children may outlive this test
+    auto* const all =
+        new (SharedStore::map(sizeof(Meeting))) Meeting(size);  // children may outlive this test
     Processes ranks(size, [&](int r, const std::shared_ptr<Store>& store, Report&) {
       Joined joined(r, size, store);
       for (const bool inside : {false, true, r % 2 == 0})

@@ -19,20 +19,13 @@ inline double get(const Bytes& bytes, size_t i, DType t) {
     return v;
   };
   switch (t) {
-    case DType::f64:
-      return as(double{});
-    case DType::f32:
-      return as(float{});
-    case DType::bf16:
-      return to_f32(as(bf16_t{}));
-    case DType::f16:
-      return to_f32(as(f16_t{}));
-    case DType::i64:
-      return static_cast<double>(as(int64_t{}));
-    case DType::i32:
-      return as(int32_t{});
-    default:
-      return as(uint8_t{});
+    case DType::f64: return as(double{});
+    case DType::f32: return as(float{});
+    case DType::bf16: return to_f32(as(bf16_t{}));
+    case DType::f16: return to_f32(as(f16_t{}));
+    case DType::i64: return static_cast<double>(as(int64_t{}));
+    case DType::i32: return as(int32_t{});
+    default: return as(uint8_t{});
   }
 }
 
@@ -40,20 +33,13 @@ inline void set(Bytes& bytes, size_t i, DType t, double value) {
   unsigned char* const p = bytes.data() + i * item_bytes(t);
   const auto put = [&](auto v) { std::memcpy(p, &v, sizeof v); };
   switch (t) {
-    case DType::f64:
-      return put(value);
-    case DType::f32:
-      return put(static_cast<float>(value));
-    case DType::bf16:
-      return put(to_bf16(static_cast<float>(value)));
-    case DType::f16:
-      return put(to_f16(static_cast<float>(value)));
-    case DType::i64:
-      return put(static_cast<int64_t>(value));
-    case DType::i32:
-      return put(static_cast<int32_t>(value));
-    default:
-      return put(static_cast<uint8_t>(static_cast<int64_t>(value)));
+    case DType::f64: return put(value);
+    case DType::f32: return put(static_cast<float>(value));
+    case DType::bf16: return put(to_bf16(static_cast<float>(value)));
+    case DType::f16: return put(to_f16(static_cast<float>(value)));
+    case DType::i64: return put(static_cast<int64_t>(value));
+    case DType::i32: return put(static_cast<int32_t>(value));
+    default: return put(static_cast<uint8_t>(static_cast<int64_t>(value)));
   }
 }
 
@@ -116,29 +102,20 @@ inline Bytes reference(const Collective& c, const std::vector<Bytes>& in, int ra
   switch (c.op) {
     case CollectiveOp::barrier:
     case CollectiveOp::send:
-    case CollectiveOp::recv:
-      break;
-    case CollectiveOp::all_reduce:
-      folded(0, c.count);
-      break;
+    case CollectiveOp::recv: break;
+    case CollectiveOp::all_reduce: folded(0, c.count); break;
     case CollectiveOp::reduce:
       if (rank == c.peer) folded(0, c.count);
       break;
-    case CollectiveOp::reduce_scatter:
-      folded(before(rank), part(rank));
-      break;
-    case CollectiveOp::broadcast:
-      copy(0, c.peer, 0, c.count);
-      break;
+    case CollectiveOp::reduce_scatter: folded(before(rank), part(rank)); break;
+    case CollectiveOp::broadcast: copy(0, c.peer, 0, c.count); break;
     case CollectiveOp::gather:
       if (rank != c.peer) break;
       [[fallthrough]];
     case CollectiveOp::all_gather:
       for (int j = 0; j < size; ++j) copy(before(j), j, 0, part(j));
       break;
-    case CollectiveOp::scatter:
-      copy(0, c.peer, before(rank), part(rank));
-      break;
+    case CollectiveOp::scatter: copy(0, c.peer, before(rank), part(rank)); break;
     case CollectiveOp::all_to_all: {
       const auto w = static_cast<size_t>(size);
       const auto sent = [&](int from, int to) {

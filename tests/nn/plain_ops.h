@@ -30,17 +30,10 @@ inline Vector get(const Tensor& t) {
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64:
-        out[i] = t.data<double>()[at];
-        break;
-      case 2 << 8 | 32:
-        out[i] = t.data<float>()[at];
-        break;
-      case 4 << 8 | 16:
-        out[i] = to_f32(t.data<bf16_t>()[at]);
-        break;
-      default:
-        out[i] = static_cast<double>(t.data<int64_t>()[at]);
+      case 2 << 8 | 64: out[i] = t.data<double>()[at]; break;
+      case 2 << 8 | 32: out[i] = t.data<float>()[at]; break;
+      case 4 << 8 | 16: out[i] = to_f32(t.data<bf16_t>()[at]); break;
+      default: out[i] = static_cast<double>(t.data<int64_t>()[at]);
     }
   }
   return out;
@@ -51,17 +44,10 @@ inline void put(const Tensor& t, const Vector& from) {
   for (size_t i = 0; i < from.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64:
-        t.data<double>()[at] = from[i];
-        break;
-      case 2 << 8 | 32:
-        t.data<float>()[at] = static_cast<float>(from[i]);
-        break;
-      case 4 << 8 | 16:
-        t.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i]));
-        break;
-      default:
-        t.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
+      case 2 << 8 | 64: t.data<double>()[at] = from[i]; break;
+      case 2 << 8 | 32: t.data<float>()[at] = static_cast<float>(from[i]); break;
+      case 4 << 8 | 16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i])); break;
+      default: t.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
     }
   }
 }

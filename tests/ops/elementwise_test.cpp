@@ -11,14 +11,10 @@ const DType kCompute[] = {DType::f64, DType::f32, DType::bf16};
 
 double rounded(DType dtype, double x) {
   switch (dtype) {
-    case DType::f64:
-      return x;
-    case DType::f32:
-      return static_cast<double>(static_cast<float>(x));
-    case DType::bf16:
-      return to_f32(to_bf16(static_cast<float>(x)));
-    default:
-      return to_f32(to_f16(static_cast<float>(x)));
+    case DType::f64: return x;
+    case DType::f32: return static_cast<double>(static_cast<float>(x));
+    case DType::bf16: return to_f32(to_bf16(static_cast<float>(x)));
+    default: return to_f32(to_f16(static_cast<float>(x)));
   }
 }
 

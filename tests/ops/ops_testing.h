@@ -49,21 +49,13 @@ inline double element(const Tensor& t, int64_t i) {
     i /= t.dim(d);
   }
   switch (t.dtype()) {
-    case DType::f64:
-      return t.data<double>()[at];
-    case DType::f32:
-      return t.data<float>()[at];
-    case DType::bf16:
-      return to_f32(t.data<bf16_t>()[at]);
-    case DType::f16:
-      return to_f32(t.data<f16_t>()[at]);
-    case DType::i64:
-      return static_cast<double>(t.data<int64_t>()[at]);
-    case DType::i32:
-      return t.data<int32_t>()[at];
-    default:
-      ADD_FAILURE() << "element of " << t.text();
-      return 0;
+    case DType::f64: return t.data<double>()[at];
+    case DType::f32: return t.data<float>()[at];
+    case DType::bf16: return to_f32(t.data<bf16_t>()[at]);
+    case DType::f16: return to_f32(t.data<f16_t>()[at]);
+    case DType::i64: return static_cast<double>(t.data<int64_t>()[at]);
+    case DType::i32: return t.data<int32_t>()[at];
+    default: ADD_FAILURE() << "element of " << t.text(); return 0;
   }
 }
 
@@ -74,26 +66,13 @@ inline void set_element(const Tensor& t, int64_t i, double value) {
     i /= t.dim(d);
   }
   switch (t.dtype()) {
-    case DType::f64:
-      t.data<double>()[at] = value;
-      break;
-    case DType::f32:
-      t.data<float>()[at] = static_cast<float>(value);
-      break;
-    case DType::bf16:
-      t.data<bf16_t>()[at] = to_bf16(static_cast<float>(value));
-      break;
-    case DType::f16:
-      t.data<f16_t>()[at] = to_f16(static_cast<float>(value));
-      break;
-    case DType::i64:
-      t.data<int64_t>()[at] = static_cast<int64_t>(value);
-      break;
-    case DType::i32:
-      t.data<int32_t>()[at] = static_cast<int32_t>(value);
-      break;
-    default:
-      ADD_FAILURE() << "set_element of " << t.text();
+    case DType::f64: t.data<double>()[at] = value; break;
+    case DType::f32: t.data<float>()[at] = static_cast<float>(value); break;
+    case DType::bf16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(value)); break;
+    case DType::f16: t.data<f16_t>()[at] = to_f16(static_cast<float>(value)); break;
+    case DType::i64: t.data<int64_t>()[at] = static_cast<int64_t>(value); break;
+    case DType::i32: t.data<int32_t>()[at] = static_cast<int32_t>(value); break;
+    default: ADD_FAILURE() << "set_element of " << t.text();
   }
 }
 

@@ -22,25 +22,17 @@ struct Cpu {
 
 inline double get(const Tensor& t, int64_t i) {
   switch (t.dtype()) {
-    case DType::f64:
-      return t.data<double>()[i];
-    case DType::bf16:
-      return to_f32(t.data<bf16_t>()[i]);
-    default:
-      return t.data<float>()[i];
+    case DType::f64: return t.data<double>()[i];
+    case DType::bf16: return to_f32(t.data<bf16_t>()[i]);
+    default: return t.data<float>()[i];
   }
 }
 
 inline void put(const Tensor& t, int64_t i, double value) {
   switch (t.dtype()) {
-    case DType::f64:
-      t.data<double>()[i] = value;
-      return;
-    case DType::bf16:
-      t.data<bf16_t>()[i] = to_bf16(static_cast<float>(value));
-      return;
-    default:
-      t.data<float>()[i] = static_cast<float>(value);
+    case DType::f64: t.data<double>()[i] = value; return;
+    case DType::bf16: t.data<bf16_t>()[i] = to_bf16(static_cast<float>(value)); return;
+    default: t.data<float>()[i] = static_cast<float>(value);
   }
 }
 

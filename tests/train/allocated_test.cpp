@@ -81,16 +81,17 @@ MemoryUse plan(int rank, const Case& c) {
 class Counted {
  public:
   Counted() {
-    set_host_source(std::make_shared<HostSource>(
-        HostSource{[](void* live, size_t bytes, size_t alignment) {
-                          *static_cast<std::atomic<uint64_t>*>(live) += bytes;
-                          return std::aligned_alloc(alignment, bytes);
-                        },
-                        [](void* live, void* data, size_t bytes) {
-                          *static_cast<std::atomic<uint64_t>*>(live) -= bytes;
-                          std::free(data);
-                        },
-                        live_.get(), live_}));
+    set_host_source(std::make_shared<HostSource>(HostSource{[](void* live, size_t bytes, size_t alignment) {
+                                                              *static_cast<std::atomic<uint64_t>*>(live) +=
+                                                                  bytes;
+                                                              return std::aligned_alloc(alignment, bytes);
+                                                            },
+                                                            [](void* live, void* data, size_t bytes) {
+                                                              *static_cast<std::atomic<uint64_t>*>(live) -=
+                                                                  bytes;
+                                                              std::free(data);
+                                                            },
+                                                            live_.get(), live_}));
   }
   ~Counted() { set_host_source(nullptr); }
   Counted(const Counted&) = delete;
@@ -128,12 +129,9 @@ uint64_t reachable(const MemoryUse& use, const Case& c) {
 uint64_t arena_blocks(const Case& c, uint64_t units) {
   const auto ranks = static_cast<uint64_t>(c.ranks);
   switch (c.strategy) {
-    case Strategy::full_shard:
-      return units + 1 + 2 * ranks;
-    case Strategy::shard_grad_op:
-      return units + 1 + units * ranks;
-    case Strategy::no_shard:
-      return ranks;
+    case Strategy::full_shard: return units + 1 + 2 * ranks;
+    case Strategy::shard_grad_op: return units + 1 + units * ranks;
+    case Strategy::no_shard: return ranks;
   }
   return 0;
 }

@@ -260,9 +260,7 @@ static int block_element(const char* kind, PyObject* item, char* place, size_t s
       *(int32_t*)place = (int32_t)number;
       return PyErr_Occurred() == NULL;
     }
-    default:
-      *(int64_t*)place = PyLong_AsLongLong(item);
-      return PyErr_Occurred() == NULL;
+    default: *(int64_t*)place = PyLong_AsLongLong(item); return PyErr_Occurred() == NULL;
   }
 }
 

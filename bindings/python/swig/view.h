@@ -174,22 +174,14 @@ static PyObject* view_device(PyObject* object, PyObject* unused) {
 static PyObject* view_get(PyObject* object, void* what) {
   const View* view = (const View*)object;
   switch ((intptr_t)what) {
-    case 0:
-      return PyLong_FromVoidPtr(address_of(view));
-    case 1:
-      return gwpy_tuple(view->shape, view->view.ndim);
-    case 2:
-      return gwpy_tuple(view->strides, view->view.ndim);
-    case 3:
-      return PyLong_FromLong(view->view.dtype);
-    case 4:
-      return PyLong_FromLongLong(count_of(&view->view));
-    case 5:
-      return PyBool_FromLong(contiguous(view));
-    case 6:
-      return PyBool_FromLong(view->read_only);
-    default:
-      return PyLong_FromSsize_t(view->exports);
+    case 0: return PyLong_FromVoidPtr(address_of(view));
+    case 1: return gwpy_tuple(view->shape, view->view.ndim);
+    case 2: return gwpy_tuple(view->strides, view->view.ndim);
+    case 3: return PyLong_FromLong(view->view.dtype);
+    case 4: return PyLong_FromLongLong(count_of(&view->view));
+    case 5: return PyBool_FromLong(contiguous(view));
+    case 6: return PyBool_FromLong(view->read_only);
+    default: return PyLong_FromSsize_t(view->exports);
   }
 }
 

@@ -38,12 +38,12 @@ enum gw_status_value {
   GW_E_ABORTED = 8,          /* gw_gang_abort here or on a peer */
   GW_E_NOT_READY = 9,        /* a wait ran out; harmless */
   GW_E_NOT_FOUND = 10,
-  GW_E_FORKED = 11,          /* called in a forked child */
-  GW_E_CALLER = 12,          /* a callback's own error, or the interrupt hook */
+  GW_E_FORKED = 11, /* called in a forked child */
+  GW_E_CALLER = 12, /* a callback's own error, or the interrupt hook */
   GW_E_OUT_OF_MEMORY = 13,
   GW_E_IO = 14,
-  GW_E_CORRUPT = 15,         /* bytes of a file are not what they should be */
-  GW_E_INTERNAL = 16         /* a fault of the library */
+  GW_E_CORRUPT = 15, /* bytes of a file are not what they should be */
+  GW_E_INTERNAL = 16 /* a fault of the library */
 };
 
 /* Extension record; none exist yet, so `next` is null everywhere. */
@@ -144,7 +144,8 @@ GW_API gw_status gw_interrupt_set(gw_interrupt_fn check, void *user, gw_free_fn 
 /* Local. Copies log lines with number >= first as "number level text\n" into `text` (capacity in bytes);
  * *out_len is the length of all of it, *out_next the number to ask for next. Null text asks the size.
  * INVALID_ARGUMENT: `capacity` is not over the length. */
-GW_API gw_status gw_log_read(uint64_t first, char *text, size_t capacity, size_t *out_len, uint64_t *out_next);
+GW_API gw_status gw_log_read(uint64_t first, char *text, size_t capacity, size_t *out_len,
+                             uint64_t *out_next);
 /* Local. Every environment variable that the library reads, with its value, one a line. Null text asks the
  * size. INVALID_ARGUMENT: `capacity` is not over the length. */
 GW_API gw_status gw_config_text(char *text, size_t capacity, size_t *out_len);

@@ -63,10 +63,10 @@ typedef gw_status (*gw_all_gather_fn)(void *user, const void *input, size_t size
 typedef struct gw_gang_options {
   size_t struct_size;
   const gw_ext *next;
-  const char *device;    /* null: "cpu" */
-  const char *engine;    /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
-  const char *name;      /* null: "gang"; names the gang in errors */
-  int64_t timeout_ms;    /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
+  const char *device; /* null: "cpu" */
+  const char *engine; /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
+  const char *name;   /* null: "gang"; names the gang in errors */
+  int64_t timeout_ms; /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
   /* A peer that is silent for so long is lost; at least 50, equal on all ranks. 0: GANGWAY_LIVENESS_MS, else off. */
   int64_t liveness_ms;
   uint64_t arena_bytes;  /* address space of the host's arena; 0: min(8 x RAM, 256 GiB) */
@@ -77,8 +77,8 @@ typedef struct gw_gang_options {
   int32_t rank;          /* -1: the environment decides; else with size, and store, id or all_gather */
   int32_t size;
   int32_t reserved;
-  gw_store *store;       /* where ranks meet; null: id, all_gather, else the environment's */
-  const void *id;        /* blob of gw_gang_id_create, the same on every rank; null: none */
+  gw_store *store; /* where ranks meet; null: id, all_gather, else the environment's */
+  const void *id;  /* blob of gw_gang_id_create, the same on every rank; null: none */
   size_t id_size;
   /* Null: none. Else it carries an id of rank 0's making, and what a rank refuses by then (options, device, engine, want
    * of memory), which every rank returns: called once, in every rank's gw_gang_create, on its thread. Only a rank that
@@ -156,11 +156,13 @@ GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);
 GW_API gw_status gw_gang_create_threads(int32_t count, const gw_gang_options *options, gw_gang *out_gangs[]);
 /* Local. A gang without peers: acts as if every rank held the caller's data. The caller releases *out_gang.
  * INVALID_ARGUMENT: a rank outside of the size. */
-GW_API gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
+GW_API gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options *options,
+                                     gw_gang **out_gang);
 /* Collective over `gang`. New ranks in the order of the list; the caller releases *out_gang, which is null
  * (and the status OK) for a rank that is not in it. INVALID_ARGUMENT on every rank: a duplicate, an element
  * outside [0, size), an empty list. MISMATCH: the lists differ. */
-GW_API gw_status gw_gang_create_gang(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
+GW_API gw_status gw_gang_create_gang(gw_gang *gang, const int32_t *ranks, size_t rank_count,
+                                     gw_gang **out_gang);
 /* Collective. Ranks of one color, by key, then rank; the caller releases *out_gang. color < 0: null (and OK). */
 GW_API gw_status gw_gang_split(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
 /* Collective. The same members, private traffic. The caller releases *out_gang. */
@@ -210,64 +212,68 @@ GW_API void gw_collective_init(gw_collective *record, size_t size);
 GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
 /* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). The caller
  * releases *out_work. Null out_work: waits. */
-GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
-                                   gw_work **out_work);
+GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count,
+                                   void *stream, gw_work **out_work);
 
 /* Collective. Returns when every rank has called it. */
 GW_API gw_status gw_gang_barrier(gw_gang *gang, void *stream);
 GW_API gw_status gw_gang_barrier_async(gw_gang *gang, void *stream, gw_work **out_work);
 /* Collective. input and output: `count` elements; in place when equal. */
-GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                    gw_reduce reduce, void *stream);
+GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count,
+                                    gw_dtype dtype, gw_reduce reduce, void *stream);
 GW_API gw_status gw_gang_all_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
 /* Collective. input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
-GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                    void *stream);
+GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count,
+                                    gw_dtype dtype, void *stream);
 GW_API gw_status gw_gang_all_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
 /* Collective. Into one buffer for each rank: outputs[size], each of `count` elements. */
 GW_API gw_status gw_gang_all_gather_list(gw_gang *gang, const void *input, void *const *outputs, size_t count,
                                          gw_dtype dtype, void *stream);
-GW_API gw_status gw_gang_all_gather_list_async(gw_gang *gang, const void *input, void *const *outputs, size_t count,
-                                               gw_dtype dtype, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_all_gather_list_async(gw_gang *gang, const void *input, void *const *outputs,
+                                               size_t count, gw_dtype dtype, void *stream,
+                                               gw_work **out_work);
 /* Collective. input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
-GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                        gw_reduce reduce, void *stream);
+GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count,
+                                        gw_dtype dtype, gw_reduce reduce, void *stream);
 GW_API gw_status gw_gang_reduce_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                              gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+                                              gw_dtype dtype, gw_reduce reduce, void *stream,
+                                              gw_work **out_work);
 /* Collective. input is read on the root only (may be null elsewhere); output is written on every rank. */
-GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                   int32_t root, void *stream);
+GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count,
+                                   gw_dtype dtype, int32_t root, void *stream);
 GW_API gw_status gw_gang_broadcast_async(gw_gang *gang, const void *input, void *output, size_t count,
                                          gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. output is written on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 gw_reduce reduce, int32_t root, void *stream);
-GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                      gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                      gw_dtype dtype, gw_reduce reduce, int32_t root, void *stream,
+                                      gw_work **out_work);
 /* Collective. input: `count` elements; output: [size, count], on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 int32_t root, void *stream);
-GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                      int32_t root, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                      gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. input: [size, count], on the root only (may be null elsewhere); output: `count` elements. */
 GW_API gw_status gw_gang_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                  int32_t root, void *stream);
-GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                       int32_t root, void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
+                                       gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. input and output: [size, count]. */
-GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                    void *stream);
+GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count,
+                                    gw_dtype dtype, void *stream);
 GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
 /* Collective over this rank and `peer`, which receives as many elements of the same dtype. */
 GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
-GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
-                                    void *stream, gw_work **out_work);
+GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype,
+                                    int32_t peer, void *stream, gw_work **out_work);
 /* Collective over this rank and `peer`, which sends as many elements of the same dtype. */
-GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void *stream);
+GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
+                              void *stream);
 GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
 
@@ -330,7 +336,8 @@ GW_API gw_status gw_gang_async_error(gw_gang *gang);
  * then: waits until what ranks left out were writing into it has ended, or their processes have. The caller
  * releases *out_gang. TIMEOUT names a rank that did not come or did not end; the call may be made again.
  * INVALID_STATE: the gang is not broken; INVALID_ARGUMENT: the calling rank is not in the list. */
-GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
+GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count,
+                                gw_gang **out_gang);
 /* Local. The ring of the last collectives as text, one a line. Null text asks the size. INVALID_ARGUMENT:
  * `capacity` is not over *out_len. */
 GW_API gw_status gw_gang_flight_record(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);

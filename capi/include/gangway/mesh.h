@@ -30,7 +30,8 @@ GW_API void gw_mesh_options_init(gw_mesh_options *options, size_t size);
 GW_API gw_status gw_gangs_create(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
 /* Collective. tp, pp and cp by degree, the rest is dp. The caller releases *out_gangs. INVALID_ARGUMENT:
  * below 1, or no factor of the size. */
-GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp, int32_t cp, gw_gangs **out_gangs);
+GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp, int32_t cp,
+                                          gw_gangs **out_gangs);
 /* Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp one
  * rank. The caller releases *out_gangs. INVALID_ARGUMENT: no factor of dp; cp over 1. */
 GW_API gw_status gw_gangs_create_fsdp(gw_gangs *gangs, int32_t intra_node_size, gw_gangs **out_gangs);
@@ -45,7 +46,8 @@ GW_API void gw_gangs_release(gw_gangs *gangs);
 GW_API gw_status gw_gangs_get(gw_gangs *gangs, const char *axes, gw_gang **out_gang);
 /* Local. Degree of an axis and this rank's coordinate on it. INVALID_ARGUMENT: an unknown axis, a product of
  * axes. */
-GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, int32_t *out_index, int32_t *out_degree);
+GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, int32_t *out_index,
+                                     int32_t *out_degree);
 /* Local. Which rows of the global batch this rank reads: part *out_index of *out_count (equal on tp, cp, pp).
  * INVALID_ARGUMENT: null. */
 GW_API gw_status gw_gangs_data_shard(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);

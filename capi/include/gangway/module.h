@@ -40,7 +40,7 @@ typedef struct gw_llama_options {
   int32_t qkv_bias;         /* Qwen2 */
   int32_t out_bias;         /* o_proj.bias */
   int32_t mlp_bias;
-  int32_t tied;             /* lm_head.weight is model.embed_tokens.weight */
+  int32_t tied; /* lm_head.weight is model.embed_tokens.weight */
 } gw_llama_options;
 
 typedef struct gw_attention_options {
@@ -114,7 +114,8 @@ typedef struct gw_init_options {
   double deviation; /* normal: 0.02 */
   /* GW_INIT_FILL: writes rows [first_row, last_row) of dim 0, row-major: `count` elements of `dtype`, the parameter's
    * master. */
-  gw_status (*fill)(void *user, int64_t first_row, int64_t last_row, void *out_data, size_t count, gw_dtype dtype);
+  gw_status (*fill)(void *user, int64_t first_row, int64_t last_row, void *out_data, size_t count,
+                    gw_dtype dtype);
   void *user;
   gw_free_fn free_user;
 } gw_init_options;
@@ -127,8 +128,8 @@ typedef struct gw_parameter_options {
   const char *name; /* required */
   int64_t dims[8];  /* global shape; a scalar is [1] */
   int32_t ndim;
-  gw_dtype dtype;   /* shard groups: master dtype; GW_DTYPE_NONE: f32. Custom modules: the model's */
-  int32_t frozen;   /* 1: no gradient */
+  gw_dtype dtype; /* shard groups: master dtype; GW_DTYPE_NONE: f32. Custom modules: the model's */
+  int32_t frozen; /* 1: no gradient */
   int32_t reserved;
   const gw_init_options *initializer; /* null: normal, 0.02 */
 } gw_parameter_options;
@@ -142,8 +143,8 @@ typedef struct gw_call {
   size_t struct_size;
   const gw_ext *next;
   gw_phase phase;
-  int32_t training;     /* gradients will be wanted */
-  int32_t recomputing;  /* this forward repeats an earlier one */
+  int32_t training;    /* gradients will be wanted */
+  int32_t recomputing; /* this forward repeats an earlier one */
   int32_t microbatch;
   int32_t input_count;
   int32_t output_count;
@@ -155,13 +156,13 @@ typedef struct gw_call {
   const gw_view *input_grads;     /* backward_input: to write; null data: not wanted */
   const gw_view *parameters;      /* values in the compute dtype */
   const gw_view *parameter_grads; /* to add to; null data: frozen */
-  void **state;     /* what forward leaves for backward; freed once by free_state */
-  double loss_seed; /* 1/N: what the gradient of a loss starts with */
-  uint64_t seed;    /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
+  void **state;                   /* what forward leaves for backward; freed once by free_state */
+  double loss_seed;               /* 1/N: what the gradient of a loss starts with */
+  uint64_t seed; /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
   int64_t step;
-  gw_gangs *gangs;  /* borrowed; null outside of gangs */
+  gw_gangs *gangs; /* borrowed; null outside of gangs */
   void *stream;
-  void *context;    /* the library's; for gw_call_forward and gw_call_backward */
+  void *context; /* the library's; for gw_call_forward and gw_call_backward */
 } gw_call;
 
 typedef gw_status (*gw_call_fn)(void *user, gw_call *call);
@@ -169,9 +170,9 @@ typedef gw_status (*gw_call_fn)(void *user, gw_call *call);
 typedef struct gw_custom_options {
   size_t struct_size;
   const gw_ext *next;
-  const char *name;           /* null: "Custom"; names the module in errors */
-  gw_call_fn shapes;          /* outputs' dims and dtype from the inputs'; null: each is one f64, a training root's */
-  gw_call_fn forward;         /* required */
+  const char *name;   /* null: "Custom"; names the module in errors */
+  gw_call_fn shapes;  /* outputs' dims and dtype from the inputs'; null: each is one f64, a training root's */
+  gw_call_fn forward; /* required */
   gw_call_fn backward_input;  /* required: output_grads -> input_grads */
   gw_call_fn backward_weight; /* adds to parameter_grads; null: backward_input does both */
   int32_t (*accepts_dtype)(void *user, gw_dtype dtype); /* null: every compute dtype */
@@ -198,8 +199,9 @@ GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *in
 /* Collective. Inside a backward_input callback, on its thread: the gradients of the child's inputs (null data
  * where there is none), as many as its forward had; likewise. INVALID_ARGUMENT as of gw_call_forward;
  * INVALID_STATE: in another callback. */
-GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
-                                  gw_view out_views[], size_t out_capacity, size_t *out_count);
+GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads,
+                                  size_t grad_count, gw_view out_views[], size_t out_capacity,
+                                  size_t *out_count);
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
 
@@ -209,7 +211,8 @@ GW_API void gw_module_release(gw_module *model);
  * gw_parallelize does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). INVALID_STATE: a
  * second time, bound to other gangs, a parameter in no unit on several ranks; INVALID_ARGUMENT: a dtype;
  * CALLER or what it returned: a fill callback. */
-GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
+GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed,
+                                       gw_dtype master_dtype);
 /* Local. Parameters whose whole name matches are frozen: no gradient, no optimizer state. NOT_FOUND: none does.
  * INVALID_STATE: after gw_parallelize or gw_module_materialize, when their gradients have memory. */
 GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
@@ -219,7 +222,7 @@ GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
 typedef struct gw_frame_options {
   size_t struct_size;
   const gw_ext *next;
-  double loss_seed;   /* 1; what the backward of a loss starts with: 1/N for a mean over N items */
+  double loss_seed; /* 1; what the backward of a loss starts with: 1/N for a mean over N items */
   int64_t step;
   int32_t microbatch;
   int32_t reserved;
@@ -243,14 +246,16 @@ GW_API void gw_frame_release(gw_frame *frame);
  * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. What fails while the
  * model runs (a custom module, but also a layer that finds an input's shape wrong) breaks the gangs of a model of
  * several ranks, in backward too: peers get ABORTED with its text. */
-GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
-                                   void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
+GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count,
+                                   gw_frame *frame, void *stream, gw_tensor *out_tensors[],
+                                   size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
  * none), which the caller releases as of gw_module_forward; adds the sum over data ranks to the local
  * gradients. The frame is reset. INVALID_ARGUMENT: a gradient's shape, out_capacity. INVALID_STATE: the frame
  * has had no forward; gradients were emptied since a forward that had made some (a Llama's loss). */
-GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame *frame,
-                                    void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
+GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
+                                    gw_frame *frame, void *stream, gw_tensor *out_tensors[],
+                                    size_t out_capacity, size_t *out_count);
 /* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first
  * backward after 0. The same on every rank. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
@@ -273,10 +278,10 @@ typedef struct gw_parameter_info {
   const char *layout; /* like "dp_shard: Shard(0)"; borrowed likewise */
   int64_t dims[8];    /* global */
   int32_t ndim;
-  gw_dtype dtype;     /* of the master */
+  gw_dtype dtype; /* of the master */
   int32_t is_buffer;
   int32_t trainable;
-  int64_t first_row;  /* own rows of dim 0 */
+  int64_t first_row; /* own rows of dim 0 */
   int64_t last_row;
 } gw_parameter_info;
 
@@ -321,8 +326,8 @@ GW_API gw_status gw_parameter_tensor(gw_parameter *parameter, gw_part part, gw_t
 GW_API gw_status gw_parameter_state(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
                                     gw_view *out_view);
 /* Local. The same state with a handle that keeps its memory; the caller releases *out_tensor. NOT_FOUND. */
-GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
-                                           gw_tensor **out_tensor);
+GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_optimizer *optimizer,
+                                           const char *name, gw_tensor **out_tensor);
 /* Collective. The whole value on every rank, in the master's dtype; the caller releases *out_tensor.
  * INVALID_STATE: a model without memory. */
 GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);

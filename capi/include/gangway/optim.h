@@ -9,12 +9,7 @@ extern "C" {
 #endif
 
 typedef int32_t gw_schedule;
-enum gw_schedule_value {
-  GW_SCHEDULE_INVALID = -1,
-  GW_CONSTANT = 0,
-  GW_LINEAR = 1,
-  GW_COSINE = 2
-};
+enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2 };
 
 /* For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match wins. Without a
  * match: the optimizer's weight decay, but none for 1-d parameters. */
@@ -40,8 +35,8 @@ typedef struct gw_adamw_options {
   gw_schedule schedule;
   gw_dtype moment_dtype; /* GW_F32 or GW_BF16; f64 parameters have f64 moments */
   int64_t warmup_steps;
-  int64_t total_steps;    /* linear and cosine: where the decay ends */
-  double last_lr_ratio;   /* of lr, from total_steps on */
+  int64_t total_steps;  /* linear and cosine: where the decay ends */
+  double last_lr_ratio; /* of lr, from total_steps on */
   const gw_optimizer_rule *rules;
   size_t rule_count;
 } gw_adamw_options;
@@ -65,7 +60,8 @@ GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
 
 /* Local. The optimizer keeps the model alive; the caller releases *out_optimizer. INVALID_STATE before
  * gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its range. */
-GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options, gw_optimizer **out_optimizer);
+GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options,
+                                 gw_optimizer **out_optimizer);
 /* Local. Likewise: the caller releases *out_optimizer; INVALID_STATE, INVALID_ARGUMENT. */
 GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
@@ -82,7 +78,8 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
  * it. `p`: 1, 2 or any other; infinity for the largest. INVALID_ARGUMENT: max_norm or p not over 0;
  * INVALID_STATE: a model without memory; on every rank: a rank's gradients hold parts of forwards that were given
  * up or await their backward. */
-GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream, double *out_norm);
+GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
+                                   double *out_norm);
 /* Local. Empties the local gradients. INVALID_STATE: a model without memory. */
 GW_API gw_status gw_zero_grad(gw_module *model, void *stream);
 

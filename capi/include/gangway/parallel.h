@@ -51,7 +51,7 @@ typedef struct gw_shard_options {
   int32_t prefetch_backward;     /* 1 unit */
   int32_t accumulate_unsharded;  /* -1: the strategy's; 0: reduce each microbatch; 1: once */
   double bucket_cap_mb;          /* 25; GW_NO_SHARD */
-  const gw_dtype_rule *rules; /* param_dtype by name; last match wins */
+  const gw_dtype_rule *rules;    /* param_dtype by name; last match wins */
   size_t rule_count;
 } gw_shard_options;
 GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
@@ -105,8 +105,9 @@ typedef struct gw_shard_group gw_shard_group;
 /* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers.
  * Null gangs: one rank. Null options: GW_FULL_SHARD. The caller releases *out_group. INVALID_ARGUMENT names
  * the option or parameter; CALLER or what it returned: a fill callback. */
-GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name, const gw_parameter_options *parameters,
-                                       size_t parameter_count, const gw_shard_options *options, uint64_t seed,
+GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name,
+                                       const gw_parameter_options *parameters, size_t parameter_count,
+                                       const gw_shard_options *options, uint64_t seed,
                                        gw_shard_group **out_group);
 GW_API gw_shard_group *gw_shard_group_retain(gw_shard_group *group);
 GW_API void gw_shard_group_release(gw_shard_group *group);
@@ -129,7 +130,8 @@ GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_par
  * After reshard it is detached: freed with the last handle or export, never used again under it. A full value
  * of a shared region is READ_ONLY and follows the parameter after the next update. INVALID_STATE as of
  * gw_shard_group_view. */
-GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
+GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part,
+                                       gw_tensor **out_tensor);
 /* Local. Adds to the full gradient (f64, f32 or bf16; global shape). INVALID_ARGUMENT: another shape or
  * dtype; INVALID_STATE: a frozen parameter. */
 GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
@@ -144,7 +146,8 @@ GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
 /* Local. A materialised model of these groups, for optimizer, clip, load and save, which keeps them. The
  * caller releases *out_model. INVALID_ARGUMENT: none, one twice, groups of different gangs. */
-GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count, gw_module **out_model);
+GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count,
+                                       gw_module **out_model);
 
 #ifdef __cplusplus
 }

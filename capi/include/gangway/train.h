@@ -27,11 +27,11 @@ GW_API void gw_batch_init(gw_batch *batch, size_t size);
 typedef struct gw_step_options {
   size_t struct_size;
   const gw_ext *next;
-  int32_t microbatches;        /* 1 */
-  int32_t allow_non_finite;    /* 0: non-finite gradients skip the step alike on all ranks */
-  double max_grad_norm;        /* 0: no clipping */
-  double norm_type;            /* 2 */
-  double scale;                /* 1; of gradients, for loops that seed with 1 */
+  int32_t microbatches;     /* 1 */
+  int32_t allow_non_finite; /* 0: non-finite gradients skip the step alike on all ranks */
+  double max_grad_norm;     /* 0: no clipping */
+  double norm_type;         /* 2 */
+  double scale;             /* 1; of gradients, for loops that seed with 1 */
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
 
@@ -50,11 +50,11 @@ typedef struct gw_step_result {
   double grad_norm;         /* before clipping; -1: not taken */
   double tokens_per_second; /* over all data ranks */
   double seconds;
-  double wait_seconds;      /* of it, waiting in collectives */
+  double wait_seconds; /* of it, waiting in collectives */
   double lr;
-  int64_t weight;           /* items that counted, over all data ranks */
+  int64_t weight; /* items that counted, over all data ranks */
   int64_t step;
-  int32_t skipped;          /* 1: nothing was changed; skip_reason says why */
+  int32_t skipped; /* 1: nothing was changed; skip_reason says why */
   gw_skip_reason skip_reason;
 } gw_step_result;
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
@@ -66,8 +66,8 @@ GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const 
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's
  * batch, options or result. */
-GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
-                              gw_step_result *result);
+GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options,
+                              void *stream, gw_step_result *result);
 /* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
  * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE: a unit is unsharded, as after a
  * forward without its backward. */

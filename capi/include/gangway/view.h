@@ -10,11 +10,7 @@ extern "C" {
 
 typedef int32_t gw_device_type;
 /* DLPack's numbers. */
-enum gw_device_type_value {
-  GW_DEVICE_INVALID = -1,
-  GW_DEVICE_CPU = 1,
-  GW_DEVICE_CUDA = 2
-};
+enum gw_device_type_value { GW_DEVICE_INVALID = -1, GW_DEVICE_CPU = 1, GW_DEVICE_CUDA = 2 };
 
 /* A strided view: DLTensor byte for byte (48 bytes), frozen. Shapes are in C order. */
 typedef struct gw_view {

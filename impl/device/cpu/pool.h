@@ -28,8 +28,9 @@ class Pool {
   template <typename Task>
   void run(size_t count, size_t grain, Task&& task) {
     using T = std::remove_reference_t<Task>;
-    run_erased(count, grain, const_cast<void*>(static_cast<const void*>(&task)),
-               [](void* t, int thread, size_t first, size_t last) { (*static_cast<T*>(t))(thread, first, last); });
+    run_erased(
+        count, grain, const_cast<void*>(static_cast<const void*>(&task)),
+        [](void* t, int thread, size_t first, size_t last) { (*static_cast<T*>(t))(thread, first, last); });
   }
 
  private:

@@ -48,7 +48,9 @@ class MetaAllocator final : public Allocator {
   std::shared_ptr<MetaDevice> device_;
 };
 
-std::shared_ptr<Allocator> MetaDevice::allocator() { return std::make_shared<MetaAllocator>(shared_from_this()); }
+std::shared_ptr<Allocator> MetaDevice::allocator() {
+  return std::make_shared<MetaAllocator>(shared_from_this());
+}
 
 }  // namespace
 

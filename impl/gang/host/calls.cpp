@@ -21,19 +21,13 @@ Peers producers(const Op& op, int rank, bool small) {
     case CollectiveOp::all_reduce:
     case CollectiveOp::all_gather:
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all:
-      return Peers::all;
-    case CollectiveOp::reduce:
-      return small && op.c.peer != rank ? Peers::none : Peers::all;
-    case CollectiveOp::gather:
-      return op.c.peer == rank ? Peers::all : Peers::none;
+    case CollectiveOp::all_to_all: return Peers::all;
+    case CollectiveOp::reduce: return small && op.c.peer != rank ? Peers::none : Peers::all;
+    case CollectiveOp::gather: return op.c.peer == rank ? Peers::all : Peers::none;
     case CollectiveOp::broadcast:
-    case CollectiveOp::scatter:
-      return op.c.peer == rank ? Peers::none : Peers::root;
-    case CollectiveOp::send:
-      return Peers::none;
-    case CollectiveOp::recv:
-      return Peers::root;
+    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::none : Peers::root;
+    case CollectiveOp::send: return Peers::none;
+    case CollectiveOp::recv: return Peers::root;
   }
   return Peers::all;
 }
@@ -41,21 +35,16 @@ Peers producers(const Op& op, int rank, bool small) {
 Peers consumers(const Op& op, int rank) {
   switch (op.c.op) {
     case CollectiveOp::barrier:
-    case CollectiveOp::recv:
-      return Peers::none;
+    case CollectiveOp::recv: return Peers::none;
     case CollectiveOp::all_reduce:
     case CollectiveOp::reduce:
     case CollectiveOp::all_gather:
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all:
-      return Peers::all;
-    case CollectiveOp::gather:
-      return op.c.peer == rank ? Peers::none : Peers::root;
+    case CollectiveOp::all_to_all: return Peers::all;
+    case CollectiveOp::gather: return op.c.peer == rank ? Peers::none : Peers::root;
     case CollectiveOp::broadcast:
-    case CollectiveOp::scatter:
-      return op.c.peer == rank ? Peers::all : Peers::none;
-    case CollectiveOp::send:
-      return Peers::root;
+    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::all : Peers::none;
+    case CollectiveOp::send: return Peers::root;
   }
   return Peers::all;
 }
@@ -102,8 +91,8 @@ uint64_t fingerprint(const Op& op, uint64_t history, int size) {
                       op.c.op == CollectiveOp::gather || op.c.op == CollectiveOp::scatter;
   static_assert(kMaxRanks < 0xffff);
   const uint64_t root = rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
-  const uint64_t what = static_cast<uint64_t>(op.c.op) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
-                        static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
+  const uint64_t what = static_cast<uint64_t>(op.c.op) | static_cast<uint64_t>(op.c.reduce) << 8 |
+                        root << 16 | static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
   uint64_t h = mix(history, what);
   if (op.counts.empty()) {
     h = mix(h, op.c.count);

@@ -50,7 +50,7 @@ constexpr size_t kMove = 1 << 20;  // bytes that one step moves, about
 
 struct OpState {
   Collective c;
-  uint64_t sequence = 0;       // on the channel, or of the ordered pair
+  uint64_t sequence = 0;  // on the channel, or of the ordered pair
   uint64_t fingerprint = 0;
   uint64_t flight = 0;
   Channel channel = Channel::user;

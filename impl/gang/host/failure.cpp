@@ -246,21 +246,11 @@ Error Core::lost_error(const std::string& call, const char* op, int r, const Los
   std::string how;
   const std::string ago = milliseconds(std::max<int64_t>(0, now_ns() - loss.at_ns)) + " ago";
   switch (loss.cause) {
-    case LossCause::unknown:
-      how = " was lost " + ago;
-      break;
-    case LossCause::signal:
-      how = text(" was lost ", ago, ", killed by signal ", loss.value);
-      break;
-    case LossCause::exit:
-      how = text(" left without shutdown ", ago, ", exit code ", loss.value);
-      break;
-    case LossCause::silent:
-      how = text(" was lost ", ago, ", no heartbeat for ", loss.value, " ms");
-      break;
-    case LossCause::thread_exit:
-      how = " left without shutdown " + ago + ", its thread ended";
-      break;
+    case LossCause::unknown: how = " was lost " + ago; break;
+    case LossCause::signal: how = text(" was lost ", ago, ", killed by signal ", loss.value); break;
+    case LossCause::exit: how = text(" left without shutdown ", ago, ", exit code ", loss.value); break;
+    case LossCause::silent: how = text(" was lost ", ago, ", no heartbeat for ", loss.value, " ms"); break;
+    case LossCause::thread_exit: how = " left without shutdown " + ago + ", its thread ended"; break;
   }
   return shaped(Error(Code::peer_lost, text(call, ": ", name_of(r), how, "; ", alive_text(r))), op, r);
 }

@@ -32,7 +32,8 @@ namespace {
 std::atomic<uint64_t> member_ids{0};
 
 thread_local Attendance attendance;
-thread_local uint64_t attended = 0;  // the last of them; apart, as a look at the list asks first whether it was made
+thread_local uint64_t attended =
+    0;  // the last of them; apart, as a look at the list asks first whether it was made
 
 std::string host_name() {
   char name[256] = {};

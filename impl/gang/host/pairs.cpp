@@ -64,15 +64,10 @@ void Core::receive_round(Op& op, const Slot& slot) {
   const size_t n = std::min(op.drain_chunk, op.c.count * op.item - first);
   const unsigned char* from = nullptr;
   switch (slot.source) {
-    case Source::none:
-      return;
-    case Source::inlined:
-      from = slot.payload;
-      break;
+    case Source::none: return;
+    case Source::inlined: from = slot.payload; break;
     case Source::small:
-    case Source::direct:
-      from = arena_.at(slot.in) + first;
-      break;
+    case Source::direct: from = arena_.at(slot.in) + first; break;
     case Source::staged: {
       const uint64_t staging =
           board_->pair(op.channel, op.c.peer, rank_).staging.load(std::memory_order_relaxed);

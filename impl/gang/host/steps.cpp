@@ -23,8 +23,7 @@ Piece piece_from(const Op& op, int peer, int rank, int size) {
       const Part part = part_of(op, peer);
       return bytes(0, part.first, part.count);
     }
-    case CollectiveOp::broadcast:
-      return bytes(0, 0, op.c.count);
+    case CollectiveOp::broadcast: return bytes(0, 0, op.c.count);
     case CollectiveOp::scatter: {
       const Part part = part_of(op, rank);
       return bytes(part.first, 0, part.count);
@@ -42,8 +41,7 @@ Piece piece_from(const Op& op, int peer, int rank, int size) {
     case CollectiveOp::all_reduce:
     case CollectiveOp::reduce:
     case CollectiveOp::send:
-    case CollectiveOp::recv:
-      return {};
+    case CollectiveOp::recv: return {};
   }
   return {};
 }
@@ -272,13 +270,10 @@ const unsigned char* Core::source_of(const Op& op, int peer, size_t in_first) co
   const Slot& slot = slot_of(op, peer);
   const size_t first = op.drained * op.drain_chunk;
   switch (slot.source) {
-    case Source::none:
-      return nullptr;
-    case Source::inlined:
-      return slot.payload + in_first + first;
+    case Source::none: return nullptr;
+    case Source::inlined: return slot.payload + in_first + first;
     case Source::small:
-    case Source::direct:
-      return arena_.at(slot.in) + in_first + first;
+    case Source::direct: return arena_.at(slot.in) + in_first + first;
     case Source::staged: {
       const uint64_t staging = line(op.channel, peer).staging.load(std::memory_order_relaxed);
       const size_t own_part = splits(op.c.op) ? static_cast<size_t>(rank_) * op.drain_chunk : 0;

@@ -245,7 +245,9 @@ int64_t Core::begun_ns(const Op& op) const {
 
 std::vector<FlightEntry> Core::flights() const {
   const double scale = ns_per_tick();  // one for all, or an end could lie before its start
-  const auto ns = [&](uint64_t t) { return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * scale); };
+  const auto ns = [&](uint64_t t) {
+    return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * scale);
+  };
   std::vector<FlightEntry> entries;
   for (uint64_t i = flight_count_ > kFlights ? flight_count_ - kFlights : 0; i < flight_count_; ++i) {
     const Flight& f = flights_[i % kFlights];

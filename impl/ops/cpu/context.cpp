@@ -8,12 +8,9 @@ namespace gangway::cpu {
 
 const char* name(Isa isa) {
   switch (isa) {
-    case Isa::portable:
-      return "portable";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
+    case Isa::portable: return "portable";
+    case Isa::avx2: return "avx2";
+    case Isa::avx512: return "avx512";
   }
   return "";
 }

@@ -80,20 +80,11 @@ size_t copied_by_a_rank(const Row& row, int ranks) {
   size_t bytes = 0;
   switch (row.op) {
     case JOB_BARRIER:
-    case JOB_NONE:
-      break;
-    case JOB_ALL_REDUCE:
-      bytes = s;
-      break;
-    case JOB_ALL_GATHER:
-      bytes = row.in_place ? s / n * (n - 1) : s;
-      break;
-    case JOB_REDUCE_SCATTER:
-      bytes = (s + s / n) / 2;
-      break;
-    case JOB_BROADCAST:
-      bytes = s / n * (n - 1);
-      break;
+    case JOB_NONE: break;
+    case JOB_ALL_REDUCE: bytes = s; break;
+    case JOB_ALL_GATHER: bytes = row.in_place ? s / n * (n - 1) : s; break;
+    case JOB_REDUCE_SCATTER: bytes = (s + s / n) / 2; break;
+    case JOB_BROADCAST: bytes = s / n * (n - 1); break;
   }
   return (bytes + 63) / 64 * 64;
 }

@@ -26,7 +26,8 @@ void call(Gang& gang, const job& j, const Collective& record) {
   if (j.arena == 1) return gang.run_now(Channel::user, record);
   static std::recursive_mutex mutex;
   Engine::Order order(mutex);
-  gang.engine().run_now(Channel::user, std::span<const Collective>(&record, 1), gang.device().stream(), order);
+  gang.engine().run_now(Channel::user, std::span<const Collective>(&record, 1), gang.device().stream(),
+                        order);
 }
 
 int serve(const char* socket, bool pin) {

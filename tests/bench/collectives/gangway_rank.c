@@ -18,7 +18,8 @@ static gw_status call(gw_gang *gang, const job *j, const buffers *b, size_t rank
     case JOB_ALL_GATHER:
       return gw_gang_all_gather(gang, j->in_place ? b->out + rank * part : b->in, b->out, part, GW_F32, NULL);
     case JOB_REDUCE_SCATTER:
-      return gw_gang_reduce_scatter(gang, b->in, j->in_place ? b->in + rank * part : b->out, part, GW_F32, GW_SUM, NULL);
+      return gw_gang_reduce_scatter(gang, b->in, j->in_place ? b->in + rank * part : b->out, part, GW_F32,
+                                    GW_SUM, NULL);
     case JOB_BROADCAST: return gw_gang_broadcast(gang, b->out, b->out, whole, GW_F32, 0, NULL);
     case JOB_NONE: break;
   }
@@ -45,7 +46,8 @@ static void measure(bench_driver *driver, gw_gang *gang, const job *j, const buf
   for (long i = 0; i < j->calls && status == GW_OK; ++i) status = call(gang, j, b, rank, size);
   const double seconds = (bench_seconds() - start) / (double)j->calls;
   gw_gang_get_traffic(gang, &after);
-  if (status != GW_OK) bench_reply(driver, "error: %s", failure());
+  if (status != GW_OK)
+    bench_reply(driver, "error: %s", failure());
   else
     bench_reply(driver, "%.12g %.0f %.0f", seconds,
                 (double)(after.bytes_moved - before.bytes_moved) / (double)j->calls,
@@ -58,10 +60,12 @@ int main(int argc, char **argv) {
   if (gw_gang_create(NULL, &gang) != GW_OK) return fprintf(stderr, "%s\n", failure()), 1;
   const int rank = gw_gang_rank(gang);
   if (atoi(argv[2])) bench_pin(rank, gw_gang_size(gang));
-  buffers arena = {NULL, NULL}, plain = {aligned_alloc(4096, JOB_MOST_BYTES), aligned_alloc(4096, JOB_MOST_BYTES)};
+  buffers arena = {NULL, NULL},
+          plain = {aligned_alloc(4096, JOB_MOST_BYTES), aligned_alloc(4096, JOB_MOST_BYTES)};
   void *memory[2] = {NULL, NULL};
   for (int i = 0; i < 2; ++i)
-    if (gw_gang_alloc(gang, JOB_MOST_BYTES, &memory[i]) != GW_OK) return fprintf(stderr, "%s\n", failure()), 1;
+    if (gw_gang_alloc(gang, JOB_MOST_BYTES, &memory[i]) != GW_OK)
+      return fprintf(stderr, "%s\n", failure()), 1;
   arena.in = memory[0];
   arena.out = memory[1];
   float *all[4] = {arena.in, arena.out, plain.in, plain.out};
@@ -73,8 +77,10 @@ int main(int argc, char **argv) {
   bench_driver driver = bench_connect(argv[1], rank, text);
   job j;
   while (bench_command(&driver, line, sizeof line)) {
-    if (job_read(line, &j)) measure(&driver, gang, &j, j.arena ? &arena : &plain);
-    else bench_reply(&driver, "error: %s", line);
+    if (job_read(line, &j))
+      measure(&driver, gang, &j, j.arena ? &arena : &plain);
+    else
+      bench_reply(&driver, "error: %s", line);
   }
   gw_gang_free(gang, memory[0]);
   gw_gang_free(gang, memory[1]);

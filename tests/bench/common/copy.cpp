@@ -9,12 +9,9 @@ namespace gangway::bench {
 
 const char* name(Copy copy) {
   switch (copy) {
-    case Copy::memcpy:
-      return "memcpy";
-    case Copy::non_temporal:
-      return "non-temporal";
-    case Copy::rep_movsb:
-      return "rep movsb";
+    case Copy::memcpy: return "memcpy";
+    case Copy::non_temporal: return "non-temporal";
+    case Copy::rep_movsb: return "rep movsb";
   }
   return "";
 }
@@ -22,9 +19,7 @@ const char* name(Copy copy) {
 #if defined(__x86_64__)
 void copy_bytes(Copy copy, void* to, const void* from, size_t bytes) {
   switch (copy) {
-    case Copy::memcpy:
-      std::memcpy(to, from, bytes);
-      return;
+    case Copy::memcpy: std::memcpy(to, from, bytes); return;
     case Copy::non_temporal: {
       auto* out = static_cast<__m128i*>(to);
       const auto* in = static_cast<const __m128i*>(from);

@@ -49,9 +49,7 @@ class Peer {
   void call(const job& j) {
     const size_t whole = j.bytes / 4, part = whole / static_cast<size_t>(size_);
     switch (j.op) {
-      case JOB_BARRIER:
-        barrier();
-        return;
+      case JOB_BARRIER: barrier(); return;
       case JOB_ALL_REDUCE: {
         gloo::AllreduceOptions options(context_);
         if (!j.in_place) options.setInput(in_, whole);
@@ -84,8 +82,7 @@ class Peer {
         gloo::broadcast(options);
         return;
       }
-      case JOB_NONE:
-        return;
+      case JOB_NONE: return;
     }
   }
 

@@ -13,11 +13,14 @@ static void call(const job *j, float *in, float *out, int rank, int size) {
       MPI_Allreduce(j->in_place ? MPI_IN_PLACE : in, out, whole, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
       return;
     case JOB_ALL_GATHER:
-      if (j->in_place) MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, part, MPI_FLOAT, MPI_COMM_WORLD);
-      else MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
+      if (j->in_place)
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, out, part, MPI_FLOAT, MPI_COMM_WORLD);
+      else
+        MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD);
       return;
     case JOB_REDUCE_SCATTER:
-      MPI_Reduce_scatter_block(j->in_place ? MPI_IN_PLACE : in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      MPI_Reduce_scatter_block(j->in_place ? MPI_IN_PLACE : in, out, part, MPI_FLOAT, MPI_SUM,
+                               MPI_COMM_WORLD);
       return;
     case JOB_BROADCAST: MPI_Bcast(out, whole, MPI_FLOAT, 0, MPI_COMM_WORLD); return;
     case JOB_NONE: return;

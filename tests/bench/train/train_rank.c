@@ -88,8 +88,8 @@ static void memory(bench_driver *driver, training *t) {
   gw_memory_use_init(&m, sizeof m);
   gw_module_memory(t->model, &m);
   bench_reply(driver, "%.0f",
-              (double)(m.master + m.copies + m.region_rows + m.gradient_shards + m.gathered + m.full_gradients +
-                       m.optimizer + m.activations + m.gradients + m.temporaries));
+              (double)(m.master + m.copies + m.region_rows + m.gradient_shards + m.gathered +
+                       m.full_gradients + m.optimizer + m.activations + m.gradients + m.temporaries));
 }
 
 int main(int argc, char **argv) {
@@ -109,8 +109,10 @@ int main(int argc, char **argv) {
     int count = 1;
     if (strcmp(line, "setup") == 0) {
       ready = create(&t, strcmp(argv[2], "bf16") == 0) == GW_OK;
-      if (ready) bench_reply(&driver, "ready");
-      else bench_reply(&driver, "error: %s", failure());
+      if (ready)
+        bench_reply(&driver, "ready");
+      else
+        bench_reply(&driver, "error: %s", failure());
     } else if (ready && sscanf(line, "step %d", &count) == 1) {
       step(&driver, &t, count);
     } else if (ready && strcmp(line, "memory") == 0) {

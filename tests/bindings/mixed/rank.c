@@ -3,13 +3,25 @@
  *   gangrun -n 4 rank FOLDER */
 #include "results.h"
 
-enum { kCount = 1000, kMost = 4 * kCount, kFeatures = 37, kSequence = 16, kRows = 2, kVocab = 64, kSteps = 3 };
+enum {
+  kCount = 1000,
+  kMost = 4 * kCount,
+  kFeatures = 37,
+  kSequence = 16,
+  kRows = 2,
+  kVocab = 64,
+  kSteps = 3
+};
 
 static void reductions(gw_gang *gang) {
-  static const struct { gw_dtype dtype; const char *name; } types[] = {
-      {GW_F32, "f32"}, {GW_F64, "f64"}, {GW_I32, "i32"}, {GW_I64, "i64"}};
-  static const struct { gw_reduce reduce; const char *name; } kinds[] = {
-      {GW_SUM, "sum"}, {GW_MIN, "min"}, {GW_MAX, "max"}, {GW_MEAN, "mean"}, {GW_PRODUCT, "product"}};
+  static const struct {
+    gw_dtype dtype;
+    const char *name;
+  } types[] = {{GW_F32, "f32"}, {GW_F64, "f64"}, {GW_I32, "i32"}, {GW_I64, "i64"}};
+  static const struct {
+    gw_reduce reduce;
+    const char *name;
+  } kinds[] = {{GW_SUM, "sum"}, {GW_MIN, "min"}, {GW_MAX, "max"}, {GW_MEAN, "mean"}, {GW_PRODUCT, "product"}};
   double x[kCount], y[kCount];
   for (int t = 0; t < 4; ++t)
     for (int k = 0; k < (t < 2 ? 5 : 3); ++k) {
@@ -263,7 +275,8 @@ int main(int argc, char **argv) {
   me = gw_gang_rank(gang), size = gw_gang_size(gang);
   char path[4096];
   snprintf(path, sizeof path, "%s/%d", argc > 1 ? argv[1] : ".", me);
-  if (size != 4 || (out = fopen(path, "w")) == NULL) return fprintf(stderr, "usage: gangrun -n 4 rank FOLDER\n"), 2;
+  if (size != 4 || (out = fopen(path, "w")) == NULL)
+    return fprintf(stderr, "usage: gangrun -n 4 rank FOLDER\n"), 2;
   reductions(gang);
   moves(gang);
   for (int root = 0; root < size; ++root) rooted(gang, root);

@@ -61,8 +61,7 @@ double row(S* logits_V, int64_t vocabulary, int64_t label, double seed, LossGrad
   // The label's probability minus 1, before any rounding to bf16.
   const S gradient_at_label = static_cast<S>((static_cast<double>(logits_V[label]) / total - 1.0) * seed);
   switch (gradient) {
-    case LossGradient::none:
-      break;
+    case LossGradient::none: break;
     case LossGradient::same:
       scale_into(logits_V, vocabulary, factor, logits_V);
       logits_V[label] = gradient_at_label;

@@ -22,9 +22,9 @@ struct NormBackward {
 
 struct NormKernels {
   // Rows [first, last).
-  ByDType<void (*)(const NormForward&, int64_t first, int64_t last)> forward;
+  ByDType<void (*)(const NormForward &, int64_t first, int64_t last)> forward;
   // dweight (f32 or f64, D) +=; null: not wanted.
-  ByDType<void (*)(const NormBackward&, void* dweight, int64_t first, int64_t last)> backward;
+  ByDType<void (*)(const NormBackward &, void *dweight, int64_t first, int64_t last)> backward;
 };
 
 namespace portable {
