@@ -69,8 +69,8 @@ class Engine {
   virtual void* native_handle() const { return nullptr; }  // ncclComm_t, MPI_Comm ...
   virtual bool on_one_host() const = 0;
 
-  // Starts all records of the span as one launch, in order, on the channel. Never waits for peers. A span of sends and
-  // receives cannot deadlock. Throws the engine's first error when it is broken.
+  // Starts all records of the span as one launch, in order, on the channel, after what `stream` holds so far. Never
+  // waits for peers. A span of sends and receives cannot deadlock. Throws the engine's first error when it is broken.
   virtual WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) = 0;
   // run, then waits for both ends; an engine may do it with less than a work takes. `order` keeps other calls off the
   // channel and is released before the call blocks.

@@ -8,26 +8,54 @@
 namespace gangway {
 namespace {
 
+struct Records {
+  std::mutex mutex;
+  std::vector<RecordedCollective> all;
+};
+
+// Done when it is made; notes who waits for it.
+class RecordedWork : public Work {
+ public:
+  RecordedWork(std::shared_ptr<Records> records, size_t first, size_t last)
+      : records_(std::move(records)), first_(first), last_(last) {}
+
+  bool poll() override { return true; }
+  bool poll_input() override { return true; }
+  void wait(Deadline) override { note(&RecordedCollective::host_waited); }
+  void wait_input(Deadline) override { note(&RecordedCollective::host_waited); }
+  void order(Stream&) override { note(&RecordedCollective::ordered); }
+  void order_input(Stream&) override { note(&RecordedCollective::input_ordered); }
+  std::optional<Error> error() const override { return std::nullopt; }
+
+ private:
+  void note(bool RecordedCollective::*what) {
+    const std::lock_guard lock(records_->mutex);
+    for (size_t i = first_; i < last_; ++i) records_->all[i].*what = true;
+  }
+
+  std::shared_ptr<Records> records_;
+  size_t first_, last_;
+};
+
 class FakeEngine : public LocalEngine {
  public:
   FakeEngine(std::shared_ptr<Rank> rank, const EngineOptions& options, bool record)
-      : LocalEngine(std::move(rank), options), record_(record) {}
+      : LocalEngine(std::move(rank), options), records_(record ? std::make_shared<Records>() : nullptr) {}
   const char* name() const override { return "fake"; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
     throw_if_broken();
     for (const Collective& c : span) refuse_unknown_data(c);
+    std::vector<RecordedCollective> launched;
     for (size_t i = 0; i < span.size(); ++i) {
       const Collective& c = span[i];
       const uint64_t bytes = received_bytes(c, rank(), size());
       count(channel, c, bytes);
       act_on_own_data(c, rank(), size());
       if (c.op == CollectiveOp::recv) receive(span, i);
-      if (!record_) continue;
-      const std::lock_guard lock(mutex_);
-      records_.push_back({channel, c.op, c.dtype, c.reduce, c.count, bytes});
+      launched.push_back({channel, c.op, c.dtype, c.reduce, c.count, bytes});
     }
-    return finished_work();
+    return records_ == nullptr ? finished_work() : keep(launched);
   }
 
   std::shared_ptr<Engine> create(std::span<const int> ranks) override {
@@ -36,7 +64,7 @@ class FakeEngine : public LocalEngine {
     EngineOptions child = options_;
     child.rank = static_cast<int>(place - ranks.begin());
     child.size = static_cast<int>(ranks.size());
-    return std::make_shared<FakeEngine>(rank_, child, record_);
+    return std::make_shared<FakeEngine>(rank_, child, records_ != nullptr);
   }
   std::shared_ptr<Engine> shrink(std::span<const int> survivors) override { return create(survivors); }
 
@@ -44,8 +72,9 @@ class FakeEngine : public LocalEngine {
   void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
 
   std::vector<RecordedCollective> records() const {
-    const std::lock_guard lock(mutex_);
-    return records_;
+    if (records_ == nullptr) return {};
+    const std::lock_guard lock(records_->mutex);
+    return records_->all;
   }
 
  private:
@@ -81,9 +110,14 @@ class FakeEngine : public LocalEngine {
     }
   }
 
-  const bool record_;
-  mutable std::mutex mutex_;
-  std::vector<RecordedCollective> records_;
+  WorkPtr keep(const std::vector<RecordedCollective>& launched) {
+    const std::lock_guard lock(records_->mutex);
+    std::vector<RecordedCollective>& all = records_->all;
+    all.insert(all.end(), launched.begin(), launched.end());
+    return std::make_shared<RecordedWork>(records_, all.size() - launched.size(), all.size());
+  }
+
+  const std::shared_ptr<Records> records_;  // null: it does not record
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ class SelfWork : public Work {
   bool poll_input() override { return poll(); }
   void wait_input(Deadline deadline) override { wait(deadline); }
   void order(Stream&) override { wait(Deadline::never()); }
+  void order_input(Stream&) override { wait(Deadline::never()); }
   std::optional<Error> error() const override {
     const std::lock_guard lock(state_->mutex);
     return open == 0 ? std::nullopt : state_->error;

@@ -10,6 +10,7 @@ class FinishedWork : public Work {
   void wait(Deadline) override {}
   void wait_input(Deadline) override {}
   void order(Stream&) override {}
+  void order_input(Stream&) override {}
   std::optional<Error> error() const override { return std::nullopt; }
 };
 

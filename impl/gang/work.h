@@ -26,8 +26,10 @@ class Work {
   virtual void wait(Deadline deadline) = 0;
   // Blocks until no peer reads the input any more; implies wait().
   virtual void wait_input(Deadline deadline) = 0;
-  // Orders the output before later work of `stream`. On a CPU stream the same as wait(never).
+  // Later work of `stream` comes after the output is ready. On a CPU stream the same as wait(never).
   virtual void order(Stream& stream) = 0;
+  // Later work of `stream` comes after no peer reads the input any more. On a CPU stream wait_input(never).
+  virtual void order_input(Stream& stream) = 0;
   virtual std::optional<Error> error() const = 0;
 };
 

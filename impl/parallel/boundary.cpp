@@ -154,10 +154,9 @@ class Boundary final : public Module {
     const WorkPtr work = gang_->run(channel_, c, &ctx.stream);
     if (overlap != nullptr) overlap->drain(ctx);
     wait_or_break(*gang_, [&] {
-      work->wait(Deadline::never());
-      work->wait_input(Deadline::never());
+      work->order(ctx.stream);
+      work->order_input(ctx.stream);
     });
-    work->order(ctx.stream);
   }
 
   void run(Context& ctx, Move move, const Tensor& from, const Tensor& y, Frame* overlap) {

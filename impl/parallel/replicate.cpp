@@ -117,8 +117,8 @@ void Buckets::start(Bucket& bucket, Stream& stream) {
 
 void Buckets::end(Bucket& bucket, Stream& stream) {
   wait_or_break(*gang_, [&] {
-    bucket.work->wait(Deadline::never());
-    bucket.work->wait_input(Deadline::never());
+    bucket.work->order(stream);
+    bucket.work->order_input(stream);
   });
   bucket.work = nullptr;
   if (bucket.wire != nullptr && gang_->size() > 1) ops_->cast(bucket.wire_view(), bucket.all(), stream);

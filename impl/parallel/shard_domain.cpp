@@ -146,8 +146,8 @@ void ShardDomain::begin_update(Stream& stream) {
   // Root, too: replicas of other shards meet this rank there.
   wait_or_break(*gangs_->root(), [&] {
     finish_gradients(stream);
-    for (const auto& unit : units_) unit->values().release();
-    for (const auto& unit : units_) unit->values().wait_released();
+    for (const auto& unit : units_) unit->values().release(stream);
+    for (const auto& unit : units_) unit->values().wait_released(stream);
   });
   updating_ = true;
 }

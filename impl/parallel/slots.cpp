@@ -28,12 +28,16 @@ void ValueRing::allocate(const std::shared_ptr<Allocator>& from, int count) {
   for (ValueSlot& slot : slots_) slot.allocate(from, bytes_);
 }
 
-ValueSlot* ValueRing::find(bool may_drop) {
+ValueSlot* ValueRing::find_free() {
   for (ValueSlot& slot : slots_)
     if (slot.user == nullptr) return &slot;
-  if (!may_drop) return nullptr;
+  return nullptr;
+}
+
+ValueSlot* ValueRing::find(Stream& stream) {
+  if (ValueSlot* slot = find_free()) return slot;
   for (ValueSlot& slot : slots_)
-    if (slot.user->drop()) return &slot;
+    if (slot.user->drop(stream)) return &slot;
   return nullptr;
 }
 
@@ -102,7 +106,7 @@ void ReductionLine::advance(Stream& stream) {
   for (GradientSlot* slot : line_) {
     if (slot->second != nullptr) continue;
     if (!slot->first->poll()) return;
-    slot->first->wait(Deadline::never());
+    slot->first->order(stream);
     slot->second = slot->user->reduce_over_replicas(*slot, stream);
   }
 }
@@ -117,7 +121,7 @@ void ReductionLine::settle(GradientSlot& slot, Stream& stream) {
 void ReductionLine::settle_all(Stream& stream) {
   // All sums first: peers may wait for this rank's part of a later one.
   for (GradientSlot* slot : line_)
-    wait_or_break(slot->user->first_gang(), [&] { slot->first->wait(Deadline::never()); });
+    wait_or_break(slot->user->first_gang(), [&] { slot->first->order(stream); });
   while (!line_.empty()) land(*line_.front(), stream);
 }
 
@@ -134,12 +138,12 @@ void ReductionLine::give_up() noexcept {
 void ReductionLine::land(GradientSlot& slot, Stream& stream) {
   Gang& first = slot.user->first_gang();
   Gang& second = slot.user->second_gang();
-  wait_or_break(first, [&] { slot.first->wait(Deadline::never()); });
+  wait_or_break(first, [&] { slot.first->order(stream); });
   if (slot.second == nullptr) slot.second = slot.user->reduce_over_replicas(slot, stream);
-  wait_or_break(second, [&] { slot.second->wait(Deadline::never()); });
+  wait_or_break(second, [&] { slot.second->order(stream); });
   slot.user->land(slot, stream);
-  wait_or_break(first, [&] { slot.first->wait_input(Deadline::never()); });
-  wait_or_break(second, [&] { slot.second->wait_input(Deadline::never()); });
+  wait_or_break(first, [&] { slot.first->order_input(stream); });
+  wait_or_break(second, [&] { slot.second->order_input(stream); });
   slot.first = slot.second = nullptr;
   slot.in_flight = false;
   slot.user = nullptr;

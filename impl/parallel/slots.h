@@ -35,9 +35,9 @@ class ValueRing {
  public:
   void need(size_t bytes);  // before allocate: a user of this size
   void allocate(const std::shared_ptr<Allocator>& from, int count);
-  // A free slot, else one whose unit was gathered ahead and is not in use (dropped), else null. `may_drop`
-  // false: only a free one.
-  ValueSlot* find(bool may_drop);
+  ValueSlot* find_free();  // or null
+  // A free slot, else one whose unit was gathered ahead and is not in use (dropped), else null.
+  ValueSlot* find(Stream& stream);
   size_t bytes() const { return bytes_ * slots_.size(); }
 
  private:
@@ -82,9 +82,9 @@ class GradientRing {
 class ReductionLine {
  public:
   void push(GradientSlot& slot, Stream& stream);
-  // Starts second halves whose first half is done; never waits.
+  // Starts second halves whose first half is done; never waits for peers.
   void advance(Stream& stream);
-  // Ends everything up to `slot`: sums landed, no peer reads the slot any more.
+  // Later work of the stream comes after everything up to `slot`: sums landed, no peer reads the slot any more.
   void settle(GradientSlot& slot, Stream& stream);
   void settle_all(Stream& stream);
   // Before all units go: what the reductions read and write stays until they are over on all ranks.

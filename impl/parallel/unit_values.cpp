@@ -64,10 +64,6 @@ void UnitValues::show(const std::shared_ptr<Buffer>& buffer, bool region) {
     p.parameter->value = Tensor(buffer, region ? p.region_at : p.full_at, p.compute, p.parameter->shape);
 }
 
-ValueSlot* UnitValues::find_slot(bool may_drop) {
-  return gathering_.shares_slots ? place_.values->find(may_drop) : &gathering_.own;
-}
-
 void UnitValues::gather(Stream& stream) {
   const std::shared_ptr<Buffer>& to = gathering_.slot->take(*this);
   std::vector<Collective> span;
@@ -87,21 +83,20 @@ void UnitValues::gather(Stream& stream) {
 
 void UnitValues::prefetch(Stream& stream) {
   if (storage_ != Storage::gathered || unsharded_ || gathering_.work != nullptr) return;
-  gathering_.slot = find_slot(false);
+  gathering_.slot = gathering_.shares_slots ? place_.values->find_free() : &gathering_.own;
   if (gathering_.slot != nullptr) gather(stream);
 }
 
 void UnitValues::wait_gathered(Stream& stream) {
   if (gathering_.work == nullptr) {
-    gathering_.slot = find_slot(true);
+    gathering_.slot = gathering_.shares_slots ? place_.values->find(stream) : &gathering_.own;
     if (gathering_.slot == nullptr)
       fail(Code::invalid_state, "unit ", name_,
            ": every slot of gathered values is in use; set reshard_after_forward = 0 for units inside of "
            "others");
     gather(stream);
   }
-  wait_or_break(*place_.shards, [&] { gathering_.work->wait(Deadline::never()); });
-  gathering_.work->order(stream);
+  wait_or_break(*place_.shards, [&] { gathering_.work->order(stream); });
   gathering_.work = nullptr;
 }
 
@@ -131,26 +126,25 @@ void UnitValues::reshard() {
   gathering_.slot = nullptr;
 }
 
-bool UnitValues::drop() {
+bool UnitValues::drop(Stream& stream) {
   if (unsharded_) return false;
-  if (gathering_.work != nullptr)
-    wait_or_break(*place_.shards, [&] { gathering_.work->wait(Deadline::never()); });
+  if (gathering_.work != nullptr) wait_or_break(*place_.shards, [&] { gathering_.work->order(stream); });
   gathering_.work = nullptr;
   gathering_.slot->user = nullptr;
   gathering_.slot = nullptr;
   return true;
 }
 
-void UnitValues::release() {
+void UnitValues::release(Stream& stream) {
   updating_ = true;
   if (fence_) fence_->release();
-  if (gathering_.slot != nullptr) drop();  // gathered ahead: old values
+  if (gathering_.slot != nullptr) drop(stream);  // gathered ahead: old values
 }
 
-void UnitValues::wait_released() {
+void UnitValues::wait_released(Stream& stream) {
   if (fence_) fence_->wait_released();
   if (gathering_.last != nullptr)
-    wait_or_break(*place_.shards, [&] { gathering_.last->wait_input(Deadline::never()); });
+    wait_or_break(*place_.shards, [&] { gathering_.last->order_input(stream); });
   gathering_.last = nullptr;
 }
 

@@ -44,12 +44,12 @@ class UnitValues {
   void unshard(Stream& stream);
   void reshard();
   bool unsharded() const { return unsharded_; }
-  bool drop();                                           // a gather that nobody uses yet; false: in use
+  bool drop(Stream& stream);                             // a gather that nobody uses yet; false: in use
   WorkPtr gathering() const { return gathering_.work; }  // null: none in flight
 
   // --- the fence around a write of own rows
-  void release();                           // this rank reads the present version no more
-  void wait_released();                     // nor does anybody else
+  void release(Stream& stream);             // this rank reads the present version no more
+  void wait_released(Stream& stream);       // nor does anybody else
   void publish(bool cast, Stream& stream);  // the next version; casts masters into copies first
 
   void count(MemoryUse& use) const;
@@ -64,7 +64,6 @@ class UnitValues {
     WorkPtr last;  // peers may still read this rank's rows for it
   };
   void show(const std::shared_ptr<Buffer>& buffer, bool region);
-  ValueSlot* find_slot(bool may_drop);
   void gather(Stream& stream);
   void wait_gathered(Stream& stream);
 

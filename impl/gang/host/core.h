@@ -332,7 +332,8 @@ class HostWork final : public Work {
   bool poll_input() override { return poll_for(kInput | kFailed); }
   void wait(Deadline deadline) override;
   void wait_input(Deadline deadline) override;
-  void order(Stream& stream) override;
+  void order(Stream&) override { wait(Deadline::never()); }
+  void order_input(Stream&) override { wait_input(Deadline::never()); }
   std::optional<Error> error() const override;
 
  private:

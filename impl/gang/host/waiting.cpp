@@ -266,8 +266,6 @@ void HostWork::wait_input(Deadline deadline) {
   if ((state & kFailed) != 0 && (state & kInput) == 0) throw *error_;
 }
 
-void HostWork::order(Stream&) { wait(Deadline::never()); }
-
 std::optional<Error> HostWork::error() const {
   const uint32_t state = state_.load(std::memory_order_acquire);
   if ((state & kFailed) != 0 && (state & kOutput) == 0) return error_;

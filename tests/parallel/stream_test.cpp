@@ -1,0 +1,97 @@
+// Units tell streams what to come after, and leave the host alone: on a device whose streams run late a host that waits
+// could not hand out work ahead. The recording fake engine notes which of the two its callers did.
+#include <map>
+
+#include "gang/fake.h"
+#include "parallel/parallel_testing.h"
+
+namespace gangway::test {
+namespace {
+
+LlamaConfig config() {
+  LlamaConfig c;
+  c.vocab = 64;
+  c.dim = 16;
+  c.layers = 3;
+  c.heads = 2;
+  c.kv_heads = 2;
+  c.ffn = 32;
+  c.max_positions = 8;
+  return c;
+}
+
+struct Case {
+  Strategy strategy;
+  int replicas;
+  DType param;
+};
+
+GangPtr recording_gang(int ranks) {
+  GangOptions meta;  // no data: only what is ordered after what counts
+  meta.device = "meta";
+  return Gang::create_fake(0, ranks, meta, /*record=*/true, /*refuse_meta=*/false);
+}
+
+std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
+  auto model = std::make_unique<Model>(make_llama(config()), mesh_of(root, c.replicas));
+  model->domain().use_regions(false);
+  ParallelOptions options;
+  options.shard.strategy = c.strategy;
+  options.shard.param_dtype = c.param;
+  model->parallelize(options);
+  Stream& stream = model->device().stream();
+  Context ctx = model->context(stream);
+  ctx.loss_weight = 16;
+  ctx.loss_seed = Tensor::allocate(model->device().allocator(), DType::f64, Shape{1});
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    model->set_last_microbatch(microbatch == 1);
+    const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{2, 8});
+    const Tensor inputs[] = {ids, ids};
+    model->forward(ctx, inputs, &model->frame(0));
+    model->backward(ctx, {}, model->frame(0));
+    model->frame(0).reset();
+  }
+  model->begin_update(stream);
+  model->end_update(stream);
+  return model;
+}
+
+TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
+  for (const Case& c : {Case{Strategy::full_shard, 1, DType{}}, Case{Strategy::full_shard, 2, DType::bf16},
+                        Case{Strategy::shard_grad_op, 1, DType::bf16},
+                        Case{Strategy::shard_grad_op, 2, DType{}}, Case{Strategy::no_shard, 2, DType{}}}) {
+    const auto root = recording_gang(4);
+    const auto model = step_once(*root, c);
+    const UnitPlace& place = model->domain().units().front()->place();
+    size_t gathers = 0, reductions = 0;
+    for (const Gang* gang : {place.shards.get(), place.replicas.get()}) {
+      if (gang == nullptr) continue;
+      for (const RecordedCollective& r : recorded(gang->engine())) {
+        const bool gather = r.channel == Channel::fsdp_gather;
+        if (!gather && r.channel != Channel::fsdp_reduce && r.channel != Channel::replicate) continue;
+        (gather ? gathers : reductions) += 1;
+        EXPECT_FALSE(r.host_waited) << name(r.op) << " of " << r.count;
+        EXPECT_TRUE(r.ordered) << name(r.op) << " of " << r.count;
+        // A later gather of the same rows ends after it, and the last one is what the update comes after.
+        EXPECT_TRUE(gather || r.input_ordered) << name(r.op) << " of " << r.count;
+      }
+    }
+    EXPECT_EQ(gathers > 0, place.shard_ranks() > 1);
+    EXPECT_GT(reductions, 0u);
+  }
+}
+
+TEST(Streams, AnUpdateComesAfterPeersHaveReadThisRanksRows) {
+  const auto root = recording_gang(2);
+  const auto model = step_once(*root, {Strategy::full_shard, 1, DType{}});
+  const UnitPlace& place = model->domain().units().front()->place();
+  // The last gather of each parameter of each unit, by its size: equal blocks share theirs.
+  std::map<size_t, bool> input_ordered;
+  for (const RecordedCollective& r : recorded(place.shards->engine()))
+    if (r.channel == Channel::fsdp_gather) input_ordered[r.count] = r.input_ordered;
+  EXPECT_FALSE(input_ordered.empty());
+  for (const auto& [count, ordered] : input_ordered) EXPECT_TRUE(ordered) << count;
+}
+
+}  // namespace
+}  // namespace gangway::test
