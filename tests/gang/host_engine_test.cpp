@@ -101,6 +101,22 @@ TEST_P(HostEngine, ReductionsFoldInRankOrder) {
       }
 }
 
+// Of at least 16 MiB, which are written past the caches; an odd count, so parts lie at any address.
+TEST(HostEngineLarge, OutputsThatNoCacheHoldsAreWhole) {
+  constexpr size_t kCount = (16 << 20) / sizeof(float) + 3;
+  ThreadRanks ranks(2);
+  for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::all_reduce,
+                                CollectiveOp::reduce_scatter}) {
+    Collective c;
+    c.op = op;
+    c.count = kCount;
+    c.dtype = DType::f32;
+    c.peer = rooted(op) ? 1 : -1;
+    if (op == CollectiveOp::all_reduce || op == CollectiveOp::reduce_scatter) c.reduce = Reduce::sum;
+    for (const uint32_t inside : {0u, ~0u}) check_call(ranks, c, inside);
+  }
+}
+
 TEST_P(HostEngine, EveryReductionOfEveryType) {
   const int size = GetParam();
   ThreadRanks ranks(size);

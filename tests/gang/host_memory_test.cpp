@@ -322,7 +322,11 @@ TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
   EXPECT_EQ(host::Board::find(arena, offset), nullptr);
 }
 
-TEST(HostFold, CopiesAreWholeWhateverLiesBetweenTargetAndSource) {
+using CopyWay = void (*)(void*, const void*, size_t) noexcept;
+class HostCopy : public testing::TestWithParam<CopyWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, HostCopy, testing::Values(host::copy_bytes, host::stream_bytes));
+
+TEST_P(HostCopy, IsWholeWhateverLiesBetweenTargetAndSource) {
   constexpr size_t kRoom = 8192;
   std::vector<unsigned char> memory(3 * kRoom);
   // The same place within their pages, but for 3 bytes and the shift.
@@ -332,7 +336,8 @@ TEST(HostFold, CopiesAreWholeWhateverLiesBetweenTargetAndSource) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1023}, size_t{1024}, size_t{4099}})
     for (size_t shift = 0; shift < 66; ++shift) {
       std::fill(to.begin(), to.end(), static_cast<unsigned char>(0xee));
-      host::copy_bytes(to.data() + shift, from.data() + 3, bytes);
+      GetParam()(to.data() + shift, from.data() + 3, bytes);
+      host::end_stream();
       ASSERT_TRUE(std::equal(from.begin() + 3, from.begin() + 3 + static_cast<std::ptrdiff_t>(bytes),
                              to.begin() + static_cast<std::ptrdiff_t>(shift)));
       ASSERT_EQ(to[shift + bytes], 0xee);

@@ -45,8 +45,9 @@ struct Flight {
 constexpr size_t kFlights = 64;  // entries of the ring
 constexpr int kEager = 8;        // looks without a pause: for a peer that is about to come
 // A thread that drives large calls lets others at the mutex, and asks its caller's interrupt hook, between.
-constexpr int kMoves = 8;          // steps under one hold of the mutex
-constexpr size_t kMove = 1 << 20;  // bytes that one step moves, about
+constexpr int kMoves = 8;               // steps under one hold of the mutex
+constexpr size_t kStreamed = 16 << 20;  // bytes of an output from which on the caches would not keep it
+constexpr size_t kMove = 1 << 20;       // bytes that one step moves, about
 
 struct OpState {
   Collective c;
@@ -71,6 +72,7 @@ struct OpState {
   bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
   size_t chunk = 0;                // bytes of one staged round
   size_t drain_chunk = 0;          // of each input that one step reads
+  bool streams = false;            // the output is written past the caches
   uint64_t fill_rounds = 0, filled = 0;
   uint64_t drain_rounds = 0, drained = 0;
   uint64_t collect_rounds = 0, collected = 0;

@@ -32,5 +32,9 @@ const FoldKernels* fold_kernels(const char* isa);
 // Through the caches also where another core reads next: past them that core reads from memory, and the two
 // take longer together than the lines take from cache to cache.
 void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
+// Past the caches, for outputs that they could not hold: a line is not fetched before it is written. Other cores see
+// what was written after end_stream().
+void stream_bytes(void* to, const void* from, size_t bytes) noexcept;
+void end_stream() noexcept;
 
 }  // namespace gangway::host

@@ -34,10 +34,15 @@ constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time when the resu
 
 using Inputs = std::array<const void*, kMaxRanks>;
 
+// How a result is written: added, past the caches, or neither.
+struct Delivery {
+  bool accumulate = false, streams = false;
+};
+
 // out (+)= result, `count` elements.
-void deliver(void* out, const void* result, size_t count, DType dtype, bool accumulate) {
-  if (accumulate) return fold_kernels().add(out, result, count, dtype);
-  copy_bytes(out, result, count * item_bytes(dtype));
+void deliver(void* out, const void* result, size_t count, DType dtype, Delivery how) {
+  if (how.accumulate) return fold_kernels().add(out, result, count, dtype);
+  (how.streams ? stream_bytes : copy_bytes)(out, result, count * item_bytes(dtype));
 }
 
 FoldArgs fold_of(const Op& op, const Inputs& inputs, int ranks) {
@@ -50,9 +55,9 @@ FoldArgs fold_of(const Op& op, const Inputs& inputs, int ranks) {
 }
 
 // Folds `count` elements into `out`, which may overlap an input, block by block.
-void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, bool accumulate) {
+void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, Delivery how) {
   const size_t item = item_bytes(args.dtype);
-  if (!overlaps && !accumulate) {
+  if (!overlaps && !how.accumulate && !how.streams) {
     args.count = count;
     args.out = out;
     return fold_kernels().fold(args);
@@ -65,7 +70,7 @@ void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, boo
     args.count = std::min(block, count - at);
     args.out = result;
     fold_kernels().fold(args);
-    deliver(out + at * item, result, args.count, args.dtype, accumulate);
+    deliver(out + at * item, result, args.count, args.dtype, how);
   }
 }
 
@@ -110,7 +115,7 @@ void Core::fold_small(Op& op) {
   for (int r = 0; r < size_; ++r) inputs[static_cast<size_t>(r)] = r == rank_ ? op.c.in : source_of(op, r, 0);
   traffic_.bytes_moved += op.in_bytes * static_cast<size_t>(size_ - 1);
   fold_to(fold_of(op, inputs, size_), op.c.count, static_cast<unsigned char*>(op.c.out), op.c.in == op.c.out,
-          op.c.accumulate);
+          {op.c.accumulate});
 }
 
 void Core::fold_in_place(Op& op) {
@@ -127,6 +132,7 @@ void Core::fold_in_place(Op& op) {
   FoldArgs args = fold_of(op, inputs, size_);
   alignas(kLine) unsigned char result[kFoldBlock];
   const size_t block = kFoldBlock / op.item;
+  const bool streams = op.in_bytes >= kStreamed;
   for (size_t at = 0; at < part.count; at += block) {
     args.first = part.first + at;
     args.count = std::min(block, part.count - at);
@@ -137,8 +143,9 @@ void Core::fold_in_place(Op& op) {
       if (!receives(op, r)) continue;
       const Slot& slot = slot_of(op, r);
       unsigned char* const out = r == rank_ ? static_cast<unsigned char*>(op.c.out) : arena_.at(slot.out);
-      const bool accumulate = r == rank_ ? op.c.accumulate : slot.accumulate;
-      deliver(out + args.first * op.item, result, args.count, op.c.dtype, accumulate);
+      const Delivery how{r == rank_ ? op.c.accumulate : slot.accumulate,
+                         r == rank_ ? op.streams : streams && slot.in != slot.out};
+      deliver(out + args.first * op.item, result, args.count, op.c.dtype, how);
     }
   }
   traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
@@ -157,7 +164,7 @@ void Core::fold_segment(Op& op) {
     inputs[static_cast<size_t>(r)] = r == rank_ ? own + first : source_of(op, r, part.first * op.item);
   traffic_.bytes_moved += n * static_cast<size_t>(size_ - 1);
   fold_to(fold_of(op, inputs, size_), n / op.item, static_cast<unsigned char*>(op.c.out) + first,
-          own == op.c.out, op.c.accumulate);
+          own == op.c.out, {op.c.accumulate, op.streams});
 }
 
 bool Core::can_fold_round(Lane& lane, const Op& op) {
@@ -191,7 +198,9 @@ void Core::fold_round(Lane& lane, Op& op) {
   FoldArgs args = fold_of(op, inputs, size_);
   if (!op.cut) {
     traffic_.bytes_moved += count * op.item;
-    fold_to(args, count, static_cast<unsigned char*>(op.c.out) + first, op.c.in == op.c.out, op.c.accumulate);
+    fold_to(args, count, static_cast<unsigned char*>(op.c.out) + first, op.c.in == op.c.out,
+            {op.c.accumulate, op.streams});
+    if (op.streams) end_stream();
     announce(mine.drained, progress_of(op.sequence, ++op.drained));
     return;
   }
@@ -206,8 +215,9 @@ void Core::fold_round(Lane& lane, Op& op) {
     copy_bytes(results + args.first * op.item, result, args.count * op.item);
     if (receives(op, rank_))
       deliver(static_cast<unsigned char*>(op.c.out) + first + args.first * op.item, result, args.count,
-              op.c.dtype, op.c.accumulate);
+              op.c.dtype, {op.c.accumulate, op.streams});
   }
+  if (op.streams) end_stream();
   traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
   ++op.drained;
   announce(mine.drained, progress_of(op.sequence, op.drained));
@@ -231,9 +241,10 @@ void Core::collect(Op& op) {
     const uint64_t staging = line(op.channel, r).staging.load(std::memory_order_acquire);
     const unsigned char* const results = arena_.at(staging) + (2 + op.collected % 2) * kChunk;
     deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item,
-            results + part.first * op.item, part.count, op.c.dtype, op.c.accumulate);
+            results + part.first * op.item, part.count, op.c.dtype, {op.c.accumulate, op.streams});
     traffic_.bytes_moved += part.count * op.item;
   }
+  if (op.streams) end_stream();
   ++op.collected;
   announce(line(op.channel, rank_).collected, progress_of(op.sequence, op.collected));
 }

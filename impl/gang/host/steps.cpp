@@ -131,6 +131,9 @@ bool Core::peers_done(Op& op) {
 
 void Core::plan(Op& op) {
   op.planned = true;
+  // A sum in place is written where it was read a moment ago.
+  op.streams =
+      out_count(op.c, rank_, size_) * op.item >= kStreamed && !(reduces(op.c.op) && op.c.in == op.c.out);
   if (op.c.op == CollectiveOp::barrier) return;
   if (reduces(op.c.op)) return plan_reduction(op);
   const size_t staged_chunk = splits(op.c.op) ? kChunk / static_cast<size_t>(size_) / kLine * kLine : kChunk;
@@ -235,6 +238,7 @@ void Core::drain(Op& op) {
       if (needs(op, peer, rank_, false)) move_from(op, peer);
     }
   }
+  if (op.streams) end_stream();
   ++op.drained;
   if (op.drained < op.drain_rounds)
     announce(line(op.channel, rank_).drained, progress_of(op.sequence, op.drained));
@@ -290,8 +294,9 @@ void Core::move_from(Op& op, int peer) {
   if (op.c.op == CollectiveOp::all_to_all && !op.counts.empty())
     piece.in_first = arena_.at<uint64_t>(slot_of(op, peer).table)[rank_] * op.item;
   const size_t n = std::min(op.drain_chunk, piece.bytes - first);
-  copy_bytes(static_cast<unsigned char*>(op.c.out) + piece.out_first + first,
-             source_of(op, peer, piece.in_first), n);
+  const auto copy = op.streams ? stream_bytes : copy_bytes;
+  copy(static_cast<unsigned char*>(op.c.out) + piece.out_first + first, source_of(op, peer, piece.in_first),
+       n);
   traffic_.bytes_moved += n;
 }
 
@@ -300,9 +305,10 @@ void Core::move_own(Op& op) {
   if (first >= bytes) return;
   // Chunk by chunk, because a chunk that was staged a moment ago is still in the cache.
   const Piece piece = piece_from(op, rank_, rank_, size_);
-  copy_bytes(static_cast<unsigned char*>(op.c.out) + piece.out_first + first,
-             static_cast<const unsigned char*>(op.c.in) + piece.in_first + first,
-             std::min(op.drain_chunk, bytes - first));
+  const auto copy = op.streams ? stream_bytes : copy_bytes;
+  copy(static_cast<unsigned char*>(op.c.out) + piece.out_first + first,
+       static_cast<const unsigned char*>(op.c.in) + piece.in_first + first,
+       std::min(op.drain_chunk, bytes - first));
 }
 
 }  // namespace gangway::host
