@@ -242,12 +242,10 @@ void gw_error_release(gw_error* error) { release(error); }
 
 gw_status gw_error_set(const char* message) {
   return guarded([&] {
-    std::string text = &required(message, "message");
+    const char* const text = &required(message, "message");
     CallbackText* callback = CallbackText::innermost();
     if (callback == nullptr)
       fail(Code::invalid_state, "gw_error_set is for callbacks, and none runs on this thread");
-    for (char& c : text)
-      if (static_cast<unsigned char>(c) < ' ') c = ' ';  // a text is one line
-    callback->text = std::move(text);
+    callback->text = text;
   });
 }

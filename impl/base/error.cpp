@@ -2,7 +2,13 @@
 
 #include <cstring>
 
+#include "base/line.h"
+
 namespace gangway {
+
+Error::Error(Code code, std::string message) : code_(code), message_(std::move(message)) {
+  make_line(message_);
+}
 
 const char* name(Code code) noexcept {
   switch (code) {

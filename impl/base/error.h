@@ -38,7 +38,7 @@ const char* name(Code code) noexcept;  // "INVALID_ARGUMENT"
 
 class Error : public std::exception {
  public:
-  Error(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Error(Code code, std::string message);  // made one line of UTF-8
 
   const char* what() const noexcept override { return message_.c_str(); }
   Code code() const noexcept { return code_; }

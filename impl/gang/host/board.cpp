@@ -3,8 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/line.h"
 #include "gang/host/region.h"
 
 namespace gangway::host {
@@ -27,12 +27,6 @@ struct Offsets {
         bytes(round_up(pairs + kChannels * w * w * sizeof(PairLine), kPage)) {}
 };
 
-void copy_text(char* to, size_t capacity, const std::string& from) {
-  const size_t n = std::min(capacity - 1, from.size());
-  std::memcpy(to, from.data(), n);
-  to[n] = 0;
-}
-
 }  // namespace
 
 uint64_t Board::create(Member& member, std::span<const int> members, const std::string& label) {
@@ -42,7 +36,7 @@ uint64_t Board::create(Member& member, std::span<const int> members, const std::
   header->bytes = at.bytes;
   header->size = static_cast<uint32_t>(members.size());
   header->holders.store(header->size, std::memory_order_relaxed);
-  copy_text(header->label, sizeof header->label, label);
+  put_line(header->label, sizeof header->label, label);
   auto* const lines = member.arena().at<MemberLine>(offset + at.members);
   for (size_t i = 0; i < members.size(); ++i) lines[i].domain_rank = members[i];
   return offset;
@@ -121,8 +115,8 @@ bool Board::break_with(const Error& error, int by) noexcept {
   header_->code = static_cast<int32_t>(error.code());
   header_->by = by;
   header_->peer = error.peer;
-  copy_text(header_->op, sizeof header_->op, error.op);
-  copy_text(header_->message, sizeof header_->message, error.message());
+  put_line(header_->op, sizeof header_->op, error.op);
+  put_line(header_->message, sizeof header_->message, error.message());
   header_->broken.store(2, std::memory_order_seq_cst);
   return true;
 }

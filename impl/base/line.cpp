@@ -1,0 +1,45 @@
+#include "base/line.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gangway {
+namespace {
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Bytes of the character that `rest` begins with (Unicode 15, table 3-7); 0: it is none.
+size_t character(std::string_view rest) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(rest[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || rest.size() < bytes) return 0;
+  for (size_t i = 1; i < bytes; ++i)
+    if (!continues(rest[i])) return 0;
+  const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
+  const bool outside =
+      (first == 0xed && byte(1) > 0x9f) || (first == 0xf4 && byte(1) > 0x8f);  // surrogates, planes
+  return overlong || outside ? 0 : bytes;
+}
+
+}  // namespace
+
+void make_line(std::string& text) noexcept {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character(std::string_view(text).substr(at));
+    if (bytes == 0) text[at] = '?';
+    if (bytes == 1 && (static_cast<unsigned char>(text[at]) < ' ' || text[at] == 0x7f)) text[at] = ' ';
+    at += std::max<size_t>(1, bytes);
+  }
+}
+
+void put_line(char* to, size_t capacity, std::string_view text) noexcept {
+  size_t n = std::min(capacity - 1, text.size());
+  if (n < text.size())
+    while (n > 0 && continues(text[n])) --n;
+  std::memcpy(to, text.data(), n);
+  to[n] = 0;
+}
+
+}  // namespace gangway

@@ -1,0 +1,56 @@
+#include "base/line.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+std::string line(std::string text) {
+  make_line(text);
+  return text;
+}
+
+TEST(Line, ControlCharactersBecomeSpaces) {
+  EXPECT_EQ(line(""), "");
+  EXPECT_EQ(line("a\nb\r\n\tc\x7f"), "a b   c ");
+}
+
+TEST(Line, WellFormedCharactersOfEveryLengthStay) {
+  const std::string all =
+      "z \xc3\xa4 \xe2\x82\xac \xf0\x9f\x9a\x80 \xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf";
+  EXPECT_EQ(line(all), all);
+}
+
+TEST(Line, BytesThatAreNoCharactersBecomeQuestionMarks) {
+  EXPECT_EQ(line("\xff"), "?");
+  EXPECT_EQ(line("a\xc3"), "a?");                      // cut off
+  EXPECT_EQ(line("\xc3(\xa4"), "?(?");                 // no continuation, and one alone
+  EXPECT_EQ(line("\xc0\xaf"), "??");                   // longer than it needs to be
+  EXPECT_EQ(line("\xe0\x9f\xbf"), "???");              // likewise
+  EXPECT_EQ(line("\xed\xa0\x80"), "???");              // half of a pair of UTF-16
+  EXPECT_EQ(line("\xf4\x90\x80\x80 \xf5"), "???? ?");  // past the last plane
+}
+
+TEST(Line, IsCutBetweenCharacters) {
+  const std::string text = "ab\xc3\xa4\xe2\x82\xac";  // 1, 1, 2 and 3 bytes
+  const size_t whole[] = {0, 1, 2, 2, 4, 4, 4, 7, 7};
+  for (size_t capacity = 1; capacity <= std::size(whole); ++capacity) {
+    char to[16];
+    std::memset(to, 'x', sizeof to);
+    put_line(to, capacity, text);
+    EXPECT_EQ(std::string(to), text.substr(0, whole[capacity - 1])) << capacity;
+    EXPECT_EQ(to[capacity], 'x');
+  }
+}
+
+TEST(Line, AnErrorsTextIsOne) {
+  const Error error(Code::io, "two\nlines \xff");
+  EXPECT_EQ(error.message(), "two lines ?");
+}
+
+}  // namespace
+}  // namespace gangway
