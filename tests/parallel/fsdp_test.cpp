@@ -46,11 +46,15 @@ TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   for (const int ranks : {1, 2, 3, 4}) {
     const auto want = kUneven.alone(ranks);
     for (const Strategy strategy : kStrategies)
-      run_ranks(ranks, [&](Gang& root) {
-        const auto model = sharded(kUneven, root, f64_options(strategy));
-        kUneven.run(*model);
-        expect_near(kUneven.gradients(*model), want, 1e-12);
-      });
+      for (const int reshard : {-1, 0, 1})  // the strategy's own, else after backward or after forward
+        for (const bool regions : {true, false})
+          run_ranks(ranks, [&](Gang& root) {
+            ParallelOptions options = f64_options(strategy);
+            options.shard.reshard_after_forward = reshard;
+            const auto model = sharded(kUneven, root, options, 1, regions);
+            kUneven.run(*model);
+            expect_near(kUneven.gradients(*model), want, 1e-12);
+          });
   }
 }
 

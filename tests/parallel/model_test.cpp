@@ -1,6 +1,4 @@
-// Whole models: microbatches, precision, evaluation inside training, foreign compute in place of a block.
-#include "nn/custom.h"
-#include "parallel/shard_group.h"
+// Whole models: microbatches, precision, evaluation inside training.
 #include "parallel/trial.h"
 
 namespace gangway::test {
@@ -98,6 +96,29 @@ TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
   });
 }
 
+TEST(Parallelize, WithoutCastsAUnitTakesItsInputsAsTheyCome) {
+  run_ranks(1, [&](Gang& root) {
+    Model model(make_sequential({make_linear(2, 2, false)}), mesh_of(root));
+    ParallelOptions options;
+    options.shard.param_dtype = DType::bf16;
+    options.shard.cast_forward_inputs = false;
+    model.parallelize(options);
+    Context ctx = model.context(model.device().stream());
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Tensor x = make(model.device(), dtype, Shape{3, 2}, {1, 2, 3, 4, 5, 6});
+      if (dtype == DType::bf16)
+        EXPECT_EQ(model.forward(ctx, {&x, 1}, nullptr)[0].dtype(), DType::bf16);
+      else
+        expect_refusal(Code::invalid_argument,
+                       [&] {
+                         model.forward(ctx, {&x, 1}, nullptr);
+                       },
+                       {"bf16", "f32"});
+      model.temporaries().reset();
+    }
+  });
+}
+
 // Activations of a row have the same bits wherever it is computed; only sums over rows differ in their order.
 TEST(Parallelize, MixedPrecisionIsThatOfOneRank) {
   for (const bool f32_norms : {false, true}) {
@@ -160,184 +181,6 @@ TEST(Parallelize, EvaluationInsideTrainingChangesNothing) {
         model->begin_update(model->device().stream());
         model->end_update(model->device().stream());
       });
-}
-
-// --- foreign compute
-
-// y = s * child(x), s of one value per feature; own code for both halves.
-class Scaled final : public CustomBehaviour {
- public:
-  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
-  void forward(Call& call) override {
-    const Tensor y = child(call).forward1(call.ctx, call.inputs[0], call.frame);
-    const Vector made = get(y), s = get(call.parameters[0]->value);
-    Vector out = made;
-    for (size_t i = 0; i < out.size(); ++i) out[i] *= s[i % s.size()];
-    put(call.outputs[0], out);
-    call.state = new Vector(made);
-  }
-  void backward_input(Call& call) override {
-    const Vector s = get(call.parameters[0]->value), dy = get(call.output_grads[0]);
-    const Tensor inner =
-        call.frame->allocate_gradient(call.output_grads[0].dtype(), call.output_grads[0].shape());
-    Vector scaled = dy;
-    for (size_t i = 0; i < dy.size(); ++i) scaled[i] *= s[i % s.size()];
-    put(inner, scaled);
-    put(call.input_grads[0], get(child(call).backward1(call.ctx, inner, *call.frame)));
-  }
-  bool has_backward_weight() const override { return true; }
-  void backward_weight(Call& call) override {
-    const Vector& made = *static_cast<Vector*>(call.state);
-    const Vector dy = get(call.output_grads[0]);
-    Vector sum = get(call.parameters[0]->grad);
-    for (size_t i = 0; i < dy.size(); ++i) sum[i % sum.size()] += dy[i] * made[i];
-    put(call.parameters[0]->grad, sum);
-  }
-  void free_state(void* state) noexcept override { delete static_cast<Vector*>(state); }
-  bool accepts(DType compute) const override { return compute != DType::bf16; }
-
- private:
-  static Module& child(Call& call) { return call.module.child(0); }
-};
-
-AttentionOptions small_attention() {
-  return {.dim = 6, .heads = 3, .kv_heads = 1, .head_dim = 2, .rope = {}, .deviation = 0.3};
-}
-ModulePtr small_block() { return make_block(small_attention(), 5, 1e-5); }
-
-ModulePtr with_custom() {
-  CustomOptions options;
-  options.name = "Scaled";
-  options.parameters = {{"scale", Shape{6}, Init::normal(1)}};
-  options.children = {{"block", small_block()}};
-  return make_sequential({small_block(), make_custom(options, std::make_shared<Scaled>()), small_block()});
-}
-const Trial kCustom{with_custom, Shape{2, 5, 6}};
-
-// Its name is its caller's: it says nothing of what the module is.
-TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
-  run_ranks(2, [](Gang& root) {
-    CustomOptions linear;
-    linear.name = "Linear";
-    linear.parameters = {{"scale", Shape{6}, Init::ones()}, {"bias", Shape{6}, Init::ones()}};
-    linear.children = {{"inner", make_linear(6, 6, false)}};
-    CustomOptions block = linear;
-    block.name = "Block";
-    block.children = {{"inner", small_block()}};
-    const auto behaviour = std::make_shared<Scaled>();
-    Model model(make_sequential({make_custom(linear, behaviour), make_custom(block, behaviour)}),
-                mesh_of(root));
-    ParallelOptions options;
-    options.recompute.kind = RecomputeKind::full;
-    options.master_dtype = DType::f64;
-    options.shard.dtype_rules = {{"0.scale", DType::f32}};  // beside a bias in f64, which a product refuses
-    model.parallelize(options);
-    std::vector<std::string> recomputed;
-    for (const NamedModule& named : named_modules(model.root().shared_from_this()))
-      if (std::string_view(named.module->kind()) == "Recompute") recomputed.push_back(named.path);
-    EXPECT_EQ(recomputed, std::vector<std::string>{"1.inner"});
-  });
-}
-
-TEST(Parallelize, CustomModuleInPlaceOfABlock) {
-  const auto want = kCustom.alone(3, 2);
-  for (const Strategy strategy : kStrategies)
-    for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full})
-      run_ranks(3, [&](Gang& root) {
-        Model model(with_custom(), mesh_of(root));
-        ParallelOptions options;
-        options.shard.strategy = strategy;
-        options.recompute.kind = recompute;
-        options.master_dtype = DType::f64;
-        options.seed = kCustom.seed;
-        model.parallelize(options);
-        for (int m = 0; m < 2; ++m) kCustom.run(model, m);
-        const auto got = kCustom.gradients(model);
-        EXPECT_EQ(got.size(), want.size());
-        expect_near(got, want, 1e-12);
-      });
-}
-
-TEST(Parallelize, DtypeThatACustomModuleRefusesIsRefusedBeforehandByItsPath) {
-  run_ranks(2, [](Gang& root) {
-    Model model(with_custom(), mesh_of(root));
-    ParallelOptions options;
-    options.shard.param_dtype = DType::bf16;
-    expect_refusal(Code::not_supported, [&] { model.parallelize(options); }, {"module 1", "bf16"});
-    options.shard.param_dtype = DType{};
-    model.parallelize(options);  // a refused call changed nothing
-  });
-}
-
-// Computes with a block whose values and gradients are a shard group's.
-class Foreign final : public Module {
- public:
-  explicit Foreign(std::shared_ptr<ShardGroup> group) : group_(std::move(group)), block_(small_block()) {}
-  const char* kind() const override { return "Foreign"; }
-  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    bind(ctx, false);
-    Values out = block_->forward(ctx, inputs, frame);
-    group_->reshard(ctx.stream);
-    return out;
-  }
-  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    bind(ctx, true);
-    Values dx = block_->backward(ctx, dy, frame);
-    frame.drain(ctx);
-    group_->reshard(ctx.stream);
-    return dx;
-  }
-
- private:
-  void bind(Context& ctx, bool gradients) {
-    group_->unshard({}, ctx.stream);
-    const std::vector<NamedParameter> own = named_parameters(*block_);
-    for (size_t i = 0; i < own.size(); ++i) {
-      own[i].parameter->value = group_->view(i, Part::full_value);
-      if (!gradients) continue;
-      own[i].parameter->grad = group_->view(i, Part::full_gradient);
-      own[i].parameter->grad_written = true;
-    }
-  }
-  std::shared_ptr<ShardGroup> group_;
-  ModulePtr block_;
-};
-
-std::vector<GroupParameter> block_parameters() {
-  std::vector<GroupParameter> out;
-  for (const NamedParameter& p : named_parameters(*small_block()))
-    out.push_back(
-        {.name = p.name, .shape = p.parameter->shape, .dtype = DType::f64, .init = p.parameter->init});
-  return out;
-}
-
-TEST(ShardGroup, InPlaceOfABlock) {
-  const Trial trial{[] {
-                      return make_sequential({small_block(), small_block(), small_block()});
-                    },
-                    Shape{2, 5, 6}};
-  const auto want = trial.alone(3, 2);
-  for (const Strategy strategy : kStrategies)
-    run_ranks(3, [&](Gang& root) {
-      const auto gangs = mesh_of(root);
-      ParallelOptions options;
-      options.shard.strategy = strategy;
-      options.master_dtype = DType::f64;
-      options.seed = trial.seed;
-      const auto group = make_shard_group(gangs, "1", block_parameters(), options.shard, trial.seed);
-      Model model(make_sequential({small_block(), std::make_shared<Foreign>(group), small_block()}), gangs);
-      model.parallelize(options);
-      for (int m = 0; m < 2; ++m) {
-        model.set_last_microbatch(m == 1);
-        trial.run(model, m);
-      }
-      group->reduce(root.device().stream());
-      auto got = trial.gradients(model);
-      const auto of_group = model_from_groups({group});
-      for (const auto& [name, gradient] : trial.gradients(*of_group)) got[name] = gradient;
-      EXPECT_EQ(got.size(), want.size());
-      expect_near(got, want, 1e-12);
-    });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // gradients are sums over all.
 #pragma once
 
+#include "optim/optimizer.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -13,32 +14,39 @@ struct Trial {
   DType dtype = DType::f64;
   uint64_t seed = 5;
 
+  OptimizerOptions adamw() const {
+    OptimizerOptions options;
+    options.lr = 1e-2;
+    options.weight_decay = 0.1;
+    return options;
+  }
+
+  // Gradients of one step.
   std::map<std::string, Vector> alone(int coordinates, int microbatches = 1) const {
-    const std::shared_ptr<Device> device = make_device("cpu");
-    const std::unique_ptr<Ops> ops = make_ops(device);
-    const ModulePtr model = make();
-    for (const NamedParameter& p : named_parameters(*model)) p.parameter->dtype = dtype;
-    materialize(*model, *ops, seed);
-    Stack temporaries(device->allocator());
-    Frame frame(device->allocator());
-    Context ctx{.ops = *ops,
-                .stream = device->stream(),
-                .temporaries = temporaries,
-                .training = true,
-                .loss_seed = {}};
-    for (int m = 0; m < microbatches; ++m)
-      for (int i = 0; i < coordinates; ++i) {
-        const Tensor x = input_of(*device, i, m);
-        const Tensor y = model->forward1(ctx, x, &frame);
-        model->backward1(ctx, gradient_of(frame, y, i, m), frame);
-        frame.drain(ctx);
-        frame.reset();
-      }
+    Alone one(*this);
+    one.accumulate(coordinates, 0, microbatches);
     std::map<std::string, Vector> out;
-    for (const NamedParameter& p : named_parameters(*model))
+    for (const NamedParameter& p : named_parameters(*one.model))
       if (p.parameter->grad)
         out[p.name] = p.parameter->grad_written ? get(p.parameter->grad)
                                                 : Vector(static_cast<size_t>(p.parameter->shape.count()));
+    return out;
+  }
+
+  // Values after steps of AdamW; step s takes microbatches [s * microbatches, (s + 1) * microbatches).
+  std::map<std::string, Vector> trained_alone(int coordinates, int microbatches, int steps) const {
+    Alone one(*this);
+    const auto optimizer = make_adamw(named_parameters(*one.model), adamw(), *one.ops);
+    for (int step = 0; step < steps; ++step) {
+      one.accumulate(coordinates, step * microbatches, microbatches);
+      for (const NamedParameter& p : named_parameters(*one.model))
+        p.parameter->shard_grad_written = p.parameter->grad_written;
+      optimizer->step(1, 1, one.device->stream());
+      for (const NamedParameter& p : named_parameters(*one.model))
+        p.parameter->shard_grad_written = p.parameter->grad_written = false;
+    }
+    std::map<std::string, Vector> out;
+    for (const NamedParameter& p : named_parameters(*one.model)) out[p.name] = get(p.parameter->value);
     return out;
   }
 
@@ -78,6 +86,43 @@ struct Trial {
     return gangway::test::make(device, dtype, shape,
                                random_vector(static_cast<size_t>(shape.count()), static_cast<uint32_t>(at)));
   }
+
+ private:
+  // nn alone, on one device.
+  struct Alone {
+    explicit Alone(const Trial& trial)
+        : trial(trial),
+          device(make_device("cpu")),
+          ops(make_ops(device)),
+          model(trial.make()),
+          temporaries(device->allocator()),
+          frame(device->allocator()) {
+      for (const NamedParameter& p : named_parameters(*model)) p.parameter->dtype = trial.dtype;
+      materialize(*model, *ops, trial.seed);
+    }
+    void accumulate(int coordinates, int first, int microbatches) {
+      Context ctx{.ops = *ops,
+                  .stream = device->stream(),
+                  .temporaries = temporaries,
+                  .training = true,
+                  .loss_seed = {}};
+      for (int m = first; m < first + microbatches; ++m)
+        for (int i = 0; i < coordinates; ++i) {
+          const Tensor x = trial.input_of(*device, i, m);
+          const Tensor y = model->forward1(ctx, x, &frame);
+          model->backward1(ctx, trial.gradient_of(frame, y, i, m), frame);
+          frame.drain(ctx);
+          frame.reset();
+        }
+    }
+
+    const Trial& trial;
+    std::shared_ptr<Device> device;
+    std::unique_ptr<Ops> ops;
+    ModulePtr model;
+    Stack temporaries;
+    Frame frame;
+  };
 };
 
 inline void expect_near(const std::map<std::string, Vector>& got, const std::map<std::string, Vector>& want,

@@ -1,0 +1,239 @@
+// Compute that is not ours in place of a block: a custom module, and a shard group whose owner computes by itself.
+#include "nn/custom.h"
+#include "nn/layers.h"
+#include "optim/optimizer.h"
+#include "parallel/shard_group.h"
+#include "parallel/trial.h"
+
+namespace gangway::test {
+namespace {
+
+constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
+
+// y = s * child(x), s of one value per feature; own code for both halves.
+class Scaled final : public CustomBehaviour {
+ public:
+  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
+  void forward(Call& call) override {
+    const Tensor y = child(call).forward1(call.ctx, call.inputs[0], call.frame);
+    const Vector made = get(y), s = get(call.parameters[0]->value);
+    Vector out = made;
+    for (size_t i = 0; i < out.size(); ++i) out[i] *= s[i % s.size()];
+    put(call.outputs[0], out);
+    call.state = new Vector(made);
+  }
+  void backward_input(Call& call) override {
+    const Vector s = get(call.parameters[0]->value), dy = get(call.output_grads[0]);
+    const Tensor inner =
+        call.frame->allocate_gradient(call.output_grads[0].dtype(), call.output_grads[0].shape());
+    Vector scaled = dy;
+    for (size_t i = 0; i < dy.size(); ++i) scaled[i] *= s[i % s.size()];
+    put(inner, scaled);
+    put(call.input_grads[0], get(child(call).backward1(call.ctx, inner, *call.frame)));
+  }
+  bool has_backward_weight() const override { return true; }
+  void backward_weight(Call& call) override {
+    const Vector& made = *static_cast<Vector*>(call.state);
+    const Vector dy = get(call.output_grads[0]);
+    Vector sum = get(call.parameters[0]->grad);
+    for (size_t i = 0; i < dy.size(); ++i) sum[i % sum.size()] += dy[i] * made[i];
+    put(call.parameters[0]->grad, sum);
+  }
+  void free_state(void* state) noexcept override { delete static_cast<Vector*>(state); }
+  bool accepts(DType compute) const override { return compute != DType::bf16; }
+
+ private:
+  static Module& child(Call& call) { return call.module.child(0); }
+};
+
+AttentionOptions small_attention() {
+  return {.dim = 6, .heads = 3, .kv_heads = 1, .head_dim = 2, .rope = {}, .deviation = 0.3};
+}
+ModulePtr small_block() { return make_block(small_attention(), 5, 1e-5); }
+
+ModulePtr with_custom() {
+  CustomOptions options;
+  options.name = "Scaled";
+  options.parameters = {{"scale", Shape{6}, Init::normal(1)}};
+  options.children = {{"block", small_block()}};
+  return make_sequential({small_block(), make_custom(options, std::make_shared<Scaled>()), small_block()});
+}
+const Trial kCustom{with_custom, Shape{2, 5, 6}};
+
+// Its name is its caller's: it says nothing of what the module is.
+TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
+  run_ranks(2, [](Gang& root) {
+    CustomOptions linear;
+    linear.name = "Linear";
+    linear.parameters = {{"scale", Shape{6}, Init::ones()}, {"bias", Shape{6}, Init::ones()}};
+    linear.children = {{"inner", make_linear(6, 6, false)}};
+    CustomOptions block = linear;
+    block.name = "Block";
+    block.children = {{"inner", small_block()}};
+    const auto behaviour = std::make_shared<Scaled>();
+    Model model(make_sequential({make_custom(linear, behaviour), make_custom(block, behaviour)}),
+                mesh_of(root));
+    ParallelOptions options;
+    options.recompute.kind = RecomputeKind::full;
+    options.master_dtype = DType::f64;
+    options.shard.dtype_rules = {{"0.scale", DType::f32}};  // beside a bias in f64, which a product refuses
+    model.parallelize(options);
+    std::vector<std::string> recomputed;
+    for (const NamedModule& named : named_modules(model.root().shared_from_this()))
+      if (std::string_view(named.module->kind()) == "Recompute") recomputed.push_back(named.path);
+    EXPECT_EQ(recomputed, std::vector<std::string>{"1.inner"});
+  });
+}
+
+// A mesh and the precision of its masters.
+struct Case {
+  int ranks;
+  Strategy strategy;
+  RecomputeKind recompute = RecomputeKind::none;
+  DType dtype = DType::f64;
+  double gradients() const { return dtype == DType::f64 ? 1e-12 : 1e-5; }
+  double values() const { return dtype == DType::f64 ? 1e-10 : 2e-4; }
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int ranks : {1, 2, 3, 4, 8})
+    for (const Strategy strategy : kStrategies)
+      for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full})
+        all.push_back({ranks, strategy, recompute});
+  for (const int ranks : {1, 2, 3, 4})
+    all.push_back({ranks, Strategy::full_shard, RecomputeKind::selective, DType::f32});
+  return all;
+}
+
+ParallelOptions options_of(const Case& c, const Trial& trial) {
+  ParallelOptions options;
+  options.shard.strategy = c.strategy;
+  options.recompute.kind = c.recompute;
+  options.master_dtype = c.dtype;
+  options.seed = trial.seed;
+  return options;
+}
+
+// Two microbatches a step, five steps of AdamW; the gradients of the first and the values at the end are those of one
+// device. `reduce`: what is left to do when the microbatches are over. `parts`: all models, the trained one first.
+template <typename Reduce>
+void expect_training_of_one_device(const Trial& trial, const Case& c, const std::vector<Model*>& parts,
+                                   const Reduce& reduce) {
+  constexpr int kSteps = 5;
+  Stream& stream = parts[0]->device().stream();
+  const int coordinates = parts[0]->gangs().root()->size();
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (Model* m : parts) optimizers.push_back(make_adamw(m->parameters(), trial.adamw(), m->ops()));
+  std::map<std::string, Vector> values;
+  for (int step = 0; step < kSteps; ++step) {
+    for (int m = 0; m < 2; ++m) {
+      parts[0]->set_last_microbatch(m == 1);
+      trial.run(*parts[0], 2 * step + m);
+    }
+    reduce();
+    std::map<std::string, Vector> gradients;
+    for (Model* m : parts) gradients.merge(trial.gradients(*m));
+    if (step == 0) {
+      const auto want = trial.alone(coordinates, 2);
+      EXPECT_EQ(gradients.size(), want.size());
+      expect_near(gradients, want, c.gradients());
+    }
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i]->begin_update(stream);
+      optimizers[i]->step(1, 1, stream);
+      parts[i]->end_update(stream);
+    }
+  }
+  for (Model* m : parts)
+    for (const NamedParameter& p : m->parameters()) values[p.name] = get(m->gather(*p.parameter, stream));
+  const auto want = trial.trained_alone(coordinates, 2, kSteps);
+  EXPECT_EQ(values.size(), want.size());
+  expect_near(values, want, c.values());
+}
+
+TEST(Parallelize, CustomModuleInPlaceOfABlockTrainsAsOnOneDevice) {
+  for (const Case& c : cases()) {
+    Trial trial = kCustom;
+    trial.dtype = c.dtype;
+    run_ranks(c.ranks, [&](Gang& root) {
+      Model model(with_custom(), mesh_of(root));
+      model.parallelize(options_of(c, trial));
+      expect_training_of_one_device(trial, c, {&model}, [] {});
+    });
+  }
+}
+
+TEST(Parallelize, DtypeThatACustomModuleRefusesIsRefusedBeforehandByItsPath) {
+  run_ranks(2, [](Gang& root) {
+    Model model(with_custom(), mesh_of(root));
+    ParallelOptions options;
+    options.shard.param_dtype = DType::bf16;
+    expect_refusal(Code::not_supported, [&] { model.parallelize(options); }, {"module 1", "bf16"});
+    options.shard.param_dtype = DType{};
+    model.parallelize(options);  // a refused call changed nothing
+  });
+}
+
+// Computes with a block whose values and gradients are a shard group's.
+class Foreign final : public Module {
+ public:
+  explicit Foreign(std::shared_ptr<ShardGroup> group) : group_(std::move(group)), block_(small_block()) {}
+  const char* kind() const override { return "Foreign"; }
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    bind(ctx, false);
+    Values out = block_->forward(ctx, inputs, frame);
+    group_->reshard(ctx.stream);
+    return out;
+  }
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
+    bind(ctx, true);
+    Values dx = block_->backward(ctx, dy, frame);
+    frame.drain(ctx);
+    group_->reshard(ctx.stream);
+    return dx;
+  }
+
+ private:
+  void bind(Context& ctx, bool gradients) {
+    group_->unshard({}, ctx.stream);
+    const std::vector<NamedParameter> own = named_parameters(*block_);
+    for (size_t i = 0; i < own.size(); ++i) {
+      own[i].parameter->value = group_->view(i, Part::full_value);
+      if (!gradients) continue;
+      own[i].parameter->grad = group_->view(i, Part::full_gradient);
+      own[i].parameter->grad_written = true;
+    }
+  }
+  std::shared_ptr<ShardGroup> group_;
+  ModulePtr block_;
+};
+
+std::vector<GroupParameter> block_parameters(DType dtype) {
+  std::vector<GroupParameter> out;
+  for (const NamedParameter& p : named_parameters(*small_block()))
+    out.push_back({.name = p.name, .shape = p.parameter->shape, .dtype = dtype, .init = p.parameter->init});
+  return out;
+}
+
+TEST(ShardGroup, InPlaceOfABlockTrainsAsOnOneDevice) {
+  for (const Case& c : cases()) {
+    const Trial trial{[] {
+                        return make_sequential({small_block(), small_block(), small_block()});
+                      },
+                      Shape{2, 5, 6}, c.dtype};
+    run_ranks(c.ranks, [&](Gang& root) {
+      const auto gangs = mesh_of(root);
+      const ParallelOptions options = options_of(c, trial);
+      const auto group = make_shard_group(gangs, "1", block_parameters(c.dtype), options.shard, trial.seed);
+      Model model(make_sequential({small_block(), std::make_shared<Foreign>(group), small_block()}), gangs);
+      model.parallelize(options);
+      const auto of_group = model_from_groups({group});
+      expect_training_of_one_device(trial, c, {&model, of_group.get()},
+                                    [&] { group->reduce(root.device().stream()); });
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gangway::test
