@@ -27,15 +27,20 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
   *out_work = work.release();
 }
 
-gw_status plain(gw_gang* gang, const Collective& record, void* stream) {
-  return guarded([&] { start(gang, std::span(&record, 1), stream, nullptr); });
+// `call`: the entry's own name, for texts.
+gw_status plain(gw_gang* gang, const Collective& record, void* stream,
+                const char* call = __builtin_FUNCTION()) {
+  return guarded([&] { start(gang, std::span(&record, 1), stream, nullptr); }, call);
 }
 
-gw_status async(gw_gang* gang, const Collective& record, void* stream, gw_work** out_work) {
-  return guarded([&] {
-    out(out_work, "out_work");
-    start(gang, std::span(&record, 1), stream, out_work);
-  });
+gw_status async(gw_gang* gang, const Collective& record, void* stream, gw_work** out_work,
+                const char* call = __builtin_FUNCTION()) {
+  return guarded(
+      [&] {
+        out(out_work, "out_work");
+        start(gang, std::span(&record, 1), stream, out_work);
+      },
+      call);
 }
 
 Collective make(CollectiveOp op, const void* input, void* output, size_t count, gw_dtype dtype,

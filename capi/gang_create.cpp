@@ -140,25 +140,30 @@ gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options*
 
 gw_status gw_gang_create_gang(gw_gang* gang, const int32_t* ranks, size_t rank_count, gw_gang** out_gang) {
   return guarded([&] {
-    gw_gang*& result = out(out_gang, "out_gang");
+    if (out_gang != nullptr) *out_gang = nullptr;
     Gang& parent = gang_of(gang);
     agreed(parent, [&] {
+      out(out_gang, "out_gang");
       if (rank_count > 0) required(ranks, "ranks");
     });
-    result = wrap(parent.create_gang(std::span<const int>(ranks, rank_count)));
+    *out_gang = wrap(parent.create_gang(std::span<const int>(ranks, rank_count)));
   });
 }
 
 gw_status gw_gang_split(gw_gang* gang, int32_t color, int32_t key, gw_gang** out_gang) {
   return guarded([&] {
-    gw_gang*& result = out(out_gang, "out_gang");
-    result = wrap(gang_of(gang).split(color, key));
+    if (out_gang != nullptr) *out_gang = nullptr;
+    Gang& parent = gang_of(gang);
+    agreed(parent, [&] { out(out_gang, "out_gang"); });
+    *out_gang = wrap(parent.split(color, key));
   });
 }
 
 gw_status gw_gang_duplicate(gw_gang* gang, gw_gang** out_gang) {
   return guarded([&] {
-    gw_gang*& result = out(out_gang, "out_gang");
-    result = wrap(gang_of(gang).duplicate());
+    if (out_gang != nullptr) *out_gang = nullptr;
+    Gang& parent = gang_of(gang);
+    agreed(parent, [&] { out(out_gang, "out_gang"); });
+    *out_gang = wrap(parent.duplicate());
   });
 }

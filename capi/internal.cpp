@@ -46,11 +46,28 @@ gw_status set_error(const Error& error) noexcept {
   return static_cast<gw_status>(error.code());
 }
 
-gw_status current_exception_status() noexcept {
+namespace {
+
+Error named(const Error& error, const char* call) {
+  const bool refusal = error.code() == Code::invalid_argument || error.code() == Code::not_supported ||
+                       error.code() == Code::invalid_state;
+  if (!refusal || error.message().find(": ") != std::string::npos) return error;
+  Error named(error.code(), text(call, ": ", error.message()));
+  named.gang = error.gang;
+  named.op = error.op;
+  named.rank = error.rank;
+  named.peer = error.peer;
+  named.system_error = error.system_error;
+  return named;
+}
+
+}  // namespace
+
+gw_status current_exception_status(const char* call) noexcept try {
   try {
     throw;
   } catch (const Error& error) {
-    return set_error(error);
+    return set_error(named(error, call));
   } catch (const std::bad_alloc&) {
     return set_error(Code::out_of_memory, "the process has no memory left");
   } catch (const std::exception& error) {
@@ -58,6 +75,8 @@ gw_status current_exception_status() noexcept {
   } catch (...) {
     return set_error(Code::internal, "an unknown exception was thrown inside the library");
   }
+} catch (...) {  // no memory for the words
+  return set_error(Code::out_of_memory, "out of memory");
 }
 
 std::atomic<bool> fault_was_armed{false};

@@ -31,7 +31,8 @@ void clear_error() noexcept;
 gw_status set_error(const Error& error) noexcept;
 gw_status set_error(Code code,
                     const char* message) noexcept;  // a text that needs no memory where it is short
-gw_status current_exception_status() noexcept;      // inside a catch block
+// Inside a catch block. A refusal that names no component ("PART: ...") gets that of the entry, `call`.
+gw_status current_exception_status(const char* call) noexcept;
 // Test hook: the next guarded call on this thread throws (1 bad_alloc, 2 std::exception, 3 int). 0: off. A
 // program that never arms it pays one load.
 void arm_fault(int kind) noexcept;
@@ -39,7 +40,7 @@ void throw_armed_fault();
 extern std::atomic<bool> fault_was_armed;
 
 template <typename Body>
-gw_status guarded(Body&& body) noexcept {
+gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) noexcept {
   clear_error();
   try {
     check_fork();
@@ -48,7 +49,7 @@ gw_status guarded(Body&& body) noexcept {
     body();
     return GW_OK;
   } catch (...) {
-    return current_exception_status();
+    return current_exception_status(call);
   }
 }
 

@@ -16,9 +16,12 @@ void gw_mesh_options_init(gw_mesh_options* options, size_t size) {
 
 gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gangs** out_gangs) {
   return guarded([&] {
-    gw_gangs*& result = out(out_gangs, "out_gangs");
+    if (out_gangs != nullptr) *out_gangs = nullptr;
     gw_mesh_options o{};
-    const auto read = [&] { o = read_struct(options, gw_mesh_options_init, "options"); };
+    const auto read = [&] {
+      out(out_gangs, "out_gangs");
+      o = read_struct(options, gw_mesh_options_init, "options");
+    };
     if (root != nullptr)
       agreed(*root->gang, read);
     else
@@ -29,23 +32,27 @@ gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gang
     m.dp_shard = o.dp_shard;
     m.cp = o.cp;
     m.tp = o.tp;
-    result = new gw_gangs(create_gangs(root != nullptr ? root->gang : nullptr, m));
+    *out_gangs = new gw_gangs(create_gangs(root != nullptr ? root->gang : nullptr, m));
   });
 }
 
 gw_status gw_gangs_create_parallel(gw_gang* root, int32_t tp, int32_t pp, int32_t cp, gw_gangs** out_gangs) {
   return guarded([&] {
-    gw_gangs*& result = out(out_gangs, "out_gangs");
-    result = new gw_gangs(create_parallel_gangs(required(root, "root").gang, tp, pp, cp));
+    if (out_gangs != nullptr) *out_gangs = nullptr;
+    const GangPtr gang = required(root, "root").gang;
+    agreed(*gang, [&] { out(out_gangs, "out_gangs"); });
+    *out_gangs = new gw_gangs(create_parallel_gangs(gang, tp, pp, cp));
   });
 }
 
 gw_status gw_gangs_create_fsdp(gw_gangs* gangs, int32_t intra_node_size, gw_gangs** out_gangs) {
   return guarded([&] {
-    gw_gangs*& result = out(out_gangs, "out_gangs");
+    if (out_gangs != nullptr) *out_gangs = nullptr;
+    Gangs& whole = *required(gangs, "gangs").gangs;
+    agreed(*whole.root(), [&] { out(out_gangs, "out_gangs"); });
     std::optional<int> size;
     if (intra_node_size != 0) size = intra_node_size;
-    result = new gw_gangs(create_fsdp_gangs(*required(gangs, "gangs").gangs, size));
+    *out_gangs = new gw_gangs(create_fsdp_gangs(whole, size));
   });
 }
 

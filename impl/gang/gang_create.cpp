@@ -254,6 +254,7 @@ std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::s
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
   return collective("split", [&] {
+    agree({}, "a split");  // what a rank refuses before it comes here it says so
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;
@@ -280,7 +281,7 @@ std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
 
 std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
   return collective("duplicate", [&] {
-    agree({}, "a duplicate");  // a rank that fails between two such calls says so here
+    agree({}, "a duplicate");  // likewise
     return make_child(all_ranks(size()), name);
   });
 }

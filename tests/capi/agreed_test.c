@@ -31,6 +31,43 @@ static gw_status create_gangs(scene* s, int bad) {
   gw_gangs_release(made);
   return status;
 }
+static gw_status create_gangs_null(scene* s, int bad) {
+  gw_gangs* made = NULL;
+  const gw_status status = gw_gangs_create(s->me->gang, NULL, bad ? NULL : &made);
+  gw_gangs_release(made);
+  return status;
+}
+static gw_status create_parallel_null(scene* s, int bad) {
+  gw_gangs* made = NULL;
+  const gw_status status = gw_gangs_create_parallel(s->me->gang, 1, 1, 1, bad ? NULL : &made);
+  gw_gangs_release(made);
+  return status;
+}
+static gw_status create_fsdp_null(scene* s, int bad) {
+  gw_gangs* made = NULL;
+  const gw_status status = gw_gangs_create_fsdp(s->gangs, 0, bad ? NULL : &made);
+  gw_gangs_release(made);
+  return status;
+}
+static gw_status create_gang_null(scene* s, int bad) {
+  const int32_t ranks[2] = {0, 1};
+  gw_gang* made = NULL;
+  const gw_status status = gw_gang_create_gang(s->me->gang, ranks, 2, bad ? NULL : &made);
+  gw_gang_release(made);
+  return status;
+}
+static gw_status split_null(scene* s, int bad) {
+  gw_gang* made = NULL;
+  const gw_status status = gw_gang_split(s->me->gang, 0, 0, bad ? NULL : &made);
+  gw_gang_release(made);
+  return status;
+}
+static gw_status duplicate_null(scene* s, int bad) {
+  gw_gang* made = NULL;
+  const gw_status status = gw_gang_duplicate(s->me->gang, bad ? NULL : &made);
+  gw_gang_release(made);
+  return status;
+}
 static gw_status create_parallel_gangs(scene* s, int bad) {
   gw_gangs* made = NULL;
   const gw_status status = gw_gangs_create_parallel(s->me->gang, bad ? 0 : 1, 1, 1, &made);
@@ -208,7 +245,14 @@ static const struct {
   const char* part;
 } kTable[] = {
     {"gw_gangs_create", create_gangs, GW_E_INVALID_ARGUMENT,
-     "tp 7 = 7 x auto, but the root gang has 3 ranks"},
+     "gw_gangs_create: pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 7 = 7 x auto, but the root gang has "
+     "3 ranks"},
+    {"gw_gangs_create", create_gangs_null, GW_E_INVALID_ARGUMENT, "gw_gangs_create: out_gangs is null"},
+    {"gw_gangs_create_parallel", create_parallel_null, GW_E_INVALID_ARGUMENT, "out_gangs is null"},
+    {"gw_gangs_create_fsdp", create_fsdp_null, GW_E_INVALID_ARGUMENT, "out_gangs is null"},
+    {"gw_gang_create_gang", create_gang_null, GW_E_INVALID_ARGUMENT, "gw_gang_create_gang: out_gang is null"},
+    {"gw_gang_split", split_null, GW_E_INVALID_ARGUMENT, "out_gang is null"},
+    {"gw_gang_duplicate", duplicate_null, GW_E_INVALID_ARGUMENT, "out_gang is null"},
     {"gw_gangs_create_parallel", create_parallel_gangs, GW_E_INVALID_ARGUMENT, "tp 0 is not a factor"},
     {"gw_gangs_create_fsdp", create_fsdp_gangs, GW_E_INVALID_ARGUMENT, "intra_node_size -5"},
     {"gw_gang_create_gang", create_gang, GW_E_INVALID_ARGUMENT, "9"},
