@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel around a built library, installs it into a venv of its own and runs every test of the binding.
 #   usage: bash bindings/python/test.sh BUILD_DIR
-# BUILD_DIR has capi/libgangway.so.1 and impl/tools/gangrun. GANGWAY_TEST_PACKAGES names more packages to install ("jax
-# matplotlib"); GANGWAY_TEST_VENV a venv to borrow PyTorch from (default: that of the benchmarks in BUILD_DIR).
-# GANGWAY_NO_INSTALL=1: no Debian packages are installed.
+# BUILD_DIR has capi/libgangway.so.1 and impl/tools/gangrun. GANGWAY_TEST_VENV names a venv to borrow PyTorch from (default:
+# that of the benchmarks in BUILD_DIR). GANGWAY_NO_INSTALL=1: no Debian packages are installed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/test.sh BUILD_DIR" >&2; exit 2; }
@@ -13,8 +12,9 @@ need_packages || exit 1
 
 work=$build/python venv=$build/python/venv
 mkdir -p "$work/wheels"
-read -ra more <<<"${GANGWAY_TEST_PACKAGES:-}"
-make_venv "$venv" "${more[@]}" || exit 1
+make_venv "$venv" || exit 1
+pip_install "$venv" --retries 2 -r "$here/tests/frameworks.txt" ||
+  echo "skip: JAX and matplotlib could not be installed; what needs them is skipped"
 # A lender's packages come last, so that the venv's own NumPy and pytest stay in charge.
 for folder in "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"/lib/python3*/site-packages; do
   [ -d "$folder" ] || continue

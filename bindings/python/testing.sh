@@ -9,10 +9,10 @@ need_packages() {
 
 pip_install() { "$1/bin/pip" install -q --disable-pip-version-check "${@:2}"; }
 
-# make_venv VENV PACKAGE...: with what the tests run with, and more packages.
+# make_venv VENV: with what the tests run with.
 make_venv() {
   [ -x "$1/bin/python" ] || python3 -m venv "$1" || return 1
-  pip_install "$1" -r "$here/tests/requirements.txt" "${@:2}"
+  pip_install "$1" -r "$here/tests/requirements.txt"
 }
 
 # install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it.
