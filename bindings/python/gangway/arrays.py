@@ -117,3 +117,27 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
             array = array.float()
         return np.from_dlpack(array)
     return np.asarray(array)
+
+
+def write(view: View, array: Array, name: str, *, add: bool = False) -> None:
+    """An array's values into the library's memory, or added to what is there, in that memory's dtype."""
+    if tuple(array.shape) != view.shape:
+        raise InvalidArgument(f"{name} has shape {tuple(array.shape)}, {view.shape} is needed")
+    if kind_of(array) == "torch":
+        target = importlib.import_module("torch").from_dlpack(view)
+        (target.add_ if add else target.copy_)(array.detach())
+        return
+    values, memory = np.asarray(array), _as_numpy_memory(view)
+    if add:
+        np.add(memory, values, out=memory, casting="unsafe")
+    else:
+        np.copyto(memory, values, casting="unsafe")
+
+
+def _as_numpy_memory(view: View) -> np.ndarray[Any, Any]:
+    """Also of bfloat16, which is no type of NumPy's own but one that JAX brings."""
+    if view.dtype != DType.BF16:
+        return np.from_dlpack(view)
+    words = np.from_dlpack(c.make_view(view.address, view.shape, int(DType.U16), view))
+    memory: np.ndarray[Any, Any] = words.view(importlib.import_module("ml_dtypes").bfloat16)
+    return memory

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 from typing import Any, Mapping, Protocol, Sequence
 
+import numpy as np
+
 from . import _low as c
 from . import low
 from ._low import View
-from .arrays import Array, as_kind, borrow, dtype_of
+from .arrays import Array, as_kind, borrow, dtype_of, write
 from .enums import DType, Phase
 from .errors import InvalidArgument, InvalidState
 from .module import Module
@@ -83,6 +85,32 @@ class Call:
     def parameter_grads(self) -> dict[str, Array | None]:
         """To add to; None: frozen."""
         return dict(zip(self._inner.parameters, self._arrays("parameter_grads", True)))
+
+    def set_outputs(self, *outputs: Array) -> None:
+        """In forward: writes the outputs. For JAX, whose arrays are immutable, the only way; NumPy's and PyTorch's may be
+        written in place as well."""
+        self._write("outputs", outputs)
+
+    def set_input_grads(self, *grads: Array | None) -> None:
+        """In backward_input: writes the input gradients that are wanted; None: zero."""
+        self._write("input_grads", grads)
+
+    def add_gradients(self, gradients: Mapping[str, Array]) -> None:
+        """In backward_input or backward_weight: adds to the gradients of parameters by name, but not of frozen ones."""
+        views = dict(zip(self._inner.parameters, c.call_views(self._raw, "parameter_grads", False)))
+        for name, gradient in gradients.items():
+            if name not in views:
+                raise InvalidArgument(f'gradients has "{name}", {self._inner.name} only {", ".join(views) or "none"}')
+            if views[name] is not None:
+                write(views[name], gradient, f'gradients["{name}"]', add=True)
+
+    def _write(self, field: str, arrays: Sequence[Array | None]) -> None:
+        views = c.call_views(self._raw, field, False)
+        if len(arrays) != len(views):
+            raise InvalidArgument(f"{len(arrays)} {field} were given, {self._inner.name} has {len(views)}")
+        for i, (view, array) in enumerate(zip(views, arrays)):
+            if view is not None:
+                write(view, np.zeros(view.shape) if array is None else array, f"{field}[{i}]")
 
     @property
     def state(self) -> Any:
@@ -186,7 +214,8 @@ class _Inner:
 
 class Custom(Module):
     """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
-    root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see."""
+    root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy", "torch" or
+    "jax"."""
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,

@@ -1,0 +1,164 @@
+"""Custom modules whose compute is PyTorch's or JAX's, sharded, against the same compute by the framework alone."""
+
+import numpy as np
+import pytest
+from ranks import over
+
+import gangway as gw
+
+RATE = 0.1
+
+
+def check_against(gangs, behaviour, kind, whole):
+    """Values, gradients and steps of a model with this module in its middle, over the ranks' halves of the rows.
+    `whole`: (weights by name, x, dy) -> y, dx, gradients by name, of all rows, without gangway."""
+    custom = gw.Custom(behaviour, parameters={"w": (5, 6), "b": (5,)}, kind=kind)
+    model = gw.Sequential(gw.Linear(4, 6), custom, gw.Linear(5, 2, bias=False)).parallelize(gangs, seed=2)
+    opt = gw.SGD(model, lr=RATE)
+    random = np.random.default_rng(1)
+    weights = {p.name: p.gather().copy() for p in model}
+    rows = slice(8 * gangs.rank // gangs.size, 8 * (gangs.rank + 1) // gangs.size)
+    for _ in range(3):
+        x, dy = random.standard_normal((8, 4), np.float32), random.standard_normal((8, 2), np.float32)
+        y, dx, gradients = whole(weights, x, dy)
+        frame = gw.Frame(model)
+        np.testing.assert_allclose(model.forward(x[rows], frame=frame)[0], y[rows], atol=1e-5)
+        np.testing.assert_allclose(model.backward(dy[rows], frame=frame)[0], dx[rows], atol=1e-5)
+        assert sorted(gradients) == sorted(weights)
+        for name, gradient in gradients.items():
+            np.testing.assert_allclose(model[name].gather_gradient(), gradient, atol=1e-5, err_msg=name)
+        opt.step()
+        weights = {name: weights[name] - RATE * gradient for name, gradient in gradients.items()}
+    for name, weight in weights.items():
+        np.testing.assert_allclose(model[name].gather(), weight, atol=1e-5, err_msg=name)
+
+
+class Net:
+    """y = tanh(x w^T + b)."""
+
+    def shapes(self, x):
+        shape, dtype = x
+        return [((*shape[:-1], 5), dtype)]
+
+
+class TorchNet(Net):
+    """Backward makes forward again: what a callback sees ends with it, so no graph outlives forward."""
+
+    @staticmethod
+    def value(x, w, b):
+        return (x @ w.T + b).tanh()
+
+    def forward(self, call):
+        call.set_outputs(self.value(call.inputs[0], **call.parameters))
+
+    def backward_input(self, call):
+        import torch
+
+        leaves = {"x": call.inputs[0], **call.parameters}
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        dx, *gradients = torch.autograd.grad(self.value(**leaves), list(leaves.values()), call.output_grads[0])
+        call.set_input_grads(dx)
+        call.add_gradients(dict(zip(list(leaves)[1:], gradients)))
+
+
+@over(1, 2, needs="torch")
+def test_a_module_of_torch_in_a_sharded_model_is_as_torch_alone(gangs):
+    import torch
+
+    def whole(weights, x, dy):
+        leaves = {n: torch.from_numpy(v.copy()).requires_grad_() for n, v in {"x": x, **weights}.items()}
+        hidden = torch.nn.functional.linear(leaves["x"], leaves["0.weight"], leaves["0.bias"])
+        y = TorchNet.value(hidden, leaves["1.w"], leaves["1.b"]) @ leaves["2.weight"].T
+        gradients = dict(zip(leaves, torch.autograd.grad(y, list(leaves.values()), torch.from_numpy(dy))))
+        return y.detach().numpy(), gradients.pop("x").numpy(), {n: g.numpy() for n, g in gradients.items()}
+
+    torch.set_num_threads(1)
+    check_against(gangs, TorchNet(), "torch", whole)
+
+
+class JaxNet(Net):
+    """By jax.vjp of a function of (x, parameters)."""
+
+    @staticmethod
+    def value(x, p):
+        import jax.numpy as jnp
+
+        return jnp.tanh(x @ p["w"].T + p["b"])
+
+    def forward(self, call):
+        call.set_outputs(self.value(call.inputs[0], call.parameters))
+
+    def backward_input(self, call):
+        import jax
+
+        _, back = jax.vjp(self.value, call.inputs[0], call.parameters)
+        dx, gradients = back(call.output_grads[0])
+        call.set_input_grads(dx)
+        call.add_gradients(gradients)
+
+
+@over(1, 2, needs="jax")
+def test_a_module_of_jax_in_a_sharded_model_is_as_jax_alone(gangs):
+    import jax
+
+    def value(weights, x):
+        hidden = x @ weights["0.weight"].T + weights["0.bias"]
+        return JaxNet.value(hidden, {"w": weights["1.w"], "b": weights["1.b"]}) @ weights["2.weight"].T
+
+    def whole(weights, x, dy):
+        y, back = jax.vjp(value, weights, x)
+        gradients, dx = back(dy)
+        return np.asarray(y), np.asarray(dx), {n: np.asarray(g) for n, g in gradients.items()}
+
+    check_against(gangs, JaxNet(), "jax", whole)
+
+
+class Sixteen:
+    """y = w x in bfloat16, which NumPy lacks."""
+
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        x, w = call.inputs[0], call.parameters["w"]
+        assert "bfloat16" in str(x.dtype) and "bfloat16" in str(w.dtype)
+        call.set_outputs(x * w)
+
+    def backward_input(self, call):
+        call.set_input_grads(call.output_grads[0] * call.parameters["w"])
+        call.add_gradients({"w": call.output_grads[0] * call.inputs[0]})
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+def test_a_module_in_bfloat16_sees_and_gives_its_frameworks_own(kind):
+    framework = pytest.importorskip("torch" if kind == "torch" else "jax.numpy", reason=f"{kind} is not installed")
+    model = gw.Custom(Sixteen(), parameters={"w": np.float32([1, 2, 3])}, kind=kind).parallelize(param_dtype="bf16")
+    frame = gw.Frame(model)
+    for _ in range(2):  # the second one adds
+        y = model.forward(framework.full((3,), 2, dtype=framework.float32), frame=frame)[0]
+        assert y.dtype == framework.bfloat16 and y.tolist() == [2, 4, 6]
+        assert model.backward(framework.ones_like(y), frame=frame, kind=kind)[0].tolist() == [1, 2, 3]
+    assert model["w"].gather_gradient().tolist() == [4, 4, 4]
+
+
+def test_what_does_not_fit_a_call_is_refused():
+    class Wrong:
+        def shapes(self, x):
+            return [x]
+
+        def forward(self, call):
+            self.write(call)
+
+        def backward_input(self, call):
+            pass
+
+    module = Wrong()
+    model = gw.Custom(module, parameters={"w": (3,)}).materialize()
+    x = np.ones(3, np.float32)
+    for write, text in ((lambda call: call.set_outputs(x, x), "2 outputs were given, Wrong has 1"),
+                        (lambda call: call.set_outputs(x[:2]), r"outputs\[0\] has shape \(2,\), \(3,\) is needed"),
+                        (lambda call: call.add_gradients({"v": x}), 'gradients has "v", Wrong only w')):
+        module.write = write
+        with pytest.raises(gw.InvalidArgument, match=text):
+            model.forward(x)
