@@ -2,7 +2,7 @@
 #ifndef GANGWAY_PYTHON_DLPACK_H
 #define GANGWAY_PYTHON_DLPACK_H
 
-enum { kReadOnlyFlag = 1 };
+enum { kReadOnlyFlag = 1, kCopiedFlag = 2 };
 
 struct DLManagedTensorVersioned {
   struct {

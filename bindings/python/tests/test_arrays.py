@@ -86,8 +86,50 @@ def test_old_exporters_and_old_consumers_work(gang):
     with pytest.raises(BufferError, match="read-only"):
         view.__dlpack__()
     assert not np.from_dlpack(view).flags.writeable
-    with pytest.raises(BufferError, match="no copies"):
-        view.__dlpack__(copy=True)
+
+
+def test_an_export_keeps_the_array_apis_rules_of_device_version_and_copy(gang):
+    view = gang.empty((3,), "f32")
+    np.from_dlpack(view)[...] = 7
+    for request in ({"dl_device": None}, {"dl_device": (1, 0)}, {"dl_device": view.__dlpack_device__()}, {"copy": False}):
+        assert np.from_dlpack(Asking(view, request)).ctypes.data == view.address
+    with pytest.raises(BufferError, match=r"dl_device is 2:1, but the memory is on device 1:0 \(DLPack's numbers\)"):
+        view.__dlpack__(dl_device=(2, 1))
+    for version, capsule in ((None, '"dltensor"'), ((0, 8), '"dltensor"'), ((1, 0), "versioned"), ((2, 3), "versioned")):
+        assert capsule in repr(view.__dlpack__(max_version=version))
+    for request, text in (({"max_version": 1}, "iterable"), ({"max_version": (1,)}, r"max_version is no \(major, minor\)"),
+                          ({"dl_device": ("cpu", 0)}, "int"), ({"dl_device": (1, 0, 0)}, "dl_device is no")):
+        with pytest.raises(TypeError, match=text):
+            view.__dlpack__(**request)
+    view.read_only = True
+    for version in (None, (1, 0)):
+        copy = np.from_dlpack(Asking(view, {"copy": True, "max_version": version}))
+        assert copy.ctypes.data != view.address and copy.tolist() == [7, 7, 7]
+    assert copy.flags.writeable and np.from_dlpack(view, copy=True).ctypes.data != view.address
+    assert np.from_dlpack(view, device="cpu").ctypes.data == view.address
+    gc.collect()
+    assert view.exports == 0
+
+
+class Asking:
+    """Asks a view with a request of its own, whatever the consumer's."""
+
+    def __init__(self, view, request):
+        self.view, self.request = view, {"max_version": (1, 0), **request}
+
+    def __dlpack__(self, **_):
+        return self.view.__dlpack__(**self.request)
+
+    def __dlpack_device__(self):
+        return self.view.__dlpack_device__()
+
+
+def test_torch_may_name_the_device_and_ask_for_a_copy(gang):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    view = gang.empty((4,))
+    assert torch.from_dlpack(view, device="cpu").data_ptr() == view.address
+    assert torch.from_dlpack(view, device="cpu", copy=True).data_ptr() != view.address
+    assert torch.from_dlpack(view, copy=False).data_ptr() == view.address
 
 
 def test_the_librarys_own_dlpack_functions_hand_tensors_over_once():

@@ -1,0 +1,159 @@
+/* Views out: memory of the library, which NumPy, PyTorch and JAX take through DLPack, and the View type itself. */
+#ifndef GANGWAY_PYTHON_EXPORT_H
+#define GANGWAY_PYTHON_EXPORT_H
+
+static PyObject* gwpy_wrap_tensor(gw_tensor* handle); /* by GW_HANDLE */
+
+static void drop_export(void* view) {
+  if (!Py_IsInitialized()) return; /* the interpreter is gone: nothing to give back */
+  const PyGILState_STATE state = PyGILState_Ensure();
+  ((View*)view)->exports--;
+  Py_DECREF((PyObject*)view);
+  PyGILState_Release(state);
+}
+
+static void drop_versioned(struct DLManagedTensorVersioned* managed) {
+  drop_export(managed->manager_ctx);
+  free(managed);
+}
+
+static void drop_old(OldManaged* managed) {
+  drop_export(managed->manager_ctx);
+  free(managed);
+}
+
+/* Capsules that no one took. */
+static void gwpy_capsule_free_versioned(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) return;
+  struct DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+  if (managed->deleter != NULL) managed->deleter(managed);
+}
+
+static void capsule_free_old(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  OldManaged* managed = PyCapsule_GetPointer(capsule, "dltensor");
+  if (managed->deleter != NULL) managed->deleter(managed);
+}
+
+static PyObject* export_versioned(View* view, uint64_t flags) {
+  struct DLManagedTensorVersioned* managed = calloc(1, sizeof *managed);
+  if (managed == NULL) return PyErr_NoMemory();
+  managed->version.major = 1;
+  managed->manager_ctx = Py_NewRef((PyObject*)view);
+  managed->deleter = drop_versioned;
+  managed->flags = flags | (view->read_only ? kReadOnlyFlag : 0);
+  managed->tensor = view->view;
+  view->exports++;
+  return PyCapsule_New(managed, "dltensor_versioned", gwpy_capsule_free_versioned);
+}
+
+static PyObject* export_old(View* view) {
+  if (view->read_only) {
+    PyErr_SetString(
+        PyExc_BufferError,
+        "the memory is read-only, which DLPack says from version 1.0 on: ask with max_version=(1, 0)");
+    return NULL;
+  }
+  OldManaged* managed = calloc(1, sizeof *managed);
+  if (managed == NULL) return PyErr_NoMemory();
+  managed->manager_ctx = Py_NewRef((PyObject*)view);
+  managed->deleter = drop_old;
+  managed->tensor = view->view;
+  view->exports++;
+  return PyCapsule_New(managed, "dltensor", capsule_free_old);
+}
+
+/* `given`, a pair of integers, as two; 0 with an exception when it is none. */
+static int pair_of(PyObject* given, const char* refusal, int* first, int* second) {
+  PyObject* pair = PySequence_Tuple(given);
+  const int fits = pair != NULL && PyArg_ParseTuple(pair, refusal, first, second);
+  Py_XDECREF(pair);
+  return fits;
+}
+
+/* The view's elements in memory of their own, which may be written. */
+static View* copied(const View* view) {
+  gw_tensor* made = NULL;
+  gw_status status;
+  Py_BEGIN_ALLOW_THREADS status = gw_tensor_copy(&view->view, &made);
+  Py_END_ALLOW_THREADS if (!gwpy_check(status)) return NULL;
+  gw_view memory;
+  gw_tensor_view(made, &memory);
+  PyObject* owner = gwpy_wrap_tensor(made);
+  View* copy = owner != NULL ? view_new(&memory, owner) : NULL;
+  Py_XDECREF(owner);
+  return copy;
+}
+
+/* By the array API's rules: memory on another device than is asked for is refused, copy=True copies, and a
+ * consumer that names no version, or one before 1.0, gets the old capsule. */
+static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) {
+  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", NULL};
+  PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
+  View* view = (View*)object;
+  int major = 0, minor = 0, kind = view->view.device_type, id = view->view.device_id;
+  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOO", keywords, &stream, &version, &device, &copy) ||
+      (version != Py_None && !pair_of(version, "ii;max_version is no (major, minor)", &major, &minor)) ||
+      (device != Py_None && !pair_of(device, "ii;dl_device is no (device type, device id)", &kind, &id)))
+    return NULL;
+  if (kind != view->view.device_type || id != view->view.device_id)
+    return PyErr_Format(PyExc_BufferError,
+                        "dl_device is %d:%d, but the memory is on device %d:%d (DLPack's numbers)", kind, id,
+                        (int)view->view.device_type, (int)view->view.device_id);
+  const int wanted = copy == Py_None ? 0 : PyObject_IsTrue(copy);
+  if (wanted < 0 || (wanted && (view = copied(view)) == NULL)) return NULL;
+  PyObject* capsule = major >= 1 ? export_versioned(view, wanted ? kCopiedFlag : 0) : export_old(view);
+  if (wanted) Py_DECREF(view);
+  return capsule;
+}
+
+static PyObject* view_device(PyObject* object, PyObject* unused) {
+  (void)unused;
+  return Py_BuildValue("ii", (int)((View*)object)->view.device_type, (int)((View*)object)->view.device_id);
+}
+
+static PyObject* view_get(PyObject* object, void* what) {
+  const View* view = (const View*)object;
+  switch ((intptr_t)what) {
+    case 0: return PyLong_FromVoidPtr(address_of(view));
+    case 1: return gwpy_tuple(view->shape, view->view.ndim);
+    case 2: return gwpy_tuple(view->strides, view->view.ndim);
+    case 3: return PyLong_FromLong(view->view.dtype);
+    case 4: return PyLong_FromLongLong(count_of(&view->view));
+    case 5: return PyBool_FromLong(contiguous(view));
+    case 6: return PyBool_FromLong(view->read_only);
+    default: return PyLong_FromSsize_t(view->exports);
+  }
+}
+
+static int view_set_read_only(PyObject* object, PyObject* value, void* what) {
+  (void)what;
+  const int on = value != NULL ? PyObject_IsTrue(value) : -1;
+  if (on >= 0) ((View*)object)->read_only = (char)on;
+  return on >= 0 ? 0 : -1;
+}
+
+static PyGetSetDef view_facts[] = {{"address", view_get, NULL, "of the first element", (void*)0},
+                                   {"shape", view_get, NULL, NULL, (void*)1},
+                                   {"strides", view_get, NULL, "in elements", (void*)2},
+                                   {"dtype", view_get, NULL, "a gw_dtype", (void*)3},
+                                   {"count", view_get, NULL, "elements", (void*)4},
+                                   {"contiguous", view_get, NULL, "row-major", (void*)5},
+                                   {"read_only", view_get, view_set_read_only, NULL, (void*)6},
+                                   {"exports", view_get, NULL, "DLPack exports that live", (void*)7},
+                                   {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef view_methods[] = {
+    {"__dlpack__", (PyCFunction)(void (*)(void))view_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"__dlpack_device__", view_device, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+static PyTypeObject view_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gangway._low.View",
+    .tp_basicsize = sizeof(View),
+    .tp_dealloc = view_free,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Memory with what keeps it alive; NumPy, PyTorch and JAX take it by from_dlpack.",
+    .tp_methods = view_methods,
+    .tp_getset = view_facts,
+};
+
+#endif
