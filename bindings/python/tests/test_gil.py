@@ -1,0 +1,421 @@
+"""Every blocking call lets other Python threads run: while rank 0 is known to wait inside of it for rank 1, which is held,
+another thread advances. Which calls block, the low-level layer says itself."""
+
+import ctypes
+import faulthandler
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gangway as gw
+from gangway import _low, low
+
+LOCAL_BUT_WAITS = {"gw_work_order"}
+NEVER_WAITS = {
+    "gw_gang_run", "gw_gang_run_batch",  # Python always asks for the work, so that they only start
+    "gw_shard_group_end_update",  # collective, but it publishes and goes on
+}
+PATIENCE = 120  # seconds of a call before its process is given up
+
+
+def blocking():
+    """By the headers' own words: collective, or with a timeout."""
+    names = {n for n in dir(low) if n.startswith("gw_") and not n.endswith("_async")}
+    says = {n: getattr(low, n).__doc__ or "" for n in names}
+    waits = {n for n, text in says.items() if text.split(".")[0].strip().startswith("Collective") or "timeout_ms" in text}
+    return (waits | LOCAL_BUT_WAITS) - NEVER_WAITS
+
+
+ENTRIES = {}
+
+
+def entry(body):
+    """A body that runs as both ranks; what it gives to `meet` is the call."""
+    ENTRIES[body.__name__] = body
+    return body
+
+
+def of_gang(name, call):
+    def body(gang, meet):
+        meet(lambda: call(gang))
+
+    body.__name__ = f"gw_gang_{name}"
+    entry(body)
+
+
+X, ROWS = np.ones(3), np.ones((2, 3))
+of_gang("barrier", lambda g: g.barrier())
+of_gang("all_reduce", lambda g: g.all_reduce(X))
+of_gang("all_gather", lambda g: g.all_gather(X))
+of_gang("all_gather_list", lambda g: g.all_gather_list_([np.empty(3), np.empty(3)], X))
+of_gang("reduce_scatter", lambda g: g.reduce_scatter(ROWS))
+of_gang("broadcast", lambda g: g.broadcast(X, 1))
+of_gang("reduce", lambda g: g.reduce(X, 0))
+of_gang("gather", lambda g: g.gather(X, 0))
+of_gang("scatter", lambda g: g.scatter_(np.empty(3), ROWS, 1))
+of_gang("all_to_all", lambda g: g.all_to_all(ROWS))
+of_gang("send", lambda g: g.recv_(np.empty(1 << 20), 0) if g.rank else g.send(np.ones(1 << 20), 1))
+of_gang("recv", lambda g: g.send(X, 0) if g.rank else g.recv_(np.empty(3), 1))
+of_gang("broadcast_bytes", lambda g: g.broadcast_object(b"bytes", 1))
+of_gang("all_gather_bytes", lambda g: g.all_gather_objects(b"bytes"))
+of_gang("broadcast_flag", lambda g: g.broadcast_flag(True, 1))
+of_gang("all_sum", lambda g: g.all_sum(1))
+of_gang("create_gang", lambda g: g.create_gang([1, 0]))
+of_gang("split", lambda g: g.split(0))
+of_gang("duplicate", lambda g: g.duplicate())
+of_gang("alloc_shared", lambda g: g.empty((3,), shared=True))
+of_gang("shutdown", lambda g: g.shutdown())
+
+
+@entry
+def gw_gang_create(gang, meet):
+    # Kept: the one that is ready first must not leave while the other is not.
+    meet(lambda: KEPT.append(gw.Gang.create(store=STORE, rank=gang.rank, size=2, timeout=PATIENCE)))
+
+
+@entry
+def gw_gang_shrink(gang, meet):
+    if gang.rank == 1:
+        gang.abort("to be shrunk")
+    with pytest.raises(gw.Aborted):
+        gang.barrier()
+    meet(lambda: gang.shrink([0, 1]))
+
+
+@entry
+def gw_work_wait(gang, meet):
+    meet(lambda: gang.barrier_async().wait())
+
+
+@entry
+def gw_work_wait_many(gang, meet):
+    meet(lambda: gw.wait_all([gang.barrier_async(), gang.all_reduce_async(X)]))
+
+
+@entry
+def gw_work_order(gang, meet):
+    meet(lambda: _low.gw_work_order(gang.barrier_async()._h, None))
+
+
+@entry
+def gw_gangs_create(gang, meet):
+    meet(lambda: gw.Gangs.create(gang))
+
+
+@entry
+def gw_gangs_create_parallel(gang, meet):
+    meet(lambda: gw.Gangs.create_parallel(gang, tp=2))
+
+
+@entry
+def gw_gangs_create_fsdp(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gangs.create_fsdp(2))
+
+
+@entry
+def gw_gangs_shutdown(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(gangs.shutdown)
+
+
+# --- models. GANGWAY_SHARED_REGIONS=0: whole values are gathered from the peer each time.
+
+
+def linear(gang, **options):
+    return gw.Linear(4, 4).parallelize(gw.Gangs.create(gang), seed=1, **options)
+
+
+ONES = np.ones((2, 4), np.float32)
+
+
+def of_model(name, call):
+    def body(gang, meet):
+        model = linear(gang)
+        meet(lambda: call(model))
+
+    body.__name__ = name
+    entry(body)
+
+
+of_model("gw_module_forward", lambda m: m.forward(ONES))
+of_model("gw_parameter_gather", lambda m: m["weight"].gather())
+of_model("gw_parameter_gather_gradient", lambda m: m["weight"].gather_gradient())
+of_model("gw_parameter_assign", lambda m: m["weight"].assign(np.ones((4, 4), np.float32)))
+of_model("gw_clip_grad_norm", lambda m: m.clip_grad_norm(1.0))
+of_model("gw_module_save", lambda m: m.save(FOLDER))
+
+
+@entry
+def gw_parallelize(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Linear(4, 4).parallelize(gangs))
+
+
+@entry
+def gw_fully_shard(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Linear(4, 4).fully_shard("", gangs))
+
+
+@entry
+def gw_replicate(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Linear(4, 4).replicate(gangs))
+
+
+@entry
+def gw_module_materialize(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    model = gw.Linear(4, 4).fully_shard("", gangs)
+    meet(lambda: model.materialize(gangs))
+
+
+@entry
+def gw_module_load(gang, meet):
+    model = linear(gang)
+    model.save(FOLDER)
+    meet(lambda: model.load(FOLDER))
+
+
+@entry
+def gw_module_backward(gang, meet):
+    model = linear(gang)
+    frame = gw.Frame(model)
+    model.forward(ONES, frame=frame)
+    meet(lambda: model.backward(ONES, frame=frame))
+
+
+@entry
+def gw_optimizer_step(gang, meet):
+    opt = gw.SGD(linear(gang))
+    meet(lambda: opt.step(max_grad_norm=1.0))
+
+
+TOKENS = np.zeros((1, 8), np.int64)
+
+
+def llama(gang):
+    return gw.Llama(vocab=16, dim=8, layers=1, heads=2).parallelize(gw.Gangs.create(gang))
+
+
+@entry
+def gw_train_step(gang, meet):
+    model = llama(gang)
+    opt = gw.SGD(model)
+    meet(lambda: gw.train_step(model, opt, TOKENS, TOKENS))
+
+
+@entry
+def gw_eval_step(gang, meet):
+    model = llama(gang)
+    meet(lambda: gw.eval_step(model, TOKENS, TOKENS))
+
+
+@entry
+def gw_generate(gang, meet):
+    model = llama(gang)
+    meet(lambda: model.generate([1], 2))
+
+
+class Outer:
+    """Calls a child that is a unit of its own; the two ranks meet in one of the calls."""
+
+    def __init__(self, meet, phase):
+        self.meets = {phase: meet}
+
+    def shapes(self, x):
+        return [x]
+
+    def _call(self, phase, call):
+        return self.meets.get(phase, lambda c: c())(call)
+
+    def forward(self, call):
+        call.set_outputs(self._call("forward", lambda: call.forward("inner", call.inputs[0]))[0])
+
+    def backward_input(self, call):
+        call.set_input_grads(self._call("backward", lambda: call.backward("inner", call.output_grads[0]))[0])
+
+
+def nested(gang, meet, phase):
+    gangs = gw.Gangs.create(gang)
+    model = gw.Custom(Outer(meet, phase), children={"inner": gw.Linear(4, 4)}, parameters={"w": (4,)})
+    model.fully_shard("inner", gangs, prefetch_forward=0, prefetch_backward=0)
+    model.fully_shard("", gangs, prefetch_forward=0, prefetch_backward=0).materialize(gangs)
+    frame = gw.Frame(model)
+    model.forward(ONES, frame=frame)
+    model.backward(ONES, frame=frame)
+
+
+@entry
+def gw_call_forward(gang, meet):
+    nested(gang, meet, "forward")
+
+
+@entry
+def gw_call_backward(gang, meet):
+    nested(gang, meet, "backward")
+
+
+def group_of(gang):
+    return gw.ShardGroup(gw.Gangs.create(gang), "g", {"w": np.ones(10, np.float32)})
+
+
+@entry
+def gw_shard_group_create(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.ShardGroup(gangs, "g", {"w": np.ones(10, np.float32)}))
+
+
+@entry
+def gw_shard_group_unshard(gang, meet):
+    group = group_of(gang)
+    meet(group.unshard)
+
+
+@entry
+def gw_shard_group_reduce(gang, meet):
+    group = group_of(gang)
+    with group.unsharded():
+        group.add_gradients([np.ones(10, np.float32)])
+    meet(group.reduce)
+
+
+@entry
+def gw_shard_group_begin_update(gang, meet):
+    update = group_of(gang).updating()
+    meet(update.__enter__)
+
+
+def test_every_blocking_call_has_an_entry():
+    assert sorted(ENTRIES) == sorted(blocking())
+    assert NEVER_WAITS < set(dir(low)) and len(ENTRIES) > 50
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_other_threads_advance_while_a_call_blocks(name):
+    said = [line for line in run_all().splitlines() if line.startswith(f"{name}: ")]
+    assert said == [f"{name}: other threads advanced"], run_all()
+
+
+@functools.cache
+def run_all():
+    """In one process, where a call that keeps the interpreter's lock ends by a watchdog with a trace."""
+    done = subprocess.run([sys.executable, __file__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={**os.environ, "GANGWAY_SHARED_REGIONS": "0"})
+    return done.stdout
+
+
+# --- that process
+
+
+class Memory(gw.Store):
+    def __init__(self):
+        self.values = {}
+        super().__init__()
+
+    def put(self, key, value):
+        self.values[key] = value
+
+    def get(self, key):
+        return self.values.get(key)
+
+    def remove(self, key):
+        self.values.pop(key, None)
+
+
+class Meeting:
+    """Rank 0 calls while rank 1 is held until a third thread has advanced."""
+
+    def __init__(self, name):
+        self.name, self.asked, self.armed, self.done = name, 0, False, False
+        self.inside = []  # the low-level calls of rank 0, innermost last
+        self.advanced, self.failures = threading.Event(), []
+        self.hook = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.ask)
+
+    def ask(self, _):
+        """The library's interrupt hook: rank 0 waits inside of a call."""
+        self.asked += self.armed and self.inside[-1:] == [self.name]
+        return 0
+
+    def watched(self, name, function):
+        def call(*arguments):
+            if threading.current_thread().name != "rank 0":
+                return function(*arguments)
+            self.inside.append(name)
+            try:
+                return function(*arguments)
+            finally:
+                self.inside.pop()
+
+        return call
+
+    def rank0(self, gang):
+        library = ctypes.CDLL(str(Path(gw.__file__).with_name("libgangway.so.1")))
+        library.gw_interrupt_set(self.hook, None, None)
+
+        def meet(call):
+            self.armed = True
+            result = call()
+            self.armed, self.done = False, True
+            return result
+
+        ENTRIES[self.name](gang, meet)
+        library.gw_interrupt_set(None, None, None)
+
+    def rank1(self, gang):
+        ENTRIES[self.name](gang, lambda call: (self.advanced.wait(), call())[1])
+
+    def run(self):
+        whole = {n: getattr(_low, n) for n in blocking()}
+        for name, function in whole.items():
+            setattr(_low, name, self.watched(name, function))
+        try:
+            gangs = gw.Gang.create_threads(2, timeout=PATIENCE)
+            ranks = [threading.Thread(target=self.guard, args=(body, gang), name=f"rank {gang.rank}")
+                     for body, gang in zip((self.rank0, self.rank1), gangs)]
+            for rank in ranks:
+                rank.start()
+            self.advance()
+            for rank in ranks:
+                rank.join()
+        finally:
+            for name, function in whole.items():
+                setattr(_low, name, function)
+
+    def guard(self, body, gang):
+        try:
+            body(gang)
+        except BaseException as error:
+            self.failures.append(error)
+            self.advanced.set()
+            gang.abort(repr(error))
+
+    def advance(self):
+        """The lock is never taken from a thread that keeps it: this one runs only when the others let go."""
+        while self.asked < 2 and not self.done and not self.failures:
+            self.advanced.wait(0.001)
+        if not self.done and not self.failures:
+            print(f"{self.name}: other threads advanced", flush=True)
+        self.advanced.set()
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(1e6)
+    STORE, KEPT = Memory(), []
+    with tempfile.TemporaryDirectory() as FOLDER:
+        for NAME in sys.argv[1:] or sorted(ENTRIES):
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
+            meeting = Meeting(NAME)
+            meeting.run()
+            for failure in meeting.failures:
+                print(f"{NAME}: {failure!r}", flush=True)
+            if not meeting.failures and meeting.asked < 2:
+                print(f"{NAME}: returned without waiting", flush=True)
