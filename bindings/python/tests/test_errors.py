@@ -1,16 +1,21 @@
 """Each status comes as its exception, with code, text, rank and peer."""
 
+import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from ranks import over
 
 import gangway as gw
-from gangway import _low, errors
+from gangway import _low, errors, low
+from gangway.structs import struct
 
 
 @pytest.mark.parametrize("status", [s for s in gw.Status if s > 0], ids=lambda s: s.name)
@@ -20,6 +25,68 @@ def test_each_status_has_its_exception(status):
     assert type(error) is kind and isinstance(error, gw.GangwayError) and str(error) == "text"
     assert (error.code, error.rank, error.peer, error.gang, error.op, error.system_error) == (status, 1, 2, "gang", "op", 5)
     assert _low.gw_status_name(status) == status.name
+
+
+class InC(gw.Module):
+    """A custom module in C, whose forward returns a status."""
+
+    FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self, status):
+        self.forward_in_c = self.FUNCTION(lambda user, call: status)
+        options = struct("gw_custom_options", name="InC", forward=low.py_call, backward_input=low.py_call, output_count=2)
+        abi = (Path(__file__).resolve().parents[3] / "capi" / "abi.txt").read_text()
+        offset = re.search(r"struct gw_custom_options .*?\n +(\d+) +8  gw_call_fn forward\n", abi, re.S)[1]
+        ctypes.c_void_p.from_address(int(options.this) + int(offset)).value = ctypes.cast(self.forward_in_c, ctypes.c_void_p).value
+        super().__init__(_low.gw_custom_create(options))
+
+
+@pytest.mark.parametrize("status", [s for s in gw.Status if s > 0], ids=lambda s: s.name)
+def test_each_status_that_a_step_fails_with_arrives_as_its_own_exception(status):
+    root = gw.Gang.create(name="alone")
+    model = InC(status).parallelize(gw.Gangs.create(root))
+    with pytest.raises(gw.GangwayError) as caught:
+        gw.train_step(model, gw.SGD(model), np.ones((1, 3), np.float32), weight=1)
+    error = caught.value
+    assert type(error) is errors.BY_STATUS[status]
+    assert error.text == f"train_step: rank 0: InC: its forward callback returned {status:d} ({status.name})" == str(error)
+    assert (error.code, error.rank, error.peer, error.gang, error.op) == (status, 0, -1, "alone", "train_step")
+
+
+def test_an_entry_that_a_store_alters_fails_the_gang():
+    values, found = {}, {}
+
+    class Altering(gw.Store):
+        def __init__(self, rank):
+            self.rank = rank
+            super().__init__()
+
+        def put(self, key, value):
+            values[key] = value
+
+        def get(self, key):
+            if self.rank == 0 and 1 in found:
+                raise ZeroDivisionError("rank 1 is gone")
+            value = values.get(key)
+            return b"altered" if self.rank == 1 and value and key.endswith("host/arena") else value
+
+        def remove(self, key):
+            values.pop(key, None)
+
+    def create(rank):
+        try:
+            gw.Gang.create(store=Altering(rank), rank=rank, size=2, timeout=60)
+        except Exception as error:
+            found[rank] = error
+
+    ranks = [threading.Thread(target=create, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert type(found[0]) is ZeroDivisionError
+    assert type(found[1]) is gw.GangFailed and found[1].code == gw.Status.GANG
+    assert found[1].text == "host engine: a bad entry in the store" == str(found[1])
 
 
 def test_an_unknown_status_is_an_error_too():
