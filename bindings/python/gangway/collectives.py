@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Generic, Sequence, TypeVar
+from typing import Callable, Sequence, TypeVar
 
 from . import _low as c
 from ._low import View
 from .arrays import CONTIGUOUS, OUTPUT, Array, Made, borrow, kind_of
+from .calls import Call, Record
 from .enums import Op, Reduce, member
 from .errors import InvalidArgument
+from .into import Into
 from .structs import block, struct
 from .works import Work
 
 T = TypeVar("T")
 
 
-class _Call(Generic[T]):
-    """A checked collective: the C function's name and arguments, and what makes the result."""
-
-    def __init__(self, name: str, arguments: tuple[Any, ...], finish: Callable[[], T]) -> None:
-        self.name, self.arguments, self.finish = name, arguments, finish
-
-    def now(self, gang: Any) -> T:
-        getattr(c, f"gw_gang_{self.name}")(gang, *self.arguments, None)
-        return self.finish()
-
-    def later(self, gang: Any) -> Work[T]:
-        handle = getattr(c, f"gw_gang_{self.name}_async")(gang, *self.arguments, None)
-        return Work(handle, self.finish)
-
-
-class Collectives:
+class Collectives(Into):
     """`x_()` works in place, `x()` gives a new array of the caller's framework, `x_async()` a Work. Roots and peers are
-    relative to the gang."""
-
-    _h: Any
-    rank: int
-    size: int
+    relative to the gang. `counts`: rows of dim 0 for each rank, where they differ from rank to rank; the parts lie one
+    behind the other."""
 
     def all_reduce_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Array:
         """In place; returns the array."""
@@ -49,7 +33,7 @@ class Collectives:
         view = borrow(array, "array", OUTPUT)
         return self._reduce("all_reduce", view, view, op, lambda: array).later(self._h)
 
-    def _all_reduce(self, x: Array, op: Reduce | str) -> _Call[Array]:
+    def _all_reduce(self, x: Array, op: Reduce | str) -> Call[Array]:
         view = borrow(x, "x")
         made = Made(kind_of(x), view.shape, view.dtype)
         return self._reduce("all_reduce", view, made.view, op, made.array)
@@ -62,25 +46,35 @@ class Collectives:
         """all_reduce() as a Work."""
         return self._all_reduce(x, op).later(self._h)
 
-    def _all_gather(self, x: Array) -> _Call[Array]:
+    def _all_gather(self, x: Array, counts: Sequence[int] | None) -> Call[Array]:
         view = borrow(x, "x")
+        if counts is not None:
+            return self._gathered(Op.ALL_GATHER, view, x, counts)
         made = Made(kind_of(x), (self.size, *view.shape), view.dtype)
-        return _Call("all_gather", (view, made.view, view.count, view.dtype), made.array)
+        return Call("all_gather", (view, made.view, view.count, view.dtype), made.array)
 
-    def all_gather(self, x: Array) -> Array:
-        """[size, *x.shape]."""
-        return self._all_gather(x).now(self._h)
+    def all_gather(self, x: Array, *, counts: Sequence[int] | None = None) -> Array:
+        """[size, *x.shape]; with counts, where x has counts[rank] rows: [sum(counts), *x.shape[1:]]."""
+        return self._all_gather(x, counts).now(self._h)
 
-    def all_gather_async(self, x: Array) -> Work[Array]:
+    def all_gather_async(self, x: Array, *, counts: Sequence[int] | None = None) -> Work[Array]:
         """all_gather() as a Work."""
-        return self._all_gather(x).later(self._h)
+        return self._all_gather(x, counts).later(self._h)
 
-    def _all_gather_list_(self, outputs: Sequence[Array], x: Array) -> _Call[Sequence[Array]]:
+    def _gathered(self, op: Op, view: View, x: Array, counts: Sequence[int], root: int = -1) -> Call[Array]:
+        """On every rank, or on the root."""
+        row = self._counted(view, self._counts(counts)[self.rank], "x", "this rank's of counts")
+        if root not in (-1, self.rank):
+            return Record(op, lambda: None, view, counts=counts, row=row, input=view, count=view.count, peer=root)
+        made = Made(kind_of(x), (sum(counts), *view.shape[1:]), view.dtype)
+        return Record(op, made.array, view, counts=counts, row=row, input=view, output=made.view, count=view.count, peer=root)
+
+    def _all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Call[Sequence[Array]]:
         view = borrow(x, "x")
         if len(outputs) != self.size:
             raise InvalidArgument(f"outputs has {len(outputs)} arrays, the gang {self.size} ranks")
         views = [self._output(o, f"outputs[{i}]", view.count, view) for i, o in enumerate(outputs)]
-        return _Call("all_gather_list", (view, block("a", views), view.count, view.dtype), lambda: outputs)
+        return Call("all_gather_list", (view, block("a", views), view.count, view.dtype), lambda: outputs)
 
     def all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Sequence[Array]:
         """Each rank's x into one array for each rank."""
@@ -90,22 +84,29 @@ class Collectives:
         """all_gather_list_() as a Work."""
         return self._all_gather_list_(outputs, x).later(self._h)
 
-    def _reduce_scatter(self, x: Array, op: Reduce | str) -> _Call[Array]:
+    def _reduce_scatter(self, x: Array, op: Reduce | str, counts: Sequence[int] | None) -> Call[Array]:
+        if counts is not None:
+            view = borrow(x, "x")
+            made = Made(kind_of(x), (self._counts(counts)[self.rank], *view.shape[1:]), view.dtype)
+            call = self._reduce_scatter_into_(made.view, x, op, counts, False)
+            call.finish = made.array
+            return call
         view = self._rows(x, "x")
         made = Made(kind_of(x), view.shape[1:], view.dtype)
         return self._reduce("reduce_scatter", view, made.view, op, made.array, count=made.view.count)
 
-    def reduce_scatter(self, x: Array, op: Reduce | str = Reduce.SUM) -> Array:
-        """x [size, ...] -> this rank's row of the sum."""
-        return self._reduce_scatter(x, op).now(self._h)
+    def reduce_scatter(self, x: Array, op: Reduce | str = Reduce.SUM, *, counts: Sequence[int] | None = None) -> Array:
+        """x [size, ...] -> this rank's row of the sum; with counts: x [sum(counts), ...] -> its counts[rank] rows."""
+        return self._reduce_scatter(x, op, counts).now(self._h)
 
-    def reduce_scatter_async(self, x: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
+    def reduce_scatter_async(self, x: Array, op: Reduce | str = Reduce.SUM, *,
+                             counts: Sequence[int] | None = None) -> Work[Array]:
         """reduce_scatter() as a Work."""
-        return self._reduce_scatter(x, op).later(self._h)
+        return self._reduce_scatter(x, op, counts).later(self._h)
 
-    def _broadcast_(self, array: Array, root: int) -> _Call[Array]:
+    def _broadcast_(self, array: Array, root: int) -> Call[Array]:
         view = borrow(array, "array", OUTPUT)
-        return _Call("broadcast", (view, view, view.count, view.dtype, root), lambda: array)
+        return Call("broadcast", (view, view, view.count, view.dtype, root), lambda: array)
 
     def broadcast_(self, array: Array, root: int = 0) -> Array:
         """The root's values, in place."""
@@ -115,10 +116,10 @@ class Collectives:
         """broadcast_() as a Work."""
         return self._broadcast_(array, root).later(self._h)
 
-    def _broadcast(self, x: Array, root: int) -> _Call[Array]:
+    def _broadcast(self, x: Array, root: int) -> Call[Array]:
         view = borrow(x, "x")
         made = Made(kind_of(x), view.shape, view.dtype)
-        return _Call("broadcast", (view, made.view, view.count, view.dtype, root), made.array)
+        return Call("broadcast", (view, made.view, view.count, view.dtype, root), made.array)
 
     def broadcast(self, x: Array, root: int = 0) -> Array:
         """The root's values as a new array; elsewhere x gives shape and type alone."""
@@ -128,13 +129,13 @@ class Collectives:
         """broadcast() as a Work."""
         return self._broadcast(x, root).later(self._h)
 
-    def _to_root(self, name: str, x: Array, root: int, op: Reduce | str | None = None) -> _Call[Array | None]:
+    def _to_root(self, name: str, x: Array, root: int, op: Reduce | str | None = None) -> Call[Array | None]:
         view = borrow(x, "x")
         shape = (self.size, *view.shape) if op is None else view.shape
         made = Made(kind_of(x), shape, view.dtype) if self.rank == root else None
         output, finish = (made.view, made.array) if made is not None else (None, lambda: None)
         last = (root,) if op is None else (member(Reduce, op, "op"), root)
-        return _Call(name, (view, output, view.count, view.dtype, *last), finish)
+        return Call(name, (view, output, view.count, view.dtype, *last), finish)
 
     def reduce(self, x: Array, root: int = 0, op: Reduce | str = Reduce.SUM) -> Array | None:
         """The reduction on the root, None elsewhere."""
@@ -144,44 +145,65 @@ class Collectives:
         """reduce() as a Work."""
         return self._to_root("reduce", x, root, op).later(self._h)
 
-    def gather(self, x: Array, root: int = 0) -> Array | None:
-        """[size, *x.shape] on the root, None elsewhere."""
-        return self._to_root("gather", x, root).now(self._h)
+    def _gather(self, x: Array, root: int, counts: Sequence[int] | None) -> Call[Array | None]:
+        if counts is not None:
+            return self._gathered(Op.GATHER, borrow(x, "x"), x, counts, root)
+        return self._to_root("gather", x, root)
 
-    def gather_async(self, x: Array, root: int = 0) -> Work[Array | None]:
+    def gather(self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None) -> Array | None:
+        """[size, *x.shape] on the root, None elsewhere; counts as for all_gather()."""
+        return self._gather(x, root, counts).now(self._h)
+
+    def gather_async(self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None) -> Work[Array | None]:
         """gather() as a Work."""
-        return self._to_root("gather", x, root).later(self._h)
+        return self._gather(x, root, counts).later(self._h)
 
-    def _scatter(self, output: Array, x: Array | None, root: int) -> _Call[Array]:
+    def _scatter(self, output: Array, x: Array | None, root: int, counts: Sequence[int] | None) -> Call[Array]:
         out = borrow(output, "output", OUTPUT)
+        row = 1 if counts is None else self._counted(out, self._counts(counts)[self.rank], "output", "this rank's of counts")
         view = None
         if self.rank == root:
             if x is None:
                 raise InvalidArgument(f"x is None on rank {root}, the root")
-            view = self._rows(x, "x")
-            self._same(view, out, "x", "output", view.count // self.size)
-        return _Call("scatter", (view, out, out.count, out.dtype, root), lambda: output)
+            view = self._rows(x, "x") if counts is None else borrow(x, "x")
+            if counts is not None:
+                row = self._counted(view, sum(counts), "x", "the sum of counts")
+            self._same(view, out, "x", "output", view.count // self.size if counts is None else counts[root] * row)
+        if counts is None:
+            return Call("scatter", (view, out, out.count, out.dtype, root), lambda: output)
+        return Record(Op.SCATTER, lambda: output, out, counts=counts, row=row, input=view, output=out, count=out.count,
+                      peer=root)
 
-    def scatter_(self, output: Array, x: Array | None = None, root: int = 0) -> Array:
-        """The root's x [size, ...], one row for each rank, into output."""
-        return self._scatter(output, x, root).now(self._h)
+    def scatter_(self, output: Array, x: Array | None = None, root: int = 0, *,
+                 counts: Sequence[int] | None = None) -> Array:
+        """The root's x [size, ...], one row for each rank, into output; with counts: x [sum(counts), ...]."""
+        return self._scatter(output, x, root, counts).now(self._h)
 
-    def scatter_async_(self, output: Array, x: Array | None = None, root: int = 0) -> Work[Array]:
+    def scatter_async_(self, output: Array, x: Array | None = None, root: int = 0, *,
+                       counts: Sequence[int] | None = None) -> Work[Array]:
         """scatter_() as a Work."""
-        return self._scatter(output, x, root).later(self._h)
+        return self._scatter(output, x, root, counts).later(self._h)
 
-    def _all_to_all(self, x: Array) -> _Call[Array]:
-        view = self._rows(x, "x")
-        made = Made(kind_of(x), view.shape, view.dtype)
-        return _Call("all_to_all", (view, made.view, view.count // self.size, view.dtype), made.array)
+    def _all_to_all(self, x: Array, counts: Sequence[int] | None, got: Sequence[int] | None) -> Call[Array]:
+        if counts is None or got is None:
+            if counts is not got:
+                raise InvalidArgument("all_to_all takes both counts, of the rows to each rank, and got, of those from each")
+            view = self._rows(x, "x")
+            made = Made(kind_of(x), view.shape, view.dtype)
+            return Call("all_to_all", (view, made.view, view.count // self.size, view.dtype), made.array)
+        view = borrow(x, "x")
+        row = self._counted(view, sum(self._counts(counts)), "x", "the sum of counts")
+        made = Made(kind_of(x), (sum(self._counts(got, "got")), *view.shape[1:]), view.dtype)
+        return Record(Op.ALL_TO_ALL, made.array, view, counts=[*counts, *got], row=row, input=view, output=made.view)
 
-    def all_to_all(self, x: Array) -> Array:
-        """Row i of x [size, ...] to rank i."""
-        return self._all_to_all(x).now(self._h)
+    def all_to_all(self, x: Array, *, counts: Sequence[int] | None = None, got: Sequence[int] | None = None) -> Array:
+        """Row i of x [size, ...] to rank i; or counts[i] rows of x to rank i, and got[i] rows from it."""
+        return self._all_to_all(x, counts, got).now(self._h)
 
-    def all_to_all_async(self, x: Array) -> Work[Array]:
+    def all_to_all_async(self, x: Array, *, counts: Sequence[int] | None = None,
+                         got: Sequence[int] | None = None) -> Work[Array]:
         """all_to_all() as a Work."""
-        return self._all_to_all(x).later(self._h)
+        return self._all_to_all(x, counts, got).later(self._h)
 
     def send(self, x: Array, peer: int) -> None:
         """To a rank that calls recv_."""
@@ -191,7 +213,7 @@ class Collectives:
     def send_async(self, x: Array, peer: int) -> Work[None]:
         """send() as a Work."""
         view = borrow(x, "x")
-        return _Call("send", (view, view.count, view.dtype, peer), lambda: None).later(self._h)
+        return Call("send", (view, view.count, view.dtype, peer), lambda: None).later(self._h)
 
     def recv_(self, array: Array, peer: int) -> Array:
         """From a rank that calls send."""
@@ -202,7 +224,7 @@ class Collectives:
     def recv_async_(self, array: Array, peer: int) -> Work[Array]:
         """recv_() as a Work."""
         view = borrow(array, "array", OUTPUT)
-        return _Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
+        return Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
 
     def exchange_(self, sends: Sequence[tuple[Array, int]], receives: Sequence[tuple[Array, int]]) -> None:
         """All (array, peer) pairs as one launch, which cannot deadlock."""
@@ -220,32 +242,10 @@ class Collectives:
 
     def barrier_async(self) -> Work[None]:
         """barrier() as a Work."""
-        return _Call[None]("barrier", (), lambda: None).later(self._h)
-
-    # --- checks
+        return Call[None]("barrier", (), lambda: None).later(self._h)
 
     @staticmethod
     def _reduce(name: str, view: View, output: View, op: Reduce | str, finish: Callable[[], T],
-                count: int | None = None) -> _Call[T]:
+                count: int | None = None) -> Call[T]:
         arguments = (view, output, view.count if count is None else count, view.dtype, member(Reduce, op, "op"))
-        return _Call(name, arguments, finish)
-
-    def _rows(self, array: Array, name: str) -> View:
-        view = borrow(array, name)
-        if not view.shape or view.shape[0] != self.size:
-            raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be the gang's size, {self.size}")
-        return view
-
-    def _output(self, array: Array, name: str, count: int, like: View) -> View:
-        view = borrow(array, name, OUTPUT)
-        self._same(like, view, "x", name, count)
-        return view
-
-    @staticmethod
-    def _same(view: View, output: View, name: str, output_name: str, count: int) -> None:
-        if view.dtype != output.dtype:
-            raise InvalidArgument(f"{output_name} is {c.gw_dtype_name(output.dtype)}, "
-                                  f"but {name} is {c.gw_dtype_name(view.dtype)}")
-        if output.count != count:
-            raise InvalidArgument(f"{output_name} is {'too small' if output.count < count else 'too large'}: "
-                                  f"it has {output.count} elements, {count} are needed")
+        return Call(name, arguments, finish)

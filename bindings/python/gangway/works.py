@@ -28,6 +28,11 @@ class Work(Generic[T]):
         c.gw_work_wait(self._h, milliseconds(timeout))
         return self._finish()
 
+    def order(self, stream: int | None = None) -> T:
+        """The result, for later work on `stream`, which waits for it. On a CPU the host waits, until the gang's deadline."""
+        c.gw_work_order(self._h, stream)
+        return self._finish()
+
     def done(self) -> bool:
         """Whether the result is there; raises when the work has failed."""
         return bool(c.gw_work_poll(self._h))

@@ -101,7 +101,7 @@ def gw_work_wait_many(gang, meet):
 
 @entry
 def gw_work_order(gang, meet):
-    meet(lambda: _low.gw_work_order(gang.barrier_async()._h, None))
+    meet(lambda: gang.barrier_async().order())
 
 
 @entry

@@ -1,0 +1,91 @@
+"""What every collective needs: a checked call that is run or started, and the checks of its arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Generic, Sequence, TypeVar
+
+from . import _low as c
+from ._low import View
+from .arrays import OUTPUT, Array, borrow
+from .enums import Op
+from .errors import InvalidArgument
+from .structs import block, struct
+from .works import Work
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """A checked collective: the C function's name and arguments, and what makes the result."""
+
+    def __init__(self, name: str, arguments: tuple[Any, ...], finish: Callable[[], T]) -> None:
+        self.name, self.arguments, self.finish = name, arguments, finish
+
+    def now(self, gang: Any) -> T:
+        """Runs it."""
+        getattr(c, f"gw_gang_{self.name}")(gang, *self.arguments, None)
+        return self.finish()
+
+    def later(self, gang: Any) -> Work[T]:
+        """Starts it."""
+        handle = getattr(c, f"gw_gang_{self.name}_async")(gang, *self.arguments, None)
+        return Work(handle, self.finish)
+
+
+class Record(Call[T]):
+    """One that has no function of its own: by a gw_collective."""
+
+    def __init__(self, op: Op, finish: Callable[[], T], view: View, *, counts: Sequence[int] | None = None, row: int = 1,
+                 **fields: Any) -> None:
+        """`counts` are rows, each of `row` elements."""
+        record = struct("gw_collective", op=op, dtype=view.dtype, counts=block("l", [n * row for n in counts or ()]), **fields)
+        super().__init__("run", (record,), finish)
+
+    def now(self, gang: Any) -> T:
+        """Runs it."""
+        return self.later(gang).wait()
+
+    def later(self, gang: Any) -> Work[T]:
+        """Starts it."""
+        return Work(c.gw_gang_run(gang, *self.arguments, None), self.finish)
+
+
+class Checks:
+    """A gang, as far as its collectives' arrays must fit it."""
+
+    _h: Any
+    rank: int
+    size: int
+
+    def _rows(self, array: Array, name: str) -> View:
+        view = borrow(array, name)
+        if not view.shape or view.shape[0] != self.size:
+            raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be the gang's size, {self.size}")
+        return view
+
+    def _counts(self, counts: Sequence[int], name: str = "counts") -> Sequence[int]:
+        if len(counts) != self.size or min(counts) < 0:
+            raise InvalidArgument(f"{name} is {list(counts)}: {self.size} numbers are needed, one for each rank, none below 0")
+        return counts
+
+    @staticmethod
+    def _counted(view: View, rows: int, name: str, why: str) -> int:
+        """Elements of a row of dim 0, which has as many as counts say."""
+        if not view.shape or view.shape[0] != rows:
+            raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be {rows}, {why}")
+        return math.prod(view.shape[1:])
+
+    def _output(self, array: Array, name: str, count: int, like: View) -> View:
+        view = borrow(array, name, OUTPUT)
+        self._same(like, view, "x", name, count)
+        return view
+
+    @staticmethod
+    def _same(view: View, output: View, name: str, output_name: str, count: int) -> None:
+        if view.dtype != output.dtype:
+            raise InvalidArgument(f"{output_name} is {c.gw_dtype_name(output.dtype)}, "
+                                  f"but {name} is {c.gw_dtype_name(view.dtype)}")
+        if output.count != count:
+            raise InvalidArgument(f"{output_name} is {'too small' if output.count < count else 'too large'}: "
+                                  f"it has {output.count} elements, {count} are needed")
