@@ -205,14 +205,6 @@ def test_the_launcher_starts_ranks():
     assert "rank 0 of 2" in output and "rank 1 of 2" in output
 
 
-def test_progress_is_the_iterable_itself_off_rank_0(monkeypatch):
-    things = [1, 2]
-    assert gw.progress(things, rank=1) is things
-    assert list(gw.progress(things, rank=0, disable=True)) == things
-    monkeypatch.setenv("RANK", "3")
-    assert gw.progress(things) is things
-
-
 def test_types(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
