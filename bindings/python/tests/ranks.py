@@ -27,21 +27,17 @@ def launch(ranks: int, *arguments: str, timeout: float = 120, status: int = 0) -
 
 
 def over(*sizes: int, timeout: float = 120, needs: str | None = None,
-         status: int = 0, says: str = "", attempts: int = 1) -> Callable[[Callable[..., None]], Any]:
-    """The body gets the rank's gangs. `status`: of gangrun; `says`: what a rank must have
-    printed, in one of the attempts."""
+         status: int = 0, says: str = "") -> Callable[[Callable[..., None]], Any]:
+    """The body gets the rank's gangs. `status`: of gangrun; `says`: what a rank must have printed."""
 
     def wrap(body: Callable[..., None]) -> Any:
         @pytest.mark.parametrize("ranks", sizes)
         def test(ranks: int) -> None:
             if needs is not None and importlib.util.find_spec(needs) is None:
                 pytest.skip(f"{needs} is not installed")
-            for _ in range(attempts):
-                output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, timeout=timeout,
-                                status=status)
-                print(output)
-                if says in output:
-                    return
+            output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, timeout=timeout,
+                            status=status)
+            print(output)
             assert says in output
 
         return _named(test, body)
