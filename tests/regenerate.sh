@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes every committed file that follows from the public headers anew: the list of exports, the linker's script, the
-# function table, the golden ABI, the lowest layers of Rust and Julia, and abidiff's baseline from a build of the library.
-# (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released level
-# promised are refused before anything is written.
+# function table, the golden ABI, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
+# the library. (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released
+# level promised are refused before anything is written.
 #   usage: bash tests/regenerate.sh BUILD_DIR              the library is built there first
 #          bash tests/regenerate.sh --release BUILD_DIR    likewise, then the next level is fixed for ever in capi/levels
 #          bash tests/regenerate.sh --check BUILD_DIR      changes and builds nothing; 1: a file is out of date
@@ -34,6 +34,7 @@ fi
 make "capi/exports.txt, exports.map, api.h, api.cpp" python3 python3 capi/generate.py
 make "capi/abi.txt" castxml python3 capi/abi.py
 make "bindings/julia/src/LibGangway.jl" castxml python3 bindings/julia/gen/generate.py
+make "bindings/python/gangway/_low.pyi, low.pyi" python3 python3 bindings/python/swig/stubs.py
 make "bindings/rust/gangway-sys/src" "${BINDGEN:-bindgen}" bash bindings/rust/gangway-sys/generate.sh
 if [ ${#check[@]} -eq 0 ]; then
   ninja -C "$build" gangway >/dev/null || { echo "the library does not build: no baseline"; exit 1; }

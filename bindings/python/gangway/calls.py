@@ -39,8 +39,9 @@ class Record(Call[T]):
     def __init__(self, op: Op, finish: Callable[[], T], view: View, *, counts: Sequence[int] | None = None, row: int = 1,
                  **fields: Any) -> None:
         """`counts` are rows, each of `row` elements."""
-        record = struct("gw_collective", op=op, dtype=view.dtype, counts=block("l", [n * row for n in counts or ()]), **fields)
-        super().__init__("run", (record,), finish)
+        elements = block("l", [n * row for n in counts or ()])
+        self.record = struct("gw_collective", op=op, dtype=view.dtype, counts=elements, **fields)
+        super().__init__("run", (self.record,), finish)
 
     def now(self, gang: Any) -> T:
         """Runs it."""
@@ -48,7 +49,7 @@ class Record(Call[T]):
 
     def later(self, gang: Any) -> Work[T]:
         """Starts it."""
-        return Work(c.gw_gang_run(gang, *self.arguments, None), self.finish)
+        return Work(c.gw_gang_run(gang, self.record, None), self.finish)
 
 
 class Checks:

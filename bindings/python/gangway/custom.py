@@ -101,8 +101,9 @@ class Call:
         for name, gradient in gradients.items():
             if name not in views:
                 raise InvalidArgument(f'gradients has "{name}", {self._inner.name} only {", ".join(views) or "none"}')
-            if views[name] is not None:
-                write(views[name], gradient, f'gradients["{name}"]', add=True)
+            view = views[name]
+            if view is not None:
+                write(view, gradient, f'gradients["{name}"]', add=True)
 
     def _write(self, field: str, arrays: Sequence[Array | None]) -> None:
         views = c.call_views(self._raw, field, False)

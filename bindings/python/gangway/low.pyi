@@ -1,4 +1,351 @@
-# Made by SWIG from the public headers: every function and struct under its C name.
-from typing import Any
+# Made by swig/stubs.py from the golden ABI: do not edit.
+"""Structs of the headers, with their defaults."""
+from typing import Any, Sequence
 
-def __getattr__(name: str) -> Any: ...
+class gw_error_info:
+    struct_size: int
+    code: int
+    rank: int
+    peer: int
+    system_error: int
+    message: str
+    gang: str
+    op: str
+
+class gw_memory_info:
+    struct_size: int
+    total: int
+    available: int
+    used: int
+
+class gw_allocator:
+    struct_size: int
+    allocate: Any
+    deallocate: Any
+    user: Any
+    free_user: Any
+
+class gw_gang_options:
+    struct_size: int
+    device: str
+    engine: str
+    name: str
+    timeout_ms: int
+    liveness_ms: int
+    arena_bytes: int
+    memory_limit: int
+    high_priority: int
+    expected_size: int
+    threads: int
+    rank: int
+    size: int
+    reserved: int
+    store: Any
+    id: Any
+    id_size: int
+    all_gather: Any
+    user: Any
+    free_user: Any
+
+class gw_collective:
+    struct_size: int
+    input: Any
+    output: Any
+    count: int
+    counts: Any
+    op: int
+    dtype: int
+    reduce: int
+    peer: int
+    accumulate: int
+    reserved: int
+
+class gw_gang_traffic:
+    struct_size: int
+    calls: int
+    bytes_moved: int
+    bytes_staged: int
+
+class gw_store_callbacks:
+    struct_size: int
+    put: Any
+    get: Any
+    remove: Any
+    user: Any
+    free_user: Any
+
+class gw_mesh_options:
+    struct_size: int
+    pp: int
+    dp_replicate: int
+    dp_shard: int
+    cp: int
+    tp: int
+    reserved: int
+
+class gw_llama_options:
+    struct_size: int
+    vocab: int
+    dim: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    max_positions: int
+    eps: float
+    rope_theta: float
+    rope_factor: float
+    rope_low_frequency_factor: float
+    rope_high_frequency_factor: float
+    rope_original_positions: int
+    initializer_range: float
+    qkv_bias: int
+    out_bias: int
+    mlp_bias: int
+    tied: int
+
+class gw_attention_options:
+    struct_size: int
+    dim: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_theta: float
+    initializer_range: float
+    qkv_bias: int
+    out_bias: int
+    causal: int
+    reserved: int
+
+class gw_init_options:
+    struct_size: int
+    kind: int
+    reserved: int
+    deviation: float
+    fill: Any
+    user: Any
+    free_user: Any
+
+class gw_parameter_options:
+    struct_size: int
+    name: str
+    dims: Sequence[int]
+    ndim: int
+    dtype: int
+    frozen: int
+    reserved: int
+    initializer: Any
+
+class gw_call:
+    struct_size: int
+    phase: int
+    training: int
+    recomputing: int
+    microbatch: int
+    input_count: int
+    output_count: int
+    parameter_count: int
+    reserved: int
+    inputs: Any
+    outputs: Any
+    output_grads: Any
+    input_grads: Any
+    parameters: Any
+    parameter_grads: Any
+    state: Any
+    loss_seed: float
+    seed: int
+    step: int
+    gangs: Any
+    stream: Any
+    context: Any
+
+class gw_custom_options:
+    struct_size: int
+    name: str
+    shapes: Any
+    forward: Any
+    backward_input: Any
+    backward_weight: Any
+    accepts_dtype: Any
+    user: Any
+    free_user: Any
+    free_state: Any
+    input_count: int
+    output_count: int
+    parameters: Any
+    parameter_count: int
+    children: Any
+    child_names: Any
+    child_count: int
+
+class gw_frame_options:
+    struct_size: int
+    loss_seed: float
+    step: int
+    microbatch: int
+    reserved: int
+
+class gw_parameter_info:
+    struct_size: int
+    name: str
+    layout: str
+    dims: Sequence[int]
+    ndim: int
+    dtype: int
+    is_buffer: int
+    trainable: int
+    first_row: int
+    last_row: int
+
+class gw_memory_use:
+    struct_size: int
+    master: int
+    region_rows: int
+    gradient_shards: int
+    gathered: int
+    full_gradients: int
+    activations: int
+    gradients: int
+    temporaries: int
+    copies: int
+    optimizer: int
+
+class gw_save_options:
+    struct_size: int
+    dtype: int
+    reserved: int
+
+class gw_load_options:
+    struct_size: int
+    ignore_extra: int
+    reserved: int
+
+class gw_dtype_rule:
+    struct_size: int
+    pattern: str
+    dtype: int
+    reserved: int
+
+class gw_shard_options:
+    struct_size: int
+    strategy: int
+    reshard_after_forward: int
+    param_dtype: int
+    reduce_dtype: int
+    output_dtype: int
+    cast_forward_inputs: int
+    cpu_offload: int
+    prefetch_forward: int
+    prefetch_backward: int
+    accumulate_unsharded: int
+    bucket_cap_mb: float
+    rules: Any
+    rule_count: int
+
+class gw_parallel_options:
+    struct_size: int
+    strategy: int
+    reshard_after_forward: int
+    param_dtype: int
+    reduce_dtype: int
+    output_dtype: int
+    cast_forward_inputs: int
+    cpu_offload: int
+    prefetch_forward: int
+    prefetch_backward: int
+    accumulate_unsharded: int
+    bucket_cap_mb: float
+    rules: Any
+    rule_count: int
+    master_dtype: int
+    recompute: int
+    recompute_every: int
+    reserved: int
+    recompute_ratio: float
+    seed: int
+
+class gw_optimizer_rule:
+    struct_size: int
+    pattern: str
+    lr_scale: float
+    weight_decay: float
+    frozen: int
+    reserved: int
+
+class gw_adamw_options:
+    struct_size: int
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    schedule: int
+    moment_dtype: int
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    rules: Any
+    rule_count: int
+
+class gw_sgd_options:
+    struct_size: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    nesterov: int
+    schedule: int
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    rules: Any
+    rule_count: int
+
+class gw_batch:
+    struct_size: int
+    inputs: Any
+    input_count: int
+    targets: Any
+    target_count: int
+    weight: int
+    shifted: int
+    reserved: int
+
+class gw_step_options:
+    struct_size: int
+    microbatches: int
+    allow_non_finite: int
+    max_grad_norm: float
+    norm_type: float
+    scale: float
+
+class gw_step_result:
+    struct_size: int
+    loss: float
+    grad_norm: float
+    tokens_per_second: float
+    seconds: float
+    wait_seconds: float
+    lr: float
+    weight: int
+    step: int
+    skipped: int
+    skip_reason: int
+
+class gw_generate_options:
+    struct_size: int
+    token_count: int
+    temperature: float
+    top_k: int
+    seed: int
+
+py_accepts: Any
+py_all_gather: Any
+py_call: Any
+py_fill: Any
+py_free: Any
+py_get: Any
+py_interrupt: Any
+py_put: Any
+py_remove: Any

@@ -1,5 +1,6 @@
 """The low-level layer is whole, the package is typed, stores and launcher work, examples run."""
 
+import ast
 import gc
 import importlib.util
 import inspect
@@ -44,6 +45,24 @@ def test_every_public_name_has_a_docstring():
 
 def test_functions_have_the_headers_comments():
     assert "Collective" in low.gw_gang_create.__doc__ and "count" in low.gw_gang_all_reduce.__doc__
+
+
+def test_the_stubs_of_the_low_level_layer_are_the_headers_and_the_modules():
+    done = subprocess.run([sys.executable, str(TOP / "swig" / "stubs.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    raw, structs = (ast.parse((TOP / "gangway" / name).read_text()).body for name in ("_low.pyi", "low.pyi"))
+    functions = {node.name: [a.arg for a in node.args.args] for node in raw if isinstance(node, ast.FunctionDef)}
+    assert len(functions) > 150
+    for name, parameters in functions.items():
+        if name.startswith("gw_"):
+            assert list(inspect.signature(getattr(low, name)).parameters) == parameters, name
+        assert callable(getattr(_low, name))
+    constants = [node.target.id for node in raw if isinstance(node, ast.AnnAssign)]
+    assert len(constants) > 80 and all(hasattr(_low, name) for name in constants)
+    for node in structs:
+        if isinstance(node, ast.ClassDef):
+            for field in node.body:
+                assert isinstance(getattr(getattr(low, node.name), field.target.id), property), f"{node.name}.{field.target.id}"
 
 
 def test_structs_have_their_defaults_and_keep_what_they_point_at():
