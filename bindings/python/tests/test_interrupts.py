@@ -20,6 +20,8 @@ import gangway as gw
 from gangway import _low, low
 
 SAID = "ended by the caller's interrupt hook"
+# Here and on each rank, which imports this: a job in a shell's background starts with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
