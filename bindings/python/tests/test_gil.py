@@ -1,28 +1,25 @@
 """Every blocking call lets other Python threads run: while rank 0 is known to wait inside of it for rank 1, which is held,
 another thread advances. Which calls block, the low-level layer says itself."""
 
-import ctypes
 import faulthandler
 import functools
 import os
 import subprocess
 import sys
 import tempfile
-import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from meeting import Meeting
 
 import gangway as gw
-from gangway import _low, low
+from gangway import low
 
 LOCAL_BUT_WAITS = {"gw_work_order"}
 NEVER_WAITS = {
     "gw_gang_run", "gw_gang_run_batch",  # Python always asks for the work, so that they only start
     "gw_shard_group_end_update",  # collective, but it publishes and goes on
 }
-PATIENCE = 120  # seconds of a call before its process is given up
 
 
 def blocking():
@@ -77,7 +74,7 @@ of_gang("shutdown", lambda g: g.shutdown())
 @entry
 def gw_gang_create(gang, meet):
     # Kept: the one that is ready first must not leave while the other is not.
-    meet(lambda: KEPT.append(gw.Gang.create(store=STORE, rank=gang.rank, size=2, timeout=PATIENCE)))
+    meet(lambda: KEPT.append(gw.Gang.create(store=STORE, rank=gang.rank, size=2, timeout=60)))
 
 
 @entry
@@ -313,9 +310,6 @@ def run_all():
     return done.stdout
 
 
-# --- that process
-
-
 class Memory(gw.Store):
     def __init__(self):
         self.values = {}
@@ -331,91 +325,10 @@ class Memory(gw.Store):
         self.values.pop(key, None)
 
 
-class Meeting:
-    """Rank 0 calls while rank 1 is held until a third thread has advanced."""
-
-    def __init__(self, name):
-        self.name, self.asked, self.armed, self.done = name, 0, False, False
-        self.inside = []  # the low-level calls of rank 0, innermost last
-        self.advanced, self.failures = threading.Event(), []
-        self.hook = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.ask)
-
-    def ask(self, _):
-        """The library's interrupt hook: rank 0 waits inside of a call."""
-        self.asked += self.armed and self.inside[-1:] == [self.name]
-        return 0
-
-    def watched(self, name, function):
-        def call(*arguments):
-            if threading.current_thread().name != "rank 0":
-                return function(*arguments)
-            self.inside.append(name)
-            try:
-                return function(*arguments)
-            finally:
-                self.inside.pop()
-
-        return call
-
-    def rank0(self, gang):
-        library = ctypes.CDLL(str(Path(gw.__file__).with_name("libgangway.so.1")))
-        library.gw_interrupt_set(self.hook, None, None)
-
-        def meet(call):
-            self.armed = True
-            result = call()
-            self.armed, self.done = False, True
-            return result
-
-        ENTRIES[self.name](gang, meet)
-        library.gw_interrupt_set(None, None, None)
-
-    def rank1(self, gang):
-        ENTRIES[self.name](gang, lambda call: (self.advanced.wait(), call())[1])
-
-    def run(self):
-        whole = {n: getattr(_low, n) for n in blocking()}
-        for name, function in whole.items():
-            setattr(_low, name, self.watched(name, function))
-        try:
-            gangs = gw.Gang.create_threads(2, timeout=PATIENCE)
-            ranks = [threading.Thread(target=self.guard, args=(body, gang), name=f"rank {gang.rank}")
-                     for body, gang in zip((self.rank0, self.rank1), gangs)]
-            for rank in ranks:
-                rank.start()
-            self.advance()
-            for rank in ranks:
-                rank.join()
-        finally:
-            for name, function in whole.items():
-                setattr(_low, name, function)
-
-    def guard(self, body, gang):
-        try:
-            body(gang)
-        except BaseException as error:
-            self.failures.append(error)
-            self.advanced.set()
-            gang.abort(repr(error))
-
-    def advance(self):
-        """The lock is never taken from a thread that keeps it: this one runs only when the others let go."""
-        while self.asked < 2 and not self.done and not self.failures:
-            self.advanced.wait(0.001)
-        if not self.done and not self.failures:
-            print(f"{self.name}: other threads advanced", flush=True)
-        self.advanced.set()
-
-
 if __name__ == "__main__":
     sys.setswitchinterval(1e6)
     STORE, KEPT = Memory(), []
     with tempfile.TemporaryDirectory() as FOLDER:
         for NAME in sys.argv[1:] or sorted(ENTRIES):
-            faulthandler.dump_traceback_later(PATIENCE, exit=True)
-            meeting = Meeting(NAME)
-            meeting.run()
-            for failure in meeting.failures:
-                print(f"{NAME}: {failure!r}", flush=True)
-            if not meeting.failures and meeting.asked < 2:
-                print(f"{NAME}: returned without waiting", flush=True)
+            faulthandler.dump_traceback_later(Meeting.PATIENCE, exit=True)
+            Meeting(NAME, ENTRIES[NAME]).run(blocking())
