@@ -8,15 +8,7 @@
 #include <sys/stat.h>
 
 #include "train_report.h"
-
-typedef struct arguments {
-  const char *text, *out;
-  gw_mesh_options mesh;
-  gw_llama_options llama;
-  gw_parallel_options parallel;
-  long sequence, batch, steps, warmup, microbatches, sample;
-  double lr;
-} arguments;
+#include "trainer_options.h"
 
 /* What a run holds. */
 typedef struct run {
@@ -41,46 +33,6 @@ static int report(const char *what) {
   gw_last_error(&e);
   fprintf(stderr, "%s: %s: %s\n", what, gw_status_name(e.code), e.message);
   return 1;
-}
-
-static const char *const usage =
-    "usage: llama_trainer --text FILE [--out FOLDER] [--steps N] [--batch ROWS] [--sequence N] [--lr X]\n"
-    "  [--dim N] [--layers N] [--heads N] [--kv-heads N] [--ffn N] [--microbatches N] [--sample BYTES] [--seed N]\n"
-    "  [--dp-replicate N] [--dp-shard N] [--strategy full|grad|none] [--precision f32|bf16] [--recompute none|selective|full]\n"
-    "--batch is of all ranks together; --out gets loss.csv, loss.svg, sample.txt and the model.\n";
-
-/* Reads "--name value" pairs; returns 0, or 2 with a text. */
-static int parse(int argc, char **argv, arguments *a) {
-  for (int i = 1; i < argc; i += 2) {
-    const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-    if (strcmp(name, "--help") == 0 || value == NULL) return fputs(usage, stderr), 2;
-    const long n = strtol(value, NULL, 10);
-    if (!strcmp(name, "--text")) a->text = value;
-    else if (!strcmp(name, "--out")) a->out = value;
-    else if (!strcmp(name, "--steps")) a->steps = n;
-    else if (!strcmp(name, "--batch")) a->batch = n;
-    else if (!strcmp(name, "--sequence")) a->sequence = n;
-    else if (!strcmp(name, "--microbatches")) a->microbatches = n;
-    else if (!strcmp(name, "--sample")) a->sample = n;
-    else if (!strcmp(name, "--lr")) a->lr = strtod(value, NULL);
-    else if (!strcmp(name, "--dim")) a->llama.dim = n;
-    else if (!strcmp(name, "--layers")) a->llama.layers = n;
-    else if (!strcmp(name, "--heads")) a->llama.heads = n;
-    else if (!strcmp(name, "--kv-heads")) a->llama.kv_heads = n;
-    else if (!strcmp(name, "--ffn")) a->llama.ffn = n;
-    else if (!strcmp(name, "--seed")) a->parallel.seed = (uint64_t)n;
-    else if (!strcmp(name, "--dp-replicate")) a->mesh.dp_replicate = (int32_t)n;
-    else if (!strcmp(name, "--dp-shard")) a->mesh.dp_shard = (int32_t)n;
-    else if (!strcmp(name, "--strategy"))
-      a->parallel.strategy = !strcmp(value, "grad") ? GW_SHARD_GRAD_OP : !strcmp(value, "none") ? GW_NO_SHARD : GW_FULL_SHARD;
-    else if (!strcmp(name, "--precision"))
-      a->parallel.param_dtype = !strcmp(value, "bf16") ? GW_BF16 : GW_DTYPE_NONE;
-    else if (!strcmp(name, "--recompute"))
-      a->parallel.recompute = !strcmp(value, "full") ? GW_RECOMPUTE_FULL : !strcmp(value, "selective") ? GW_RECOMPUTE_SELECTIVE : GW_RECOMPUTE_NONE;
-    else return fprintf(stderr, "unknown option %s\n%s", name, usage), 2;
-  }
-  if (a->text == NULL) return fputs(usage, stderr), 2;
-  return 0;
 }
 
 static unsigned char *read_file(const char *path, long *size) {
@@ -162,7 +114,7 @@ static void introduce(const run *r, long size) {
     gw_parameter_release(p);
   }
   printf("%.2f M parameters over %d ranks, %ld bytes of text, %ld steps of %ld tokens\n", (double)weights * 1e-6,
-         gw_gang_size(r->root), size, r->a.steps, r->a.batch * r->a.sequence);
+         gw_gang_size(r->root), size, (long)r->a.steps, (long)(r->a.batch * r->a.sequence));
 }
 
 /* The mean loss of four fixed batches of the held-out text. */
@@ -208,7 +160,7 @@ static int train_on_text(run *r, long size) {
   const arguments *a = &r->a;
   const long held = size / 20;
   if (held <= a->sequence)
-    return fprintf(stderr, "%s has %ld bytes, too few for rows of %ld\n", a->text, size, a->sequence), 1;
+    return fprintf(stderr, "%s has %ld bytes, too few for rows of %ld\n", a->text, size, (long)a->sequence), 1;
   const size_t numbers = (size_t)(r->last - r->first) * (size_t)a->sequence;
   rows text = {r->bytes, size - held, malloc(numbers * 8 + 8), malloc(numbers * 8 + 8)};
   rows test = {r->bytes + size - held, held, text.tokens, text.labels};
@@ -287,16 +239,8 @@ static int end(run *r) {
 }
 
 int main(int argc, char **argv) {
-  run r = {.a = {.sequence = 128, .batch = 16, .steps = 400, .warmup = 20, .microbatches = 1, .sample = 240, .lr = 3e-3,
-                 .out = "train-out"}};
-  gw_mesh_options_init(&r.a.mesh, sizeof r.a.mesh);
-  gw_llama_options_init(&r.a.llama, sizeof r.a.llama);
-  gw_parallel_options_init(&r.a.parallel, sizeof r.a.parallel);
-  r.a.llama.dim = 128;
-  r.a.llama.layers = 6;
-  r.a.llama.heads = 4;
-  r.a.parallel.seed = 1;
-  const int refused = parse(argc, argv, &r.a);
+  run r = {0};
+  const int refused = parse_arguments(argc, argv, &r.a);
   if (refused) return refused;
   long size = 0;
   r.bytes = read_file(r.a.text, &size);

@@ -1,0 +1,19 @@
+/* What the training example is told on its command line. */
+#ifndef TRAINER_OPTIONS_H
+#define TRAINER_OPTIONS_H
+
+#include <gangway/gangway.h>
+
+typedef struct arguments {
+  const char *text, *out;
+  gw_mesh_options mesh;
+  gw_llama_options llama;
+  gw_parallel_options parallel;
+  int64_t sequence, batch, steps, warmup, microbatches, sample;
+  double lr;
+} arguments;
+
+/* Defaults, then "--name value" pairs; 0, or 2 after a text on standard error. */
+int parse_arguments(int argc, char **argv, arguments *out);
+
+#endif
