@@ -30,8 +30,8 @@ TEST(HostKill, TwoHundredKillsAtRandomPointsNameTheRightRank) {
       });
     });
     for (int r = 0; r < size; ++r)
-      while (ranks.report(r).number[4] == 0 && ranks.runs(r)) usleep(100);
-    while (ranks.report(victim).stage < before && ranks.runs(victim)) usleep(100);
+      ranks.wait_until(r, [](const Report& report) { return report.number[4] != 0; });
+    ranks.wait_for_stage(victim, before);
     usleep(static_cast<useconds_t>(later_us));
     const int64_t killed = now_ns();
     ranks.kill(victim, SIGKILL);
@@ -91,7 +91,7 @@ TEST(HostKill, AComputingSurvivorHearsOfItAtItsNextCallWhichDoesNotStart) {
     until_failure(report, [&] { sum(joined, x); });
     report.number[4] = static_cast<int64_t>(joined.engine->traffic().calls);
   });
-  while (ranks.report(1).stage != 1 || ranks.report(0).stage != 1) usleep(500);
+  for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
   ranks.kill(1, SIGKILL);
   ranks.join();
   Report& report = ranks.report(0);
@@ -114,7 +114,7 @@ TEST(HostKill, AStoppedRankIsLostByTheLivenessLimit) {
     });
     stay(report);
   });
-  while (ranks.report(1).stage < 10) usleep(500);
+  ranks.wait_for_stage(1, 10);
   usleep(400'000);  // more than the limit: who lives is not lost
   ranks.kill(1, SIGSTOP);
   let_go_when_told(ranks, {0, 2});
@@ -170,7 +170,7 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
       report.number[5] = static_cast<int64_t>(x[0]);
     }
   });
-  while (ranks.report(3).stage != 1 || ranks.report(2).stage != 1) usleep(500);
+  for (const int r : {2, 3}) ranks.wait_for_stage(r, 1);
   ranks.kill(3, SIGKILL);
   ranks.join();
   for (const int r : {0, 1, 2}) {
@@ -202,8 +202,7 @@ TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {
     region.emplace(joined.engine->allocate_shared(kBytes));
     joined.engine->shutdown(Deadline::after_ms(60'000));
   });
-  for (const int r : {0, 1, 2})
-    while (ranks.report(r).stage != 1 && ranks.runs(r)) usleep(500);
+  for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);
   ranks.kill(1, SIGKILL);
   ranks.join();
   for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;

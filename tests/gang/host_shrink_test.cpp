@@ -72,15 +72,13 @@ TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterIt) {
       report.number[4] = std::count(rank.data(), rank.data() + kCount, 7.0f);
     }
   });
-  while (ranks.report(1).stage != 2) usleep(500);
-  for (const int r : {0, 2})
-    while (ranks.report(r).number[15] == 0) usleep(500);
+  ranks.wait_for_stage(1, 2);
+  wait_until_told(ranks, {0, 2});
   // Whether they wait for it in shrink or have gone on: now it goes on.
   for (int i = 0; i < 200 && (ranks.report(0).stage != 3 || ranks.report(2).stage != 3); ++i) usleep(1000);
   ranks.kill(1, SIGCONT);
-  while (ranks.report(1).number[15] == 0) usleep(500);
-  for (const int r : {0, 2})
-    while (ranks.report(r).stage != 3 && ranks.runs(r)) usleep(500);
+  wait_until_told(ranks, {1});
+  for (const int r : {0, 2}) ranks.wait_for_stage(r, 3);
   for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
   ranks.expect_all_well();
   EXPECT_EQ(ranks.report(1).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(1).text;
@@ -100,9 +98,8 @@ TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
     stay(report);
     rank.joined.engine->shrink(rest);
   });
-  while (ranks.report(1).stage != 2) usleep(500);
-  for (const int r : {0, 2})
-    while (ranks.report(r).number[15] == 0 && ranks.runs(r)) usleep(500);
+  ranks.wait_for_stage(1, 2);
+  wait_until_told(ranks, {0, 2});
   ranks.kill(1, SIGKILL);
   for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
   ranks.join();

@@ -57,9 +57,12 @@ void until_failure(Report& report, Call&& call) {
 inline void stay(Report& report) {
   while (report.number[14] == 0) usleep(500);
 }
-inline void let_go_when_told(Processes& ranks, const std::vector<int>& survivors) {
+inline void wait_until_told(Processes& ranks, const std::vector<int>& survivors) {
   for (const int r : survivors)
-    while (ranks.report(r).number[15] == 0 && ranks.runs(r)) usleep(500);
+    ranks.wait_until(r, [](const Report& report) { return report.number[15] != 0; });
+}
+inline void let_go_when_told(Processes& ranks, const std::vector<int>& survivors) {
+  wait_until_told(ranks, survivors);
   for (const int r : survivors) ranks.report(r).number[14] = 1;
 }
 

@@ -140,11 +140,21 @@ class Processes {
   Report& report(int r) { return *reports_[static_cast<size_t>(r)]; }
   Store& store() { return *store_; }
   pid_t pid(int r) const { return pids_[static_cast<size_t>(r)]; }
-  void kill(int r, int signal) { ::kill(pid(r), signal); }
+  void kill(int r, int signal) {
+    if (statuses_[static_cast<size_t>(r)] == -1) ::kill(pid(r), signal);  // else the number may be another's
+  }
   // Has rank r's process not ended? Collects it when it has.
   bool runs(int r) {
     int& status = statuses_[static_cast<size_t>(r)];
     return status == -1 && waitpid(pid(r), &status, WNOHANG) == 0;
+  }
+  // Waits until rank r's report says so, or its process has ended, which is for the test to tell.
+  template <typename Happened>
+  void wait_until(int r, Happened&& happened) {
+    while (!happened(report(r)) && runs(r)) usleep(200);
+  }
+  void wait_for_stage(int r, int stage) {
+    wait_until(r, [&](const Report& report) { return report.stage >= stage; });
   }
   // Waits for all; the wait statuses.
   const std::vector<int>& join() {

@@ -18,10 +18,45 @@ inline std::vector<double> copy_of(const Tensor& t) {
   return {t.data<double>(), t.data<double>() + t.count()};
 }
 
+// How many points each rank has passed, in memory that all of them see.
+class Progress {
+ public:
+  explicit Progress(Gang& root)
+      : region_(root.allocate_shared(static_cast<size_t>(root.size()) * sizeof(Counter))),
+        rank_(root.rank()),
+        size_(root.size()) {
+    new (&of(rank_)) Counter(0);
+    root.barrier(Channel::user);
+  }
+  void pass() { of(rank_).fetch_add(1); }
+  // Whether all peers have come to `ahead` points more than this rank has passed.
+  bool wait_for_peers(int ahead) {
+    const Deadline deadline = Deadline::after_ms(20'000);
+    for (int r = 0; r < size_; ++r)
+      while (of(r) < of(rank_) + (r == rank_ ? 0 : ahead)) {
+        if (deadline.passed()) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+    return true;
+  }
+
+ private:
+  using Counter = std::atomic<int>;
+  Counter& of(int r) { return static_cast<Counter*>(region_.writable->data())[r]; }
+
+  SharedRegion region_;
+  const int rank_, size_;
+};
+
 // Passes everything through.
 class Hold final : public Module {
  public:
+  explicit Hold(Gang& root) : progress(root) {}
   bool forward_now = false, backward_now = false;
+  // A point is passed at the end of each forward and backward of the whole net, and where an update begins. A
+  // rank is held until its peers have passed the point that it is on its way to, or one more.
+  Progress progress;
+  int ahead = 1;
   std::vector<ParameterPtr> watched;
   int held = 0;
 
@@ -44,7 +79,8 @@ class Hold final : public Module {
   }
   void hold() {
     const std::vector<double> before = values();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(progress.wait_for_peers(ahead)) << "peers wait for this rank before they could write";
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what they do then has no end to wait for
     EXPECT_EQ(values(), before) << "a peer wrote what this rank still reads";
     ++held;
   }
@@ -53,7 +89,7 @@ class Hold final : public Module {
 // Loss sum 1/2 |out(body(x)) - y|^2 over rows and their number; body = linear, hold, linear.
 class HeldNet final : public Module {
  public:
-  HeldNet() : hold(std::make_shared<Hold>()) {
+  explicit HeldNet(Gang& root) : hold(std::make_shared<Hold>(root)) {
     add_child("body", make_sequential({make_linear(6, 8, true, 0.5), hold, make_linear(8, 7, true, 0.5)}));
     add_child("out", make_linear(7, 4, true, 0.5));
   }
@@ -78,12 +114,14 @@ class HeldNet final : public Module {
     *loss[0].data<double>() = sum;
     *loss[1].data<double>() = static_cast<double>(y.dim(0));
     if (frame != nullptr) frame->save(*this, 0, dy);
+    hold->progress.pass();
     return loss;
   }
   Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
     const Tensor dh = child(1).backward1(ctx, frame.load(ctx, *this, 0), frame);
     const Tensor dx = child(0).backward1(ctx, dh, frame);
     input_gradient = copy_of(dx);
+    hold->progress.pass();
     return {dx, Tensor()};
   }
 };
@@ -153,9 +191,12 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
   }
   hold.forward_now = hold.backward_now;
+  hold.ahead = 2;  // until they begin to update
   result.loss = *model.forward(ctx, values, nullptr)[0].data<double>();
   hold.forward_now = false;
+  hold.ahead = 1;
   model.temporaries().reset();
+  hold.progress.pass();
   model.begin_update(stream);
   optimizer.step(options.scale, clip, stream);
   model.end_update(stream, true);
@@ -164,7 +205,7 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
 
 // As many steps as ranks, each rank once the slow one; losses, norms, input gradients and parameters.
 inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds) {
-  const auto net = std::make_shared<HeldNet>();
+  const auto net = std::make_shared<HeldNet>(root);
   for (const NamedParameter& p : named_parameters(*net)) {
     if (c.freeze == Freeze::whole_unit && p.name.starts_with("body.")) p.parameter->trainable = false;
     if (c.freeze == Freeze::first_layer && p.name.starts_with("body.0.")) p.parameter->trainable = false;

@@ -50,7 +50,7 @@ TEST(TrainKill, ThirtyKillsAtRandomPointsOfAStepNameTheRightRank) {
     Processes ranks(death.size, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       train(death, r, store, report);
     });
-    while (ranks.report(death.victim).stage < death.steps && ranks.runs(death.victim)) usleep(100);
+    ranks.wait_for_stage(death.victim, death.steps);
     usleep(static_cast<useconds_t>(death.later_us));
     ranks.kill(death.victim, SIGKILL);
     ranks.join();
