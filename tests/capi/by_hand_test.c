@@ -15,14 +15,9 @@ typedef struct hand {
 
 static gw_status set_up(rank* me, hand* h) {
   memset(h, 0, sizeof *h);
-  gw_init_options init;
-  gw_parameter_options p;
-  gw_custom_options c;
-  line_parameter(&p, &init, &h->freed);
-  line_options(&c, &h->l, &p);
   h->shape[0] = 3;
   gw_view_set(&h->view, h->x, h->shape, 1, GW_F32);
-  gw_status status = gw_custom_create(&c, &h->model);
+  gw_status status = create_line(&h->l, &h->freed, &h->model);
   if (status == GW_OK) status = gw_gangs_create(me->gang, NULL, &h->gangs);
   if (status == GW_OK) status = gw_gangs_get(h->gangs, "root", &h->root);
   if (status == GW_OK) status = gw_parallelize(h->model, h->gangs, NULL);

@@ -1,5 +1,14 @@
 #include "models.h"
 
+/* What a line takes. */
+static gw_view one_two_three(void) {
+  static float x[3] = {1, 2, 3};
+  static const int64_t shape[1] = {3};
+  gw_view view;
+  gw_view_set(&view, x, shape, 1, GW_F32);
+  return view;
+}
+
 static void custom_module_runs_and_frees_once(void** state) {
   (void)state;
   line l = {0};
@@ -20,10 +29,8 @@ static void custom_module_runs_and_frees_once(void** state) {
   fo.loss_seed = 0.5;
   gw_frame* frame = NULL;
   assert_ok(gw_frame_create(model, &fo, &frame));
-  float x[3] = {1, 2, 3};
-  const int64_t shape[1] = {3};
-  gw_view view, got;
-  gw_view_set(&view, x, shape, 1, GW_F32);
+  const gw_view view = one_two_three();
+  gw_view got;
   gw_tensor* out[2];
   size_t count = 0;
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
@@ -80,10 +87,8 @@ static void without_shapes_every_output_is_one_number(void** state) {
   c.shapes = NULL;
   assert_ok(gw_custom_create(&c, &model));
   assert_ok(gw_module_materialize(model, NULL, 0, GW_DTYPE_NONE));
-  float x[3] = {1, 2, 3};
-  const int64_t shape[1] = {3};
-  gw_view view, got;
-  gw_view_set(&view, x, shape, 1, GW_F32);
+  const gw_view view = one_two_three();
+  gw_view got;
   gw_tensor* out[2];
   size_t count = 0;
   assert_ok(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count));

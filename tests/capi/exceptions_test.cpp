@@ -12,15 +12,9 @@
 
 #include "facts.h"
 #include "internal.h"
+#include "small.h"
 
 namespace {
-
-gw_error_info last_error() {
-  gw_error_info info;
-  gw_error_info_init(&info, sizeof info);
-  gw_last_error(&info);
-  return info;
-}
 
 // Calls with null and zero for every argument: the fault comes before they are looked at.
 template <typename... Arguments>

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "dlpack.h"
+#include "small.h"
 
 namespace life {
 
@@ -16,16 +17,7 @@ inline int freed = 0;                 // calls of free functions
 
 inline void ok(gw_status status) {
   if (status == GW_OK) return;
-  gw_error_info info;
-  gw_error_info_init(&info, sizeof info);
-  gw_last_error(&info);
-  throw std::runtime_error(info.message);
-}
-template <typename Options>
-Options with(void (*init)(Options*, size_t)) {
-  Options options;
-  init(&options, sizeof options);
-  return options;
+  throw std::runtime_error(last_error().message);
 }
 
 inline void count_free(void* user) { freed += user == &freed; }

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "small.h"
+
 namespace {
 
 // The thread's allocations that still succeed before one fails; below 0: all do.
@@ -60,12 +62,7 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::f
 
 namespace {
 
-std::string message() {
-  gw_error_info info;
-  gw_error_info_init(&info, sizeof info);
-  gw_last_error(&info);
-  return info.message;
-}
+std::string message() { return last_error().message; }
 
 // Runs `call` until all its allocations succeed; returns how many failed one after the other.
 int64_t starve(const char* name, const std::function<gw_status()>& call) {
@@ -86,18 +83,6 @@ int64_t starve(const char* name, const std::function<gw_status()>& call) {
   }
   ADD_FAILURE() << name << " never succeeds";
   return 0;
-}
-
-gw_llama_options small() {
-  gw_llama_options o;
-  gw_llama_options_init(&o, sizeof o);
-  o.vocab = 11;
-  o.dim = 8;
-  o.layers = 1;
-  o.heads = 2;
-  o.ffn = 16;
-  o.max_positions = 16;
-  return o;
 }
 
 TEST(Memory, MakingAGangMayFailAnywhere) {
@@ -186,7 +171,7 @@ TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
 }
 
 TEST(Memory, DescribingAModelMayFailAnywhere) {
-  const gw_llama_options o = small();
+  const gw_llama_options o = small_llama();
   EXPECT_GT(starve("gw_llama_create",
                    [&] {
                      gw_module* model = nullptr;
@@ -244,23 +229,18 @@ struct Training {
   gw_gangs* gangs = nullptr;
   gw_module* model = nullptr;
   gw_optimizer* opt = nullptr;
-  int64_t tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8}, shape[2] = {2, 4};
-  gw_view view;
-  gw_batch batch;
-  gw_step_result result;
+  small_batch small;
+  const gw_batch& batch = small.batch;
+  gw_step_result result = with(gw_step_result_init);
 
   explicit Training(bool whole) {
-    const gw_llama_options o = small();
+    const gw_llama_options o = small_llama();
     EXPECT_EQ(gw_gangs_create(nullptr, nullptr, &gangs), GW_OK);
     EXPECT_EQ(gw_llama_create(&o, &model), GW_OK);
     if (!whole) return;
     EXPECT_EQ(gw_parallelize(model, gangs, nullptr), GW_OK);
     EXPECT_EQ(gw_adamw_create(model, nullptr, &opt), GW_OK);
-    gw_view_set(&view, tokens, shape, 2, GW_I64);
-    gw_batch_init(&batch, sizeof batch);
-    batch.inputs = batch.targets = &view;
-    batch.input_count = batch.target_count = 1;
-    gw_step_result_init(&result, sizeof result);
+    fill_batch(&small, 2, 0);
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
@@ -300,7 +280,7 @@ TEST(Memory, TheStepsOfATrainingMayFailAnywhere) {
 }
 
 gw_status forward_and_backward(Training& t) {
-  const gw_view inputs[2] = {t.view, t.view};
+  const gw_view inputs[2] = {t.small.input, t.small.input};
   gw_frame* frame = nullptr;
   gw_tensor* out[2] = {};
   size_t count = 0;

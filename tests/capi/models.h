@@ -4,47 +4,13 @@
 
 #include "testing.h"
 
-/* vocab 11, dim 8, one layer. */
-static MAYBE_UNUSED gw_llama_options small_llama(void) {
-  gw_llama_options o;
-  gw_llama_options_init(&o, sizeof o);
-  o.vocab = 11;
-  o.dim = 8;
-  o.layers = 1;
-  o.heads = 2;
-  o.kv_heads = 1;
-  o.ffn = 16;
-  o.max_positions = 16;
-  return o;
-}
-
-/* The same with memory, in f64, on a gang of one. */
+/* small_llama with memory, in f64, on a gang of one. */
 static MAYBE_UNUSED gw_module* materialized_llama(void) {
   gw_module* model = NULL;
   const gw_llama_options o = small_llama();
   assert_ok(gw_llama_create(&o, &model));
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
   return model;
-}
-
-/* Tokens [rows, 4] of a fixed pattern; labels are the tokens themselves (the library shifts). */
-typedef struct small_batch {
-  int64_t tokens[4 * 4];
-  int64_t shape[2];
-  gw_view input, target;
-  gw_batch batch;
-} small_batch;
-static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_row) {
-  for (int64_t i = 0; i < rows * 4; ++i) b->tokens[i] = (first_row * 4 + i) * 3 % 11;
-  b->shape[0] = rows;
-  b->shape[1] = 4;
-  gw_view_set(&b->input, b->tokens, b->shape, 2, GW_I64);
-  b->target = b->input;
-  gw_batch_init(&b->batch, sizeof b->batch);
-  b->batch.inputs = &b->input;
-  b->batch.input_count = 1;
-  b->batch.targets = &b->target;
-  b->batch.target_count = 1;
 }
 
 /* A custom module: y = w x (elementwise, w [1]); its loss is {sum of y, count of x}. */
@@ -127,6 +93,15 @@ static MAYBE_UNUSED void line_options(gw_custom_options* c, line* l, const gw_pa
   c->output_count = 2;
   c->parameters = p;
   c->parameter_count = 1;
+}
+/* The module itself; `freed` counts its initialiser's end. */
+static MAYBE_UNUSED gw_status create_line(line* l, int* freed, gw_module** out) {
+  gw_init_options init;
+  gw_parameter_options p;
+  gw_custom_options c;
+  line_parameter(&p, &init, freed);
+  line_options(&c, l, &p);
+  return gw_custom_create(&c, out);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "facts.h"
+#include "small.h"
 
 namespace {
 
@@ -23,9 +24,7 @@ int check(const char* name, gw_status (*entry)(Arguments...)) {
   }
   EXPECT_EQ(status, GW_E_INVALID_ARGUMENT) << name;
   if (std::string(name) == "gw_last_error") return 1;  // keeps the last error as it is
-  gw_error_info info;
-  gw_error_info_init(&info, sizeof info);
-  gw_last_error(&info);
+  const gw_error_info info = last_error();
   EXPECT_EQ(info.code, GW_E_INVALID_ARGUMENT) << name;
   EXPECT_NE(std::string(info.message), "") << name;
   return 1;

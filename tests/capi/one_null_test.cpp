@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "dlpack.h"
+#include "small.h"
 
 namespace {
 
@@ -46,13 +47,6 @@ gw_status get(void*, const char*, void*, size_t, int64_t* out_size) { return *ou
 gw_status drop(void*, const char*) { return GW_OK; }
 gw_status compute(void*, gw_call*) { return GW_OK; }
 
-template <typename T, typename Size>
-T made(void (*init)(T*, Size)) {
-  T x;
-  init(&x, sizeof x);
-  return x;
-}
-
 // One object of every kind; each is whole, so that the null is what a call refuses.
 class World {
  public:
@@ -61,18 +55,14 @@ class World {
     error = gw_error_take();
     must(gw_gang_create(nullptr, &gang));
     must(gw_gangs_create(gang, nullptr, &gangs));
-    gw_llama_options llama = made(gw_llama_options_init);
-    llama.vocab = 11;
-    llama.dim = 8;
-    llama.layers = 1;
-    llama.heads = 2;
+    const gw_llama_options llama = small_llama();
     must(gw_llama_create(&llama, &model));
     must(gw_module_materialize(model, gangs, 1, GW_F32));
     must(gw_linear_create(2, 2, 0, &described));
     must(gw_sgd_create(model, nullptr, &optimizer));
     must(gw_module_parameter(model, 0, &parameter));
-    must(gw_view_set(&tokens, numbers.data(), shape.data(), 2, GW_I64));
-    must(gw_tensor_copy(&tokens, &tensor));
+    fill_batch(&small, 1, 0);
+    must(gw_tensor_copy(&small.input, &tensor));
     must(gw_gang_broadcast_bytes(gang, "x", 1, 0, &bytes));
     must(gw_gang_barrier_async(gang, nullptr, &work));
     callbacks.put = put;
@@ -84,8 +74,6 @@ class World {
     group_parameter.dims[0] = 2;
     must(gw_shard_group_create(gangs, "group", &group_parameter, 1, nullptr, 1, &group));
     custom.shapes = custom.forward = custom.backward_input = compute;
-    batch.inputs = batch.targets = &tokens;
-    batch.input_count = batch.target_count = 1;
     record.op = GW_BARRIER;
     attention.dim = 8;
     attention.heads = 2;
@@ -147,7 +135,7 @@ class World {
   void give(const gw_parameter_options*& x) { x = &group_parameter; }
   void give(const gw_store_callbacks*& x) { x = &callbacks; }
   void give(const gw_collective*& x) { x = &record; }
-  void give(const gw_batch*& x) { x = &batch; }
+  void give(const gw_batch*& x) { x = &small.batch; }
   void give(gw_error_info*& x) { x = &info; }
   void give(gw_gang_traffic*& x) { x = &traffic; }
   void give(gw_parameter_info*& x) { x = &parameter_info; }
@@ -156,17 +144,17 @@ class World {
   void give(const gw_allocator*& x) { x = nullptr; }
   void give(gw_step_result*& x) { x = &result; }
   void give(gw_call*& x) { x = &call; }
-  void give(const gw_view*& x) { x = &tokens; }
+  void give(const gw_view*& x) { x = &small.input; }
   void give(gw_view*& x) { x = &view_place; }
   void give(DLManagedTensorVersioned*& x) { x = &managed; }
   // --- memory and numbers
   void give(const char*& x) { x = "w"; }
   void give(char*& x) { x = nullptr; }
-  void give(const void*& x) { x = numbers.data(); }
+  void give(const void*& x) { x = small.tokens; }
   void give(void*& x) { x = places.data(); }
   void give(void* const*& x) { x = &list_of_one; }
   void give(const int32_t*& x) { x = &zero; }
-  void give(const int64_t*& x) { x = shape.data(); }
+  void give(const int64_t*& x) { x = small.shape; }
   void give(int32_t*& x) { x = reinterpret_cast<int32_t*>(places.data()); }
   void give(int64_t*& x) { x = places.data(); }
   void give(uint64_t*& x) { x = reinterpret_cast<uint64_t*>(places.data()); }
@@ -180,15 +168,11 @@ class World {
     x = reinterpret_cast<Handle**>(handed_out.data());
   }
 
-  static void must(gw_status status) {
-    gw_error_info why = made(gw_error_info_init);
-    gw_last_error(&why);
-    ASSERT_EQ(status, GW_OK) << why.message;
-  }
+  static void must(gw_status status) { ASSERT_EQ(status, GW_OK) << last_error().message; }
   // Backward wants a frame that has had its forward.
   void begin_frame() {
     must(gw_frame_create(model, nullptr, &frame));
-    const std::array<gw_view, 2> inputs = {tokens, tokens};
+    const std::array<gw_view, 2> inputs = {small.input, small.input};
     std::array<gw_tensor*, 2> outputs{};
     size_t count = 0;
     must(gw_module_forward(model, inputs.data(), 2, frame, nullptr, outputs.data(), 2, &count));
@@ -207,23 +191,21 @@ class World {
   gw_work* work = nullptr;
   gw_store* store = nullptr;
   gw_shard_group* group = nullptr;
-  gw_attention_options attention = made(gw_attention_options_init);
-  gw_custom_options custom = made(gw_custom_options_init);
-  gw_parameter_options group_parameter = made(gw_parameter_options_init);
-  gw_store_callbacks callbacks = made(gw_store_callbacks_init);
-  gw_collective record = made(gw_collective_init);
-  gw_batch batch = made(gw_batch_init);
-  gw_error_info info = made(gw_error_info_init);
-  gw_gang_traffic traffic = made(gw_gang_traffic_init);
-  gw_parameter_info parameter_info = made(gw_parameter_info_init);
-  gw_memory_use memory = made(gw_memory_use_init);
-  gw_memory_info host_memory = made(gw_memory_info_init);
-  gw_step_result result = made(gw_step_result_init);
+  gw_attention_options attention = with(gw_attention_options_init);
+  gw_custom_options custom = with(gw_custom_options_init);
+  gw_parameter_options group_parameter = with(gw_parameter_options_init);
+  gw_store_callbacks callbacks = with(gw_store_callbacks_init);
+  gw_collective record = with(gw_collective_init);
+  small_batch small{};
+  gw_error_info info = with(gw_error_info_init);
+  gw_gang_traffic traffic = with(gw_gang_traffic_init);
+  gw_parameter_info parameter_info = with(gw_parameter_info_init);
+  gw_memory_use memory = with(gw_memory_use_init);
+  gw_memory_info host_memory = with(gw_memory_info_init);
+  gw_step_result result = with(gw_step_result_init);
   gw_call call{};
-  gw_view tokens{}, view_place{};
+  gw_view view_place{};
   DLManagedTensorVersioned managed{};
-  std::array<int64_t, 4> numbers{1, 2, 3, 4};
-  std::array<int64_t, 2> shape{1, 4};
   std::array<int64_t, 256> places{};  // for what a call writes
   void* list_of_one = places.data();
   int32_t zero = 0;
@@ -281,9 +263,8 @@ class OneNull : public testing::Test {
     EXPECT_EQ(world_.handed_out[0], nullptr) << where << ": what is handed out is not null after a failure";
     ++checked_;
     if (function == "gw_last_error") return;  // keeps the last error as it is
-    gw_error_info why = made(gw_error_info_init);
-    gw_last_error(&why);
-    EXPECT_NE(std::string(why.message).find(name), std::string::npos) << where << ": " << why.message;
+    const std::string why = last_error().message;
+    EXPECT_NE(why.find(name), std::string::npos) << where << ": " << why;
   }
 
   World world_;

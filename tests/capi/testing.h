@@ -16,20 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <gangway/gangway.h>
-
-#if defined(__GNUC__)
-#define MAYBE_UNUSED __attribute__((unused))
-#else
-#define MAYBE_UNUSED
-#endif
-
-static MAYBE_UNUSED gw_error_info last_error(void) {
-  gw_error_info info;
-  gw_error_info_init(&info, sizeof info);
-  gw_last_error(&info);
-  return info;
-}
+#include "small.h"
 
 /* Empty when `status` and the text are as wanted, else what is wrong. `part`: occurs in the text. */
 static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted, const char* part) {

@@ -175,15 +175,10 @@ typedef struct line_setup {
 
 static gw_status set_up_line(rank* me, line_setup* t) {
   memset(t, 0, sizeof *t);
-  gw_init_options init;
-  gw_parameter_options p;
-  gw_custom_options c;
-  line_parameter(&p, &init, &t->freed);
-  line_options(&c, &t->l, &p);
   gw_module* model = NULL;
   gw_parallel_options po;
   gw_parallel_options_init(&po, sizeof po);
-  gw_status status = gw_custom_create(&c, &model);
+  gw_status status = create_line(&t->l, &t->freed, &model);
   t->s.model = model;
   if (status == GW_OK) status = gw_gangs_create(me->gang, NULL, &t->s.gangs);
   if (status == GW_OK) status = gw_gangs_get(t->s.gangs, "root", &t->root);
