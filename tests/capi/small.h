@@ -1,0 +1,60 @@
+/* What tests in C and in C++ share: the last error, a small model, its tokens. */
+#ifndef GANGWAY_TESTS_CAPI_SMALL_H
+#define GANGWAY_TESTS_CAPI_SMALL_H
+
+#include <gangway/gangway.h>
+
+#define MAYBE_UNUSED __attribute__((unused))
+
+static MAYBE_UNUSED gw_error_info last_error(void) {
+  gw_error_info info;
+  gw_error_info_init(&info, sizeof info);
+  gw_last_error(&info);
+  return info;
+}
+
+/* vocab 11, dim 8, one layer. */
+static MAYBE_UNUSED gw_llama_options small_llama(void) {
+  gw_llama_options o;
+  gw_llama_options_init(&o, sizeof o);
+  o.vocab = 11;
+  o.dim = 8;
+  o.layers = 1;
+  o.heads = 2;
+  o.kv_heads = 1;
+  o.ffn = 16;
+  o.max_positions = 16;
+  return o;
+}
+
+/* Tokens [rows, 4] of a fixed pattern; labels are the tokens themselves (the library shifts). */
+typedef struct small_batch {
+  int64_t tokens[4 * 4];
+  int64_t shape[2];
+  gw_view input, target;
+  gw_batch batch;
+} small_batch;
+static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_row) {
+  for (int64_t i = 0; i < rows * 4; ++i) b->tokens[i] = (first_row * 4 + i) * 3 % 11;
+  b->shape[0] = rows;
+  b->shape[1] = 4;
+  gw_view_set(&b->input, b->tokens, b->shape, 2, GW_I64);
+  b->target = b->input;
+  gw_batch_init(&b->batch, sizeof b->batch);
+  b->batch.inputs = &b->input;
+  b->batch.input_count = 1;
+  b->batch.targets = &b->target;
+  b->batch.target_count = 1;
+}
+
+#ifdef __cplusplus
+/* with(gw_batch_init): such a struct with its defaults. */
+template <typename Struct, typename Size>
+Struct with(void (*init)(Struct*, Size)) {
+  Struct made;
+  init(&made, sizeof made);
+  return made;
+}
+#endif
+
+#endif
