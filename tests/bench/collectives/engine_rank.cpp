@@ -33,9 +33,9 @@ void call(Gang& gang, const job& j, const Collective& record) {
 int serve(const char* socket, bool pin) {
   const std::shared_ptr<Gang> gang = Gang::create({});
   if (pin) bench_pin(gang->rank(), gang->size());
-  const std::shared_ptr<Buffer> memory = Buffer::allocate(gang->allocator(), JOB_MOST_BYTES);
+  const std::shared_ptr<Buffer> memory = Buffer::allocate(gang->allocator(), job_most_bytes());
   float* data = static_cast<float*>(memory->data());
-  bench_fill(data, JOB_MOST_BYTES / sizeof(float), static_cast<unsigned>(gang->rank()) + 1);
+  bench_fill(data, job_most_bytes() / sizeof(float), static_cast<unsigned>(gang->rank()) + 1);
   bench_driver driver = bench_connect(socket, gang->rank(), gang->engine_name());
   char line[256];
   job j;

@@ -9,7 +9,21 @@ typedef struct buffers {
   float *in, *out;
 } buffers;
 
-static gw_status call(gw_gang *gang, const job *j, const buffers *b, size_t rank, size_t size) {
+static gw_status overlap(gw_gang *gang, const job *j, const buffers *b) {
+  gw_work *work = NULL;
+  gw_status status = GW_OK;
+  if (j->bytes > 0)
+    status =
+        gw_gang_all_reduce_async(gang, b->out, b->out, j->bytes / sizeof(float), GW_F32, GW_SUM, NULL, &work);
+  job_compute(j->work);
+  if (work != NULL) status = gw_work_wait(work, -1);
+  gw_work_release(work);
+  return status;
+}
+
+/* The i-th call of a measurement. */
+static gw_status call(gw_gang *gang, const job *j, const buffers *b, long i) {
+  const size_t rank = (size_t)gw_gang_rank(gang), size = (size_t)gw_gang_size(gang);
   const size_t whole = j->bytes / sizeof(float), part = whole / size;
   switch (j->op) {
     case JOB_BARRIER: return gw_gang_barrier(gang, NULL);
@@ -21,6 +35,11 @@ static gw_status call(gw_gang *gang, const job *j, const buffers *b, size_t rank
       return gw_gang_reduce_scatter(gang, b->in, j->in_place ? b->in + rank * part : b->out, part, GW_F32,
                                     GW_SUM, NULL);
     case JOB_BROADCAST: return gw_gang_broadcast(gang, b->out, b->out, whole, GW_F32, 0, NULL);
+    case JOB_SEND_RECV:
+      if (rank > 1) return GW_OK;
+      if (job_sends((int)rank, i)) return gw_gang_send(gang, b->in, whole, GW_F32, 1 - (int)rank, NULL);
+      return gw_gang_recv(gang, b->out, whole, GW_F32, 1 - (int)rank, NULL);
+    case JOB_OVERLAP: return overlap(gang, j, b);
     case JOB_NONE: break;
   }
   return GW_E_INTERNAL;
@@ -34,16 +53,15 @@ static const char *failure(void) {
 }
 
 static void measure(bench_driver *driver, gw_gang *gang, const job *j, const buffers *b) {
-  const size_t rank = (size_t)gw_gang_rank(gang), size = (size_t)gw_gang_size(gang);
   gw_gang_traffic before, after;
   gw_gang_traffic_init(&before, sizeof before);
   gw_gang_traffic_init(&after, sizeof after);
   gw_status status = GW_OK;
-  for (long i = 0; i < j->warmup && status == GW_OK; ++i) status = call(gang, j, b, rank, size);
+  for (long i = 0; i < j->warmup && status == GW_OK; ++i) status = call(gang, j, b, i);
   if (status == GW_OK) status = gw_gang_barrier(gang, NULL);
   gw_gang_get_traffic(gang, &before);
   const double start = bench_seconds();
-  for (long i = 0; i < j->calls && status == GW_OK; ++i) status = call(gang, j, b, rank, size);
+  for (long i = 0; i < j->calls && status == GW_OK; ++i) status = call(gang, j, b, i);
   const double seconds = (bench_seconds() - start) / (double)j->calls;
   gw_gang_get_traffic(gang, &after);
   if (status != GW_OK)
@@ -61,15 +79,15 @@ int main(int argc, char **argv) {
   const int rank = gw_gang_rank(gang);
   if (atoi(argv[2])) bench_pin(rank, gw_gang_size(gang));
   buffers arena = {NULL, NULL},
-          plain = {aligned_alloc(4096, JOB_MOST_BYTES), aligned_alloc(4096, JOB_MOST_BYTES)};
+          plain = {aligned_alloc(4096, job_most_bytes()), aligned_alloc(4096, job_most_bytes())};
   void *memory[2] = {NULL, NULL};
   for (int i = 0; i < 2; ++i)
-    if (gw_gang_alloc(gang, JOB_MOST_BYTES, &memory[i]) != GW_OK)
+    if (gw_gang_alloc(gang, job_most_bytes(), &memory[i]) != GW_OK)
       return fprintf(stderr, "%s\n", failure()), 1;
   arena.in = memory[0];
   arena.out = memory[1];
   float *all[4] = {arena.in, arena.out, plain.in, plain.out};
-  for (int i = 0; i < 4; ++i) bench_fill(all[i], JOB_MOST_BYTES / sizeof(float), (unsigned)rank + 1);
+  for (int i = 0; i < 4; ++i) bench_fill(all[i], job_most_bytes() / sizeof(float), (unsigned)rank + 1);
   int32_t major = 0, minor = 0, patch = 0;
   gw_version(&major, &minor, &patch);
   char text[128], line[256];

@@ -1,7 +1,8 @@
 // What the machine allows without any library: a barrier of flags in shared memory (spinning; yielding where
 // ranks outnumber cores) and plain copies from the next rank's memory, all ranks at once, a barrier after
-// each. Arguments: socket path, rank, size, name of the shared memory, 1 to pin. Job: op barrier, or any
-// other with BYTES a rank and the way of copying in ARENA.
+// each; for send_recv a flag that the receiver waits for and its copy. Arguments: socket path, rank, size, name
+// of the shared memory, 1 to pin. Job: op barrier, or any other with BYTES a rank and the way of copying in
+// ARENA.
 #include "common/rank.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ constexpr size_t kFlagBytes = 1 << 16;
 class Shared {
  public:
   Shared(const char* name, int rank, int size) : rank_(rank), size_(size) {
-    const size_t bytes = kFlagBytes + 2 * JOB_MOST_BYTES * static_cast<size_t>(size);
+    const size_t bytes = kFlagBytes + 2 * job_most_bytes() * static_cast<size_t>(size);
     const int fd = shm_open(name, O_CREAT | O_RDWR, 0600);
     if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return;
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -42,10 +43,12 @@ class Shared {
         if (yields_) sched_yield();
   }
   char* block(int rank, int which) {
-    return base_ + kFlagBytes + (2 * static_cast<size_t>(rank) + static_cast<size_t>(which)) * JOB_MOST_BYTES;
+    return base_ + kFlagBytes +
+           (2 * static_cast<size_t>(rank) + static_cast<size_t>(which)) * job_most_bytes();
   }
   // The source was written by its rank in the call before, as in a collective that is repeated.
-  void call(const job& j) {
+  void call(const job& j, long i) {
+    if (j.op == JOB_SEND_RECV) return pass(j, i);
     if (j.op != JOB_BARRIER)
       copy_bytes(kCopies[j.arena], block(rank_, turn_), block((rank_ + 1) % size_, 1 - turn_), j.bytes);
     turn_ = 1 - turn_;
@@ -53,6 +56,16 @@ class Shared {
   }
 
  private:
+  void pass(const job& j, long i) {
+    ++sequence_;
+    if (rank_ > 1 || job_sends(rank_, i)) {
+      flag(rank_).store(sequence_, std::memory_order_release);
+      return;
+    }
+    while (flag(1 - rank_).load(std::memory_order_acquire) < sequence_)
+      if (yields_) sched_yield();
+    copy_bytes(kCopies[j.arena], block(rank_, 0), block(1 - rank_, 1), j.bytes);
+  }
   std::atomic<uint64_t>& flag(int rank) { return reinterpret_cast<Flag*>(base_)[rank].value; }
   int rank_, size_, turn_ = 0;
   bool yields_ = false;
@@ -69,7 +82,7 @@ int main(int argc, char** argv) {
   if (!shared.ok()) return 1;
   if (std::atoi(argv[5])) bench_pin(rank, size);
   for (int which = 0; which < 2; ++which)
-    bench_fill(reinterpret_cast<float*>(shared.block(rank, which)), JOB_MOST_BYTES / 4,
+    bench_fill(reinterpret_cast<float*>(shared.block(rank, which)), job_most_bytes() / 4,
                static_cast<unsigned>(rank) + 1);
   bench_driver driver = bench_connect(argv[1], rank, "flags and copies");
   char line[256];
@@ -79,10 +92,10 @@ int main(int argc, char** argv) {
       bench_reply(&driver, "error: %s", line);
       continue;
     }
-    for (long i = 0; i < j.warmup; ++i) shared.call(j);
+    for (long i = 0; i < j.warmup; ++i) shared.call(j, i);
     shared.barrier();
     const double start = bench_seconds();
-    for (long i = 0; i < j.calls; ++i) shared.call(j);
+    for (long i = 0; i < j.calls; ++i) shared.call(j, i);
     bench_reply(&driver, "%.12g", (bench_seconds() - start) / static_cast<double>(j.calls));
   }
   return 0;

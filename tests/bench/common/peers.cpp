@@ -14,9 +14,14 @@ namespace {
 const std::string kFolder = GANGWAY_BENCH_BUILD;  // of this build
 const std::string kPeers = GANGWAY_BENCH_SOURCE "/peers";
 
-bool newer(const std::string& a, const std::string& b) {
-  struct stat first, second;
-  return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_mtime > second.st_mtime;
+// Is the program newer than all that it is compiled from?
+bool is_new(const std::string& program, const std::string& source) {
+  struct stat made, from;
+  if (stat(program.c_str(), &made) != 0) return false;
+  for (const std::string& file : {source, std::string(GANGWAY_BENCH_SOURCE "/common/rank.h"),
+                                  std::string(GANGWAY_BENCH_SOURCE "/collectives/job.h")})
+    if (stat(file.c_str(), &from) != 0 || from.st_mtime >= made.st_mtime) return false;
+  return true;
 }
 
 }  // namespace
@@ -32,7 +37,7 @@ std::string compile_peer(const std::string& source, const std::string& name, con
                          const std::string& libraries, std::string* why) {
   const std::string program = kFolder + "/" + name, text = peer_source(source);
   const std::string tool = compiler.substr(0, compiler.find(' '));
-  if (newer(program, text)) return program;
+  if (is_new(program, text)) return program;
   if (output_of("command -v " + tool).empty()) {
     *why = tool + " is not installed";
     return "";

@@ -32,8 +32,8 @@ class Peer {
     context->connectFullMesh(store, device);
     context_ = context;
     for (float** buffer : {&in_, &out_}) {
-      *buffer = static_cast<float*>(std::aligned_alloc(4096, JOB_MOST_BYTES));
-      bench_fill(*buffer, JOB_MOST_BYTES / 4, static_cast<unsigned>(rank) + 1);
+      *buffer = static_cast<float*>(std::aligned_alloc(4096, job_most_bytes()));
+      bench_fill(*buffer, job_most_bytes() / 4, static_cast<unsigned>(rank) + 1);
     }
   }
   ~Peer() {
@@ -82,7 +82,9 @@ class Peer {
         gloo::broadcast(options);
         return;
       }
-      case JOB_NONE: return;
+      case JOB_SEND_RECV:
+      case JOB_OVERLAP:
+      case JOB_NONE: return;  // not asked
     }
   }
 
