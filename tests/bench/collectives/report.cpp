@@ -85,23 +85,40 @@ std::string gigabytes(double bytes) { return fixed(bytes / 1e9, bytes < 1e9 ? 3 
 
 void print(const std::vector<Result>& results) {
   if (results.empty()) return;
-  Table table({"op", "size", "in place", "arena", "busbw GB/s", "plain", "limit", "limit/arena", "Open MPI",
-               "MPICH", "Gloo", "peer/arena", "peer/plain", "moved/staged: arena", "plain", "flag", ""});
+  Table table({"op", "size", "in place", "arena", "plain", "limit", "limit/arena", "Open MPI", "MPICH",
+               "Gloo", "peer/arena", "peer/plain", "flag", ""});
   for (const Result& r : results) {
     const std::string peer = best_peer(r);
     const Samples &arena = seconds_of(r, "arena"), &plain = seconds_of(r, "plain"),
                   &limit = seconds_of(r, "limit");
-    table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)),
-               r.row.in_place ? "yes" : "no", text_of(arena), gigabytes(bus_bandwidth(r, arena)),
-               text_of(plain), text_of(limit), percent(limit.median() / arena.median()),
-               text_of(seconds_of(r, "Open MPI")), text_of(seconds_of(r, "MPICH")),
-               text_of(seconds_of(r, "Gloo")), times(paired_ratio(seconds_of(r, peer), arena)),
-               times(paired_ratio(seconds_of(r, peer), plain)), bytes_text(r, "arena"),
-               bytes_text(r, "plain"),
-               fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" +
-                   (flag_moved(r) ? "!" : ""),
-               misses(r)});
+    table.row(
+        {job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), r.row.in_place ? "yes" : "no",
+         text_of(arena), text_of(plain), text_of(limit), percent(limit.median() / arena.median()),
+         text_of(seconds_of(r, "Open MPI")), text_of(seconds_of(r, "MPICH")), text_of(seconds_of(r, "Gloo")),
+         times(paired_ratio(seconds_of(r, peer), arena)), times(paired_ratio(seconds_of(r, peer), plain)),
+         fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" +
+             (flag_moved(r) ? "!" : ""),
+         misses(r)});
   }
+  table.print();
+}
+
+void print_bytes(const std::vector<Result>& results) {
+  Table table({"busbw, GB/s", "size", "in place", "arena", "plain", "Open MPI", "MPICH", "Gloo",
+               "moved/staged: arena", "plain"});
+  bool any = false;
+  for (const Result& r : results) {
+    if (r.row.op == JOB_BARRIER) continue;
+    any = true;
+    std::vector<std::string> cells = {job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)),
+                                      r.row.in_place ? "yes" : "no"};
+    for (const char* column : {"arena", "plain", "Open MPI", "MPICH", "Gloo"})
+      cells.push_back(gigabytes(bus_bandwidth(r, seconds_of(r, column))));
+    for (const char* column : {"arena", "plain"}) cells.push_back(bytes_text(r, column));
+    table.row(std::move(cells));
+  }
+  if (!any) return;
+  std::printf("\n");
   table.print();
 }
 
