@@ -80,6 +80,7 @@ class Benchmark {
     start_ours("FSDP f32", "f32", 2, true);
     start_ours("FSDP bf16", "bf16", 2, true);
     start_ours("two alone f32", "f32", 2, false);
+    start_ours("two alone bf16", "bf16", 2, false);
     start_torch("PyTorch", 1);
     start_torch("PyTorch FSDP2", 2);
   }
@@ -276,8 +277,7 @@ std::vector<Benchmark::Goal> Benchmark::goals() const {
     all.push_back(
         {what, value, "<= " + (share ? percent(goal) : fixed(goal, 2) + "x"), value <= goal, share});
   };
-  const Trainer &f32 = of("gangway f32"), &bf16 = of("gangway bf16"), &fsdp = of("FSDP f32"),
-                &alone = of("two alone f32");
+  const Trainer &f32 = of("gangway f32"), &bf16 = of("gangway bf16"), &fsdp = of("FSDP f32");
   const Trainer &torch = of("PyTorch"), &fsdp2 = of("PyTorch FSDP2");
   at_least("f32: own products alone / step", products_alone("f32") / f32.seconds.median(), 0.80, true);
   at_least("bf16: own products alone / step", products_alone("bf16") / bf16.seconds.median(), 0.80, true);
@@ -285,7 +285,9 @@ std::vector<Benchmark::Goal> Benchmark::goals() const {
            true);
   at_least("bf16: the same / processor time", products_alone("bf16") / bf16.cpu.median(), 0.80, true);
   at_least("bf16 / f32, tokens/s", paired_ratio(bf16.rate, f32.rate), 0.9, false);
-  at_least("FSDP / two alone, f32", paired_ratio(fsdp.rate, alone.rate), 0.95, true);
+  for (const std::string dtype : {"f32", "bf16"})
+    at_least("FSDP / two alone, " + dtype,
+             paired_ratio(of("FSDP " + dtype).rate, of("two alone " + dtype).rate), 0.95, true);
   at_most("exposed wait of FSDP f32", fsdp.wait.median(), 0.02, true);
   at_most("exposed wait of FSDP bf16", of("FSDP bf16").wait.median(), 0.02, true);
   at_least("one rank / PyTorch", paired_ratio(f32.rate, torch.rate), 1, false);
