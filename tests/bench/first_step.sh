@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # Seconds from a fresh clone to the first trained step in each language, as a table. Debian's packages are there already, no
 # compiler cache is used, and every language starts from a clone of its own.
-#   usage: bash tests/bench/first_step.sh TEXT      JULIA names Julia (default: julia in PATH)
+#   usage: bash tests/bench/first_step.sh TEXT [c|python|rust|julia]...      JULIA names Julia (default: julia in PATH)
 set -euo pipefail
-text=$(realpath "${1:?usage: bash tests/bench/first_step.sh TEXT}")
+text=$(realpath "${1:?usage: bash tests/bench/first_step.sh TEXT [c|python|rust|julia]...}")
+shift
+[ $# -gt 0 ] || set -- c python rust julia
+for language in "$@"; do
+  case $language in c|python|rust|julia) ;; *) echo "no language $language: c, python, rust or julia" >&2; exit 2 ;; esac
+done
 top=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 julia=${JULIA:-julia}
 work=$(mktemp -d)
@@ -35,7 +40,7 @@ in_julia() {
 
 echo "| language | clone and build, s | run one step and save, s |"
 echo "|---|---|---|"
-for language in c python rust julia; do
+for language in "$@"; do
   (
     SECONDS=0
     git clone -q "$top" "$work/$language" && cd "$work/$language"
