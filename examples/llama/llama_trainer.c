@@ -245,11 +245,7 @@ int main(int argc, char **argv) {
   long size = 0;
   r.bytes = read_file(r.a.text, &size);
   if (r.bytes == NULL) return cannot("read", r.a.text);
-  if (create(&r) != 0) {
-    /* What is refused is refused on all ranks; they end together, else the slower would hear of one that left. */
-    gw_gangs_shutdown(r.gangs, 5000);
-    return 1;
-  }
+  if (create(&r) != 0) return 1;
   if (r.talks) introduce(&r, size);
   if (train_on_text(&r, size) != 0 || write_results(&r) != 0) return 1;
   return end(&r);

@@ -198,6 +198,15 @@ void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
   in_mid_call([&] { vote(refusal, said); });
 }
 
+// A rank may end with its refusal: its peers would hear of a lost rank in place of the text.
+void Gang::throw_when_all_know(Error error) {
+  try {
+    barrier(Channel::control);
+  } catch (const Error&) {  // the gang is broken now, and says so in its next call
+  }
+  throw std::move(error);
+}
+
 void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
   Vote mine;
@@ -216,7 +225,7 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
     }
     if (std::string_view(engine_->name()) == "fake")
       throw unpack(bytes);  // every rank refused as this one did
-    throw unpack(broadcast_bytes(Channel::control, bytes, r));
+    throw_when_all_know(unpack(broadcast_bytes(Channel::control, bytes, r)));
   }
   for (int r = 1; r < size(); ++r) {
     if (votes[static_cast<size_t>(r)].said == votes[0].said) continue;
@@ -224,7 +233,7 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
     Error error(Code::mismatch, text("gang \"", name_, "\": rank 0 asked for ", all[0], ", but rank ", r,
                                      " for ", all[static_cast<size_t>(r)]));
     place(error, "agree", r);
-    throw error;
+    throw_when_all_know(std::move(error));
   }
 }
 

@@ -142,6 +142,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
   void vote(const std::optional<Error>& refusal, const std::string& said);
+  [[noreturn]] void throw_when_all_know(Error error);
   void check(const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(std::span<const Collective> records, const Stream* stream) const;

@@ -1,5 +1,6 @@
 // What ranks as threads are tested for in many ways, once more where they are processes: calls that differ, and two
 // gangs whose calls cross.
+#include "gang/gang.h"
 #include "gang/host_input.h"
 #include "gang/host_reference.h"
 #include "gang/joined.h"
@@ -56,6 +57,30 @@ TEST(HostProcesses, DifferentCallsAreAMismatchOnEveryRankWithOneText) {
       EXPECT_NE(std::string(ranks.report(r).text).find("different collectives"), std::string::npos)
           << difference.what << ": " << ranks.report(r).text;
     }
+  }
+}
+
+TEST(HostProcesses, ARanksRefusalReachesAllWhoeverEndsFirst) {
+  for (int round = 0; round < 20; ++round) {
+    Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      GangOptions options;
+      options.engine = "host";
+      options.rank = r;
+      options.size = 3;
+      options.store = store;
+      const auto gang = Gang::create(options);
+      std::optional<Error> refusal;
+      if (r == round % 3) refusal = Error(Code::not_supported, "the moon is not supported");
+      try {
+        gang->agree(refusal);
+      } catch (const Error& error) {
+        report.say(error.message());
+      }
+      _exit(0);  // without a word to the others
+    });
+    ranks.expect_all_well();
+    for (int r = 0; r < 3; ++r)
+      EXPECT_STREQ(ranks.report(r).text, "the moon is not supported") << "rank " << r;
   }
 }
 
