@@ -109,7 +109,7 @@ end
 end
 
 @inline writable(call, name, x) = is_read_only(x) &&
-    refuse(call, ": ", name, " is read-only memory (a full value, or a tensor that came so); pass a copy of it")
+    refuse(call, ": ", name, " is read-only memory (a value outside of an update, or a tensor that came so); pass a copy of it")
 
 """
 An array of memory that the library owns. It keeps its owner alive. What is lent for a while (a shard group's full
@@ -138,6 +138,10 @@ Base.elsize(::Type{<:Borrowed{T}}) where {T} = sizeof(T)
 # Ends a loan.
 give_back!(x::Borrowed{T,N}) where {T,N} = (x.array = Array{T,N}(undef, ntuple(_ -> 0, N)); nothing)
 give_back!(::Nothing) = nothing
+
+# From now on it is to read.
+lock_rows!(x::Borrowed) = (x.read_only = true; nothing)
+lock_rows!(::Nothing) = nothing
 
 # A view's element type and number of dims are known when it comes: one jump to code that is compiled for them.
 const DIMS = [Val(n) for n in 0:8]

@@ -63,7 +63,12 @@ end
     end,
     (input, output, length(output), word, reduction(op)), output, (input, output))
 
-@collective(bcast!, bcast_async!, gw_gang_broadcast, f(gang::Gang, x; root = 0), (word = dense_output(call, "x", x)),
+# The root's array is only read.
+@collective(bcast!, bcast_async!, gw_gang_broadcast, f(gang::Gang, x; root = 0),
+    begin
+        word = dense(call, "x", x)
+        rank(gang) == root || writable(call, "x", x)
+    end,
     (x, x, length(x), word, root), x, x)
 
 @collective(reduce!, reduce_async!, gw_gang_reduce, f(gang::Gang, input, output = input; root = 0, op = :sum),
@@ -117,7 +122,7 @@ The sum (`:sum`, `+`), `:mean`, `:product`, `:min` or `:max` over all ranks, in 
 """ allreduce!
 @doc "`allgather!(gang, input, output)`: every rank's input, one after the other (stacked over the last dim)." allgather!
 @doc "`reducescatter!(gang, input, output; op)`: this rank's part (of the last dim) of the sum of all inputs." reducescatter!
-@doc "`bcast!(gang, x; root = 0)`: the root's array on every rank." bcast!
+@doc "`bcast!(gang, x; root = 0)`: the root's array, which may be read-only, on every rank." bcast!
 @doc "`reduce!(gang, input, output = input; root = 0, op)`: the sum of all inputs on the root." reduce!
 @doc "`gather!(gang, input, output; root = 0)`: every rank's input on the root; others may give no output." gather!
 @doc "`scatter!(gang, input, output; root = 0)`: part r of the root's input on rank r; others may give `nothing`." scatter!

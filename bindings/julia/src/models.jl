@@ -118,8 +118,17 @@ tensor(parameter::Param, part::Symbol = :value) =
 tensor(parameter::Param, optimizer::Optimizer, name) = take(Tensor, out ->
     LibGangway.gw_parameter_state_tensor(parameter, optimizer, c_text("tensor", "name", name), out))
 
-"This rank's rows of the master (`:value`) or of the gradient (`:gradient`), without a copy."
-local_array(parameter::Param, part::Symbol = :value) = array(tensor(parameter, part))
+"""
+    local_array(parameter, part = :value)
+
+This rank's rows of the master (`:value`) or of the gradient (`:gradient`), without a copy. Values are read-only: `assign!`
+writes them, or an update of their shard group.
+"""
+function local_array(parameter::Param, part::Symbol = :value)
+    made = array(tensor(parameter, part))
+    part in (:value, :full_value) && lock_rows!(made)
+    return made
+end
 "This rank's rows of an optimizer's state, without a copy."
 state_array(parameter::Param, optimizer::Optimizer, name) = array(tensor(parameter, optimizer, name))
 

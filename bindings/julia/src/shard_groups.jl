@@ -12,7 +12,9 @@ struct ShardGroup
     handle::GroupHandle
     count::Int
     lent::Vector{Any}
-    ShardGroup(handle::GroupHandle, count::Int) = new(handle, count, Any[])
+    updating::Base.RefValue{Bool}
+    rows::Vector{Any} # lent to an update, to write
+    ShardGroup(handle::GroupHandle, count::Int) = new(handle, count, Any[], Ref(false), Any[])
 end
 Base.unsafe_convert(::Type{Ptr{LibGangway.gw_shard_group}}, group::ShardGroup) = group.handle.ptr
 release!(group::ShardGroup) = release!(group.handle)
@@ -31,12 +33,15 @@ end
 
 Parameter `index` (from 1) as an array without a copy: `:value` and `:gradient` are this rank's rows, `:full_value` and
 `:full_gradient` the whole, lent until `reshard!`.
-A `:full_value` is read-only: a write is a `ReadOnlyMemoryError`, and as the output of a call it is refused.
+Values are read-only: a write is a `ReadOnlyMemoryError`, and as the output of a call they are refused. `:value` is
+writable while `update!` runs, by the arrays that its block gets or asks for.
 """
 function local_array(group::ShardGroup, index, part::Symbol = :value)
     view = empty_view()
     check(LibGangway.gw_shard_group_view(group, index - 1, part_number(part), view))
-    made = borrow(view[], group.handle, part === :full_value)
+    updating = part === :value && group.updating[]
+    made = borrow(view[], group.handle, part in (:value, :full_value) && !updating)
+    updating && push!(group.rows, made)
     part in (:full_value, :full_gradient) && push!(group.lent, made)
     return made
 end
@@ -101,9 +106,13 @@ reduce!(group::ShardGroup) = @waits LibGangway.gw_shard_group_reduce(group, NO_S
 "`update!(group) do values... end`: an own update of this rank's rows in place, then published. Collective."
 function update!(f, group::ShardGroup)
     @waits LibGangway.gw_shard_group_begin_update(group, NO_STREAM)
+    group.updating[] = true
     try
         return f((local_array(group, i, :value) for i in 1:group.count)...)
     finally
+        group.updating[] = false
+        foreach(lock_rows!, group.rows)
+        empty!(group.rows)
         @waits LibGangway.gw_shard_group_end_update(group, NO_STREAM)
     end
 end

@@ -57,6 +57,7 @@ says for it; `counts` (one per rank; for all_to_all the sent ones, then the got)
 """
 struct Collective
     record::Options{LibGangway.gw_collective}
+    read_only::Bool # what only a broadcast's root may give as its output
 end
 
 function Collective(op::Symbol; input = nothing, output = nothing, count = nothing, counts = nothing, peer = -1,
@@ -72,7 +73,8 @@ function Collective(op::Symbol; input = nothing, output = nothing, count = nothi
         set_field!(record, name, Ptr{Cvoid}(pointer(x)))
         push!(record.roots, x)
     end
-    output === nothing || writable("Collective", "output", output)
+    read_only = op === :broadcast && same_memory(input, output) && is_read_only(output)
+    output === nothing || read_only || writable("Collective", "output", output)
     input === nothing || output === nothing || same_type("Collective", dtype(eltype(input)), "output", output)
     if counts !== nothing
         list = collect(Csize_t, counts)
@@ -86,17 +88,24 @@ function Collective(op::Symbol; input = nothing, output = nothing, count = nothi
         x = by_output ? output : input
         x === nothing || set_field!(record, :count, length(x))
     end
-    return Collective(record)
+    return Collective(record, read_only)
 end
+same_memory(input, output) = input isa AbstractArray && output isa AbstractArray && pointer(input) == pointer(output)
 refuse_without_count(op) = op === :all_to_all && refuse("Collective: :all_to_all needs count or counts")
 
+check_root(call, gang, one) = one.read_only && one.record[].peer != rank(gang) &&
+    refuse(call, ": output is read-only memory, which only the root of a broadcast may give; pass a copy of it")
+
 "Starts one record; returns its Work. Collective."
-run(gang::Gang, one::Collective) =
-    start(out -> LibGangway.gw_gang_run(gang, one.record, NO_STREAM, out), one)
+function run(gang::Gang, one::Collective)
+    check_root("run", gang, one)
+    return start(out -> LibGangway.gw_gang_run(gang, one.record, NO_STREAM, out), one)
+end
 
 "Starts all records as one launch, in which sends and receives cannot deadlock; returns the Work of all."
 function run_batch(gang::Gang, all)
     list = collect(Collective, all)
+    foreach(one -> check_root("run_batch", gang, one), list)
     raw = LibGangway.gw_collective[one.record[] for one in list]
     return start(out -> LibGangway.gw_gang_run_batch(gang, raw, length(raw), NO_STREAM, out), list)
 end

@@ -130,7 +130,8 @@ fact("a tensor of another device or version is refused; one that is taken is del
         x = Gangway.array(tensor)
         @test Gangway.is_read_only(tensor) && Gangway.is_read_only(view(x, 1:1)) && x == [1, 2]
         @test thrown(() -> (x[1] = 3)) isa ReadOnlyMemoryError
-        @test refused(() -> bcast!(Gangway.Gang(), x), "bcast!: x is read-only"; kind = ArgumentError)
+        @test refused(() -> allreduce!(Gangway.Gang(), x), "allreduce!: output is read-only"; kind = ArgumentError)
+        @test bcast!(Gangway.Gang(), x) === x && x == [1, 2]
         foreach(_ -> Gangway.release!(tensor), 1:2)
         @test DELETED[] == 1
     end

@@ -23,7 +23,8 @@ fact("a full value as the output of a call is refused by name, and nothing is br
                                  allgather!(GANG, x, [r == RANKS ? w : copy(x) for r in 1:RANKS]),
                              "reducescatter!: output" => () ->
                                  reducescatter!(GANG, repeat(x, 1, RANKS), w),
-                             "bcast!: x" => () -> bcast!(GANG, view(w, :, 2)),
+                             "bcast!: x" => () -> bcast!(GANG, view(w, :, 2); root = mod(ME + 1, RANKS)),
+                             "bcast_async!: x" => () -> bcast_async!(GANG, w; root = mod(ME + 1, RANKS)),
                              "reduce!: output" => () -> reduce!(GANG, x, w; root = ME),
                              "gather!: output" => () -> gather!(GANG, part, w; root = ME),
                              "scatter!: output" => () -> scatter!(GANG, x, view(w, :, 1:1); root = mod(ME + 1, RANKS)),
@@ -38,5 +39,29 @@ fact("a full value as the output of a call is refused by name, and nothing is br
             @test refused(() -> allreduce!(GANG, x), "all_reduce", "output", "read-only"; kind = Gangway.InvalidArgument)
         end
         @test allreduce(GANG, w) == RANKS .* w
+    end
+end
+
+fact("the root of a broadcast may give a full value, by each way, and no other rank may") do
+    group = ShardGroup(Gangway.init(), "g", "w" => (RANKS, 4); seed = 1)
+    unshard!(group) do w
+        for root in OTHERS
+            mine() = ME == root ? w : zeros(Float32, RANKS, 4)
+            record(x) = Gangway.Collective(:broadcast; input = x, output = x, peer = root)
+            @test bcast!(GANG, mine(); root = root) == w
+            x = mine()
+            wait(bcast_async!(GANG, x; root = root))
+            @test x == w
+            x = mine()
+            wait(Gangway.run(GANG, record(x)))
+            @test x == w
+            x = mine()
+            wait(Gangway.run_batch(GANG, [record(x)]))
+            @test x == w
+            if ME != root
+                @test refused(() -> Gangway.run(GANG, record(w)), "output", "read-only", "root"; kind = ArgumentError)
+                @test refused(() -> Gangway.run_batch(GANG, [record(w)]), "output", "read-only"; kind = ArgumentError)
+            end
+        end
     end
 end

@@ -169,6 +169,30 @@ fact("a call that outlives its callback is refused") do
     end
 end
 
+fact("values are writable in the block of an update and nowhere else") do
+    group = ShardGroup(nothing, "g", Parameter("w", (2, 3); kind = :ones), Parameter("b", (4,); kind = :zeros))
+    before, kept = Gangway.local_array(group, 1), Any[]
+    @test thrown(() -> (before[1] = 2)) isa ReadOnlyMemoryError
+    @test refused(() -> allreduce!(ONE, before), "allreduce!: output is read-only"; kind = ArgumentError)
+    update!(group) do w, b
+        w .= 5
+        again = Gangway.local_array(group, 2)
+        again .= 6
+        @test thrown(() -> (before[1] = 2)) isa ReadOnlyMemoryError
+        append!(kept, (w, b, again))
+    end
+    @test all(x -> thrown(() -> (x[1] = 2)) isa ReadOnlyMemoryError, kept)
+    @test all(==(5), Gangway.local_array(group, 1)) && all(==(6), Gangway.local_array(group, 2))
+    @test thrown(() -> update!((w, b) -> (push!(kept, w); error("inside")), group)) isa ErrorException
+    @test thrown(() -> (last(kept)[1] = 2)) isa ReadOnlyMemoryError
+    model = Model(group)
+    weight = first(Gangway.parameters(model))
+    @test thrown(() -> (Gangway.local_array(weight)[1] = 2)) isa ReadOnlyMemoryError
+    gradient = Gangway.local_array(weight, :gradient)
+    gradient .= 7
+    @test all(==(7), Gangway.local_array(group, 1, :gradient))
+end
+
 plain_custom_with(shapes) = Custom(; shapes = shapes, forward = identity, backward_input = identity)
 
 fact("a call knows its facts, and a wrong name or a wrong shape is refused") do
