@@ -1,45 +1,37 @@
-# Own compute as a module: a regression y = tanh(W' x + b), written in Julia, sharded and trained like a built-in layer.
+# Own compute as a module: a regression, written in Julia, sharded and trained like a built-in layer.
 #   gangrun -n 2 julia --project=bindings/julia bindings/julia/examples/custom_module.jl
 using Gangway, Random
 
-const INPUTS, OUTPUTS, ROWS = 8, 3, 64
+const FEATURES, ROWS = 8, 64
+const TRUTH = 0.1f0 .* (0:FEATURES-1)
 
-# inputs: x (8, rows), y (3, rows); outputs: loss sum and weight
+# Of y = w' x for each column of x.
+errors(w, x) = x' * (w .- TRUTH)
+
+# x (FEATURES, ROWS), data without gradient -> loss sum, weight; f32 alone, as `accepts` could say.
 function forward(call)
-    x, y = call.inputs
-    w, b = call.parameters
-    t = tanh.(w' * x .+ b)
-    difference = t .- y
-    call.outputs[1][1] = sum(abs2, difference) / 2
-    call.outputs[2][1] = size(x, 2)
-    call.state = difference .* (1 .- t .^ 2) # d loss / d (W' x + b), kept for backward
+    call.outputs[1][1] = sum(abs2, errors(call.parameters[1], call.inputs[1])) / 2
+    call.outputs[2][1] = ROWS
 end
 
-# Data needs no gradient, but it may be asked for.
-backward_input(call) = foreach(g -> g === nothing || fill!(g, 0), call.input_grads)
-
-function backward_weight(call)
-    x, (dw, db) = call.inputs[1], call.parameter_grads
-    e = call.state .* Float32(call.loss_seed) # 1/N: the mean over all ranks
-    dw .+= x * e'
-    db .+= vec(sum(e; dims = 2))
+function backward(call)
+    x, dw, dx = call.inputs[1], call.parameter_grads[1], call.input_grads[1]
+    dw .+= Float32(call.loss_seed) .* (x * errors(call.parameters[1], x))
+    dx === nothing || fill!(dx, 0)
 end
 
 Gangway.init() do gangs
-    model = Custom(; name = "regression", inputs = 2, outputs = 2,
-                   parameters = ["weight" => (INPUTS, OUTPUTS), Parameter("bias", (OUTPUTS,); kind = :zeros)],
-                   shapes = inputs -> [(Float64, (1,)), (Float64, (1,))], forward = forward,
-                   backward_input = backward_input, backward_weight = backward_weight,
-                   accepts = T -> T == Float32)
+    model = Custom(; name = "regression", outputs = 2, parameters = ["w" => (FEATURES,)],
+                   forward = forward, backward_input = backward)
     parallelize!(model, gangs)
     opt = AdamW(model; lr = 0.05)
-    rng = MersenneTwister(7 + Gangway.data_shard(gangs).index)
+    shard = Gangway.data_shard(gangs).index
+    rng = MersenneTwister(7 + shard)
     loss = Inf
     for step in 1:100
-        x = rand(rng, Float32, INPUTS, ROWS) .- 0.5f0
-        y = tanh.([1, -1, 1] .* sum(x; dims = 1))
-        loss = train_step!(model, opt, (x, Float32.(y)); weight = ROWS).loss
-        step % 20 == 0 && Gangway.rank(gangs.root) == 0 && println("step $step  loss ", loss)
+        x = rand(rng, Float32, FEATURES, ROWS) .- 0.5f0
+        loss = train_step!(model, opt, x; weight = ROWS).loss
+        shard == 0 && step % 20 == 0 && println("step $step  loss ", round(loss; digits = 5))
     end
     @assert loss < 0.01
 end

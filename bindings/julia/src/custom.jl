@@ -200,24 +200,26 @@ function make_module_callbacks()
 end
 
 """
-    Custom(; shapes, forward, backward_input, backward_weight = nothing, parameters = [], children = [], inputs = 1,
+    Custom(; shapes = nothing, forward, backward_input, backward_weight = nothing, parameters = [], children = [], inputs = 1,
            outputs = 1, accepts = nothing, name = "Custom")
 
-A module of Julia functions. `shapes(inputs)` gets `[(type, size), ...]` and returns the outputs' likewise; the others get a
+A module of Julia functions. `shapes(inputs)` gets `[(type, size), ...]` and returns the outputs' likewise (nothing: each is
+one Float64, as a training root's are); the others get a
 [`Call`](@ref Gangway.Call): forward fills `call.outputs`; backward_input fills `call.input_grads` from
 `call.output_grads`; backward_weight adds to `call.parameter_grads` (nothing: backward_input does both).
 `parameters`: `Parameter`s or `name => dims`; `children`: `name => model`, run by `Gangway.run_child`. A training root has
 two outputs, `{loss sum, weight}`. What a function throws comes out of the call that ran it, on that rank.
 """
-function Custom(; shapes, forward, backward_input, backward_weight = nothing, accepts = nothing, name = "Custom",
+function Custom(; shapes = nothing, forward, backward_input, backward_weight = nothing, accepts = nothing, name = "Custom",
                 parameters = (), children = (), inputs = 1, outputs = 1)
     made = options(LibGangway.gw_custom_options, "Custom", (name = name, input_count = inputs, output_count = outputs))
     kids = Model[child for (_, child) in children]
     kid_names = String[c_text("Custom", "children", string(kid)) for (kid, _) in children]
-    for (field, value) in ((:shapes, SHAPES[]), (:forward, FORWARD[]), (:backward_input, INPUT[]),
+    for (field, value) in ((:forward, FORWARD[]), (:backward_input, INPUT[]),
                            (:free_user, FREE_PIN[]), (:free_state, FREE_PIN[]))
         set_field!(made, field, value)
     end
+    shapes === nothing || set_field!(made, :shapes, SHAPES[])
     backward_weight === nothing || set_field!(made, :backward_weight, WEIGHT[])
     accepts === nothing || set_field!(made, :accepts_dtype, ACCEPTS[])
     list, roots = parameter_array("Custom", map(Parameter, parameters))

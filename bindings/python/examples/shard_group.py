@@ -1,4 +1,4 @@
-"""A program with its own compute and its own loop, in NumPy; gangway only shards: y = x w + b, two microbatches a step.
+"""A program with its own compute and its own loop, in NumPy; gangway only shards: y = x w, two microbatches a step.
 
     python -m gangway.run -n 2 python shard_group.py
 """
@@ -7,27 +7,27 @@ import numpy as np
 
 import gangway as gw
 
-ROWS, MICROBATCHES = 32, 2
-truth = np.arange(10, dtype=np.float32) * 0.1
+FEATURES, ROWS, MICROBATCHES = 10, 32, 2
+TRUTH = np.float32(0.1) * np.arange(FEATURES, dtype=np.float32)
 
 
-def compute(full, x, y):
-    """The caller's own model: loss sum and gradients of the squared error."""
-    error = x @ full["w"] + full["b"] - y
-    return 0.5 * float(error @ error), {"w": x.T @ error, "b": error.sum(keepdims=True)}
+def own_compute(full, x):
+    """Half the sum of squared errors, and its gradient."""
+    error = x @ (full["w"] - TRUTH)
+    return 0.5 * float(error @ error), {"w": x.T @ error}
 
 
 with gw.init() as gangs:
-    group = gw.ShardGroup(gangs, "line", {"w": np.zeros(10, np.float32), "b": np.zeros(1, np.float32)})
+    group = gw.ShardGroup(gangs, "line", {"w": gw.Spec((FEATURES,))}, seed=1)
     opt = gw.AdamW(group, lr=0.05)
     items = ROWS * MICROBATCHES * gangs.size  # of a step, over all ranks
     random = np.random.default_rng(11 + gangs.rank)
     for step in range(1, 201):
         loss = 0.0
         for _ in range(MICROBATCHES):
-            x = random.random((ROWS, 10), np.float32) - 0.5
+            x = random.random((ROWS, FEATURES), np.float32) - np.float32(0.5)
             with group.unsharded() as full:
-                part, gradients = compute(full, x, x @ truth + 0.5)
+                part, gradients = own_compute(full, x)
                 group.add_gradients(gradients)
             loss += part
         group.reduce()

@@ -70,7 +70,7 @@ impl Custom {
         self
     }
 
-    /// Required: the outputs' dims and dtype from the inputs'.
+    /// The outputs' dims and dtype from the inputs'; without it each is one f64, as a training root's are.
     pub fn shapes(mut self, closure: impl Fn(&mut Shapes<'_>) -> Result<()> + Send + 'static) -> Custom {
         self.closures.shapes = Some(Box::new(closure));
         self
