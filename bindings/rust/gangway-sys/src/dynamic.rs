@@ -1,5 +1,7 @@
-use crate::gw_api;
+use crate::{gw_api, gw_status, GW_E_NOT_SUPPORTED};
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
+use std::mem::size_of;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,11 +15,19 @@ extern "C" {
 const RTLD_NOW: c_int = 2;
 const ABI_MINOR: i32 = 0; // the lowest level that these bindings use
 
+/// Of this side's size, whatever the library's: null is what the library does not have.
 static TABLE: AtomicPtr<gw_api> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    static LACKING: Cell<Option<&'static str>> = Cell::new(None);
+}
 
 /// Opens the library (GANGWAY_LIBRARY, else `libgangway.so.1` by the loader's own search) and looks up
 /// `gw_get_api`. Further calls do nothing. A function that is called before does this by itself, and panics
 /// with the text if it fails.
+///
+/// A library whose table is shorter than these bindings' is taken: a function that it has not returns
+/// `GW_E_NOT_SUPPORTED`, and [`lacking`] says which; one that returns no status panics.
 pub fn load() -> Result<(), String> {
     if !TABLE.load(Ordering::Acquire).is_null() {
         return Ok(());
@@ -26,12 +36,27 @@ pub fn load() -> Result<(), String> {
     if table.is_null() {
         return Err(format!("this libgangway has no ABI level 0.{ABI_MINOR}"));
     }
-    let size = unsafe { (*table).struct_size };
-    if size < std::mem::size_of::<gw_api>() {
-        return Err(format!("this libgangway is older than its bindings (its table has {size} bytes)"));
+    let table = Box::into_raw(Box::new(unsafe { own_table(table)? }));
+    if TABLE.compare_exchange(std::ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        drop(unsafe { Box::from_raw(table) }); // another thread was first
     }
-    TABLE.store(table as *mut gw_api, Ordering::Release);
     Ok(())
+}
+
+/// The table's size and level come before its functions.
+const HEAD: usize = size_of::<usize>() + 2 * size_of::<i32>();
+
+/// As much of the library's table as it has, and the rest null.
+unsafe fn own_table(found: *const gw_api) -> Result<gw_api, String> {
+    let size = (*found).struct_size;
+    if size < HEAD {
+        return Err(format!("this libgangway's table has {size} bytes, less than the {HEAD} of its head"));
+    }
+    let functions = (size.min(size_of::<gw_api>()) - HEAD) / size_of::<usize>();
+    let bytes = HEAD + functions * size_of::<usize>();
+    let mut table = std::mem::MaybeUninit::<gw_api>::zeroed();
+    std::ptr::copy_nonoverlapping(found.cast::<u8>(), table.as_mut_ptr().cast::<u8>(), bytes);
+    Ok(table.assume_init())
 }
 
 unsafe fn get_api(abi_minor: i32) -> Result<*const gw_api, String> {
@@ -73,7 +98,27 @@ fn first_use() -> &'static gw_api {
     unsafe { &*TABLE.load(Ordering::Acquire) }
 }
 
+/// What a function is to a library that has not got it.
+#[cold]
+pub(crate) fn refuse(name: &'static str) -> gw_status {
+    LACKING.with(|lacking| lacking.set(Some(name)));
+    GW_E_NOT_SUPPORTED
+}
+
+/// The same for a function that returns no status.
 #[cold]
 pub(crate) fn lacks(name: &str) -> ! {
-    panic!("this libgangway has no {name}")
+    panic!("{}", lacks_text(name))
+}
+
+fn lacks_text(name: &str) -> String {
+    let (has, known) = (table().struct_size, size_of::<gw_api>());
+    format!(
+        "this libgangway is older than its bindings: it has no {name} (a table of {has} bytes, not {known})"
+    )
+}
+
+/// Why this thread's last call of a function that the library has not got was `GW_E_NOT_SUPPORTED`; told once.
+pub fn lacking() -> Option<String> {
+    LACKING.with(Cell::take).map(lacks_text)
 }

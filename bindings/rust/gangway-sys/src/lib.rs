@@ -8,7 +8,7 @@
 #[cfg(feature = "dlopen")]
 mod dynamic;
 #[cfg(feature = "dlopen")]
-pub use dynamic::{gw_get_api, load};
+pub use dynamic::{gw_get_api, lacking, load};
 
 #[cfg(not(feature = "dlopen"))]
 extern "C" {
@@ -26,6 +26,16 @@ macro_rules! functions {
 }
 #[cfg(feature = "dlopen")]
 macro_rules! functions {
+    ($field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> gw_status;) => {
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+        #[inline]
+        pub unsafe fn $name($($argument: $kind),*) -> gw_status {
+            match dynamic::table().$field {
+                Some(function) => function($($argument),*),
+                None => dynamic::refuse(stringify!($name)),
+            }
+        }
+    };
     ($field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;) => {
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #[inline]

@@ -31,6 +31,7 @@ pub(crate) fn run(body: impl FnOnce() -> Result<()>) -> sys::gw_status {
 fn say(text: &str) {
     if let Ok(text) = std::ffi::CString::new(text.replace('\0', " ")) {
         unsafe { sys::gw_error_set(text.as_ptr()) };
+        crate::error::lacking(); // to an older library the text does not matter
     }
 }
 

@@ -122,6 +122,9 @@ impl Error {
     /// This thread's last error, which came with `status`.
     #[cold]
     pub(crate) fn last(status: sys::gw_status) -> Error {
+        if let (sys::GW_E_NOT_SUPPORTED, Some(text)) = (status, lacking()) {
+            return Error::new(Code::NotSupported, text);
+        }
         let mut info = sys::gw_error_info::default();
         unsafe {
             sys::gw_error_info_init(&mut info, std::mem::size_of_val(&info));
@@ -153,6 +156,14 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Why the last call did not reach the library, when that is why it failed: an older one has not got the function.
+pub(crate) fn lacking() -> Option<String> {
+    #[cfg(feature = "dlopen")]
+    return sys::lacking();
+    #[cfg(not(feature = "dlopen"))]
+    return None;
+}
 
 /// Copies a text of the library; null is "".
 pub(crate) fn borrowed_text(text: *const std::os::raw::c_char) -> String {
