@@ -2,7 +2,7 @@ use crate::array::{AsView, Views};
 use crate::element::DType;
 use crate::error::{check, Error, Result};
 use crate::mesh::Gangs;
-use crate::view::{null_view, raw_view, raw_views, View, ViewMut};
+use crate::view::{null_view, raw_view, raw_views, Name, View, ViewMut};
 use gangway_sys as sys;
 use std::any::Any;
 use std::marker::PhantomData;
@@ -46,16 +46,17 @@ unsafe fn list<'a, T>(data: *const T, count: i32) -> &'a [T] {
     std::slice::from_raw_parts(data, count as usize)
 }
 
-unsafe fn reads<'c>(views: &[sys::gw_view]) -> Vec<View<'c>> {
-    views.iter().map(|view| View::from_raw(view)).collect()
+unsafe fn reads<'c>(name: &'static str, views: &[sys::gw_view]) -> Vec<View<'c>> {
+    views.iter().enumerate().map(|(i, view)| View::from_raw(view, Name(name, Some(i)))).collect()
 }
 
-unsafe fn perhaps<'c>(views: &[sys::gw_view]) -> Vec<Option<View<'c>>> {
-    reads(views).into_iter().map(|view| if view.is_null() { None } else { Some(view) }).collect()
+unsafe fn perhaps<'c>(name: &'static str, views: &[sys::gw_view]) -> Vec<Option<View<'c>>> {
+    reads(name, views).into_iter().map(|view| if view.is_null() { None } else { Some(view) }).collect()
 }
 
-unsafe fn writes<'c>(views: &[sys::gw_view]) -> Vec<Option<ViewMut<'c>>> {
-    views.iter().map(|view| if view.data.is_null() { None } else { Some(ViewMut::from_raw(view)) }).collect()
+unsafe fn writes<'c>(name: &'static str, views: &[sys::gw_view]) -> Vec<Option<ViewMut<'c>>> {
+    let named = views.iter().enumerate().map(|(i, view)| ViewMut::from_raw(view, Name(name, Some(i))));
+    named.map(|view| if view.is_null() { None } else { Some(view) }).collect()
 }
 
 impl<'c> Call<'c> {
@@ -68,17 +69,18 @@ impl<'c> Call<'c> {
         let (grads, parameters) = if forward { (0, 0) } else { (c.parameter_count, c.output_count) };
         let input_grads = if c.phase == sys::GW_PHASE_BACKWARD_INPUT { c.input_count } else { 0 };
         Call {
-            inputs: reads(list(c.inputs, c.input_count)),
+            inputs: reads("inputs", list(c.inputs, c.input_count)),
             outputs: if forward {
-                outputs.iter().map(|view| ViewMut::from_raw(view)).collect()
+                let named = outputs.iter().enumerate();
+                named.map(|(i, view)| ViewMut::from_raw(view, Name("outputs", Some(i)))).collect()
             } else {
                 Vec::new()
             },
-            results: if forward { Vec::new() } else { reads(outputs) },
-            output_grads: perhaps(list(c.output_grads, parameters)),
-            input_grads: writes(list(c.input_grads, input_grads)),
-            parameters: reads(list(c.parameters, c.parameter_count)),
-            parameter_grads: writes(list(c.parameter_grads, grads)),
+            results: if forward { Vec::new() } else { reads("results", outputs) },
+            output_grads: perhaps("output_grads", list(c.output_grads, parameters)),
+            input_grads: writes("input_grads", list(c.input_grads, input_grads)),
+            parameters: reads("parameters", list(c.parameters, c.parameter_count)),
+            parameter_grads: writes("parameter_grads", list(c.parameter_grads, grads)),
             raw,
             life: PhantomData,
         }
@@ -155,7 +157,7 @@ impl<'c> Call<'c> {
         let (place, child, mut made) = (found.as_mut_ptr(), crate::gang::rank_number(child), 0);
         let (given, count) = (raw.as_ptr(), raw.len());
         check(unsafe { sys::gw_call_forward(self.raw, child, given, count, place, CHILD_VIEWS, &mut made) })?;
-        let found = unsafe { perhaps(&found[..made]) };
+        let found = unsafe { perhaps("a child's outputs", &found[..made]) };
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -175,7 +177,7 @@ impl<'c> Call<'c> {
         check(unsafe {
             sys::gw_call_backward(self.raw, child, raw.as_ptr(), raw.len(), place, CHILD_VIEWS, &mut made)
         })?;
-        Ok(unsafe { perhaps(&found[..made]) })
+        Ok(unsafe { perhaps("a child's input_grads", &found[..made]) })
     }
 }
 

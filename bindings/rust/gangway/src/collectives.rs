@@ -57,7 +57,7 @@ impl Gang {
     }
 
     pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], reduce: Reduce) -> Result<()> {
-        self.expect("output", output.len(), input.len())?;
+        self.expect("all_reduce_into", "output", output.len(), input.len())?;
         let mut r = record(sys::GW_ALL_REDUCE, input.as_ptr(), output.as_mut_ptr(), input.len());
         r.reduce = reduce.write();
         self.run(&r)
@@ -65,7 +65,7 @@ impl Gang {
 
     /// Adds the result to `output` (floating types).
     pub fn all_reduce_add<T: Element>(&self, input: &[T], output: &mut [T], reduce: Reduce) -> Result<()> {
-        self.expect("output", output.len(), input.len())?;
+        self.expect("all_reduce_add", "output", output.len(), input.len())?;
         let mut r = record(sys::GW_ALL_REDUCE, input.as_ptr(), output.as_mut_ptr(), input.len());
         r.reduce = reduce.write();
         r.accumulate = 1;
@@ -74,13 +74,13 @@ impl Gang {
 
     /// `output` is every rank's input, one after the other.
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.expect("output", output.len(), self.times_size(input.len())?)?;
+        self.expect("all_gather", "output", output.len(), self.times_size("all_gather", input.len())?)?;
         self.run(&record(sys::GW_ALL_GATHER, input.as_ptr(), output.as_mut_ptr(), input.len()))
     }
 
     /// This rank's part of `values` is its input.
     pub fn all_gather_in_place<T: Element>(&self, values: &mut [T]) -> Result<()> {
-        let count = self.part_of("values", values.len())?;
+        let count = self.part_of("all_gather_in_place", "values", values.len())?;
         let data = values.as_mut_ptr();
         let input = unsafe { data.add(self.rank() * count) }; // within `values`: rank < size
         self.run(&record(sys::GW_ALL_GATHER, input, data, count))
@@ -88,9 +88,9 @@ impl Gang {
 
     /// Into one buffer for each rank.
     pub fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
-        self.expect("outputs", outputs.len(), self.size())?;
-        for output in outputs.iter() {
-            self.expect("an output", output.len(), input.len())?;
+        self.expect("all_gather_list", "outputs", outputs.len(), self.size())?;
+        if let Some(i) = outputs.iter().position(|output| output.len() != input.len()) {
+            self.expect("all_gather_list", &format!("outputs[{i}]"), outputs[i].len(), input.len())?;
         }
         let places: Vec<*mut c_void> = outputs.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
         let (from, stream) = (input.as_ptr().cast(), std::ptr::null_mut());
@@ -106,9 +106,9 @@ impl Gang {
         output: &mut [T],
         counts: &[usize],
     ) -> Result<()> {
-        self.expect("counts", counts.len(), self.size())?;
-        self.expect("input", input.len(), counts[self.rank()])?;
-        self.expect("output", output.len(), sum(counts)?)?;
+        self.expect("all_gather_counts", "counts", counts.len(), self.size())?;
+        self.expect("all_gather_counts", "input", input.len(), counts[self.rank()])?;
+        self.expect("all_gather_counts", "output", output.len(), self.sum("all_gather_counts", counts)?)?;
         let mut r = record(sys::GW_ALL_GATHER, input.as_ptr(), output.as_mut_ptr(), 0);
         r.counts = counts.as_ptr();
         self.run(&r)
@@ -116,7 +116,12 @@ impl Gang {
 
     /// `input` is one part for each rank; `output` is this rank's part of the reduction.
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], reduce: Reduce) -> Result<()> {
-        self.expect("input", input.len(), self.times_size(output.len())?)?;
+        self.expect(
+            "reduce_scatter",
+            "input",
+            input.len(),
+            self.times_size("reduce_scatter", output.len())?,
+        )?;
         let mut r = record(sys::GW_REDUCE_SCATTER, input.as_ptr(), output.as_mut_ptr(), output.len());
         r.reduce = reduce.write();
         self.run(&r)
@@ -138,7 +143,7 @@ impl Gang {
         reduce: Reduce,
         root: usize,
     ) -> Result<()> {
-        self.expect_on(root, "output", output.as_ref().map(|o| o.len()), input.len())?;
+        self.expect_on("reduce", root, "output", output.as_ref().map(|o| o.len()), input.len())?;
         let mut r = record(sys::GW_REDUCE, input.as_ptr(), optional_mut(output), input.len());
         r.reduce = reduce.write();
         r.peer = rank_number(root);
@@ -147,7 +152,13 @@ impl Gang {
 
     /// `output` is wanted on the root only: every rank's input, one after the other.
     pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: usize) -> Result<()> {
-        self.expect_on(root, "output", output.as_ref().map(|o| o.len()), self.times_size(input.len())?)?;
+        self.expect_on(
+            "gather",
+            root,
+            "output",
+            output.as_ref().map(|o| o.len()),
+            self.times_size("gather", input.len())?,
+        )?;
         let mut r = record(sys::GW_GATHER, input.as_ptr(), optional_mut(output), input.len());
         r.peer = rank_number(root);
         self.run(&r)
@@ -155,7 +166,13 @@ impl Gang {
 
     /// `input` is wanted on the root only: one part for each rank.
     pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: usize) -> Result<()> {
-        self.expect_on(root, "input", input.map(<[T]>::len), self.times_size(output.len())?)?;
+        self.expect_on(
+            "scatter",
+            root,
+            "input",
+            input.map(<[T]>::len),
+            self.times_size("scatter", output.len())?,
+        )?;
         let from = input.map_or(std::ptr::null(), <[T]>::as_ptr);
         let mut r = record(sys::GW_SCATTER, from, output.as_mut_ptr(), output.len());
         r.peer = rank_number(root);
@@ -164,8 +181,8 @@ impl Gang {
 
     /// Part r of `input` goes to rank r, part r of `output` comes from it.
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.expect("output", output.len(), input.len())?;
-        let count = self.part_of("input", input.len())?;
+        self.expect("all_to_all", "output", output.len(), input.len())?;
+        let count = self.part_of("all_to_all", "input", input.len())?;
         self.run(&record(sys::GW_ALL_TO_ALL, input.as_ptr(), output.as_mut_ptr(), count))
     }
 
@@ -177,7 +194,7 @@ impl Gang {
         output: &mut [T],
         got: &[usize],
     ) -> Result<()> {
-        let counts = self.counts_of(input.len(), sent, output.len(), got)?;
+        let counts = self.counts_of("all_to_all_counts", input.len(), sent, output.len(), got)?;
         let mut r = record(sys::GW_ALL_TO_ALL, input.as_ptr(), output.as_mut_ptr(), 0);
         r.counts = counts.as_ptr();
         self.run(&r)
@@ -201,60 +218,66 @@ impl Gang {
         check(unsafe { sys::gw_gang_run(self.raw(), record, std::ptr::null_mut(), std::ptr::null_mut()) })
     }
 
-    pub(crate) fn expect(&self, what: &str, len: usize, expected: usize) -> Result<()> {
+    /// A refusal in the words that the library's own have.
+    fn refused(&self, call: &str, why: String) -> Error {
+        let gang = self.name();
+        let error = Error::argument(format!("{gang}.{call}: {why}"));
+        Error { gang, op: call.to_owned(), rank: Some(self.rank()), ..error }
+    }
+
+    pub(crate) fn expect(&self, call: &str, what: &str, len: usize, expected: usize) -> Result<()> {
         if len == expected {
             return Ok(());
         }
-        let gang = self.name();
-        Err(Error::argument(format!("{gang}: {what} has {len} elements, {expected} are needed")))
+        Err(self.refused(call, format!("{what} has {len} elements, {expected} are needed")))
     }
 
     /// What is sent to each rank, then what comes from it, as the library reads them.
     pub(crate) fn counts_of(
         &self,
+        call: &str,
         input: usize,
         sent: &[usize],
         output: usize,
         got: &[usize],
     ) -> Result<Vec<usize>> {
-        self.expect("sent", sent.len(), self.size())?;
-        self.expect("got", got.len(), self.size())?;
-        self.expect("input", input, sum(sent)?)?;
-        self.expect("output", output, sum(got)?)?;
+        self.expect(call, "sent", sent.len(), self.size())?;
+        self.expect(call, "got", got.len(), self.size())?;
+        self.expect(call, "input", input, self.sum(call, sent)?)?;
+        self.expect(call, "output", output, self.sum(call, got)?)?;
         Ok([sent, got].concat())
     }
 
     pub(crate) fn expect_on(
         &self,
+        call: &str,
         root: usize,
         what: &str,
         len: Option<usize>,
         expected: usize,
     ) -> Result<()> {
         match len {
-            Some(len) => self.expect(what, len, expected),
-            None if self.rank() == root => {
-                Err(Error::argument(format!("{}: the root has no {what}", self.name())))
-            }
+            Some(len) => self.expect(call, what, len, expected),
+            None if self.rank() == root => Err(self.refused(call, format!("{what} is None on the root"))),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn times_size(&self, count: usize) -> Result<usize> {
+    pub(crate) fn times_size(&self, call: &str, count: usize) -> Result<usize> {
         let all = count.checked_mul(self.size());
-        all.ok_or_else(|| Error::argument(format!("{}: {count} elements a rank are too many", self.name())))
+        all.ok_or_else(|| self.refused(call, format!("{count} elements a rank are too many")))
     }
 
-    pub(crate) fn part_of(&self, what: &str, count: usize) -> Result<usize> {
-        if count % self.size() == 0 {
-            return Ok(count / self.size());
+    pub(crate) fn part_of(&self, call: &str, what: &str, count: usize) -> Result<usize> {
+        let size = self.size();
+        if count % size == 0 {
+            return Ok(count / size);
         }
-        let (gang, size) = (self.name(), self.size());
-        Err(Error::argument(format!("{gang}: {what} has {count} elements, not a multiple of {size} ranks")))
+        Err(self.refused(call, format!("{what} has {count} elements, not a multiple of {size} ranks")))
     }
-}
 
-fn sum(counts: &[usize]) -> Result<usize> {
-    let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-    sum.ok_or_else(|| Error::argument(format!("counts {counts:?} are too many")))
+    pub(crate) fn sum(&self, call: &str, counts: &[usize]) -> Result<usize> {
+        let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+        sum.ok_or_else(|| self.refused(call, format!("counts {counts:?} are too many")))
+    }
 }

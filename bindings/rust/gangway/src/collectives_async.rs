@@ -35,7 +35,7 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.slice_mut());
-        self.expect("output", to.len(), self.times_size(from.len())?)?;
+        self.expect("all_gather", "output", to.len(), self.times_size("all_gather", from.len())?)?;
         let r = record(sys::GW_ALL_GATHER, from.as_ptr(), to.as_mut_ptr(), from.len());
         unsafe { self.start(r, (input, output)) }
     }
@@ -46,7 +46,7 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.slice_mut());
-        self.expect("input", from.len(), self.times_size(to.len())?)?;
+        self.expect("reduce_scatter", "input", from.len(), self.times_size("reduce_scatter", to.len())?)?;
         let mut r = record(sys::GW_REDUCE_SCATTER, from.as_ptr(), to.as_mut_ptr(), to.len());
         r.reduce = reduce.write();
         unsafe { self.start(r, (input, output)) }
@@ -71,7 +71,7 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.as_mut().map(O::slice_mut));
-        self.expect_on(root, "output", to.as_ref().map(|to| to.len()), from.len())?;
+        self.expect_on("reduce", root, "output", to.as_ref().map(|to| to.len()), from.len())?;
         let mut r = record(sys::GW_REDUCE, from.as_ptr(), optional_mut(to), from.len());
         r.reduce = reduce.write();
         r.peer = rank_number(root);
@@ -89,7 +89,13 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.as_mut().map(O::slice_mut));
-        self.expect_on(root, "output", to.as_ref().map(|to| to.len()), self.times_size(from.len())?)?;
+        self.expect_on(
+            "gather",
+            root,
+            "output",
+            to.as_ref().map(|to| to.len()),
+            self.times_size("gather", from.len())?,
+        )?;
         let mut r = record(sys::GW_GATHER, from.as_ptr(), optional_mut(to), from.len());
         r.peer = rank_number(root);
         unsafe { self.start(r, (input, output)) }
@@ -106,7 +112,13 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.as_ref().map(I::slice), output.slice_mut());
-        self.expect_on(root, "input", from.map(<[_]>::len), self.times_size(to.len())?)?;
+        self.expect_on(
+            "scatter",
+            root,
+            "input",
+            from.map(<[_]>::len),
+            self.times_size("scatter", to.len())?,
+        )?;
         let from = from.map_or(std::ptr::null(), <[_]>::as_ptr);
         let mut r = record(sys::GW_SCATTER, from, to.as_mut_ptr(), to.len());
         r.peer = rank_number(root);
@@ -119,9 +131,13 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.slice_mut());
-        self.expect("output", to.len(), from.len())?;
-        let r =
-            record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), self.part_of("input", from.len())?);
+        self.expect("all_to_all", "output", to.len(), from.len())?;
+        let r = record(
+            sys::GW_ALL_TO_ALL,
+            from.as_ptr(),
+            to.as_mut_ptr(),
+            self.part_of("all_to_all", "input", from.len())?,
+        );
         unsafe { self.start(r, (input, output)) }
     }
 
@@ -138,7 +154,7 @@ impl Gang {
         O: Buffer<Item = I::Item>,
     {
         let (from, to) = (input.slice(), output.slice_mut());
-        let counts = self.counts_of(from.len(), sent, to.len(), got)?;
+        let counts = self.counts_of("all_to_all_counts", from.len(), sent, to.len(), got)?;
         let mut r = record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), 0);
         r.counts = counts.as_ptr(); // read before the call returns
         unsafe { self.start(r, (input, output)) }

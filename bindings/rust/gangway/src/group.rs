@@ -6,7 +6,7 @@ use crate::options::{c_text, Field};
 use crate::parallel::ShardOptions;
 use crate::parameter::{with_raw, ParameterOptions, Part};
 use crate::tensor::Tensor;
-use crate::view::{raw_view, View, ViewMut};
+use crate::view::{raw_view, Name, View, ViewMut};
 use gangway_sys as sys;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -66,7 +66,7 @@ impl Module {
         let count = self.groups.len();
         match self.groups.get(index) {
             Some(group) => Ok(Group { handle: group.raw(), count: group.count, model: PhantomData }),
-            None => Err(Error::argument(format!("group {index} of a model of {count} groups"))),
+            None => Err(Error::argument(format!("index is {index}, the model has {count} groups"))),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Group<'_> {
     pub fn unshard_into(&mut self, values: &mut [ViewMut<'_>]) -> Result<()> {
         if values.len() != self.count {
             let (views, count) = (values.len(), self.count);
-            return Err(Error::argument(format!("{views} views for {count} parameters")));
+            return Err(Error::argument(format!("values has {views} views, the group {count} parameters")));
         }
         let raw: Vec<_> = values.iter_mut().map(ViewMut::raw_mut).collect();
         let reshard = Reshard(self.handle);
@@ -130,7 +130,7 @@ impl Group<'_> {
 
     /// Local. What this rank holds: `Part::Value` or `Part::Gradient`.
     pub fn view(&self, index: usize, part: Part) -> Result<View<'_>> {
-        Ok(unsafe { View::from_raw(&part_view(self.handle, index, part)?) })
+        Ok(unsafe { View::from_raw(&part_view(self.handle, index, part)?, Name("part", Some(index))) })
     }
 
     /// Collective. Adds the sum over all data ranks to the local gradient and empties the full one.
@@ -187,12 +187,19 @@ impl<'u> Unsharded<'u> {
 
     /// Local. The whole value in the compute dtype.
     pub fn value(&self, index: usize) -> Result<View<'u>> {
-        Ok(unsafe { View::from_raw(&part_view(self.handle, index, Part::FullValue)?) })
+        Ok(unsafe {
+            View::from_raw(&part_view(self.handle, index, Part::FullValue)?, Name("value", Some(index)))
+        })
     }
 
     /// Local. The whole gradient, to add to in place.
     pub fn gradient(&mut self, index: usize) -> Result<ViewMut<'_>> {
-        Ok(unsafe { ViewMut::from_raw(&part_view(self.handle, index, Part::FullGradient)?) })
+        Ok(unsafe {
+            ViewMut::from_raw(
+                &part_view(self.handle, index, Part::FullGradient)?,
+                Name("gradient", Some(index)),
+            )
+        })
     }
 
     /// Local. A DLPack export of the whole value, read-only, for another library. It outlives the reshard: its
@@ -220,11 +227,15 @@ pub struct Update<'u> {
 impl<'u> Update<'u> {
     /// Local. Own rows of the value, to write.
     pub fn value(&mut self, index: usize) -> Result<ViewMut<'_>> {
-        Ok(unsafe { ViewMut::from_raw(&part_view(self.handle, index, Part::Value)?) })
+        Ok(unsafe {
+            ViewMut::from_raw(&part_view(self.handle, index, Part::Value)?, Name("value", Some(index)))
+        })
     }
 
     /// Local. Own rows of the gradient.
     pub fn gradient(&self, index: usize) -> Result<View<'u>> {
-        Ok(unsafe { View::from_raw(&part_view(self.handle, index, Part::Gradient)?) })
+        Ok(unsafe {
+            View::from_raw(&part_view(self.handle, index, Part::Gradient)?, Name("gradient", Some(index)))
+        })
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{borrowed_text, check, made, Error, Result};
 use crate::optim::Optimizer;
 use crate::options::{c_text, c_texts, initialised, open_enum, Field};
 use crate::tensor::Tensor;
-use crate::view::View;
+use crate::view::{Name, View};
 use gangway_sys as sys;
 use std::fmt;
 use std::marker::PhantomData;
@@ -99,7 +99,7 @@ impl Parameter<'_> {
     pub fn view(&self, part: Part) -> Result<View<'_>> {
         let mut raw = sys::gw_view::default();
         check(unsafe { sys::gw_parameter_view(self.raw(), part.write(), &mut raw) })?;
-        Ok(unsafe { View::from_raw(&raw) })
+        Ok(unsafe { View::from_raw(&raw, Name("parameter", None)) })
     }
 
     /// Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum".
@@ -107,7 +107,7 @@ impl Parameter<'_> {
         let name = c_text(name, "name")?;
         let mut raw = sys::gw_view::default();
         check(unsafe { sys::gw_parameter_state(self.raw(), optimizer.raw(), name.as_ptr(), &mut raw) })?;
-        Ok(unsafe { View::from_raw(&raw) })
+        Ok(unsafe { View::from_raw(&raw, Name("state", None)) })
     }
 
     /// Local. A DLPack export of what this rank holds, for another library. It keeps its memory, also when

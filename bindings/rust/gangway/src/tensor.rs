@@ -1,6 +1,6 @@
 use crate::array::AsView;
 use crate::error::{check, made, Result};
-use crate::view::{raw_view, View};
+use crate::view::{raw_view, Name, View};
 use gangway_sys as sys;
 use std::fmt;
 use std::ptr::NonNull;
@@ -65,7 +65,7 @@ impl AsView for Tensor {
         let mut raw = sys::gw_view::default();
         let status = unsafe { sys::gw_tensor_view(self.handle.as_ptr(), &mut raw) };
         check(status).expect("a tensor has a view");
-        unsafe { View::from_raw(&raw) }
+        unsafe { View::from_raw(&raw, Name("tensor", None)) }
     }
 }
 

@@ -7,9 +7,23 @@ use std::os::raw::c_void;
 
 const MAX_DIMS: usize = 8;
 
-/// Address, shape and strides, by value.
+/// What refusals call a view: a word, or an element of a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Name(pub(crate) &'static str, pub(crate) Option<usize>);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(index) => write!(f, "{}[{index}]", self.0),
+            None => f.write_str(self.0),
+        }
+    }
+}
+
+/// Name, address, shape and strides, by value.
 #[derive(Clone, Copy)]
 struct Layout {
+    name: Name,
     data: *mut u8,
     dtype: DType,
     ndim: usize,
@@ -22,7 +36,10 @@ impl Layout {
     fn new(data: *mut u8, len: usize, dtype: DType, shape: &[usize]) -> Result<Layout> {
         let count = shape.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
         if count != Some(len) {
-            return Err(Error::argument(format!("a view of shape {shape:?} is not of {len} elements")));
+            let needed = count.map_or("more than there can be".to_owned(), |count| count.to_string());
+            return Err(Error::argument(format!(
+                "values has {len} elements, shape {shape:?} needs {needed}"
+            )));
         }
         let mut strides = vec![1usize; shape.len()];
         for d in (1..shape.len()).rev() {
@@ -43,7 +60,7 @@ impl Layout {
         if ndim > MAX_DIMS || strides.len() != ndim {
             let steps = strides.len();
             return Err(Error::argument(format!(
-                "a view has {ndim} dims and {steps} strides, at most {MAX_DIMS}"
+                "shape has {ndim} dims, at most {MAX_DIMS}, and strides has {steps}"
             )));
         }
         let reach = shape.iter().zip(strides).try_fold(0usize, |reach, (dim, stride)| {
@@ -52,11 +69,18 @@ impl Layout {
         let empty = shape.contains(&0);
         if !empty && !matches!(reach, Some(reach) if reach < len) {
             return Err(Error::argument(format!(
-                "shape {shape:?} with strides {strides:?} leaves {len} elements"
+                "values has {len} elements, too few for shape {shape:?} with strides {strides:?}"
             )));
         }
-        let mut layout =
-            Layout { data, dtype, ndim, shape: [0; MAX_DIMS], strides: [0; MAX_DIMS], contiguous: true };
+        let mut layout = Layout {
+            name: Name("values", None),
+            data,
+            dtype,
+            ndim,
+            shape: [0; MAX_DIMS],
+            strides: [0; MAX_DIMS],
+            contiguous: true,
+        };
         let mut step = 1;
         for d in (0..ndim).rev() {
             layout.shape[d] = shape[d] as i64;
@@ -72,11 +96,12 @@ impl Layout {
     ///
     /// # Safety
     /// `raw` is a view that the library has just filled in.
-    unsafe fn from_raw(raw: &sys::gw_view) -> Layout {
+    unsafe fn from_raw(raw: &sys::gw_view, name: Name) -> Layout {
         let ndim = (raw.ndim.max(0) as usize).min(MAX_DIMS);
         let data = raw.data.cast::<u8>();
         let data = if data.is_null() { data } else { data.add(raw.byte_offset as usize) };
         let mut layout = Layout {
+            name,
             data,
             dtype: DType(raw.dtype),
             ndim,
@@ -115,17 +140,22 @@ impl Layout {
 
     /// Address and number of elements, for a slice of `T`.
     fn elements<T: Element>(&self) -> Result<(*mut T, usize)> {
+        let (name, align) = (self.name, std::mem::align_of::<T>());
         if self.dtype != T::DTYPE {
-            return Err(Error::argument(format!("a view of {} is not one of {}", self.dtype, T::DTYPE)));
+            let text = format!("{name} has elements of {}, not of {}", self.dtype, T::DTYPE);
+            return Err(Error::argument(text));
         }
         if !self.contiguous {
-            return Err(Error::argument(format!("{self:?} is not contiguous")));
+            return Err(Error::argument(format!(
+                "{name} is not contiguous: {self:?}; Tensor::copy makes it so"
+            )));
         }
         if self.count() == 0 {
             return Ok((std::ptr::NonNull::dangling().as_ptr(), 0));
         }
-        if self.data as usize % std::mem::align_of::<T>() != 0 {
-            return Err(Error::argument(format!("{self:?} is not aligned")));
+        if self.data as usize % align != 0 {
+            let text = format!("{name} is not aligned: {:?} is no multiple of {align}", self.data);
+            return Err(Error::argument(text));
         }
         Ok((self.data.cast(), self.count()))
     }
@@ -188,11 +218,15 @@ macro_rules! facts {
                 self.layout.count()
             }
 
+            pub(crate) fn is_null(&self) -> bool {
+                self.layout.data.is_null()
+            }
+
             /// # Safety
             /// `raw` was filled in by the library and what it shows lives (and, to write, is ours alone) as
             /// long as the view.
-            pub(crate) unsafe fn from_raw(raw: &sys::gw_view) -> Self {
-                $name { layout: Layout::from_raw(raw), borrowed: PhantomData }
+            pub(crate) unsafe fn from_raw(raw: &sys::gw_view, name: Name) -> Self {
+                $name { layout: Layout::from_raw(raw, name), borrowed: PhantomData }
             }
         }
 
@@ -223,10 +257,6 @@ impl<'a> View<'a> {
     pub fn slice<T: Element>(&self) -> Result<&'a [T]> {
         let (data, count) = self.layout.elements::<T>()?;
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
-    }
-
-    pub(crate) fn is_null(&self) -> bool {
-        self.layout.data.is_null()
     }
 }
 

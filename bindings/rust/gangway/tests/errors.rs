@@ -42,7 +42,8 @@ fn refusals_say_component_fact_and_numbers() {
 fn a_length_that_does_not_fit_is_refused_before_the_call() {
     ranks(2, |gang| {
         let error = gang.all_gather(&[1f32], &mut [0f32; 3]).unwrap_err();
-        assert_eq!(error.text, format!("{}: output has 3 elements, 2 are needed", gang.name()));
+        assert_eq!(error.text, format!("{}.all_gather: output has 3 elements, 2 are needed", gang.name()));
+        assert_eq!((&error.gang, &error.op[..], error.rank), (&gang.name(), "all_gather", Some(gang.rank())));
         let error = gang.all_to_all(&[1f32; 3], &mut [0f32; 3]).unwrap_err();
         assert!(error.text.contains("not a multiple of 2 ranks"), "{error}");
         assert!(gang.async_error().is_ok());
@@ -98,11 +99,14 @@ fn views_lie_within_their_slices() {
     assert!(View::strided(&values, &[2, 3], &[3, 2]).is_err()); // reaches element 7
     assert!(View::strided(&values, &[usize::MAX, 2], &[usize::MAX, 1]).is_err());
     let turned = View::strided(&values, &[3, 2], &[1, 3]).unwrap();
-    assert_eq!(turned.slice::<f32>().unwrap_err().text, "f32 [3, 2] with strides [1, 3] is not contiguous");
+    assert_eq!(
+        turned.slice::<f32>().unwrap_err().text,
+        "values is not contiguous: f32 [3, 2] with strides [1, 3]; Tensor::copy makes it so"
+    );
     let copy = Tensor::copy(&turned).unwrap();
     assert_eq!(copy.as_view().slice::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     let error = copy.as_view().slice::<f64>().unwrap_err();
-    assert_eq!(error.text, "a view of f32 is not one of f64");
+    assert_eq!(error.text, "tensor has elements of f32, not of f64");
     assert!(Array::new(vec![1u8; 3], &[2]).is_err());
     assert_eq!(View::new::<u8>(&[], &[0, 4]).unwrap().slice::<u8>().unwrap(), []);
 }

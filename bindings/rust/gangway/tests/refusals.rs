@@ -21,13 +21,68 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
     let (mut model, mut opt) = language_model();
     let tokens = Array::new(vec![1i64; 8], &[2, 4]).unwrap();
     let floats = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
-    expect(model.train_step(&mut opt, &floats, &tokens).unwrap_err(), &["f32", "i64"]);
+    expect(model.train_step(&mut opt, &floats, &tokens).unwrap_err(), &["inputs[0]", "f32", "i64"]);
     expect(model.train_step(&mut opt, (), &tokens).unwrap_err(), &["input"]);
     let short = Array::new(vec![1i64; 4], &[1, 4]).unwrap();
-    expect(model.train_step(&mut opt, &tokens, &short).unwrap_err(), &["2", "1"]);
+    expect(model.train_step(&mut opt, &tokens, &short).unwrap_err(), &["targets[0]", "2", "1"]);
     let refused = model.assign("lm_head.weight", &floats).unwrap_err();
     expect(refused, &["lm_head.weight", "2", "4", "16"]);
+    let numbers = Array::new(vec![1i32; 256], &[16, 16]).unwrap();
+    expect(model.assign("lm_head.weight", &numbers).unwrap_err(), &["whole is i32", "not floating"]);
     model.train_step(&mut opt, &tokens, &tokens).unwrap(); // nothing is broken
+}
+
+/// A module whose forward asks for elements in its own way; what that gives.
+fn asked(ask: impl Fn(&Call<'_>) -> Result<()> + Send + 'static, x: View<'_>) -> Error {
+    let shapes = |call: &mut Shapes<'_>| call.output(0, DType::F32, &[1]);
+    let custom = Custom::new("asks").shapes(shapes).forward(move |call| ask(call)).backward_input(|_| Ok(()));
+    let mut model = custom.parameter(ParameterOptions::new("w", &[2])).build().unwrap();
+    model.materialize(None, 0, DType::F32).unwrap();
+    model.forward(&x, None).unwrap_err()
+}
+
+#[test]
+fn a_view_is_refused_by_the_name_of_the_argument_that_it_is() {
+    let x = [0f32; 6];
+    let dense = View::new(&x, &[2, 3]).unwrap();
+    let error = asked(|call| call.inputs[0].slice::<i32>().map(|_| ()), dense);
+    assert_eq!(error.text, "inputs[0] has elements of f32, not of i32");
+    let error = asked(|call| call.parameters[0].slice::<f64>().map(|_| ()), dense);
+    assert_eq!(error.text, "parameters[0] has elements of f32, not of f64");
+    let error = asked(|call| call.outputs[0].slice::<f64>().map(|_| ()), dense);
+    assert_eq!(error.text, "outputs[0] has elements of f32, not of f64");
+    let turned = View::strided(&x, &[3, 2], &[1, 3]).unwrap();
+    expect(turned.slice::<f32>().unwrap_err(), &["values is not contiguous", "[3, 2]", "strides [1, 3]"]);
+    expect(View::new(&x, &[2, 4]).unwrap_err(), &["values has 6 elements", "shape [2, 4] needs 8"]);
+    let error = View::strided(&x, &[2, 3], &[3, 2]).unwrap_err();
+    expect(error, &["values has 6 elements, too few", "[2, 3]", "strides [3, 2]"]);
+    expect(View::strided(&x, &[2, 3], &[3]).unwrap_err(), &["shape has 2 dims", "strides has 1"]);
+    let tensor = Tensor::copy(&dense).unwrap();
+    expect(tensor.as_view().slice::<u8>().unwrap_err(), &["tensor has elements of f32, not of u8"]);
+    let mut model = Linear::new(2, 2, false).unwrap();
+    model.materialize(None, 0, DType::F32).unwrap();
+    let weight = model.parameter("weight").unwrap();
+    let error = weight.view(Part::Value).unwrap().slice::<i64>().unwrap_err();
+    expect(error, &["parameter has elements of f32, not of i64"]);
+}
+
+#[test]
+fn lengths_are_refused_by_gang_call_and_argument() {
+    let gang = Gang::fake(0, 3, &Default::default()).unwrap();
+    let (one, mut two) = ([1f32], [0f32; 2]);
+    let said = |error: Error, text: &str| assert_eq!(error.text, format!("{}.{text}", gang.name()));
+    let error = gang.all_reduce_into(&one, &mut two, Reduce::Sum).unwrap_err();
+    said(error, "all_reduce_into: output has 2 elements, 1 are needed");
+    let error = gang.reduce_scatter(&one, &mut two, Reduce::Sum).unwrap_err();
+    said(error, "reduce_scatter: input has 1 elements, 6 are needed");
+    let (mut a, mut b, mut c) = ([0f32], [0f32], [0f32; 2]);
+    let error = gang.all_gather_list(&one, &mut [&mut a, &mut b, &mut c]).unwrap_err();
+    said(error, "all_gather_list: outputs[2] has 2 elements, 1 are needed");
+    said(gang.gather(&one, None, 0).unwrap_err(), "gather: output is None on the root");
+    let error = gang.scatter_async(Some(vec![1f32]), vec![0f32], 0).err().unwrap();
+    said(error, "scatter: input has 1 elements, 3 are needed");
+    let error = gang.all_to_all(&one, &mut [0f32]).unwrap_err();
+    said(error, "all_to_all: input has 1 elements, not a multiple of 3 ranks");
 }
 
 #[test]
@@ -84,7 +139,7 @@ fn a_tensor_of_another_device_or_version_is_refused_and_stays_its_owner_s() {
     };
     let take = |managed: &mut Managed| unsafe { Tensor::from_dlpack((managed as *mut Managed).cast()) };
     let error = take(&mut managed).unwrap_err();
-    assert!(error.text.contains("device"), "{error}");
+    assert!(error.text.contains("device type 2, wanted is cpu"), "{error}");
     managed.device = [1, 0];
     managed.version = [9, 0];
     assert!(take(&mut managed).unwrap_err().text.contains("version"));
