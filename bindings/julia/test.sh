@@ -31,6 +31,11 @@ else
   echo "skip  LibGangway.jl is up to date: castxml is not installed"
   echo "0 0 1" >"$GANGWAY_TEST_COUNTS/generated"
 fi
+# What test/memory.jl is run with.
+if command -v "${CC:-cc}" >/dev/null; then
+  export GANGWAY_COUNT_MALLOC=$work/libcount_malloc.so
+  "${CC:-cc}" -O1 -fno-builtin -shared -fPIC "$here/../../tests/bindings/count_malloc.c" -o "$GANGWAY_COUNT_MALLOC"
+fi
 # Pkg writes a manifest next to what it tests, so that is a copy.
 cp -r "$here" "$work/Gangway"
 "$julia" --startup-file=no --project="$work/Gangway" -e 'using Pkg; Pkg.test()'

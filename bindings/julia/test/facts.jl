@@ -62,20 +62,7 @@ function collect_all()
     return Gangway.sweep()
 end
 
-# What malloc has handed out and not got back (of the main arena, which the first thread uses).
-struct MallocInfo
-    arena::Csize_t
-    ordblks::Csize_t
-    smblks::Csize_t
-    hblks::Csize_t
-    hblkhd::Csize_t
-    usmblks::Csize_t
-    fsmblks::Csize_t
-    uordblks::Csize_t
-    fordblks::Csize_t
-    keepcost::Csize_t
-end
-function allocated_bytes()
-    info = ccall(:mallinfo2, MallocInfo, ())
-    return Int(info.uordblks + info.hblkhd)
-end
+# A module that copies.
+plain_custom(; keywords...) = Custom(; shapes = identity, forward = call -> copyto!(call.outputs[1], call.inputs[1]),
+                                     backward_input = call -> copyto!(call.input_grads[1], call.output_grads[1]),
+                                     keywords...)

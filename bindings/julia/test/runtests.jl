@@ -1,4 +1,4 @@
-# Runs every test in processes of its own: one, threads, ranks under gangrun, interrupts, examples. GANGWAY_LIBRARY names the
+# Runs every test in processes of its own: one, memory, threads, ranks under gangrun, interrupts, examples. GANGWAY_LIBRARY names the
 # library, GANGWAY_GANGRUN the launcher (else it is looked for in PATH).
 using Gangway
 
@@ -42,6 +42,11 @@ function example(count, file, arguments...)
 end
 
 process("one process", julia("test/single.jl"))
+if isempty(get(ENV, "GANGWAY_COUNT_MALLOC", ""))
+    skip("memory", "GANGWAY_COUNT_MALLOC names no library that counts: test.sh makes one")
+else
+    withenv(() -> process("memory", julia("test/memory.jl")), "LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"])
+end
 process("threads", julia("test/threads.jl"; threads = 2))
 ranks(2, "collectives, training, failures", "test/ranks.jl"; threads = 2)
 # Each rank compiles for itself: what more ranks may change, and no more.
