@@ -43,6 +43,64 @@ fact("arrays of works that nothing refers to live until the work is done") do
     @test collect_all() <= 2
 end
 
+# A Linear in Julia, as a training root; `between` runs in every callback.
+function linear_root(between)
+    loss(call) = sum(abs2, call.inputs[1]' * call.parameters[1]) / 2
+    return Custom(; name = "root", outputs = 2, parameters = ["w" => (6,)],
+        forward = call -> begin
+            between()
+            call.outputs[1][1], call.outputs[2][1] = loss(call), size(call.inputs[1], 2)
+            call.state = copy(call.inputs[1])
+            between()
+        end,
+        backward_input = call -> (between(); foreach(g -> g === nothing || fill!(g, 0), call.input_grads)),
+        backward_weight = call -> begin
+            between()
+            x, w = call.state, call.parameters[1]
+            call.parameter_grads[1] .+= Float32(call.loss_seed) .* (x * (x' * w))
+            between()
+        end)
+end
+
+# The bits of the parameter after some steps.
+function trained(gangs, between)
+    model = parallelize!(linear_root(between), gangs; seed = 3)
+    opt = AdamW(model; lr = 0.1)
+    for step in 1:5
+        x = Float32[sin(i + 10j + 100step + 1000ME) for i in 1:6, j in 1:4]
+        train_step!(model, opt, x; weight = 4, max_grad_norm = 1)
+        between()
+    end
+    return reinterpret(UInt32, copy(Gangway.gathered(model["w"])))
+end
+
+fact("collections in callbacks and between steps change no bit of a training") do
+    gangs = Gangway.init(; timeout_ms = 120_000)
+    quiet = trained(gangs, () -> nothing)
+    @test trained(gangs, () -> (drop_handles(); GC.gc(false))) == quiet
+    @test trained(gangs, () -> GC.gc(true)) == quiet
+end
+
+fact("collections while values are whole take nothing that is in use") do
+    gangs = Gangway.init(; timeout_ms = 120_000)
+    group = ShardGroup(gangs, "g", Parameter("w", (RANKS, 50); kind = :ones); seed = 1)
+    opt = SGD(Model(group); lr = 1.0)
+    for step in 1:10
+        work = Gangway.unshard_async!(group)
+        drop_handles()
+        work = nothing
+        GC.gc(step % 5 == 0)
+        unshard!(group) do w
+            GC.gc(false)
+            @test all(==(2.0f0 - step), w)
+            add_gradients!(group, fill(1.0f0, RANKS, 50))
+            GC.gc(false)
+        end
+        reduce!(group)
+        step!(opt; scale = 1 / RANKS)
+    end
+end
+
 fact("collections of another thread disturb no collective") do
     Threads.nthreads() > 1 || return skip("a collecting thread", "Julia has one thread here")
     collections, rounds, done = Threads.Atomic{Int}(0), Threads.Atomic{Int}(0), Threads.Atomic{Int}(0)

@@ -2,7 +2,8 @@ mod common;
 use common::{meshes, ranks};
 use gangway::*;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
 
 #[test]
 fn drops_come_in_every_order() {
@@ -51,6 +52,90 @@ fn drops_come_in_every_order() {
             gang.barrier().unwrap();
         });
     }
+}
+
+/// Says how often it was dropped.
+struct Counted(Arc<AtomicUsize>);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One of everything that hangs together, each to be dropped by itself.
+fn family(gangs: &Gangs, dropped: &Arc<AtomicUsize>) -> Vec<Box<dyn Send>> {
+    let counted = || Counted(dropped.clone());
+    let (held, kept) = (counted(), counted());
+    let custom = Custom::new("held").shapes(|_| Ok(())).backward_input(|_| Ok(())).forward(move |_| {
+        let _ = &held;
+        Ok(())
+    });
+    let fill = move |_: std::ops::Range<usize>, out: &mut [f32]| {
+        let _ = &kept;
+        out.fill(1.0);
+        Ok(())
+    };
+    let mut model = Linear::new(4, 4, true).unwrap();
+    model.parallelize(gangs, &Default::default()).unwrap();
+    let opt = AdamW::new(&model, &Default::default()).unwrap();
+    let frame = Frame::new(&model, &Default::default()).unwrap();
+    let weight = model.parameter("weight").unwrap().gather().unwrap();
+    let parameters = vec![ParameterOptions::new("w", &[3]).fill(fill)];
+    let group = ShardGroup::new(Some(gangs), "g", parameters, &Default::default(), 1).unwrap();
+    let work = gangs.dp().all_reduce_async(gangs.dp().alloc::<f32>(16).unwrap(), Reduce::Sum).unwrap();
+    work.attach(counted()).unwrap();
+    let memory = gangs.dp().alloc::<f64>(4).unwrap();
+    let groups = Module::from_groups(vec![group]).unwrap();
+    let list: [Box<dyn Send>; 10] = [
+        Box::new(gangs.clone()),
+        Box::new(model),
+        Box::new(opt),
+        Box::new(frame),
+        Box::new((weight.clone(), weight)),
+        Box::new(groups),
+        Box::new(work),
+        Box::new(memory),
+        Box::new(custom.build().unwrap()),
+        Box::new(Store::custom(Map(Arc::default())).unwrap()),
+    ];
+    list.into()
+}
+
+#[test]
+fn drops_on_other_threads_disturb_no_collective_and_come_once() {
+    const ROUNDS: usize = 60;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    meshes(2, |gangs| {
+        let (rank, (sender, receiver)) = (gangs.root().rank(), mpsc::channel::<Box<dyn Send>>());
+        let receiver = Mutex::new(receiver);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                // What one thread holds the other does not wait for: both drop at once.
+                let receiver = &receiver;
+                scope.spawn(move || loop {
+                    let part = receiver.lock().unwrap().recv();
+                    match part {
+                        Ok(part) => drop(part),
+                        Err(_) => break,
+                    }
+                });
+            }
+            for round in 0..ROUNDS {
+                let mut parts = family(&gangs, &dropped);
+                while !parts.is_empty() {
+                    // Another order in every round and on every rank.
+                    let next = (7 * round + 3 * rank + 5 * parts.len()) % parts.len();
+                    sender.send(parts.swap_remove(next)).unwrap();
+                    let mut x = vec![rank as f32 + 1.0; 100];
+                    gangs.dp().all_reduce(&mut x, Reduce::Sum).unwrap();
+                    assert_eq!(x, [3.0; 100]);
+                }
+            }
+            drop(sender);
+        });
+        gangs.dp().barrier().unwrap();
+    });
+    assert_eq!(dropped.load(Ordering::SeqCst), 2 * 3 * ROUNDS); // closure, initialiser, attachment
 }
 
 #[test]
