@@ -136,19 +136,32 @@ allreduce(gang::Gang, x; op = :sum) = allreduce!(gang, x, similar(x, eltype(x), 
 "A new array with one more dim, the ranks."
 allgather(gang::Gang, x) = allgather!(gang, x, similar(x, eltype(x), (size(x)..., length(gang))))
 
+# The element word and where the outputs are.
+function gather_list(call, gang, input, outputs)
+    word = dense(call, "input", input)
+    length(outputs) == length(gang) ||
+        refuse(call, ": outputs has ", length(outputs), " arrays, the gang ", length(gang), " ranks")
+    for (i, output) in enumerate(outputs)
+        output_of(call, word, "outputs[$i]", output, length(input))
+    end
+    return word, Ptr{Cvoid}[pointer(output) for output in outputs]
+end
+
 "Into one array for each rank."
 function allgather!(gang::Gang, input, outputs::AbstractVector{<:AbstractArray})
-    word = dense("allgather!", "input", input)
-    length(outputs) == length(gang) ||
-        refuse("allgather!: outputs has ", length(outputs), " arrays, the gang ", length(gang), " ranks")
-    for (i, output) in enumerate(outputs)
-        output_of("allgather!", word, "outputs[$i]", output, length(input))
-    end
+    word, places = gather_list("allgather!", gang, input, outputs)
     GC.@preserve outputs begin
-        places = Ptr{Cvoid}[pointer(output) for output in outputs]
         @waits LibGangway.gw_gang_all_gather_list(gang, input, places, length(input), word, NO_STREAM)
     end
     return outputs
+end
+
+"Starts `allgather!` into one array for each rank."
+function allgather_async!(gang::Gang, input, outputs::AbstractVector{<:AbstractArray})
+    word, places = gather_list("allgather_async!", gang, input, outputs)
+    return start((input, outputs)) do out # the places are read before the call returns
+        LibGangway.gw_gang_all_gather_list_async(gang, input, places, length(input), word, NO_STREAM, out)
+    end
 end
 
 "The root's flag on every rank."
@@ -163,6 +176,18 @@ function allsum(gang::Gang, value::Real)
     out = Ref{Cdouble}(0)
     @waits LibGangway.gw_gang_all_sum(gang, value, out)
     return out[]
+end
+
+"Starts `bcast_flag`: `(work, flag)`; `flag[]`, 0 or 1, is good when the work is done."
+function bcast_flag_async(gang::Gang, flag::Bool; root = 0)
+    made = Ref{Int32}(0)
+    return start(out -> LibGangway.gw_gang_broadcast_flag_async(gang, flag, root, made, out), made), made
+end
+
+"Starts `allsum`: `(work, sum)`; `sum[]` is good when the work is done."
+function allsum_async(gang::Gang, value::Real)
+    made = Ref{Cdouble}(0)
+    return start(out -> LibGangway.gw_gang_all_sum_async(gang, value, made, out), made), made
 end
 
 # --- bytes and objects ------------------------------------------------------------------------------------------------

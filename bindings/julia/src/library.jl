@@ -66,6 +66,9 @@ end
 "Every environment variable that the library reads, with its value."
 configuration() = whole_text((text, capacity, len) -> LibGangway.gw_config_text(text, capacity, len))
 
+"Bytes of this host: `total`, `available`, `used` by this process; `typemax(UInt64)`: the system does not say."
+host_memory() = facts(LibGangway.gw_memory_info, out -> check(LibGangway.gw_host_memory(out)))
+
 "Log lines with a number of at least `first`: `(text, next)`, where `next` is the number to ask for next."
 function read_log(first = 0)
     next = Ref{UInt64}(0)

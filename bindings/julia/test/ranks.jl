@@ -24,6 +24,9 @@ fact("every collective gives the formula's result, at once and later") do
         @test out == whole
         parts = [zeros(T, 2, 3) for _ in OTHERS]
         @test allgather!(GANG, x, parts) == all
+        foreach(part -> fill!(part, 0), parts)
+        wait(allgather_async!(GANG, x, parts))
+        @test parts == all
         y = copy(x)
         work = allreduce_async!(GANG, y; op = :min)
         wait(work)
@@ -86,6 +89,20 @@ fact("sends meet receives, in rings and in batches") do
 end
 
 fact("records take counts for each rank, and accumulate") do
+    counts = [r + 1 for r in OTHERS]
+    own, parts = fill(ME, ME + 1), vcat((fill(r, r + 1) for r in OTHERS)...)
+    record(op, input, output; keywords...) =
+        wait(Gangway.run(GANG, Gangway.Collective(op; input = input, output = output, counts = counts, keywords...)))
+    all, mine = zeros(Int, length(parts)), zeros(Int, ME + 1)
+    record(:all_gather, own, all)
+    @test all == parts
+    record(:reduce_scatter, parts, mine)
+    @test mine == RANKS .* own
+    all .= 0
+    record(:gather, own, ME == 0 ? all : nothing; peer = 0)
+    @test ME != 0 || all == parts
+    record(:scatter, ME == 0 ? parts : nothing, mine; peer = 0)
+    @test mine == own
     sent = [ME + 1 for _ in OTHERS]
     got = [p + 1 for p in OTHERS]
     x, y = fill(Float64(ME), sum(sent)), zeros(sum(got))
@@ -104,6 +121,9 @@ fact("bytes, flags, numbers and objects reach every rank") do
     @test Gangway.allgather_bytes(GANG, fill(UInt8(ME), ME)) == [fill(UInt8(r), r) for r in OTHERS]
     @test Gangway.bcast_flag(GANG, ME == 0) && !Gangway.bcast_flag(GANG, ME != 0)
     @test Gangway.allsum(GANG, ME) == sum(OTHERS)
+    (adds, added), (flags, flag) = Gangway.allsum_async(GANG, ME), Gangway.bcast_flag_async(GANG, ME == 0)
+    Gangway.wait_all([adds, flags])
+    @test (added[], flag[]) == (sum(OTHERS), 1)
     @test Gangway.bcast_object(GANG, ME == 0 ? Dict("a" => 1:3) : nothing) == Dict("a" => 1:3)
     @test Gangway.allgather_objects(GANG, (ME, "x")) == [(r, "x") for r in OTHERS]
 end

@@ -36,8 +36,26 @@ fact("the library's level is checked, and what is no Gangway library is refused"
     end
 end
 
+fact("the library is the one that the preference names, unless GANGWAY_LIBRARY does") do
+    mktempdir() do folder
+        library = joinpath(folder, "preferred.so")
+        symlink(abspath(Gangway.library_path()), library)
+        uuid = Base.PkgId(Gangway).uuid
+        write(joinpath(folder, "Project.toml"), "[deps]\nGangway = \"$uuid\"\n")
+        write(joinpath(folder, "LocalPreferences.toml"), "[Gangway]\nlibrary = \"$library\"\n")
+        path = join([folder; Base.load_path(); "@stdlib"], ':')
+        program = joinpath(@__DIR__, "preferred.jl")
+        command = `$(Base.julia_cmd()) -O1 --startup-file=no $program $uuid $library`
+        withenv("GANGWAY_LIBRARY" => nothing, "JULIA_LOAD_PATH" => path) do
+            @test success(pipeline(command; stderr = stderr))
+        end
+    end
+end
+
 fact("configuration, log and names come as texts") do
     @test occursin("GANGWAY_TIMEOUT_MS", Gangway.configuration())
+    memory = Gangway.host_memory()
+    @test 0 < memory.used <= memory.total && 0 < memory.available <= memory.total
     log = Gangway.read_log()
     @test log.text isa String && log.next >= 0
     gang = Gangway.Gang(; name = "cable")

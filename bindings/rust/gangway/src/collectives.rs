@@ -88,30 +88,12 @@ impl Gang {
 
     /// Into one buffer for each rank.
     pub fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
-        self.expect("all_gather_list", "outputs", outputs.len(), self.size())?;
-        if let Some(i) = outputs.iter().position(|output| output.len() != input.len()) {
-            self.expect("all_gather_list", &format!("outputs[{i}]"), outputs[i].len(), input.len())?;
-        }
+        self.expect_list("all_gather_list", outputs.iter().map(|output| output.len()), input.len())?;
         let places: Vec<*mut c_void> = outputs.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
         let (from, stream) = (input.as_ptr().cast(), std::ptr::null_mut());
         check(unsafe {
             sys::gw_gang_all_gather_list(self.raw(), from, places.as_ptr(), input.len(), T::DTYPE.0, stream)
         })
-    }
-
-    /// Ranks of different lengths: `counts[r]` elements of rank r.
-    pub fn all_gather_counts<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        counts: &[usize],
-    ) -> Result<()> {
-        self.expect("all_gather_counts", "counts", counts.len(), self.size())?;
-        self.expect("all_gather_counts", "input", input.len(), counts[self.rank()])?;
-        self.expect("all_gather_counts", "output", output.len(), self.sum("all_gather_counts", counts)?)?;
-        let mut r = record(sys::GW_ALL_GATHER, input.as_ptr(), output.as_mut_ptr(), 0);
-        r.counts = counts.as_ptr();
-        self.run(&r)
     }
 
     /// `input` is one part for each rank; `output` is this rank's part of the reduction.
@@ -186,20 +168,6 @@ impl Gang {
         self.run(&record(sys::GW_ALL_TO_ALL, input.as_ptr(), output.as_mut_ptr(), count))
     }
 
-    /// The same with parts of different lengths, `sent[r]` to rank r and `got[r]` from it.
-    pub fn all_to_all_counts<T: Element>(
-        &self,
-        input: &[T],
-        sent: &[usize],
-        output: &mut [T],
-        got: &[usize],
-    ) -> Result<()> {
-        let counts = self.counts_of("all_to_all_counts", input.len(), sent, output.len(), got)?;
-        let mut r = record(sys::GW_ALL_TO_ALL, input.as_ptr(), output.as_mut_ptr(), 0);
-        r.counts = counts.as_ptr();
-        self.run(&r)
-    }
-
     /// The sum of all ranks' values.
     pub fn all_sum(&self, value: f64) -> Result<f64> {
         let mut sum = 0.0;
@@ -214,12 +182,12 @@ impl Gang {
         Ok(out != 0)
     }
 
-    fn run(&self, record: &sys::gw_collective) -> Result<()> {
+    pub(crate) fn run(&self, record: &sys::gw_collective) -> Result<()> {
         check(unsafe { sys::gw_gang_run(self.raw(), record, std::ptr::null_mut(), std::ptr::null_mut()) })
     }
 
     /// A refusal in the words that the library's own have.
-    fn refused(&self, call: &str, why: String) -> Error {
+    pub(crate) fn refused(&self, call: &str, why: String) -> Error {
         let gang = self.name();
         let error = Error::argument(format!("{gang}.{call}: {why}"));
         Error { gang, op: call.to_owned(), rank: Some(self.rank()), ..error }
@@ -232,20 +200,18 @@ impl Gang {
         Err(self.refused(call, format!("{what} has {len} elements, {expected} are needed")))
     }
 
-    /// What is sent to each rank, then what comes from it, as the library reads them.
-    pub(crate) fn counts_of(
+    /// One output for each rank, each of `expected` elements.
+    pub(crate) fn expect_list(
         &self,
         call: &str,
-        input: usize,
-        sent: &[usize],
-        output: usize,
-        got: &[usize],
-    ) -> Result<Vec<usize>> {
-        self.expect(call, "sent", sent.len(), self.size())?;
-        self.expect(call, "got", got.len(), self.size())?;
-        self.expect(call, "input", input, self.sum(call, sent)?)?;
-        self.expect(call, "output", output, self.sum(call, got)?)?;
-        Ok([sent, got].concat())
+        lengths: impl ExactSizeIterator<Item = usize>,
+        expected: usize,
+    ) -> Result<()> {
+        self.expect(call, "outputs", lengths.len(), self.size())?;
+        match lengths.enumerate().find(|(_, len)| *len != expected) {
+            Some((i, len)) => self.expect(call, &format!("outputs[{i}]"), len, expected),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn expect_on(
@@ -274,10 +240,5 @@ impl Gang {
             return Ok(count / size);
         }
         Err(self.refused(call, format!("{what} has {count} elements, not a multiple of {size} ranks")))
-    }
-
-    pub(crate) fn sum(&self, call: &str, counts: &[usize]) -> Result<usize> {
-        let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
-        sum.ok_or_else(|| self.refused(call, format!("counts {counts:?} are too many")))
     }
 }

@@ -1,5 +1,6 @@
 //! Asynchronous forms of the collectives: buffers go in and come back from the work.
 use crate::collectives::{optional_mut, record, Reduce};
+use crate::element::Element;
 use crate::error::{made, Result};
 use crate::gang::{rank_number, Gang};
 use crate::memory::Buffer;
@@ -10,7 +11,11 @@ use gangway_sys as sys;
 impl Gang {
     /// # Safety
     /// The record's memory belongs to `owned` and does not move with it.
-    unsafe fn start<O: Send + 'static>(&self, record: sys::gw_collective, owned: O) -> Result<Work<O>> {
+    pub(crate) unsafe fn start<O: Send + 'static>(
+        &self,
+        record: sys::gw_collective,
+        owned: O,
+    ) -> Result<Work<O>> {
         let mut handle = std::ptr::null_mut();
         let status = sys::gw_gang_run(self.raw(), &record, std::ptr::null_mut(), &mut handle);
         Ok(Work::new(made(status, handle)?, owned))
@@ -38,6 +43,41 @@ impl Gang {
         self.expect("all_gather", "output", to.len(), self.times_size("all_gather", from.len())?)?;
         let r = record(sys::GW_ALL_GATHER, from.as_ptr(), to.as_mut_ptr(), from.len());
         unsafe { self.start(r, (input, output)) }
+    }
+
+    /// Into one buffer for each rank.
+    pub fn all_gather_list_async<I, O>(&self, input: I, mut outputs: Vec<O>) -> Result<Work<(I, Vec<O>)>>
+    where
+        I: Buffer,
+        O: Buffer<Item = I::Item>,
+    {
+        let from = input.slice();
+        self.expect_list("all_gather_list", outputs.iter().map(|output| output.slice().len()), from.len())?;
+        let places = outputs.iter_mut().map(|output| output.slice_mut().as_mut_ptr().cast());
+        let places: Vec<*mut std::os::raw::c_void> = places.collect(); // read before the call returns
+        let (data, count, dtype) = (from.as_ptr().cast(), from.len(), I::Item::DTYPE.0);
+        let (stream, mut handle) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let places = places.as_ptr();
+        let status = unsafe {
+            sys::gw_gang_all_gather_list_async(self.raw(), data, places, count, dtype, stream, &mut handle)
+        };
+        Ok(Work::new(made(status, handle)?, (input, outputs)))
+    }
+
+    /// The sum of all ranks' values.
+    pub fn all_sum_async(&self, value: f64) -> Result<Work<f64>> {
+        let (mut sum, mut handle) = (Box::new(0.0), std::ptr::null_mut());
+        let status = unsafe { sys::gw_gang_all_sum_async(self.raw(), value, &mut *sum, &mut handle) };
+        Ok(Work::boxed(made(status, handle)?, sum))
+    }
+
+    /// The root's flag on every rank, as 0 or 1.
+    pub fn broadcast_flag_async(&self, flag: bool, root: usize) -> Result<Work<i32>> {
+        let (mut out, mut handle) = (Box::new(0), std::ptr::null_mut());
+        let (flag, root) = (flag as i32, rank_number(root));
+        let status =
+            unsafe { sys::gw_gang_broadcast_flag_async(self.raw(), flag, root, &mut *out, &mut handle) };
+        Ok(Work::boxed(made(status, handle)?, out))
     }
 
     pub fn reduce_scatter_async<I, O>(&self, input: I, mut output: O, reduce: Reduce) -> Result<Work<(I, O)>>
@@ -138,25 +178,6 @@ impl Gang {
             to.as_mut_ptr(),
             self.part_of("all_to_all", "input", from.len())?,
         );
-        unsafe { self.start(r, (input, output)) }
-    }
-
-    /// Parts of different lengths, as in [`Gang::all_to_all_counts`].
-    pub fn all_to_all_counts_async<I, O>(
-        &self,
-        input: I,
-        sent: &[usize],
-        mut output: O,
-        got: &[usize],
-    ) -> Result<Work<(I, O)>>
-    where
-        I: Buffer,
-        O: Buffer<Item = I::Item>,
-    {
-        let (from, to) = (input.slice(), output.slice_mut());
-        let counts = self.counts_of("all_to_all_counts", from.len(), sent, to.len(), got)?;
-        let mut r = record(sys::GW_ALL_TO_ALL, from.as_ptr(), to.as_mut_ptr(), 0);
-        r.counts = counts.as_ptr(); // read before the call returns
         unsafe { self.start(r, (input, output)) }
     }
 

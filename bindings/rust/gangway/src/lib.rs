@@ -30,6 +30,7 @@ mod call;
 mod callback;
 mod collectives;
 mod collectives_async;
+mod collectives_counts;
 mod custom;
 mod element;
 mod error;
@@ -74,7 +75,9 @@ pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
 pub use store::{KeyValue, Store};
 #[cfg(feature = "dlopen")]
 pub use system::load;
-pub use system::{abi_version, clear_interrupt, config_text, log_read, set_interrupt, version};
+pub use system::{
+    abi_version, clear_interrupt, config_text, host_memory, log_read, set_interrupt, version, HostMemory,
+};
 pub use tensor::Tensor;
 pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};
 pub use view::{View, ViewMut};

@@ -1,6 +1,6 @@
 use crate::callback::free_box;
 use crate::error::{check, Result};
-use crate::options::read_text;
+use crate::options::{read_text, results};
 use gangway_sys as sys;
 use std::cell::Cell;
 use std::os::raw::c_void;
@@ -36,6 +36,23 @@ pub fn log_read(first: u64) -> Result<(String, u64)> {
         status
     })?;
     Ok((text, next.get()))
+}
+
+results! {
+    /// Bytes of this host; `u64::MAX`: the system does not say.
+    HostMemory = gw_memory_info, gw_memory_info_init {
+        /// The machine's, or the limit of the tightest control group of this process.
+        total: u64,
+        /// What that leaves now, caches of files counted as free.
+        available: u64,
+        /// By this process; pages that processes share count by their share.
+        used: u64,
+    }
+}
+
+/// Local.
+pub fn host_memory() -> Result<HostMemory> {
+    HostMemory::filled(|raw| unsafe { sys::gw_host_memory(raw) })
 }
 
 /// Opens the library; with the feature `dlopen` only. Any other call does it too, and panics if it fails.

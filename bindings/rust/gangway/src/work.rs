@@ -24,7 +24,12 @@ unsafe impl<O: Send + 'static> Send for Work<O> {}
 
 impl<O: Send + 'static> Work<O> {
     pub(crate) fn new(handle: NonNull<sys::gw_work>, owned: O) -> Work<O> {
-        Work { handle, owned: Some(Box::new(owned)) }
+        Work::boxed(handle, Box::new(owned))
+    }
+
+    /// Of what the work writes itself: it stays where it is.
+    pub(crate) fn boxed(handle: NonNull<sys::gw_work>, owned: Box<O>) -> Work<O> {
+        Work { handle, owned: Some(owned) }
     }
 
     /// Waits until the gang's deadline. After a failure the buffers are gone.

@@ -138,6 +138,31 @@ fn counts_may_differ_by_rank() {
         let (sent, got) = (vec![rank + 1; 3], vec![1, 2, 3]);
         gang.all_to_all_counts(&vec![rank as u32; 3 * (rank + 1)], &sent, &mut all, &got).unwrap();
         assert_eq!(all, [0, 1, 1, 2, 2, 2]);
+        let (counts, own) = ([1, 2, 3], vec![rank as u32; rank + 1]);
+        let parts = [10u32, 20, 20, 30, 30, 30];
+        let mut mine = vec![0u32; rank + 1];
+        let mut reduced = vec![0i32; rank + 1];
+        let signed: Vec<i32> = parts.iter().map(|part| *part as i32).collect();
+        gang.reduce_scatter_counts(&signed, &mut reduced, &counts, Reduce::Sum).unwrap();
+        assert_eq!(reduced, vec![30 * (rank as i32 + 1); rank + 1]);
+        for root in 0..3 {
+            let mut gathered = [9u32; 6];
+            let output = if rank == root { Some(&mut gathered[..]) } else { None };
+            gang.gather_counts(&own, output, &counts, root).unwrap();
+            assert!(rank != root || gathered == [0, 1, 1, 2, 2, 2]);
+            let input = if rank == root { Some(&parts[..]) } else { None };
+            gang.scatter_counts(input, &mut mine, &counts, root).unwrap();
+            assert_eq!(mine, vec![10 * (rank as u32 + 1); rank + 1]);
+        }
+        let said = |error: gangway::Error, text| assert!(error.text.contains(text), "{error}");
+        let error = gang.gather_counts(&[1u32; 5], None, &counts, 0).unwrap_err();
+        said(error, "gather_counts: input has 5 elements");
+        let error = gang.scatter_counts(None, &mut [1u32; 5], &counts, 0).unwrap_err();
+        said(error, if rank == 0 { "input is None on the root" } else { "output has 5 elements" });
+        let error = gang.reduce_scatter_counts(&signed[..2], &mut reduced, &counts, Reduce::Sum).unwrap_err();
+        said(error, "reduce_scatter_counts: input has 2 elements, 6 are needed");
+        let error = gang.all_gather_counts(&own, &mut all, &counts[..2]).unwrap_err();
+        said(error, "all_gather_counts: counts has 2 elements, 3 are needed");
         let refused = gang.all_gather_counts(&[1u32; 9], &mut all, &[1, 2, 3]).unwrap_err();
         assert!(refused.text.contains("input has 9 elements"), "{refused}");
     });

@@ -123,6 +123,8 @@ fn a_text_with_a_zero_byte_is_refused() {
 fn the_library_says_what_it_is() {
     assert!(version() >= (0, 1, 0) && abi_version().0 >= 0);
     assert!(config_text().unwrap().contains("GANGWAY_TIMEOUT_MS"));
+    let memory = host_memory().unwrap();
+    assert!(memory.used > 0 && memory.used <= memory.total && memory.available <= memory.total, "{memory:?}");
     let (text, next) = log_read(0).unwrap();
     assert_eq!(text.lines().count() == 0, next == 0);
 }

@@ -88,6 +88,43 @@ fn an_all_to_all_of_different_lengths_owns_its_buffers_until_it_is_done() {
 }
 
 #[test]
+fn every_form_with_counts_owns_its_buffers_until_it_is_done() {
+    ranks(3, |gang| {
+        let (rank, counts) = (gang.rank(), [1, 2, 3]);
+        let (own, parts) = (vec![rank as i32; rank + 1], vec![10, 20, 20, 30, 30, 30]);
+        let zeros = || vec![0i32; rank + 1];
+        let work = gang.all_gather_counts_async(own.clone(), vec![0; 6], &counts).unwrap();
+        assert_eq!(work.wait().unwrap(), (own.clone(), vec![0, 1, 1, 2, 2, 2]));
+        let work = gang.reduce_scatter_counts_async(parts.clone(), zeros(), &counts, Reduce::Sum).unwrap();
+        assert_eq!(work.wait().unwrap(), (parts.clone(), vec![30 * (rank as i32 + 1); rank + 1]));
+        let at_root = || (rank == 1).then(|| vec![0; 6]);
+        let work = gang.gather_counts_async(own.clone(), at_root(), &counts, 1).unwrap();
+        assert_eq!(work.wait().unwrap(), (own.clone(), (rank == 1).then(|| vec![0, 1, 1, 2, 2, 2])));
+        let work =
+            gang.scatter_counts_async((rank == 1).then(|| parts.clone()), zeros(), &counts, 1).unwrap();
+        assert_eq!(work.wait().unwrap().1, vec![10 * (rank as i32 + 1); rank + 1]);
+        let error = gang.all_gather_counts_async(own, vec![0; 5], &counts).err().unwrap();
+        assert!(error.text.contains("all_gather_counts: output has 5 elements, 6 are needed"), "{error}");
+    });
+}
+
+#[test]
+fn lists_sums_and_flags_have_async_forms() {
+    ranks(3, |gang| {
+        let rank = gang.rank();
+        let work = gang.all_gather_list_async(vec![rank as u8; 2], vec![vec![9u8; 2]; 3]).unwrap();
+        let (input, outputs) = work.wait().unwrap();
+        assert_eq!((input, outputs), (vec![rank as u8; 2], vec![vec![0, 0], vec![1, 1], vec![2, 2]]));
+        let refused = gang.all_gather_list_async(vec![1u8; 2], vec![vec![9u8; 2]; 2]).err().unwrap();
+        assert!(refused.text.contains("outputs has 2 elements, 3 are needed"), "{refused}");
+        let (sum, flag) = (gang.all_sum_async(rank as f64), gang.broadcast_flag_async(rank == 2, 2));
+        drop(gang.all_sum_async(1.0).unwrap()); // its memory lives until it is done
+        assert_eq!((sum.unwrap().wait().unwrap(), flag.unwrap().wait().unwrap()), (3.0, 1));
+        gang.barrier().unwrap();
+    });
+}
+
+#[test]
 fn a_work_is_a_future() {
     ranks(3, |gang| {
         let mut memory = gang.alloc::<f64>(5).unwrap();
