@@ -1,13 +1,29 @@
-/* The C side of a comparison: the same calls as calls.rs and calls.jl, timed in C in the same process. */
+/* What a call costs in C and in another language in the same process, measured alike for each language: batches of C and
+ * of the language in turn, so that both see the same machine; of each the median batch. calls.rs, calls.jl and calls.py make
+ * the language's batches; what a batch is, is said here. */
 #include <gangway/gangway.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { kRank, kSmall, kLarge, kRoundTrip, kCases, kBatches = 201 };
+static const struct {
+  const char *name;
+  size_t calls;    /* of one batch */
+  size_t elements; /* f32 */
+} cases[kCases] = {{"rank()", 20000, 0},
+                   {"all_reduce of 8 bytes", 200, 2},
+                   {"all_reduce of 64 KiB", 50, 16384},
+                   {"custom module, there and back", 100, 4}};
+
+static char language[16];
 static gw_gang *gang;
 static gw_module *model;
 static gw_frame *frame;
+static float *data[kCases];
+static double in_c[kBatches], own[kBatches];
+static size_t done;
 
 static void need(gw_status status) {
   if (status == GW_OK) return;
@@ -40,54 +56,22 @@ static gw_status backward(void *user, gw_call *call) {
   return GW_OK;
 }
 
-/* Collective. A gang and a module of this side's own. */
-void bench_open(void) {
-  gw_custom_options c;
-  gw_custom_options_init(&c, sizeof c);
-  c.name = "copy";
-  c.shapes = shapes, c.forward = forward, c.backward_input = backward;
-  c.input_count = c.output_count = 1;
-  need(gw_gang_create(NULL, &gang));
-  need(gw_custom_create(&c, &model));
-  need(gw_module_materialize(model, NULL, 0, GW_F32));
-  need(gw_frame_create(model, NULL, &frame));
+static void all_reduces(int which) {
+  for (size_t i = 0; i < cases[which].calls; ++i)
+    need(gw_gang_all_reduce(gang, data[which], data[which], cases[which].elements, GW_F32, GW_MAX, NULL));
 }
 
-void bench_close(void) {
-  gw_frame_release(frame);
-  gw_module_release(model);
-  need(gw_gang_shutdown(gang, -1));
-  gw_gang_release(gang);
-}
-
-/* Each: seconds of so many calls. */
-double bench_rank(size_t calls) {
+static void ranks(void) {
   volatile int32_t kept = 0;
-  const double start = now();
-  for (size_t i = 0; i < calls; ++i) kept = gw_gang_rank(gang);
+  for (size_t i = 0; i < cases[kRank].calls; ++i) kept = gw_gang_rank(gang);
   (void)kept;
-  return now() - start;
 }
 
-double bench_all_reduce(size_t count, size_t calls) {
-  void *data = NULL;
-  need(gw_gang_alloc(gang, count * sizeof(float), &data));
-  memset(data, 0, count * sizeof(float));
-  need(gw_gang_barrier(gang, NULL));
-  const double start = now();
-  for (size_t i = 0; i < calls; ++i) need(gw_gang_all_reduce(gang, data, data, count, GW_F32, GW_MAX, NULL));
-  const double taken = now() - start;
-  gw_gang_free(gang, data);
-  return taken;
-}
-
-double bench_round_trip(size_t calls) {
-  float x[4] = {1, 2, 3, 4};
+static void round_trips(void) {
   const int64_t shape[2] = {2, 2};
   gw_view view;
-  need(gw_view_set(&view, x, shape, 2, GW_F32));
-  const double start = now();
-  for (size_t i = 0; i < calls; ++i) {
+  need(gw_view_set(&view, data[kRoundTrip], shape, 2, GW_F32));
+  for (size_t i = 0; i < cases[kRoundTrip].calls; ++i) {
     gw_tensor *y = NULL, *dx = NULL;
     size_t count = 0;
     need(gw_module_forward(model, &view, 1, frame, NULL, &y, 1, &count));
@@ -95,5 +79,67 @@ double bench_round_trip(size_t calls) {
     gw_tensor_release(y);
     gw_tensor_release(dx);
   }
-  return now() - start;
+}
+
+/* Collective. A gang, memory of it and a module of this side's own. */
+void bench_open(const char *name) {
+  gw_custom_options c;
+  gw_custom_options_init(&c, sizeof c);
+  c.name = "copy";
+  c.shapes = shapes, c.forward = forward, c.backward_input = backward;
+  c.input_count = c.output_count = 1;
+  snprintf(language, sizeof language, "%s", name);
+  need(gw_gang_create(NULL, &gang));
+  need(gw_custom_create(&c, &model));
+  need(gw_module_materialize(model, NULL, 0, GW_F32));
+  need(gw_frame_create(model, NULL, &frame));
+  for (int which = 0; which < kCases; ++which) {
+    void *memory = NULL;
+    need(gw_gang_alloc(gang, cases[which].elements * sizeof(float), &memory));
+    data[which] = memset(memory, 0, cases[which].elements * sizeof(float));
+  }
+}
+
+void bench_close(void) {
+  for (int which = 0; which < kCases; ++which) gw_gang_free(gang, data[which]);
+  gw_frame_release(frame);
+  gw_module_release(model);
+  need(gw_gang_shutdown(gang, -1));
+  gw_gang_release(gang);
+}
+
+size_t bench_batches(void) { return kBatches; }
+size_t bench_calls(int which) { return cases[which].calls; }
+size_t bench_elements(int which) { return cases[which].elements; }
+
+/* Collective. A batch in C; the language's follows it, between this and bench_own. */
+void bench_c(int which) {
+  need(gw_gang_barrier(gang, NULL));
+  const double start = now();
+  if (which == kRank)
+    ranks();
+  else if (which == kRoundTrip)
+    round_trips();
+  else
+    all_reduces(which);
+  in_c[done] = now() - start;
+  need(gw_gang_barrier(gang, NULL));
+}
+
+static int order(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* What the language's batch took; after the last one rank 0 prints the medians, in ns for a call. */
+void bench_own(int which, double seconds) {
+  own[done++] = seconds;
+  if (done < kBatches) return;
+  done = 0;
+  qsort(in_c, kBatches, sizeof *in_c, order);
+  qsort(own, kBatches, sizeof *own, order);
+  const double scale = 1e9 / (double)cases[which].calls, c = scale * in_c[kBatches / 2],
+               o = scale * own[kBatches / 2];
+  if (gw_gang_rank(gang) == 0) printf("%s\t%s\t%.1f\t%.1f\t%.2f\n", language, cases[which].name, c, o, o / c);
+  fflush(stdout);
 }
