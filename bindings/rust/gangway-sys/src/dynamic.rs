@@ -19,7 +19,7 @@ const ABI_MINOR: i32 = 0; // the lowest level that these bindings use
 static TABLE: AtomicPtr<gw_api> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    static LACKING: Cell<Option<&'static str>> = Cell::new(None);
+    static LACKING: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
 /// Opens the library (GANGWAY_LIBRARY, else `libgangway.so.1` by the loader's own search) and looks up

@@ -99,8 +99,10 @@ fn llama() -> Module {
     Llama::new(&LlamaOptions { dim: 8, layers: 1, heads: 1, ..Default::default() }).unwrap()
 }
 
-/// What makes one of each kind and drops it again, by name.
-fn kinds<'a>(gang: &'a Gang, ready: &'a Module) -> Vec<(&'static str, Box<dyn Fn() + 'a>)> {
+/// What makes one of a kind and drops it again, by name.
+type Kind<'a> = (&'static str, Box<dyn Fn() + 'a>);
+
+fn kinds<'a>(gang: &'a Gang, ready: &'a Module) -> Vec<Kind<'a>> {
     let options = || GangOptions { rank: 0, size: 1, ..Default::default() };
     let root = Gangs::fake("cpu").unwrap();
     let work = || gang.all_reduce_async(vec![1f32; 64], Reduce::Sum).unwrap();
