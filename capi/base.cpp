@@ -113,11 +113,7 @@ gw_status gw_host_memory(gw_memory_info* info) {
 void gw_allocator_init(gw_allocator* allocator, size_t size) { start_struct(allocator, size); }
 
 gw_status gw_allocator_set(const gw_allocator* allocator) {
-  constexpr size_t kLeast = offsetof(gw_allocator, free_user) + sizeof(gw_free_fn);  // of level 0.0
-  CallerObject owned;
-  if (allocator != nullptr && allocator->struct_size >= kLeast &&
-      allocator->struct_size <= kLargestStruct)  // one that was never set up holds no object
-    owned = CallerObject(allocator->user, allocator->free_user);
+  CallerObject owned = object_of(allocator);
   return guarded([&] {
     if (allocator == nullptr) return set_host_source(nullptr);
     const gw_allocator a = read_struct(allocator, gw_allocator_init, "allocator");

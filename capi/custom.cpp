@@ -213,10 +213,7 @@ const gw_init_options* Initializers::at(size_t i) const noexcept {
   const char* element = reinterpret_cast<const char*>(first_) + i * step;
   const gw_init_options* options = nullptr;
   std::memcpy(&options, element + offsetof(gw_parameter_options, initializer), sizeof options);
-  const bool whole = options != nullptr &&
-                     options->struct_size >= offsetof(gw_init_options, free_user) + sizeof(gw_free_fn) &&
-                     options->struct_size <= kLargestStruct;
-  return whole && options->free_user != nullptr ? options : nullptr;
+  return reaches_object(options) && options->free_user != nullptr ? options : nullptr;
 }
 
 Initializers::~Initializers() {
@@ -290,11 +287,7 @@ void gw_custom_options_init(gw_custom_options* options, size_t size) {
 }
 
 gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_model) {
-  // The user object is freed on every road out but success.
-  CallerObject user;
-  if (options != nullptr && options->struct_size >= offsetof(gw_custom_options, free_state) &&
-      options->struct_size <= kLargestStruct)  // one that was never set up holds no object
-    user = CallerObject(options->user, options->free_user);
+  CallerObject user = object_of(options);
   const bool whole = options != nullptr && options->struct_size >= offsetof(gw_custom_options, children) &&
                      options->struct_size <= kLargestStruct;
   Initializers initializers(whole ? options->parameters : nullptr, whole ? options->parameter_count : 0);

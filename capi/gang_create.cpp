@@ -2,7 +2,6 @@
 #include <gangway/gang.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 
 #include "gang_start.h"
@@ -66,20 +65,12 @@ gw_gang_options read_options(const gw_gang_options* given) {
   return read_struct(given, gw_gang_options_init, "options");
 }
 
-// What can be read of options that may be refused: peers wait in their all_gather for this rank's word, and
-// its user is freed, whatever becomes of the call.
+// What can be read of options that may be refused: peers wait in their all_gather for this rank's word.
 gw_gang_options legible(const gw_gang_options* given) {
-  constexpr size_t kLeast = offsetof(gw_gang_options, free_user) + sizeof(gw_free_fn);  // of level 0.0
   gw_gang_options o;
   gw_gang_options_init(&o, sizeof o);
-  if (given == nullptr || given->struct_size < kLeast || given->struct_size > kLargestStruct) return o;
-  std::memcpy(&o, given, std::min(given->struct_size, sizeof o));
+  if (reaches_object(given)) std::memcpy(&o, given, std::min(given->struct_size, sizeof o));
   return o;
-}
-
-CallerObject user_of(const gw_gang_options* given) {
-  const gw_gang_options o = legible(given);
-  return CallerObject(o.user, o.free_user);
 }
 
 }  // namespace
@@ -91,7 +82,7 @@ void gw_gang_options_init(gw_gang_options* options, size_t size) {
 }
 
 gw_status gw_gang_create(const gw_gang_options* options, gw_gang** out_gang) {
-  const CallerObject user = user_of(options);
+  const CallerObject user = object_of(options);
   return guarded([&] {
     if (out_gang != nullptr) *out_gang = nullptr;
     GangOptions g;
@@ -118,7 +109,7 @@ gw_status gw_gang_id_create(void* id, size_t capacity, size_t* out_size) {
 }
 
 gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, gw_gang* out_gangs[]) {
-  const CallerObject user = user_of(options);
+  const CallerObject user = object_of(options);
   return guarded([&] {
     required(out_gangs, "out_gangs");
     for (int32_t i = 0; i < count; ++i) out_gangs[i] = nullptr;
@@ -131,7 +122,7 @@ gw_status gw_gang_create_threads(int32_t count, const gw_gang_options* options, 
 
 gw_status gw_gang_create_fake(int32_t rank, int32_t size, const gw_gang_options* options,
                               gw_gang** out_gang) {
-  const CallerObject user = user_of(options);
+  const CallerObject user = object_of(options);
   return guarded([&] {
     gw_gang*& result = out(out_gang, "out_gang");
     result = wrap(Gang::create_fake(rank, size, gang_options(read_options(options), false), false));

@@ -44,10 +44,7 @@ gw_status gw_store_create_file(const char* folder, gw_store** out_store) {
 void gw_store_callbacks_init(gw_store_callbacks* callbacks, size_t size) { start_struct(callbacks, size); }
 
 gw_status gw_store_create_callbacks(const gw_store_callbacks* callbacks, gw_store** out_store) {
-  CallerObject owned;
-  if (callbacks != nullptr && callbacks->struct_size >= sizeof *callbacks &&
-      callbacks->struct_size <= kLargestStruct)  // one that was never set up holds no object
-    owned = CallerObject(callbacks->user, callbacks->free_user);
+  CallerObject owned = object_of(callbacks);
   return guarded([&] {
     gw_store*& result = out(out_store, "out_store");
     const gw_store_callbacks c =

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -250,5 +251,17 @@ class CallerObject {
   void* object_ = nullptr;
   gw_free_fn release_ = nullptr;
 };
+
+// Whether a caller's struct with `user` and `free_user` is one that was set up and reaches them, as each has since level
+// 0.0: a caller older than this library has a smaller struct, but the same right to have its object freed.
+template <typename T>
+bool reaches_object(const T* given) noexcept {
+  constexpr size_t kLeast = offsetof(T, free_user) + sizeof(gw_free_fn);
+  return given != nullptr && given->struct_size >= kLeast && given->struct_size <= kLargestStruct;
+}
+template <typename T>
+CallerObject object_of(const T* given) noexcept {
+  return reaches_object(given) ? CallerObject(given->user, given->free_user) : CallerObject();
+}
 
 }  // namespace gangway::capi

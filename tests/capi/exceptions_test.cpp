@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -348,6 +349,25 @@ TEST(Exceptions, AThrowingInitialiserIsRefusedOnEveryRank) {
     EXPECT_EQ(freed[r], 1);
     gw_gang_release(gangs[r]);
   }
+}
+
+// A struct as a later level may have it.
+struct Grown {
+  size_t struct_size;
+  const gw_ext* next;
+  void* user;
+  gw_free_fn free_user;
+  int64_t newer;
+};
+
+TEST(Objects, OfACallerOlderThanALaterFieldAreFreed) {
+  int freed = 0;
+  Grown grown{offsetof(Grown, newer), nullptr, &freed, [](void* user) { ++*static_cast<int*>(user); }, 0};
+  gangway::capi::object_of(&grown);
+  EXPECT_EQ(freed, 1);
+  grown.struct_size = offsetof(Grown, free_user);
+  gangway::capi::object_of(&grown);
+  EXPECT_EQ(freed, 1) << "its free function lies past its end";
 }
 
 }  // namespace

@@ -344,25 +344,66 @@ static void arrays_step_by_the_first_size(void** state) {
   assert_refused(gw_sgd_create(m.model, &s, &opt), "options.rules[1].struct_size");
 }
 
-/* A struct that no _init has seen may hold anything: its free function is left alone. */
-static void objects_of_structs_never_set_up_are_left_alone(void** state) {
+#define OBJECT(type, call, need) \
+  INPUT(type, call, need), offsetof(gw_##type, user), offsetof(gw_##type, free_user)
+static const struct {
+  struct {
+    const char* name;
+    size_t size;
+    void (*init)(void*, size_t);
+    gw_status (*call)(void*);
+    void (*need)(void*);
+  } in;
+  size_t user, free_user; /* offsets */
+} objects[] = {{OBJECT(allocator, allocator, need_functions)},
+               {OBJECT(gang_options, gang_options, NULL)},
+               {OBJECT(store_callbacks, store_callbacks, need_store)},
+               {OBJECT(custom_options, custom_options, need_callbacks)},
+               {OBJECT(init_options, init_options, NULL)}};
+
+/* Struct i of `size` bytes, in room for `exact + 8`, with an object that counts its calls of free in `freed`. */
+static void put_object(size_t i, char* x, size_t size, int* freed) {
+  void (*const count)(void*) = count_free;
+  memset(x, 0xee, objects[i].in.size + 8);
+  objects[i].in.init(x, size);
+  if (objects[i].in.need != NULL) objects[i].in.need(x);
+  memcpy(x + objects[i].user, &freed, sizeof freed);
+  memcpy(x + objects[i].free_user, &count, sizeof count);
+  *freed = 0;
+}
+
+/* Whatever becomes of the call, and whichever size the caller's struct has, as soon as it reaches free_user. One that no
+ * _init has seen may hold anything: its free function is left alone. */
+static void objects_of_structs_of_every_size_are_freed_once(void** state) {
   (void)state;
-  int freed = 0;
-  gw_store* store = NULL;
-  gw_store_callbacks callbacks;
-  gw_store_callbacks_init(&callbacks, sizeof callbacks);
-  callbacks.user = &freed;
-  callbacks.free_user = count_free;
-  callbacks.struct_size = (size_t)1 << 40;
-  assert_int_equal(gw_store_create_callbacks(&callbacks, &store), GW_E_INVALID_ARGUMENT);
-  gw_module* model = NULL;
-  gw_custom_options options;
-  gw_custom_options_init(&options, sizeof options);
-  options.user = &freed;
-  options.free_user = count_free;
-  options.struct_size = (size_t)1 << 40;
-  assert_int_equal(gw_custom_create(&options, &model), GW_E_INVALID_ARGUMENT);
-  assert_int_equal(freed, 0);
+  for (size_t i = 0; i < sizeof objects / sizeof *objects; ++i) {
+    const size_t exact = objects[i].in.size;
+    const gw_ext ext = {7, 0, NULL};
+    const gw_ext* const unknown = &ext;
+    char* x = malloc(exact + 8);
+    int freed = 0;
+    print_message("%s\n", objects[i].in.name);
+    for (size_t size = 16; size <= exact + 8; size += 8) {
+      const int reached = size >= objects[i].free_user + sizeof(gw_free_fn);
+      put_object(i, x, size, &freed);
+      memset(x + exact, 0, 8); /* a newer caller's field, not set */
+      const gw_status status = objects[i].in.call(x);
+      if (reached) assert_int_equal(status, GW_OK);
+      assert_int_equal(freed, reached);
+      put_object(i, x, size, &freed);
+      memcpy(x + offsetof(gw_save_options, next), &unknown, sizeof unknown);
+      assert_refused_as(objects[i].in.call(x), GW_E_NOT_SUPPORTED, NULL);
+      assert_int_equal(freed, reached);
+    }
+    const size_t never_set_up[] = {0, 8, (size_t)1 << 40};
+    for (size_t s = 0; s < 3; ++s) {
+      put_object(i, x, exact, &freed);
+      memcpy(x, &never_set_up[s], sizeof never_set_up[s]);
+      assert_refused(objects[i].in.call(x), "struct_size is");
+      assert_int_equal(freed, 0);
+    }
+    free(x);
+  }
 }
 
 static int begin(void** state) {
@@ -393,6 +434,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size),
                                      cmocka_unit_test(results_of_every_size),
                                      cmocka_unit_test(arrays_step_by_the_first_size),
-                                     cmocka_unit_test(objects_of_structs_never_set_up_are_left_alone)};
+                                     cmocka_unit_test(objects_of_structs_of_every_size_are_freed_once)};
   return cmocka_run_group_tests_name("capi_struct", tests, begin, end);
 }
