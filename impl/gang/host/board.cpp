@@ -91,6 +91,12 @@ int64_t Board::broken_ns() const {
   return header_->broken.load(std::memory_order_acquire) == 2 ? header_->broken_ns : INT64_MAX;
 }
 
+bool Board::has_left(int r) const {
+  if (r < 0 || r >= size_) return false;
+  const auto mark = static_cast<Mark>(members_[r].mark.load(std::memory_order_acquire));
+  return mark == Mark::gone || mark == Mark::fading;
+}
+
 void Board::mark(Mark mark) noexcept {
   members_[rank_].marked_ns.store(now_ns(), std::memory_order_relaxed);
   members_[rank_].mark.store(static_cast<uint32_t>(mark), std::memory_order_seq_cst);
@@ -128,14 +134,16 @@ std::optional<Error> Board::error(int own_rank) const {
   if (header_->broken.load(std::memory_order_acquire) != 2)
     return Error(Code::aborted, text(header_->label, ": broken by a rank that died at it"));
   const Code code = static_cast<Code>(header_->code);
-  Error error = code == Code::mismatch || code == Code::timeout
+  // What a caller aborted with stays an abort: its lost peer may be of another gang.
+  const bool left = code == Code::peer_lost && has_left(header_->peer);
+  Error error = code == Code::mismatch || code == Code::timeout || left
                     ? Error(code, header_->message)
                     : Error(Code::aborted,
                             text(header_->label, ": aborted by rank ", header_->by, ": ", header_->message));
   error.gang = header_->label;
   error.op = header_->op;
   error.rank = own_rank;
-  error.peer = header_->by;
+  error.peer = left ? header_->peer : header_->by;
   return error;
 }
 

@@ -46,6 +46,7 @@ class Board {
   std::optional<Error> error(int own_rank) const;
 
   int64_t broken_ns() const;      // when; after error()
+  bool has_left(int r) const;     // without shutdown
   void mark(Mark mark) noexcept;  // of the member this object speaks for
 
   // A block of `domain_rank`'s slice that peers read: freed with the board.

@@ -242,6 +242,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void give_up() noexcept;
   void fail_all() noexcept;
   Error lost_error(const std::string& call, const char* op, int r, const Loss& loss) const;
+  Error left_error(const std::string& call, const char* op, int r) const;
   Error shaped(Error error, const char* op, int peer) const;
   [[noreturn]] void mismatch(const Op& op, int peer, const Slot& slot);
   void check_fingerprint(const Op& op, int peer, const Slot& slot) {

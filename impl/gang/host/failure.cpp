@@ -81,11 +81,14 @@ std::optional<Error> Core::why_broken(const Op* op, const char* call) const {
     const auto loss = member_->loss(domain_rank(r));
     if (loss && (!first || loss->at_ns < first->at_ns)) first = loss, lost = r;
   }
-  if (!first || (broken && first->at_ns > broken_ns)) return broken;
+  const bool by_loss = first && !(broken && first->at_ns > broken_ns);
+  const bool by_leave = !by_loss && broken && broken->code() == Code::peer_lost;
+  if (!by_loss && !by_leave) return broken;
   const std::string where = op != nullptr   ? call_text(*op)
                             : *call != '\0' ? text(options_.label, ".", call)
                                             : options_.label;
-  return lost_error(where, op != nullptr ? gangway::name(op->c.op) : "", lost, *first);
+  const char* const name = op != nullptr ? gangway::name(op->c.op) : "";
+  return by_loss ? lost_error(where, name, lost, *first) : left_error(where, name, broken->peer);
 }
 
 // Those who go on without this rank say so, then look at its `writing`; this rank sets that, then looks here.
@@ -106,9 +109,10 @@ void Core::refuse_when_given_up(const Op& op) const {
     if (r == rank_ || from == Peers::none || (from == Peers::root && r != op.c.peer)) continue;
     const Slot& slot =
         receives ? board_->pair(op.channel, r, rank_).slots[op.sequence % kPairSlots] : slot_of(op, r);
-    if (slot.source != Source::direct || board_->member(r).given_up.load(std::memory_order_relaxed) == 0)
+    if (slot.source != Source::direct || board_->member(r).given_up.load(std::memory_order_acquire) == 0)
       continue;
     if (const auto why = why_broken(&op, "")) throw *why;
+    if (board_->has_left(r)) throw left_error(call_text(op), gangway::name(op.c.op), r);
     throw shaped(Error(Code::aborted, text(call_text(op), ": ", name_of(r), " gave it up in its middle")),
                  gangway::name(op.c.op), r);
   }
@@ -133,9 +137,7 @@ bool Core::check_absent(const Op& op) {
   }
   const char* const name = gangway::name(op.c.op);
   if (left >= 0) {
-    const std::string what =
-        text(call_text(op), ": ", name_of(left), " left without shutdown; ", alive_text(left));
-    break_here(shaped(Error(Code::peer_lost, what), name, left), false);
+    break_here(left_error(call_text(op), name, left), true);
   } else if (leaving >= 0) {
     const Described mine{op.c.op, op.c.reduce, static_cast<int32_t>(op.c.dtype), op.c.peer, op.c.count};
     const std::string what =
@@ -184,7 +186,7 @@ void Core::break_here(const Error& error, bool tell_peers) noexcept {
 // Said before anybody here can see the failure and take the memory of its calls back.
 void Core::give_up() noexcept {
   if (outstanding_ > 0) {
-    board_->member(rank_).given_up.store(1, std::memory_order_relaxed);
+    board_->member(rank_).given_up.store(1, std::memory_order_release);
     board_->header().given_up.store(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller writes what it took back
   }
@@ -253,6 +255,11 @@ Error Core::lost_error(const std::string& call, const char* op, int r, const Los
     case LossCause::thread_exit: how = " left without shutdown " + ago + ", its thread ended"; break;
   }
   return shaped(Error(Code::peer_lost, text(call, ": ", name_of(r), how, "; ", alive_text(r))), op, r);
+}
+
+Error Core::left_error(const std::string& call, const char* op, int r) const {
+  return shaped(
+      Error(Code::peer_lost, text(call, ": ", name_of(r), " left without shutdown; ", alive_text(r))), op, r);
 }
 
 void Core::mismatch(const Op& op, int peer, const Slot& slot) {
