@@ -40,23 +40,23 @@ Context context_of(Model& model, const gw_frame* frame) {
   return ctx;
 }
 
-// Peers wait for this rank's part of the call. One that is alone has nobody to tell, and works on.
+// What follows the check phase of a call by hand. Peers wait for this rank's part of it; one that is alone has nobody to
+// tell, and works on. `frame` (or null) is given up when it fails.
 template <typename Run>
-Copies or_tell_peers(Model& model, const char* call, Run&& run) {
+Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
   const Gang& root = *model.gangs().root();
-  if (root.size() == 1) return run();
-  if (const std::optional<Error> broken = root.error()) throw *broken;
-  return or_abort(model.gangs(), call, run);
-}
-
-template <typename Run>
-Copies whole_or_given_up(gw_frame& f, Run&& run) {
   try {
-    return run();
+    if (root.size() == 1) return run();
+    if (const std::optional<Error> broken = root.error()) throw *broken;
+    return or_abort(model.gangs(), call, run);
   } catch (...) {
-    f.reset();
+    if (frame != nullptr) frame->reset();
     throw;
   }
+}
+
+void check_frame(const gw_module& model, const gw_frame& frame) {
+  if (frame.model != model.model) fail(Code::invalid_argument, "frame belongs to another model");
 }
 
 }  // namespace
@@ -108,33 +108,32 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
   return guarded([&] {
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
-    check_stream(stream, m.device());
-    if (frame != nullptr && frame->model != model->model)
-      fail(Code::invalid_argument, "frame belongs to another model");
-    if (frame != nullptr && frame->forward)
-      fail(Code::invalid_state,
-           "frame has had a forward already; its backward or gw_frame_reset comes first");
-    m.check_computes("forward");
-    if (frame != nullptr) m.check_trainable("forward");
-    check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
-    const std::vector<Tensor> tensors = tensors_of(inputs, input_count, m.device(), "inputs");
-    const StackScope scope(m.temporaries());
+    Frame* const saved = frame != nullptr ? &frame->frame : nullptr;
     Context ctx = context_of(m, frame);
+    std::vector<Tensor> tensors;
+    m.gangs().root()->agree_on([&] {
+      check_stream(stream, m.device());
+      if (frame != nullptr) check_frame(*model, *frame);
+      if (frame != nullptr && frame->forward)
+        fail(Code::invalid_state,
+             "frame has had a forward already; its backward or gw_frame_reset comes first");
+      check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
+      tensors = tensors_of(inputs, input_count, m.device(), "inputs");
+      m.check_forward(ctx, tensors, saved);
+    });
+    const StackScope scope(m.temporaries());
+    if (frame != nullptr) frame->forward = m.begin_by_hand();
     const auto run = [&] {
-      Values values = tensors;
       // A frame outlives the call, the caller's arrays need not: it saves its own copies.
-      if (frame != nullptr)
-        for (Tensor& value : values) {
-          const Tensor copy = frame->frame.allocate(value.dtype(), value.shape());
+      if (saved != nullptr)
+        for (Tensor& value : tensors) {
+          const Tensor copy = saved->allocate(value.dtype(), value.shape());
           m.ops().cast(value, copy, ctx.stream);
           value = copy;
         }
-      return copies_of(m.forward(ctx, values, frame != nullptr ? &frame->frame : nullptr), m, out_capacity);
+      return copies_of(m.forward(ctx, tensors, saved), m, out_capacity);
     };
-    if (frame == nullptr) return hand_out(or_tell_peers(m, "forward", run), out_tensors, out_count);
-    frame->forward = m.begin_by_hand();
-    hand_out(whole_or_given_up(*frame, [&] { return or_tell_peers(m, "forward", run); }), out_tensors,
-             out_count);
+    hand_out(run_by_hand(m, "forward", frame, run), out_tensors, out_count);
   });
 }
 
@@ -146,30 +145,26 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     Model& m = required(model, "model").ready();
     check_stream(stream, m.device());
     gw_frame& f = required(frame, "frame");
-    if (f.model != model->model) fail(Code::invalid_argument, "frame belongs to another model");
+    check_frame(*model, f);
     if (!f.forward) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
     check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
     const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
     m.begin_backward(*f.forward);
-    hand_out(
-        whole_or_given_up(f,
-                          [&] {
-                            return or_tell_peers(m, "backward", [&] {
-                              Values grads;
-                              for (const Tensor& tensor : tensors) {
-                                grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
-                                m.ops().cast(tensor, grads.back(), ctx.stream);
-                              }
-                              const Values dx = m.backward(ctx, grads, f.frame);
-                              m.reshard();
-                              if (m.last_microbatch()) m.finish_gradients(ctx.stream);
-                              m.end_backward(*f.forward);
-                              return copies_of(dx, m, out_capacity);
-                            });
-                          }),
-        out_tensors, out_count);
+    const auto run = [&] {
+      Values grads;
+      for (const Tensor& tensor : tensors) {
+        grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));
+        m.ops().cast(tensor, grads.back(), ctx.stream);
+      }
+      const Values dx = m.backward(ctx, grads, f.frame);
+      m.reshard();
+      if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+      m.end_backward(*f.forward);
+      return copies_of(dx, m, out_capacity);
+    };
+    hand_out(run_by_hand(m, "backward", frame, run), out_tensors, out_count);
     f.forward.reset();
     f.frame.reset();
   });

@@ -27,11 +27,17 @@ class Attention final : public Module {
 
   const char* kind() const override { return "Attention"; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    const Spec& x = first_input(inputs, *this);
+    check(x);
+    for (const size_t part : {kK, kV}) child(part).check_forward(ctx, {&x, 1});
+    const Specs heads = child(kQ).check_forward(ctx, {&x, 1});
+    return heads.empty() ? Specs() : child(kO).check_forward(ctx, heads);
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
-    if (x.rank() != 3)
-      fail(Code::invalid_argument, "Attention ", full_name(), ": input is ", x.text(),
-           ", wanted [batch, sequence, width]");
+    check(spec_of(x));
     const Tensor q = heads(child(kQ).forward1(ctx, x, frame));
     const Tensor k = heads(child(kK).forward1(ctx, x, frame));
     const Tensor v = heads(child(kV).forward1(ctx, x, frame));
@@ -86,6 +92,12 @@ class Attention final : public Module {
   Values tables() const override { return {table_->made().cos, table_->made().sin}; }
 
  private:
+  void check(const Spec& x) const {
+    if (x.shape.rank() != 3)
+      fail(Code::invalid_argument, "Attention ", full_name(), ": input is ", x.text(),
+           ", wanted [batch, sequence, width]");
+  }
+
   double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim_)); }
 
   // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the projection's output: it may

@@ -29,6 +29,17 @@ class LayerBlock final : public Module {
   const char* kind() const override { return "Block"; }
   bool is_block() const override { return true; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    const Spec& x = first_input(inputs, *this);
+    const Specs norm = child(kInputNorm).check_forward(ctx, {&x, 1});
+    if (norm.empty()) return {};
+    const Specs attention = child(kAttention).check_forward(ctx, {norm.data(), 1});
+    if (attention.empty()) return {};
+    const Spec both[] = {attention[0], x};
+    const Specs post = child(kPostNorm).check_forward(ctx, both);
+    return post.empty() ? Specs() : child(kMlp).check_forward(ctx, {post.data(), 1});
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     std::optional<StackScope> scope;

@@ -5,6 +5,11 @@
 
 namespace gangway {
 
+Specs chain_check(Context& ctx, Module& parent, size_t first, size_t last, Specs x) {
+  for (size_t i = first; i < last && !x.empty(); ++i) x = parent.child(i).check_forward(ctx, {x.data(), 1});
+  return x;
+}
+
 Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame) {
   const Stack::Mark mark = ctx.temporaries.mark();
   for (size_t i = first; i < last; ++i) {

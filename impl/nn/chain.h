@@ -7,6 +7,8 @@
 
 namespace gangway {
 
+// What Module::check_forward of children [first, last) says, one after the other.
+Specs chain_check(Context& ctx, Module& parent, size_t first, size_t last, Specs x);
 // Runs children [first, last) of `parent`, each on one tensor; x lies anywhere.
 Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame);
 // The same backwards, settling to `mark` after each; dy may lie above the mark.

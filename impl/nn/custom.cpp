@@ -56,25 +56,18 @@ Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> be
 
 std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }
 
-void Custom::check_inputs(std::span<const Tensor> inputs) const {
+Specs Custom::check_forward(Context& ctx, std::span<const Spec> inputs) {
   if (inputs.size() != static_cast<size_t>(input_count_))
     fail(Code::invalid_argument, "module ", label(), ": takes ", input_count_, " inputs, got ",
          inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs[i])
+    if (inputs[i].dtype == DType{})
       fail(Code::invalid_argument, "module ", label(), ": input ", i, " of ", input_count_, " is absent");
-}
-
-Values Custom::make_outputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  std::vector<CustomBehaviour::Spec> given;
-  for (const Tensor& input : inputs) given.push_back({input.dtype(), input.shape()});
-  const std::vector<CustomBehaviour::Spec> specs = behaviour_->shapes(*this, ctx, given);
-  if (specs.size() != static_cast<size_t>(output_count_))
-    fail(Code::invalid_argument, "module ", label(), ": shapes gave ", specs.size(), " outputs, ",
+  Specs outputs = behaviour_->shapes(*this, ctx, inputs);
+  if (outputs.size() != static_cast<size_t>(output_count_))
+    fail(Code::invalid_argument, "module ", label(), ": shapes gave ", outputs.size(), " outputs, ",
          output_count_, " were declared");
-  Values outputs;
-  for (const CustomBehaviour::Spec& spec : specs)
-    outputs.push_back(make_output(ctx, frame, spec.dtype, spec.shape));
+  for (Spec& output : outputs) output.values = Tensor();  // of an input that it was copied from
   return outputs;
 }
 
@@ -104,9 +97,10 @@ bool Custom::has_weight_task() const {
 }
 
 Values Custom::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  check_inputs(inputs);
+  const Specs made = check_forward(ctx, specs_of(inputs));
   for (const ParameterPtr& p : parameters()) value_of(*p);
-  const Values outputs = make_outputs(ctx, inputs, frame);
+  Values outputs;
+  for (const Spec& spec : made) outputs.push_back(make_output(ctx, frame, spec.dtype, spec.shape));
   StackScope scope(ctx.temporaries);
   Call call{.module = *this,
             .ctx = ctx,

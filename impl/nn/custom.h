@@ -22,6 +22,7 @@ class Custom final : public Module {
   size_t gradient_count() const override { return static_cast<size_t>(input_count_); }
   CustomBehaviour& behaviour() const { return *behaviour_; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
@@ -30,8 +31,6 @@ class Custom final : public Module {
   using Call = CustomBehaviour::Call;
 
   std::string label() const;  // for messages
-  void check_inputs(std::span<const Tensor> inputs) const;
-  Values make_outputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   void keep(std::span<const Tensor> tensors, int first_slot, Frame& frame);
   Values kept(Context& ctx, int count, int first_slot, Frame& frame);
   void prepare_gradients(Context& ctx);

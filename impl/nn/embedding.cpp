@@ -19,13 +19,17 @@ class Embedding final : public Module {
   const char* kind() const override { return "Embedding"; }
   bool is_product() const override { return true; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    const Spec& ids = first_input(inputs, *this);
+    check(ctx, ids);
+    return {{spec_of(*parameters()[0]).dtype, rows_of(ids.shape)}};
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& ids = first_input(inputs, *this);
     const Tensor& table = value_of(*parameters()[0]);
-    check(ctx, ids, table.dim(0));
-    std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
-    dims.push_back(table.dim(1));
-    const Tensor y = make_output(ctx, frame, table.dtype(), Shape(dims));
+    check(ctx, spec_of(ids));
+    const Tensor y = make_output(ctx, frame, table.dtype(), rows_of(ids.shape()));
     ctx.ops.embedding({.table = table, .ids = flat(ids), .y = y.flatten2()}, ctx.stream);
     if (frame != nullptr) frame->save(*this, kIds, ids);
     return {y};
@@ -46,11 +50,20 @@ class Embedding final : public Module {
  private:
   static Tensor flat(const Tensor& ids) { return ids.reshape(Shape{ids.count()}); }
 
-  void check(Context& ctx, const Tensor& ids, int64_t rows) const {
-    if (ids.dtype() != DType::i64)
+  // One row of the table for each id.
+  Shape rows_of(const Shape& ids) const {
+    std::vector<int64_t> dims(ids.dims().begin(), ids.dims().end());
+    dims.push_back(spec_of(*parameters()[0]).shape[1]);
+    return Shape(dims);
+  }
+
+  void check(Context& ctx, const Spec& ids) const {
+    if (ids.dtype != DType::i64)
       fail(Code::invalid_argument, "Embedding ", full_name(), ": ids are ", ids.text(), ", not i64");
-    if (on_meta(ctx)) return;
-    const Ops::Range range = ctx.ops.id_range(flat(ids), std::numeric_limits<int64_t>::min(), ctx.stream);
+    if (on_meta(ctx) || !ids.values) return;
+    const int64_t rows = spec_of(*parameters()[0]).shape[0];
+    const Ops::Range range =
+        ctx.ops.id_range(flat(ids.values), std::numeric_limits<int64_t>::min(), ctx.stream);
     if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < rows)) return;
     fail(Code::invalid_argument, "token id ", range.lowest < 0 ? range.lowest : range.highest,
          " is outside the vocabulary of ", rows, " (0 to ", rows - 1, ")");

@@ -7,10 +7,15 @@ const std::string& called(const Parameter& p) { return p.full_name.empty() ? p.n
 
 }  // namespace
 
-const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer) {
-  if (inputs.empty() || !inputs[0])
+const Spec& first_input(std::span<const Spec> inputs, const Module& layer) {
+  if (inputs.empty() || inputs[0].dtype == DType{})
     fail(Code::invalid_argument, layer.kind(), " ", layer.full_name(), ": ",
          inputs.empty() ? "got no input" : "the data of input 0 is null");
+  return inputs[0];
+}
+
+const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer) {
+  first_input(inputs.empty() ? Specs() : Specs{spec_of(inputs[0])}, layer);
   return inputs[0];
 }
 

@@ -13,7 +13,14 @@ inline bool on_meta(Context& ctx) { return ctx.ops.device().kind() == DeviceKind
 // Whether backward makes a gradient for it.
 inline bool wants_gradient(const Parameter& p) { return p.trainable && p.kind == Parameter::Kind::parameter; }
 
+// What compute reads, or will read: values may be absent now.
+inline Spec spec_of(const Parameter& p) {
+  if (p.value) return spec_of(p.value);
+  return {p.shard_copy ? p.shard_copy.dtype() : p.dtype, p.shape};
+}
+
 // What a built-in layer starts from. INVALID_ARGUMENT when a caller by hand gave none.
+const Spec& first_input(std::span<const Spec> inputs, const Module& layer);
 const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer);
 const Tensor& first_gradient(std::span<const Tensor> dy, const Module& layer);
 

@@ -93,12 +93,8 @@ class CustomBehaviour {
     std::vector<ParameterPtr> parameters;               // value, grad (zeroed before first use)
     void* state = nullptr;  // in: what forward left; forward may set it (freed once through free_state)
   };
-  struct Spec {
-    DType dtype;
-    Shape shape;
-  };
   virtual ~CustomBehaviour() = default;
-  virtual std::vector<Spec> shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) = 0;
+  virtual Specs shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) = 0;
   virtual void forward(Call& call) = 0;
   virtual void backward_input(Call& call) = 0;
   virtual bool has_backward_weight() const = 0;

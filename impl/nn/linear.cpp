@@ -21,10 +21,16 @@ class Linear final : public Module {
   const char* kind() const override { return "Linear"; }
   bool is_product() const override { return true; }
 
+  Specs check_forward(Context&, std::span<const Spec> inputs) override {
+    const Spec& x = first_input(inputs, *this);
+    check(x);
+    return {{x.dtype, with_last(x.shape, spec_of(*parameters()[kWeight]).shape[0])}};
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     const Tensor& w_OI = value_of(*parameters()[kWeight]);
-    check(x, w_OI);
+    check(spec_of(x));
     const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
     GemmArgs product{.a = x.flatten2(), .b = w_OI, .c = y.flatten2(), .bias = {}, .transpose_b = true};
     if (has_bias()) product.bias = value_of(*parameters()[kBias]);
@@ -63,11 +69,12 @@ class Linear final : public Module {
  private:
   bool has_bias() const { return parameters().size() > kBias; }
 
-  void check(const Tensor& x, const Tensor& w_OI) const {
-    if (x.rank() < 1 || x.dim(-1) != w_OI.dim(1))
+  void check(const Spec& x) const {
+    const Spec w_OI = spec_of(*parameters()[kWeight]);
+    if (x.shape.rank() < 1 || x.shape.back() != w_OI.shape[1])
       fail(Code::invalid_argument, "Linear ", full_name(), ": input is ", x.text(), ", its last dim must be ",
-           w_OI.dim(1));
-    if (x.dtype() != w_OI.dtype())
+           w_OI.shape[1]);
+    if (x.dtype != w_OI.dtype)
       fail(Code::invalid_argument, "Linear ", full_name(), ": input is ", x.text(), " and weight is ",
            w_OI.text(), "; they must have one dtype");
   }

@@ -47,8 +47,16 @@ class Llama final : public Module {
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
   size_t gradient_count() const override { return 2; }
 
-  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     check(inputs);
+    Specs x = chain_check(ctx, *this, 0, last(), {inputs[0]});
+    if (x.empty()) return {};
+    if (inputs.size() > 1) x.push_back(inputs[1]);
+    return child(last()).check_forward(ctx, x);
+  }
+
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
+    check(specs_of(inputs));
     Tensor x[] = {chain_forward(ctx, *this, 0, last(), inputs[0], frame), Tensor()};
     if (inputs.size() > 1) x[1] = inputs[1];
     return child(last()).forward(ctx, {x, inputs.size()}, frame);
@@ -64,17 +72,17 @@ class Llama final : public Module {
  private:
   size_t last() const { return children().size() - 1; }
 
-  void check(std::span<const Tensor> inputs) const {
+  void check(std::span<const Spec> inputs) const {
     if (inputs.empty() || inputs.size() > 2)
       fail(Code::invalid_argument, "Llama: takes tokens, or tokens and labels, got ", inputs.size(),
            " inputs");
-    const Tensor& tokens = inputs[0];
-    if (tokens.rank() != 2 || tokens.dtype() != DType::i64 || tokens.dim(1) == 0)
+    const Spec& tokens = inputs[0];
+    if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
       fail(Code::invalid_argument, "Llama: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
-    if (tokens.dim(1) > config_.max_positions)
-      fail(Code::invalid_argument, "Llama: sequences of ", tokens.dim(1), " tokens are longer than ",
+    if (tokens.shape[1] > config_.max_positions)
+      fail(Code::invalid_argument, "Llama: sequences of ", tokens.shape[1], " tokens are longer than ",
            "max_position_embeddings ", config_.max_positions);
-    if (inputs.size() > 1 && !(inputs[1].shape() == tokens.shape()))
+    if (inputs.size() > 1 && !(inputs[1].shape == tokens.shape))
       fail(Code::invalid_argument, "Llama: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
            "; they must have one shape");
   }

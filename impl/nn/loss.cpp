@@ -30,15 +30,26 @@ class Head final : public Module {
   bool gradient_in_forward() const override { return true; }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    const Spec& x = first_input(inputs, *this);
+    check_labels_given(inputs.size() > 1, ctx.training);
+    if (inputs.size() > 1) check(ctx, x.shape, inputs[1]);
+    const Specs norm = child(kNorm).check_forward(ctx, {&x, 1});
+    if (inputs.size() > 1) return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+    if (norm.empty()) return {};
+    const Spec y{spec_of(output_weight()).dtype, norm[0].shape};
+    return child(kOutput).check_forward(ctx, {&y, 1});
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
+    check_labels_given(inputs.size() > 1, frame != nullptr);
     if (inputs.size() == 1) {
-      if (frame != nullptr) fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
       const Tensor y = child(kNorm).forward1(ctx, x, nullptr);
       return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
     }
     const Tensor& labels = inputs[1];
-    check(ctx, x, labels);
+    check(ctx, x.shape(), spec_of(labels));
     const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
     const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
     ctx.ops.fill(loss, 0, ctx.stream);
@@ -104,14 +115,20 @@ class Head final : public Module {
     if (seed != 0) ctx.ops.scale(args.loss, 1 / seed, ctx.stream);
   }
 
-  void check(Context& ctx, const Tensor& x, const Tensor& labels) const {
-    if (labels.dtype() != DType::i64 || labels.count() != x.count() / x.dim(-1))
-      fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ",
-           x.count() / x.dim(-1), " tokens");
-    if (on_meta(ctx)) return;
+  static void check_labels_given(bool given, bool with_frame) {
+    if (!given && with_frame)
+      fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
+  }
+
+  void check(Context& ctx, const Shape& x, const Spec& labels) const {
+    const int64_t tokens = x.count() / x.back();
+    if (labels.dtype != DType::i64 || labels.shape.count() != tokens)
+      fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ", tokens,
+           " tokens");
+    if (on_meta(ctx) || !labels.values) return;
     const int64_t vocab = output_weight().shape[0];
     const Ops::Range range =
-        ctx.ops.id_range(labels.reshape(Shape{labels.count()}), kIgnoredLabel, ctx.stream);
+        ctx.ops.id_range(labels.values.reshape(Shape{tokens}), kIgnoredLabel, ctx.stream);
     if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < vocab)) return;
     fail(Code::invalid_argument, "label ", range.lowest < 0 ? range.lowest : range.highest,
          " is outside the vocabulary of ", vocab, " (0 to ", vocab - 1, ", or ", kIgnoredLabel,

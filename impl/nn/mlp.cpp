@@ -21,6 +21,12 @@ class Mlp final : public Module {
 
   const char* kind() const override { return "Mlp"; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    child(kUpProjection).check_forward(ctx, inputs);
+    const Specs hidden = child(kGateProjection).check_forward(ctx, inputs);
+    return hidden.empty() ? Specs() : child(kDownProjection).check_forward(ctx, hidden);
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     const Tensor gate = child(kGateProjection).forward1(ctx, x, frame);

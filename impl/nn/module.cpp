@@ -58,6 +58,18 @@ bool component_matches(std::string_view pattern, std::string_view text) {
 
 }  // namespace
 
+std::string Spec::text() const { return name(dtype) + " " + shape.text(); }
+
+Spec spec_of(const Tensor& tensor) { return tensor ? Spec{tensor.dtype(), tensor.shape(), tensor} : Spec{}; }
+
+Specs specs_of(std::span<const Tensor> tensors) {
+  Specs specs;
+  for (const Tensor& tensor : tensors) specs.push_back(spec_of(tensor));
+  return specs;
+}
+
+Specs Module::check_forward(Context&, std::span<const Spec>) { return {}; }
+
 void Module::backward_weight(Context&, Frame&, int index, const Tensor&) {
   fail(Code::internal, kind(), " has no weight task ", index);
 }

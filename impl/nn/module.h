@@ -43,6 +43,17 @@ struct Context {
 
 using Values = std::vector<Tensor>;
 
+// What a tensor is. `values`: it itself where it is there already, as inputs are; layers may look at it (token ids).
+struct Spec {
+  DType dtype = DType{};  // DType{}: an absent tensor
+  Shape shape;
+  Tensor values = {};
+  std::string text() const;
+};
+using Specs = std::vector<Spec>;
+Spec spec_of(const Tensor& tensor);
+Specs specs_of(std::span<const Tensor> tensors);
+
 class Module : public std::enable_shared_from_this<Module> {
  public:
   struct Child {
@@ -67,6 +78,9 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual size_t output_count(size_t /*inputs*/) const { return 1; }
   virtual size_t gradient_count() const { return 1; }
 
+  // Throws what forward would refuse of such inputs, before any of it runs and without its parameters' values; gives what
+  // the outputs will be. None: that is not known, and nobody checks what becomes of them. `ctx.training`: with a frame.
+  virtual Specs check_forward(Context& ctx, std::span<const Spec> inputs);
   // inputs -> outputs. Saves in `frame` what backward needs (null: nothing).
   virtual Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) = 0;
   // Input half: gradients of the outputs (absent: zero) -> gradients of the inputs (absent: none, as for integers).

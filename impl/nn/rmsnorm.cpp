@@ -20,10 +20,16 @@ class RmsNorm final : public Module {
   size_t output_count(size_t) const override { return 2; }
   size_t gradient_count() const override { return 2; }
 
+  Specs check_forward(Context&, std::span<const Spec> inputs) override {
+    const Spec& x = first_input(inputs, *this);
+    check(x, inputs.size() > 1 && inputs[1].dtype != DType{} ? inputs[1] : x);
+    return {{x.dtype, x.shape}, {x.dtype, x.shape}};
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     const bool with_residual = inputs.size() > 1 && inputs[1];
-    check(x, with_residual ? inputs[1] : x);
+    check(spec_of(x), spec_of(with_residual ? inputs[1] : x));
     const bool again = frame != nullptr && (owns_gradient_ || frame->recompute == Recompute::selective);
     const Tensor rstd = make_output(ctx, frame, statistics_dtype(x.dtype()), Shape{rows(x)});
     const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
@@ -105,12 +111,12 @@ class RmsNorm final : public Module {
     return converted;
   }
 
-  void check(const Tensor& x, const Tensor& residual) const {
+  void check(const Spec& x, const Spec& residual) const {
     const int64_t dim = parameters()[0]->shape[0];
-    if (x.rank() < 1 || x.dim(-1) != dim)
+    if (x.shape.rank() < 1 || x.shape.back() != dim)
       fail(Code::invalid_argument, "RMSNorm ", full_name(), ": input is ", x.text(),
            ", its last dim must be ", dim);
-    if (!(residual.shape() == x.shape()) || residual.dtype() != x.dtype())
+    if (!(residual.shape == x.shape) || residual.dtype != x.dtype)
       fail(Code::invalid_argument, "RMSNorm ", full_name(), ": input is ", x.text(), " and residual is ",
            residual.text(), "; they must be alike");
   }

@@ -18,9 +18,13 @@ class Sequential final : public Module {
   size_t output_count(size_t) const override { return child(children().size() - 1).output_count(1); }
 
   // All but the last are a chain; the last may have more outputs and hands them out as they are.
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    check_count(inputs.size());
+    return chain_check(ctx, *this, 0, children().size(), {inputs[0]});
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    if (inputs.size() != 1)
-      fail(Code::invalid_argument, "Sequential ", full_name(), ": takes 1 input, got ", inputs.size());
+    check_count(inputs.size());
     const size_t last = children().size() - 1;
     const Tensor x = chain_forward(ctx, *this, 0, last, inputs[0], frame);
     return child(last).forward(ctx, std::span<const Tensor>(&x, 1), frame);
@@ -31,6 +35,12 @@ class Sequential final : public Module {
     const Stack::Mark mark = frame.mark();
     const Tensor dx = frame.settle(ctx, mark, child(last).backward(ctx, dy, frame).at(0));
     return {chain_backward(ctx, *this, 0, last, dx, frame, mark)};
+  }
+
+ private:
+  void check_count(size_t inputs) const {
+    if (inputs != 1)
+      fail(Code::invalid_argument, "Sequential ", full_name(), ": takes 1 input, got ", inputs);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/interrupt.h"
 #include "nn/custom.h"
+#include "nn/gradient.h"
 
 namespace gangway {
 namespace {
@@ -46,33 +47,49 @@ UnitModule::UnitModule(ModulePtr inner, std::shared_ptr<ShardUnit> unit, std::sh
   add_child("", std::move(inner));
 }
 
-Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+DType UnitModule::input_dtype(DType given) const {
   const ShardOptions& options = unit_->options();
   const bool mixed = options.param_dtype != kNone || !options.dtype_rules.empty();
-  const DType compute = product_ != nullptr ? product_->value.dtype() : options.param_dtype;
+  const DType compute = product_ != nullptr ? spec_of(*product_).dtype : options.param_dtype;
   const bool casts = options.cast_forward_inputs && mixed && compute != kNone;
+  return casts && is_floating(given) ? compute : given;
+}
+
+// Only what was computed in the compute dtype; a loss and its weight are f64 and stay so.
+DType UnitModule::output_dtype(DType made) const {
+  const ShardOptions& options = unit_->options();
+  if (options.output_dtype == kNone || !is_floating(made)) return made;
+  return made == DType::f64 && options.param_dtype != DType::f64 ? made : options.output_dtype;
+}
+
+Specs UnitModule::check_forward(Context& ctx, std::span<const Spec> inputs) {
+  Specs cast(inputs.begin(), inputs.end());
+  for (Spec& x : cast)
+    if (const DType to = input_dtype(x.dtype); to != x.dtype) x = {to, x.shape};
+  Specs outputs = child(0).check_forward(ctx, cast);
+  for (Spec& y : outputs) y.dtype = output_dtype(y.dtype);
+  return outputs;
+}
+
+Values UnitModule::cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   Values out(inputs.begin(), inputs.end());
   if (frame != nullptr) frame->seen(*this).inputs = dtypes_of(inputs);
   for (Tensor& x : out) {
-    if (!casts || !x || !is_floating(x.dtype()) || x.dtype() == compute) continue;
-    const Tensor to = make_output(ctx, frame, compute, x.shape());
+    if (!x || input_dtype(x.dtype()) == x.dtype()) continue;
+    const Tensor to = make_output(ctx, frame, input_dtype(x.dtype()), x.shape());
     ctx.ops.cast(x, to, ctx.stream);
     x = to;
   }
   return out;
 }
 
-// Only what was computed in the compute dtype; a loss and its weight are f64 and stay so.
 Values UnitModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
-  const ShardOptions& options = unit_->options();
   if (frame != nullptr) frame->seen(*this).outputs = dtypes_of(outputs);
   for (Tensor& y : outputs) {
     // Others read it when the unit's weights may be gone, with which it would be made again.
     if (frame != nullptr) y = frame->kept(ctx, y);
-    if (options.output_dtype == kNone || !y || !is_floating(y.dtype()) || y.dtype() == options.output_dtype)
-      continue;
-    if (y.dtype() == DType::f64 && options.param_dtype != DType::f64) continue;
-    const Tensor to = make_output(ctx, frame, options.output_dtype, y.shape());
+    if (!y || output_dtype(y.dtype()) == y.dtype()) continue;
+    const Tensor to = make_output(ctx, frame, output_dtype(y.dtype()), y.shape());
     ctx.ops.cast(y, to, ctx.stream);
     y = to;
   }

@@ -29,10 +29,13 @@ class UnitModule final : public Module {
   size_t gradient_count() const override { return child(0).gradient_count(); }
   const ShardUnit& unit() const { return *unit_; }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
 
  private:
+  DType input_dtype(DType given) const;  // that it is cast to
+  DType output_dtype(DType made) const;
   Values cast_inputs(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values cast_outputs(Context& ctx, Values outputs, Frame* frame);
 

@@ -103,22 +103,34 @@ Context Model::context(Stream& stream) {
                  .data_index = index};
 }
 
+void Model::check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame) {
+  check_running("forward");
+  check_computes("forward");
+  if (frame != nullptr) check_trainable("forward");
+  Context run = run_of(ctx, frame != nullptr);
+  const StackScope scope(temporaries_);
+  root_->check_forward(run, specs_of(inputs));
+}
+
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   enter("forward", ctx.stream);
   if (frame != nullptr) check_trainable("forward");
   if (frame != nullptr) frame->recompute = selective_;
-  Context run = ctx;
-  if (run.caller == nullptr) run.caller = caller_;
-  run.training = ctx.training || frame != nullptr;
+  Context run = run_of(ctx, frame != nullptr);
   return root_->forward(run, inputs, frame);
 }
 
 Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
   enter("backward", ctx.stream);
+  Context run = run_of(ctx, true);
+  return root_->backward(run, dy, frame);
+}
+
+Context Model::run_of(const Context& ctx, bool training) const {
   Context run = ctx;
   if (run.caller == nullptr) run.caller = caller_;
-  run.training = true;
-  return root_->backward(run, dy, frame);
+  run.training = ctx.training || training;
+  return run;
 }
 
 void Model::finish_gradients(Stream& stream) {

@@ -75,6 +75,9 @@ class Model {
   void check_computes(const char* call) const;
   Context context(Stream& stream);                     // with the run's seed and this rank's data coordinate
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
+  // Local, before forward: throws what it would refuse of its arguments, as far as that can be seen without running a
+  // module.
+  void check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame);
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy,
                   Frame& frame);  // both halves, reductions per unit
@@ -134,6 +137,7 @@ class Model {
   void enter(const char* call,
              Stream& stream);  // check_running, and does what given up forwards have left to do
   bool gradients_written() const;
+  Context run_of(const Context& ctx, bool training) const;
   Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
   void finish_materialize();
 

@@ -20,6 +20,10 @@ class Recomputed final : public Module {
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
 
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+    return child(0).check_forward(ctx, inputs);
+  }
+
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);
     for (size_t i = 0; i < inputs.size(); ++i)

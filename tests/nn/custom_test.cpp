@@ -7,7 +7,6 @@ namespace {
 
 using namespace nn_testing;
 using Call = CustomBehaviour::Call;
-using Spec = CustomBehaviour::Spec;
 
 // out0 = a * mask + p0 (mask i64), out1 = b * p1 (a scalar); counts its calls and its states.
 struct Mixing : CustomBehaviour {

@@ -170,9 +170,11 @@ typedef gw_status (*gw_call_fn)(void *user, gw_call *call);
 typedef struct gw_custom_options {
   size_t struct_size;
   const gw_ext *next;
-  const char *name;   /* null: "Custom"; names the module in errors */
-  gw_call_fn shapes;  /* outputs' dims and dtype from the inputs'; null: each is one f64, a training root's */
-  gw_call_fn forward; /* required */
+  const char *name; /* null: "Custom"; names the module in errors */
+  /* Local: outputs' dims and dtype from the inputs'; refuses inputs before anything runs, on every rank, where no custom
+   * module is around this one. Null: each output is one f64, a training root's. */
+  gw_call_fn shapes;
+  gw_call_fn forward;         /* required */
   gw_call_fn backward_input;  /* required: output_grads -> input_grads */
   gw_call_fn backward_weight; /* adds to parameter_grads; null: backward_input does both */
   int32_t (*accepts_dtype)(void *user, gw_dtype dtype); /* null: every compute dtype */
@@ -242,10 +244,12 @@ GW_API gw_frame *gw_frame_retain(gw_frame *frame);
  * saved (free_state of a custom module runs there) and leaves a mark with the model. */
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
- * of them. INVALID_ARGUMENT: out_capacity is less than the outputs, seen before anything runs; an input's
- * shape or dtype. INVALID_STATE: no memory yet, or the frame has had a forward. What fails while the
- * model runs (a custom module, but also a layer that finds an input's shape wrong) breaks the gangs of a model of
- * several ranks, in backward too: peers get ABORTED with its text. */
+ * of them. Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
+ * (lowest rank) with its text, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the outputs, an input's
+ * shape or dtype, a token or label outside of the vocabulary, what a custom module's `shapes` returns (it runs once more
+ * for that). INVALID_STATE: the frame has had a forward. On its rank alone: no memory yet, `model` or `out_count` null.
+ * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a model of several
+ * ranks, in backward too: peers get ABORTED with its text. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count,
                                    gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                    size_t out_capacity, size_t *out_count);
