@@ -1,7 +1,6 @@
 #include <gangway/optim.h>
 
 #include "module_handle.h"
-#include "parallel/clip.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -112,16 +111,8 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
   return guarded([&] {
     double& norm = out(out_norm, "out_norm");
     Model& m = required(model, "model").ready();
-    // Ranks whose collectors are at different places would reduce different sums.
-    m.gangs().root()->agree_on([&] {
-      check_stream(stream, m.device());
-      if (!(finite(max_norm, "max_norm") > 0))
-        fail(Code::invalid_argument, "max_norm is ", max_norm, ", not over 0");
-      if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
-      m.check_gradients("clip_grad_norm");
-    });
-    norm = m.gradient_norm(p, m.device().stream());
-    m.scale_gradients(clip_factor(norm, max_norm), m.device().stream());
+    const auto refusal = refusal_of([&] { check_stream(stream, m.device()); });
+    norm = m.clip_gradients(max_norm, p, m.device().stream(), refusal);
   });
 }
 

@@ -168,12 +168,8 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
     gw_tensor*& result = out(out_tensor, "out_tensor");
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
-    m.gangs().root()->agree_on([&] {
-      check_stream(stream, m.device());
-      if (!p.parameter->trainable) fail(Code::invalid_state, p.name, " is frozen and has no gradient");
-      m.check_gradients("gather_gradient");
-    });
-    result = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream()), m.gangs().root());
+    const auto refusal = refusal_of([&] { check_stream(stream, m.device()); });
+    result = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream(), refusal), m.gangs().root());
   });
 }
 

@@ -2,9 +2,11 @@
 #include "parallel/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
+#include "nn/gradient.h"
 #include "parallel/clip.h"
 #include "parallel/shard_domain.h"
 
@@ -191,6 +193,19 @@ double Model::gradient_norm(double p, Stream& stream) {
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
 }
 
+double Model::clip_gradients(double most, double p, Stream& stream, const std::optional<Error>& callers) {
+  gangs_->root()->agree_on([&] {
+    if (callers) throw *callers;
+    if (!(std::isfinite(most) && most > 0))
+      fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
+    if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
+    check_gradients("clip_grad_norm");
+  });
+  const double norm = gradient_norm(p, stream);
+  scale_gradients(clip_factor(norm, most), stream);
+  return norm;
+}
+
 void Model::scale_gradients(double factor, Stream& stream) {
   enter("scale_gradients", stream);
   domain_->finish_gradients(stream);
@@ -240,11 +255,15 @@ Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
   return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
 }
 
-Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
-  enter("gather_gradient", stream);
+Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream,
+                              const std::optional<Error>& callers) {
+  gangs_->root()->agree_on([&] {
+    if (callers) throw *callers;
+    if (!wants_gradient(parameter))
+      fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
+    check_gradients("gather_gradient");
+  });
   domain_->finish_gradients(stream);
-  if (!parameter.shard_grad)
-    fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
   if (parameter.shard_grad_written) return gather_rows(parameter, parameter.shard_grad, stream);
   Tensor zeros = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
   if (zeros.count() != 0) ops_->fill(zeros, 0, stream);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,8 +96,13 @@ class Model {
   void end_backward(const Forwards::Forward& forward) { forwards_.end(forward); }
   // Local: throws what a step would refuse of gradients that forwards by hand have left incomplete.
   void check_gradients(const char* call);
-  // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
+  // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective, between other
+  // calls of a step whose check phase has looked at check_gradients.
   double gradient_norm(double p, Stream& stream);
+  // Scales gradients down to a norm of at most `most`; the norm before. Collective, refusals are agreed, `callers` (this
+  // rank's own) too: ranks whose collectors are at different places would sum up different gradients.
+  double clip_gradients(double most, double p, Stream& stream,
+                        const std::optional<Error>& callers = std::nullopt);
 
   void scale_gradients(double factor, Stream& stream);  // local shards
 
@@ -120,8 +126,9 @@ class Model {
   // The full gradient of this rank's own backward while there is one (else absent), zero likewise. Local.
   Tensor full_gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
-  // Collective.
-  Tensor gather_gradient(const Parameter& parameter, Stream& stream);
+  // Collective, refusals are agreed, as in clip_gradients.
+  Tensor gather_gradient(const Parameter& parameter, Stream& stream,
+                         const std::optional<Error>& callers = std::nullopt);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
   // fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);

@@ -163,5 +163,25 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
                  {"fake gang of 2"});
 }
 
+TEST(FullyShard, GradientsThatOneRankHasInPartAreSummedUpOnNone) {
+  run_ranks(2, [](Gang& root) {
+    Model model(make_llama(two_layers(false)), mesh_of(root));
+    model.parallelize({});
+    Stream& stream = model.device().stream();
+    const Parameter& weight = *model.parameters()[0].parameter;
+    std::shared_ptr<Forwards::Forward> forward;
+    if (root.rank() == 1) forward = model.begin_by_hand();  // a Llama's makes gradients
+    expect_refusal(Code::invalid_state, [&] { model.clip_gradients(1, 2, stream); },
+                   {"clip_grad_norm", "awaits its backward"});
+    expect_refusal(Code::invalid_state, [&] { model.gather_gradient(weight, stream); },
+                   {"gather_gradient", "awaits its backward"});
+    if (forward) forward->give_up();
+    expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(root.rank() - 1, 2, stream); },
+                   {"max_norm is -1"});
+    EXPECT_EQ(model.clip_gradients(1, 2, stream), 0);
+    EXPECT_EQ(model.gather_gradient(weight, stream).shape(), weight.shape);
+  });
+}
+
 }  // namespace
 }  // namespace gangway::test
