@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <latch>
 #include <optional>
 #include <span>
@@ -305,6 +306,69 @@ TEST(HostMemory, TheBoardKeepsARegionUntilEveryMemberHasTakenItsHold) {
   for (int r = 0; r < 2; ++r) board.views[static_cast<size_t>(r)].reset();
   take_back();
   EXPECT_LT(taken(), before) << "the region and the board are gone";
+}
+
+TEST(HostMemory, ABoardKeepsOneThatIsMadeOnItUntilEveryMemberHasTakenIt) {
+  for (int takers = 0; takers <= 2; ++takers) {
+    SharedBoard board;
+    const auto taken = [&] { return board.arena->header().used.load(); };
+    const auto take_back = [&] { board.owner.slice()->free(board.owner.slice()->allocate(host::kPage)); };
+    take_back();
+    const uint64_t before = taken();
+    const uint64_t child = host::Board::create(board.owner, std::vector<int>{0, 1}, "child");
+    board.views[0]->hold_child(child);
+    for (int r = 0; r < takers; ++r) {
+      host::Board view(board.arena, child);
+      view.attach(r);
+      board.views[static_cast<size_t>(r)]->child_taken(0, view);
+    }
+    take_back();
+    if (takers == 2)
+      EXPECT_EQ(taken(), before) << "both took it and let go";
+    else
+      EXPECT_GT(taken(), before) << "it is held for who may yet take it";
+    for (auto& view : board.views) view.reset();
+    take_back();
+    EXPECT_LT(taken(), before) << takers << " took it; both boards are gone";
+  }
+}
+
+// What all ranks have taken, as a refusal says it.
+unsigned long long taken_by_all(Engine& engine, size_t limit) {
+  unsigned long long taken = 0;
+  try {
+    Buffer::allocate(engine.allocator(), limit + 1);
+  } catch (const Error& error) {
+    EXPECT_EQ(std::sscanf(error.message().c_str(), "host engine: %*u bytes are wanted, but %llu of", &taken),
+              1)
+        << error.message();
+  }
+  return taken;
+}
+
+TEST(HostMemory, AnEngineThatABreakLeavesHalfMadeGoesWithItsParent) {
+  constexpr size_t kLimit = 60 << 20;
+  const std::vector<int> both{0, 1};
+  EngineOptions options = small_arena();
+  options.memory_limit = kLimit;
+  ThreadRanks ranks(2, options);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    std::vector<unsigned long long> taken;
+    for (int round = 0; round < 4; ++round) {
+      auto parent = engine.create(both);
+      if (r == 0)
+        EXPECT_THROW(parent->create(both), Error);
+      else
+        parent->abort(Error(Code::aborted, "enough"));
+      parent.reset();
+      ranks.ranks[static_cast<size_t>(r)]->works()->progress();  // which still lists it
+      now(engine, Collective{}, stream);
+      if (r == 0) taken.push_back(taken_by_all(engine, kLimit));
+      now(engine, Collective{}, stream);
+    }
+    for (const auto round : taken) EXPECT_EQ(round, taken[0]);
+  });
 }
 
 TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {

@@ -62,7 +62,45 @@ Board::Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size)
   pairs_ = arena_->at<PairLine>(offset + at.pairs);
 }
 
-void Board::attach(int rank) { rank_ = rank; }
+void Board::attach(int rank) {
+  rank_ = rank;
+  members_[rank].taken.store(1, std::memory_order_seq_cst);
+}
+
+void Board::hold_child(uint64_t offset) noexcept {
+  std::atomic<uint32_t>& holders = arena_->at<BoardHeader>(offset)->holders;
+  holders.fetch_add(1, std::memory_order_relaxed);
+  uint64_t none = 0;
+  if (!members_[rank_].making.compare_exchange_strong(none, offset))
+    holders.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Board::child_taken(int maker, const Board& child) noexcept {
+  for (int r = 0; r < child.size_; ++r)
+    if (child.members_[r].taken.load(std::memory_order_seq_cst) == 0) return;
+  uint64_t made = child.offset_;  // `child` is a hold, so this one is not the last
+  if (members_[maker].making.compare_exchange_strong(made, 0))
+    child.header_->holders.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void Board::drop_child(uint64_t offset) noexcept {
+  members_[rank_].making.compare_exchange_strong(offset, 0);
+}
+
+// Nobody speaks for this board any more: whoever has not taken its child never will.
+void Board::end_child(int maker) noexcept {
+  const uint64_t offset = members_[maker].making.exchange(0);
+  if (offset == 0) return;
+  Board child(arena_, offset);
+  uint32_t ended = 1;  // this board's
+  for (int r = 0; r < child.size_; ++r) {
+    MemberLine& member = child.members_[r];
+    if (member.taken.load(std::memory_order_seq_cst) == 0 &&
+        member.detached.exchange(1, std::memory_order_acq_rel) == 0)
+      ++ended;
+  }
+  if (child.header_->holders.fetch_sub(ended, std::memory_order_acq_rel) == ended) child.free_all();
+}
 
 Board::~Board() {
   if (rank_ < 0 || arena_->forked()) return;
@@ -77,6 +115,7 @@ Board::~Board() {
 }
 
 void Board::free_all() noexcept {
+  for (int r = 0; r < size_; ++r) end_child(r);
   RegionHold::end_with_board(*arena_, *header_);
   uint64_t at = header_->blocks.load(std::memory_order_acquire);
   while (at != 0) {

@@ -28,6 +28,13 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   void attach(int rank);  // this object now speaks for that member
+
+  // What a break leaves half made goes with the board that it was made on: this one holds the board at `offset`, which
+  // this member makes, until all its members have taken it. One of each member at a time.
+  void hold_child(uint64_t offset) noexcept;
+  // `child`, which `maker` made, is attached to its member here.
+  void child_taken(int maker, const Board& child) noexcept;
+  void drop_child(uint64_t offset) noexcept;  // nobody will take it: its maker frees it
   uint64_t offset() const { return offset_; }
   int size() const { return size_; }
   BoardHeader& header() const { return *header_; }
@@ -54,6 +61,7 @@ class Board {
 
  private:
   Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size);
+  void end_child(int maker) noexcept;
   void free_all() noexcept;
 
   std::shared_ptr<Arena> arena_;

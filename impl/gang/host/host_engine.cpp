@@ -53,7 +53,7 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   return notes;
 }
 
-std::shared_ptr<Engine> HostEngine::child(uint64_t board, int rank) const {
+std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank) const {
   auto core = std::make_shared<Core>(core_->owner(), core_->member_ptr(),
                                      std::make_unique<Board>(core_->member().arena_ptr(), board), rank,
                                      core_->options());
@@ -69,6 +69,7 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
     for (const int r : ranks) members.push_back(core_->board().member(r).domain_rank);
     try {
       mine.offset = Board::create(core_->member(), members, core_->options().label);
+      core_->board().hold_child(mine.offset);
     } catch (const Error& error) {
       refusal = error;
     }
@@ -78,7 +79,10 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   // Whoever named the list decides alike, members or not: else some would go on to their next call.
   for (const int r : ranks) {  // others may name a list of their own
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
-    if (mine.offset != 0) core_->member().slice()->free(mine.offset);
+    if (mine.offset != 0) {
+      core_->board().drop_child(mine.offset);
+      core_->member().slice()->free(mine.offset);
+    }
     fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", r,
          " name other members");
   }
@@ -88,7 +92,9 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
     fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0],
          " had no memory for it");
   if (place == ranks.end()) return nullptr;
-  return child(first.offset, static_cast<int>(place - ranks.begin()));
+  auto engine = child(first.offset, static_cast<int>(place - ranks.begin()));
+  core_->board().child_taken(ranks[0], engine->core_->board());
+  return engine;
 }
 
 uint64_t HostEngine::arena_bytes() const {

@@ -41,7 +41,7 @@ class HostEngine final : public Engine {
     uint64_t offset = 0, check = 0;
   };
   std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
-  std::shared_ptr<Engine> child(uint64_t board, int rank) const;
+  std::shared_ptr<HostEngine> child(uint64_t board, int rank) const;
 
   const std::shared_ptr<Rank> owner_;
   const std::shared_ptr<Core> core_;

@@ -144,6 +144,9 @@ struct alignas(kLine) MemberLine {
   std::atomic<uint64_t> shrunk;  // number of the board that this rank took
   std::atomic<uint32_t> given_up;
   int32_t domain_rank;
+  std::atomic<uint64_t>
+      making;  // the board that this rank makes for some of the members, who have not all taken it
+  std::atomic<uint32_t> taken;  // this board, by this rank
 };
 
 // Start of an engine's shared control memory; members, channels and pairs follow.
