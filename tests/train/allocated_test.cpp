@@ -1,10 +1,10 @@
 // The plan against what the allocators gave: bytes of live blocks of the host and of the arena, which know
 // nothing of a model.
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 
 #include "device/host_memory.h"
-#include "gang/host/host_engine.h"
 #include "parallel/shard_domain.h"
 #include "train/train_testing.h"
 
@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 16, kLength = 128;
 constexpr uint64_t kPage = 4096, kSmallestChunk = 1 << 20;
+constexpr uint32_t kArenaLimit = 60 << 20;
 
 // Every buffer of a unit is larger than the blocks that the arena cuts from pages which it keeps, every stack
 // but one than its smallest chunk.
@@ -107,13 +108,28 @@ struct Bytes {
   uint64_t host = 0, arena = 0;
 };
 
+// What all ranks have taken of the arena: a refusal says it. Collective, as two that ask at once count each other.
+uint64_t taken_of_arena(Gang& root) {
+  unsigned long long taken = 0;
+  for (int r = 0; root.size() > 1 && r < root.size(); ++r) {
+    root.barrier();
+    if (r != root.rank()) continue;
+    const Error want = test::error_of(
+        [&] { Tensor::allocate(root.allocator(), DType::u8, Shape{int64_t{kArenaLimit} + 1}); });
+    EXPECT_EQ(std::sscanf(want.message().c_str(), "host engine: %*u bytes are wanted, but %llu of", &taken),
+              1)
+        << want.message();
+  }
+  return taken;
+}
+
 // What a peer gave back of the arena, its owner takes at its next allocation.
 Bytes bytes_now(Gang& root, const Counted& counted) {
   root.barrier();
   Tensor::allocate(root.allocator(), DType::u8, Shape{1 << 16});
   root.barrier();
-  const auto* engine = dynamic_cast<const host::HostEngine*>(&root.engine());
-  const Bytes bytes{counted.live(), engine == nullptr ? 0 : engine->arena_bytes()};
+  const uint64_t host = counted.live();
+  const Bytes bytes{host, taken_of_arena(root)};
   root.barrier();
   return bytes;
 }
@@ -177,7 +193,10 @@ TEST(Allocated, BytesOfTheAllocatorsAreThePlans) {
           std::vector<MemoryUse> planned;
           for (int r = 0; r < ranks; ++r) planned.push_back(plan(r, c));
           const Counted counted;
-          test::run_ranks(ranks, [&](Gang& root) { expect_plan(root, c, planned, counted); });
+          GangOptions options = test::thread_rank_options();
+          options.memory_limit = kArenaLimit;
+          test::run_ranks(
+              ranks, [&](Gang& root) { expect_plan(root, c, planned, counted); }, options);
         }
 }
 

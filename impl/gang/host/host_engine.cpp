@@ -97,10 +97,6 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   return engine;
 }
 
-uint64_t HostEngine::arena_bytes() const {
-  return core_->member().arena().header().used.load(std::memory_order_relaxed);
-}
-
 SharedRegion HostEngine::allocate_shared(size_t bytes) {
   // Sizes first: nobody takes memory for a region that will not be, and all have taken the one before.
   const std::vector<Note> sizes = exchange({0, bytes});

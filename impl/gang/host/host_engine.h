@@ -33,8 +33,6 @@ class HostEngine final : public Engine {
   std::shared_ptr<Engine> shrink(std::span<const int> survivors) override;
   Traffic traffic() const override { return core_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
-  // What all ranks of the host have taken of the arena, in whole pages.
-  uint64_t arena_bytes() const;
 
  private:
   struct Note {
