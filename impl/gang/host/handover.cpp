@@ -165,14 +165,16 @@ bool readable(int fd, Deadline deadline) {
 }  // namespace
 
 Handover::Handover(Store& store, int rank, Deadline deadline)
-    : store_(store), rank_(rank), deadline_(deadline) {
+    : store_(store), rank_(rank), deadline_(deadline), began_ns_(process_start_ns()) {
   if (rank_ != 0) return;
   name_ = kNameStart + hex(random_bytes(kNameBytes));
   token_ = random_bytes(kToken);
 }
 
 // Rank 0 watches all, all watch rank 0, which tells them of the others.
-void Handover::announce() { store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space())); }
+void Handover::announce() {
+  store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", wall_ns()));
+}
 
 int Handover::dead_rank() {
   for (size_t r = rank_ == 0 ? 1 : 0; r < processes_.size(); ++r) {
@@ -180,15 +182,18 @@ int Handover::dead_rank() {
     if (process.pid == 0) {
       const auto entry = store_.get(text(kProcess, r));
       unsigned long long space = 0;
+      long long put_ns = 0;
       if (!entry || !entry->starts_with(name_) ||
-          std::sscanf(entry->c_str() + name_.size(), " %d %llu", &process.pid, &space) != 2)
+          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld", &process.pid, &space, &put_ns) != 3)
         continue;
       if (space != pid_space()) continue;  // its death shows later, in the arena
+      process.of_this_run = rank_ == 0 || put_ns >= began_ns_;
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      if (!process.fd && errno == ESRCH) return static_cast<int>(r);
+      process.ended = !process.fd && errno == ESRCH;
     }
     pollfd p{process.fd.get(), POLLIN, 0};
-    if (process.fd && poll(&p, 1, 0) > 0) return static_cast<int>(r);
+    process.ended = process.ended || (process.fd && poll(&p, 1, 0) > 0);
+    if (process.ended && (met_ || process.of_this_run)) return static_cast<int>(r);
   }
   return -1;
 }
@@ -283,6 +288,7 @@ std::shared_ptr<Arena> Handover::fetch() {
   for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
     if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
     name_ = place.substr(0, kName);
+    processes_[0] = {};
     announce();
     for (;;) {
       const Descriptor to = reach(name_, deadline_);
@@ -291,6 +297,7 @@ std::shared_ptr<Arena> Handover::fetch() {
       const ssize_t sent = send(to.get(), place.data() + kName, kToken, MSG_NOSIGNAL);
       if (sent == static_cast<ssize_t>(kToken) && readable(to.get(), deadline_))
         if (const int fd = receive_fd(to.get()); fd >= 0) {
+          met_ = true;
           old_failure_.reset();  // the name is of this gang, and so is what is said of it
           return Arena::map(fd);
         }
@@ -310,7 +317,11 @@ std::string Handover::next_place(const std::string& dead) {
     if (auto place = store_.get(kPlace); place && *place != dead) return *std::move(place);
     if (deadline_.passed()) {
       if (old_failure_ && old_failure_->starts_with(name_)) throw_failure(*old_failure_);
-      fail(Code::timeout, "host engine: rank 0 put no address at which it listens into the store");
+      const Process& last = processes_[0];
+      fail(Code::timeout, "host engine: rank 0 put no address at which it listens into the store",
+           last.ended ? text("; the one there is of process ", last.pid,
+                             ", which has ended (of an earlier run or of this one): start all ranks again")
+                      : "");
     }
     poll_interrupt();
     usleep(5000);

@@ -19,7 +19,8 @@ namespace gangway::host {
 // One rank's part in it. Entries in the store name the socket they belong to, so what an earlier gang or run
 // left there is passed over. So a rank can say which process it is once it knows that name: one that dies
 // before is missed at the deadline, for an entry without the name may be of an earlier run, whose ranks are
-// dead too.
+// dead too. Likewise a rank 0 that is dead and came before this process began: it may be of this run or of an
+// earlier one that was killed, so the others wait for another until their deadline.
 class Handover {
  public:
   Handover(Store& store, int rank, Deadline deadline);
@@ -36,10 +37,11 @@ class Handover {
   struct Process {
     int pid = 0;
     Descriptor fd;  // a pidfd
+    bool of_this_run = false, ended = false;
   };
 
   void announce();
-  int dead_rank();  // -1: none
+  int dead_rank();  // of this run; -1: none
   void hand_over(const Arena& arena, int peers);
   std::shared_ptr<Arena> fetch();
   std::string next_place(const std::string& dead);
@@ -48,6 +50,8 @@ class Handover {
   Store& store_;
   const int rank_;
   const Deadline deadline_;
+  const int64_t began_ns_;          // this process
+  bool met_ = false;                // others: rank 0, at the socket name_
   std::string name_, token_;        // of rank 0's socket; name_ is empty while unknown
   bool placed_ = false;             // rank 0: they are in the store
   std::vector<Process> processes_;  // rank 0: of all; others: of rank 0

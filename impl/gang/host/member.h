@@ -13,8 +13,10 @@
 
 namespace gangway::host {
 
-int64_t now_ns() noexcept;  // of the clock that all processes of a host share
-uint64_t pid_space();       // where this process's id means something
+int64_t now_ns() noexcept;   // of the clock that all processes of a host share
+uint64_t pid_space();        // where this process's id means something
+int64_t wall_ns() noexcept;  // of the clock that outlives the host's boots
+int64_t process_start_ns();  // of this process, by wall_ns; 0: not known
 
 struct Loss {
   LossCause cause = LossCause::unknown;

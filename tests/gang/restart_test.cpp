@@ -1,0 +1,79 @@
+// A start over a store that a run left behind which was killed while it made its gang.
+#include "gang/host_threads.h"
+#include "gang/processes.h"
+#include "gang/scratch.h"
+
+namespace gangway::test {
+namespace {
+
+std::shared_ptr<Rank> new_rank() { return std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})); }
+
+std::shared_ptr<Engine> engine_of(const std::shared_ptr<Rank>& rank, int r,
+                                  const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000) {
+  EngineOptions options = small_arena();
+  options.rank = r;
+  options.size = 3;
+  options.timeout_ms = timeout_ms;
+  return make_engine("host", rank, options, store);
+}
+
+// Ranks 0 and 1 of 3 come and are killed: their entries stay. A rank that gave up may have left its word, too.
+void leave_behind(const std::string& folder, bool with_failure) {
+  const auto store = make_file_store(folder);
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>&, Report&) { engine_of(new_rank(), r, store); });
+  const std::string place = store->wait("host/arena", Deadline::after_ms(60'000));
+  for (const char* const key : {"host/process/0", "host/process/1"})
+    store->wait(key, Deadline::after_ms(60'000));
+  for (const int r : {0, 1}) ranks.kill(r, SIGKILL);
+  ranks.join();
+  const std::string name = place.substr(0, place.size() - 32);
+  if (with_failure) store->put("host/failed", name + " 5 1 2 host engine: rank 2 died");
+  usleep(50'000);  // a process that begins now begins later by the kernel's coarse clock, too
+}
+
+TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
+  for (const bool with_failure : {false, true}) {
+    const Scratch scratch;
+    const std::string folder = scratch.path() + "/store";
+    leave_behind(folder, with_failure);
+    Processes ranks(3, [&](int r, const std::shared_ptr<Store>&, Report&) {
+      const auto store = make_file_store(folder);
+      if (r == 0)
+        store->wait("host/refused", Deadline::after_ms(60'000));  // another found the dead one's entry
+      const auto rank = new_rank();
+      const auto engine = engine_of(rank, r, store);
+      float x = 1;
+      Collective c;
+      c.op = CollectiveOp::all_reduce;
+      c.reduce = Reduce::sum;
+      c.in = c.out = &x;
+      c.count = 1;
+      now(*engine, c, rank->device().stream());
+      if (x != 3) fail(Code::internal, "the sum is ", x);
+      engine->shutdown(Deadline::after_ms(60'000));
+    });
+    ranks.expect_all_well();
+  }
+}
+
+TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {
+  const Scratch scratch;
+  const std::string folder = scratch.path() + "/store";
+  leave_behind(folder, false);
+  Processes ranks(1, [&](int, const std::shared_ptr<Store>&, Report& report) {
+    try {
+      engine_of(new_rank(), 1, make_file_store(folder), 300);
+    } catch (const Error& error) {
+      report.number[0] = static_cast<int64_t>(error.code());
+      report.say(error.message());
+    }
+  });
+  ranks.expect_all_well();
+  EXPECT_EQ(ranks.report(0).number[0], static_cast<int64_t>(Code::timeout));
+  const std::string said = ranks.report(0).text;
+  EXPECT_NE(said.find("the one there is of process "), std::string::npos) << said;
+  EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace gangway::test
