@@ -10,23 +10,42 @@ namespace gangway::test {
 inline thread_local long allocations_left = -1;  // of this thread, before one fails; negative: all succeed
 inline thread_local bool one_fails = false;      // else all later ones do, too
 
-inline void* allocate(std::size_t bytes) {
+inline void* allocate(std::size_t bytes, std::size_t alignment = 0) {
   if (allocations_left == 0) {
     if (one_fails) allocations_left = -1;
     return nullptr;
   }
   if (allocations_left > 0) --allocations_left;
-  return std::malloc(bytes == 0 ? 1 : bytes);
+  if (alignment == 0) return std::malloc(bytes == 0 ? 1 : bytes);
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+inline void* allocate_or_throw(std::size_t bytes, std::size_t alignment = 0) {
+  if (void* const p = allocate(bytes, alignment)) return p;
+  throw std::bad_alloc();
 }
 
 }  // namespace gangway::test
 
+// Each form by itself: a sanitizer brings its own of those that are not here.
 __attribute__((noinline)) void* operator new(std::size_t bytes) {
-  if (void* const p = gangway::test::allocate(bytes)) return p;
-  throw std::bad_alloc();
+  return gangway::test::allocate_or_throw(bytes);
+}
+__attribute__((noinline)) void* operator new[](std::size_t bytes) {
+  return gangway::test::allocate_or_throw(bytes);
+}
+__attribute__((noinline)) void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return gangway::test::allocate_or_throw(bytes, static_cast<std::size_t>(alignment));
+}
+__attribute__((noinline)) void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return gangway::test::allocate_or_throw(bytes, static_cast<std::size_t>(alignment));
 }
 __attribute__((noinline)) void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return gangway::test::allocate(bytes);
 }
 __attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete[](void* p) noexcept { std::free(p); }
 __attribute__((noinline)) void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }

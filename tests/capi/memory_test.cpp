@@ -7,70 +7,32 @@
 #include <algorithm>
 #include <array>
 #include <barrier>
-#include <cstdlib>
+#include <climits>
 #include <filesystem>
 #include <functional>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/want.h"
 #include "small.h"
 
 namespace {
 
-// The thread's allocations that still succeed before one fails; below 0: all do.
-thread_local int64_t succeed = -1;
-thread_local bool for_good = false;  // all after that one fail too
-thread_local bool starved = false;
-
-void* allocate(size_t size, size_t alignment) {
-  if (starved) throw std::bad_alloc();
-  if (succeed >= 0 && succeed-- == 0) {
-    starved = for_good;
-    throw std::bad_alloc();
-  }
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, size) != 0)
-    throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return allocate(size, alignof(std::max_align_t)); }
-void* operator new[](size_t size) { return allocate(size, alignof(std::max_align_t)); }
-void* operator new(size_t size, std::align_val_t a) { return allocate(size, static_cast<size_t>(a)); }
-void* operator new[](size_t size, std::align_val_t a) { return allocate(size, static_cast<size_t>(a)); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return allocate(size, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-
-namespace {
+using gangway::test::allocations_left;
+using gangway::test::one_fails;
 
 std::string message() { return last_error().message; }
 
 // Runs `call` until all its allocations succeed; returns how many failed one after the other.
-int64_t starve(const char* name, const std::function<gw_status()>& call) {
-  for (int64_t n = 0; n < 20000; ++n) {
-    succeed = n;
+long starve(const char* name, const std::function<gw_status()>& call) {
+  for (long n = 0; n < 20000; ++n) {
+    one_fails = true;
+    allocations_left = n;
     const gw_status status = call();
-    const bool failed = succeed < 0;
-    succeed = -1;
+    const bool failed = allocations_left < 0;
+    allocations_left = -1;
     if (!failed) {
       EXPECT_EQ(status, GW_OK) << name << ": " << message();
       return n;
@@ -110,8 +72,7 @@ struct Seat {
   static gw_status gather(void* user, const void* input, size_t size, void* output) {
     Seat& seat = *static_cast<Seat*>(user);
     ++seat.calls;
-    seat.wanted = std::exchange(succeed, -1) < 0;
-    starved = false;
+    seat.wanted = std::exchange(allocations_left, -1) <= 0;
     const char* const bytes = static_cast<const char*>(input);
     seat.words[static_cast<size_t>(seat.rank)].assign(bytes, bytes + size);
     seat.both.arrive_and_wait();
@@ -121,7 +82,7 @@ struct Seat {
     return GW_OK;
   }
 
-  void come(int64_t allocations, bool no_more) {
+  void come(long allocations, bool no_more) {
     gw_gang_options o;
     gw_gang_options_init(&o, sizeof o);
     o.rank = rank;
@@ -132,11 +93,10 @@ struct Seat {
     o.all_gather = gather;
     o.user = this;
     gw_gang* gang = nullptr;
-    for_good = no_more;
-    succeed = allocations;
+    one_fails = !no_more;
+    allocations_left = allocations;
     status = gw_gang_create(&o, &gang);
-    succeed = -1;
-    starved = for_good = false;
+    allocations_left = -1;
     text = message();
     both.arrive_and_wait();  // a peer that is not yet done would take the release for a loss
     gw_gang_release(gang);
@@ -144,7 +104,7 @@ struct Seat {
 };
 
 // Both make a gang, `poor` with `allocations` of memory until it is in the all-gather. True: that was enough.
-bool gang_is_made(int32_t poor, int64_t allocations, bool no_more) {
+bool gang_is_made(int32_t poor, long allocations, bool no_more) {
   std::barrier<> both(2);
   std::array<std::vector<char>, 2> words;
   Seat seats[2] = {{both, words, 0}, {both, words, 1}};
@@ -163,7 +123,7 @@ bool gang_is_made(int32_t poor, int64_t allocations, bool no_more) {
 TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
   for (const int32_t poor : {0, 1})
     for (const bool no_more : {false, true}) {
-      int64_t n = 0;
+      long n = 0;
       while (n < 2000 && !gang_is_made(poor, n, no_more)) ++n;
       EXPECT_GT(n, 1) << "a gang wants memory";
       EXPECT_LT(n, 2000);
@@ -194,12 +154,12 @@ TEST(Memory, CallsOnAGangMayFailAnywhere) {
   // A failure in the middle of a call breaks the gang, so each try has a new one.
   const auto call = [&](const char* name, const std::function<gw_status()>& body) {
     return starve(name, [&] {
-      const int64_t left = succeed;
-      succeed = -1;
+      const long left = allocations_left;
+      allocations_left = -1;
       EXPECT_EQ(gw_gang_create(nullptr, &gang), GW_OK);
-      succeed = left;
+      allocations_left = left;
       const gw_status status = body();
-      if (succeed >= 0) succeed = INT64_MAX;
+      if (allocations_left >= 0) allocations_left = LONG_MAX;
       gw_bytes_release(bytes);
       gw_gang_release(other);
       gw_work_release(work);
@@ -252,14 +212,15 @@ struct Training {
 };
 
 // A call that may break the gang has one of its own each time.
-int64_t starve_anew(const char* name, bool whole, const std::function<gw_status(Training&)>& call) {
+long starve_anew(const char* name, bool whole, const std::function<gw_status(Training&)>& call) {
   return starve(name, [&] {
-    const int64_t left = succeed;
-    succeed = -1;
+    const long left = allocations_left;
+    allocations_left = -1;
     Training training(whole);
-    succeed = left;
+    allocations_left = left;
     const gw_status status = call(training);
-    if (succeed >= 0) succeed = INT64_MAX;  // none has failed: none shall while the training goes
+    if (allocations_left >= 0)
+      allocations_left = LONG_MAX;  // none has failed: none shall while the training goes
     return status;
   });
 }
