@@ -55,8 +55,27 @@ Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
   }
 }
 
-void check_frame(const gw_module& model, const gw_frame& frame) {
-  if (frame.model != model.model) fail(Code::invalid_argument, "frame belongs to another model");
+gw_frame& frame_of(const gw_module& model, gw_frame* frame) {
+  if (required(frame, "frame").model != model.model)
+    fail(Code::invalid_argument, "frame belongs to another model");
+  return *frame;
+}
+
+Specs without_values(const Values& outputs) {
+  Specs specs;
+  for (const Tensor& y : outputs) specs.push_back({y.dtype(), y.shape()});
+  return specs;
+}
+
+// None for a loss; which of the others may lack is the module's to say.
+void check_gradients(const Specs& outputs, const std::vector<Tensor>& grads) {
+  if (grads.size() > outputs.size())
+    fail(Code::invalid_argument, "backward got ", grads.size(), " gradients, forward made ", outputs.size(),
+         " outputs");
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (!(grads[i].shape() == outputs[i].shape) || !is_floating(grads[i].dtype()))
+      fail(Code::invalid_argument, "output_grads[", i, "] is ", grads[i].text(), ", the output was ",
+           outputs[i].text());
 }
 
 }  // namespace
@@ -113,8 +132,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     std::vector<Tensor> tensors;
     m.gangs().root()->agree_on([&] {
       check_stream(stream, m.device());
-      if (frame != nullptr) check_frame(*model, *frame);
-      if (frame != nullptr && frame->forward)
+      if (frame != nullptr && frame_of(*model, frame).forward)
         fail(Code::invalid_state,
              "frame has had a forward already; its backward or gw_frame_reset comes first");
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
@@ -131,7 +149,9 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
           m.ops().cast(value, copy, ctx.stream);
           value = copy;
         }
-      return copies_of(m.forward(ctx, tensors, saved), m, out_capacity);
+      const Values outputs = m.forward(ctx, tensors, saved);
+      if (frame != nullptr) frame->outputs = without_values(outputs);
+      return copies_of(outputs, m, out_capacity);
     };
     hand_out(run_by_hand(m, "forward", frame, run), out_tensors, out_count);
   });
@@ -143,12 +163,18 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
   return guarded([&] {
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
-    check_stream(stream, m.device());
-    gw_frame& f = required(frame, "frame");
-    check_frame(*model, f);
-    if (!f.forward) fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
-    check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
-    const std::vector<Tensor> tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
+    std::vector<Tensor> tensors;
+    m.gangs().root()->agree_on([&] {
+      check_stream(stream, m.device());
+      const gw_frame& given = frame_of(*model, frame);
+      if (!given.forward)
+        fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
+      check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
+      tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
+      check_gradients(given.outputs, tensors);
+      m.check_backward(*given.forward);
+    });
+    gw_frame& f = *frame;
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
     m.begin_backward(*f.forward);

@@ -173,12 +173,16 @@ std::shared_ptr<Forwards::Forward> Model::begin_by_hand() {
   return forward;
 }
 
-void Model::begin_backward(Forwards::Forward& forward) {
+void Model::check_backward(const Forwards::Forward& forward) {
   enter("backward", device().stream());
   if (gradient_in_forward_ && !forwards_.counts(forward))
     fail(Code::invalid_state,
          "gradients were emptied since the frame's forward, which had made some of its own; run forward "
          "again");
+}
+
+void Model::begin_backward(Forwards::Forward& forward) {
+  check_backward(forward);
   forwards_.add(forward, gradients_written());
 }
 

@@ -91,7 +91,8 @@ class Model {
   void zero_gradients(Stream& stream);
   // Local. A forward and backward by hand, on a frame that is not one of frame().
   std::shared_ptr<Forwards::Forward> begin_by_hand();
-  // INVALID_STATE: gradients were emptied since a forward that has made some already.
+  // Local, before begin_backward. INVALID_STATE: gradients were emptied since a forward that has made some already.
+  void check_backward(const Forwards::Forward& forward);
   void begin_backward(Forwards::Forward& forward);
   void end_backward(const Forwards::Forward& forward) { forwards_.end(forward); }
   // Local: throws what a step would refuse of gradients that forwards by hand have left incomplete.

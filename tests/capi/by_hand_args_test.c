@@ -1,4 +1,4 @@
-/* What a forward by hand refuses on one rank: every rank returns it, nothing has run, and the gang works on. */
+/* What a forward or backward by hand refuses on one rank: every rank returns it, nothing has run, and the gang works on. */
 #include "by_hand.h"
 
 /* Rank 0 gives something wrong and the others a forward as it should be; `l` is whole again for the next. */
@@ -213,11 +213,64 @@ static void a_custom_modules_shapes_refuse_before_any_runs(void** state) {
   run_ranks(2, custom_refuses_together, NULL);
 }
 
+static gw_status backward_of(gw_module* model, gw_frame* frame, const gw_view* gradient, size_t count) {
+  gw_tensor* out = NULL;
+  size_t out_count = 0;
+  const gw_status status = gw_module_backward(model, gradient, count, frame, NULL, &out, 1, &out_count);
+  gw_tensor_release(out);
+  return status;
+}
+
+/* Each on rank 1 alone. */
+static void backwards_refused_together(rank* me) {
+  static float x[8], grads[8];
+  int64_t in[2] = {2, 4}, right[2] = {2, 3}, wrong[2] = {3, 2};
+  const int here = me->index == 1;
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_frame *frame = NULL, *fresh = NULL;
+  gw_tensor* y = NULL;
+  size_t count = 0;
+  gw_view input, good, bad, integers;
+  gw_view_set(&input, x, in, 2, GW_F32);
+  gw_view_set(&good, grads, right, 2, GW_F32);
+  gw_view_set(&bad, grads, wrong, 2, GW_F32);
+  gw_view_set(&integers, grads, right, 2, GW_I32);
+  EXPECT_OK(gw_linear_create(4, 3, 0, &model));
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_parallelize(model, gangs, NULL));
+  EXPECT_OK(gw_frame_create(model, NULL, &frame));
+  EXPECT_OK(gw_frame_create(model, NULL, &fresh));
+  EXPECT_OK(gw_module_forward(model, &input, 1, frame, NULL, &y, 1, &count));
+  gw_tensor_release(y);
+  EXPECT_REFUSED(backward_of(model, frame, here ? &bad : &good, 1),
+                 "output_grads[0] is f32 [3, 2], the output was f32 [2, 3]");
+  EXPECT_REFUSED(backward_of(model, frame, here ? &integers : &good, 1), "output_grads[0] is i32 [2, 3]");
+  const gw_view both[2] = {good, good};
+  EXPECT_REFUSED(backward_of(model, frame, both, here ? 2 : 1),
+                 "backward got 2 gradients, forward made 1 outputs");
+  EXPECT_REFUSED(backward_of(model, here ? NULL : frame, &good, 1), "frame is null");
+  EXPECT_STATUS(backward_of(model, here ? fresh : frame, &good, 1), GW_E_INVALID_STATE,
+                "frame has had no forward");
+  EXPECT(gw_gang_async_error(me->gang) == GW_OK);
+  EXPECT_OK(backward_of(model, frame, &good, 1)); /* the forward still awaits it */
+  gw_frame_release(fresh);
+  gw_frame_release(frame);
+  gw_module_release(model);
+  gw_gangs_release(gangs);
+}
+
+static void a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was(void** state) {
+  (void)state;
+  run_ranks(2, backwards_refused_together, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_argument_that_one_rank_refuses_leaves_the_gang_whole),
       cmocka_unit_test(each_layer_refuses_before_any_runs),
       cmocka_unit_test(a_custom_modules_shapes_refuse_before_any_runs),
+      cmocka_unit_test(a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was),
   };
   return cmocka_run_group_tests_name("capi_by_hand_args", tests, NULL, NULL);
 }

@@ -255,8 +255,9 @@ GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size
                                    size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
  * none), which the caller releases as of gw_module_forward; adds the sum over data ranks to the local
- * gradients. The frame is reset. INVALID_ARGUMENT: a gradient's shape, out_capacity. INVALID_STATE: the frame
- * has had no forward; gradients were emptied since a forward that had made some (a Llama's loss). */
+ * gradients. The frame is reset. Refusals are agreed, as in forward, and leave the frame as it was. INVALID_ARGUMENT: a
+ * gradient's shape or dtype, more of them than outputs, out_capacity. INVALID_STATE: the frame has had no forward;
+ * gradients were emptied since a forward that had made some (a Llama's loss). */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);
