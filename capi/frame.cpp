@@ -140,8 +140,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       m.check_forward(ctx, tensors, saved);
     });
     const StackScope scope(m.temporaries());
-    if (frame != nullptr) frame->forward = m.begin_by_hand();
     const auto run = [&] {
+      if (frame != nullptr) frame->forward = m.begin_by_hand();
       // A frame outlives the call, the caller's arrays need not: it saves its own copies.
       if (saved != nullptr)
         for (Tensor& value : tensors) {
@@ -177,8 +177,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     gw_frame& f = *frame;
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);
-    m.begin_backward(*f.forward);
     const auto run = [&] {
+      m.begin_backward(*f.forward);
       Values grads;
       for (const Tensor& tensor : tensors) {
         grads.push_back(f.frame.allocate_gradient(tensor.dtype(), tensor.shape()));

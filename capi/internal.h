@@ -1,3 +1,6 @@
+// The C layer. Belongs here: one thin file a public header, the guard, handles and sized structs. Does not: behaviour; an
+// entry reads its arguments, calls one thing of a layer below and hands out what came.
+//
 // What the .cpp files of the C ABI share: the guard around every entry, handles, sized structs.
 //
 // Every entry is one call of guarded(): it clears the thread's last error, refuses in a forked child, runs

@@ -109,10 +109,13 @@ gw_status gw_optimizer_set_lr(gw_optimizer* optimizer, double lr) {
 
 gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* stream, double* out_norm) {
   return guarded([&] {
-    double& norm = out(out_norm, "out_norm");
+    if (out_norm != nullptr) *out_norm = 0;
     Model& m = required(model, "model").ready();
-    const auto refusal = refusal_of([&] { check_stream(stream, m.device()); });
-    norm = m.clip_gradients(max_norm, p, m.device().stream(), refusal);
+    agreed(*m.gangs().root(), [&] {
+      out(out_norm, "out_norm");
+      check_stream(stream, m.device());
+    });
+    *out_norm = m.clip_gradients(max_norm, p, m.device().stream());
   });
 }
 

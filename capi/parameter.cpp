@@ -155,21 +155,27 @@ gw_status gw_parameter_state_tensor(gw_parameter* parameter, const gw_optimizer*
 
 gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor** out_tensor) {
   return guarded([&] {
-    gw_tensor*& result = out(out_tensor, "out_tensor");
+    if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
-    check_stream(stream, m.device());
-    result = new gw_tensor(m.gather(*p.parameter, m.device().stream()), m.gangs().root());
+    agreed(*m.gangs().root(), [&] {
+      out(out_tensor, "out_tensor");
+      check_stream(stream, m.device());
+    });
+    *out_tensor = new gw_tensor(m.gather(*p.parameter, m.device().stream()), m.gangs().root());
   });
 }
 
 gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw_tensor** out_tensor) {
   return guarded([&] {
-    gw_tensor*& result = out(out_tensor, "out_tensor");
+    if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
-    const auto refusal = refusal_of([&] { check_stream(stream, m.device()); });
-    result = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream(), refusal), m.gangs().root());
+    agreed(*m.gangs().root(), [&] {
+      out(out_tensor, "out_tensor");
+      check_stream(stream, m.device());
+    });
+    *out_tensor = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream()), m.gangs().root());
   });
 }
 

@@ -1,3 +1,6 @@
+// The checkpoint layer. Belongs here: files of models, their formats, which rank reads and writes which rows. Does not:
+// where rows lie in memory (parallel), anything that a step needs (train).
+//
 // safetensors files: reading any published one safely, writing one that others read. Bytes are hostile until
 // proven: header length, JSON, dtypes, shapes and offsets are all checked, nothing is allocated by what a
 // header claims.

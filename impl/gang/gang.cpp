@@ -202,7 +202,8 @@ void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
 void Gang::throw_when_all_know(Error error) {
   try {
     barrier(Channel::control);
-  } catch (const Error&) {  // the gang is broken now, and says so in its next call
+  } catch (const Error& broken) {  // the gang says so in its next call
+    if (broken.code() == Code::caller) throw;
   }
   throw std::move(error);
 }

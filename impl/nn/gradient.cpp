@@ -5,17 +5,21 @@ namespace {
 
 const std::string& called(const Parameter& p) { return p.full_name.empty() ? p.name : p.full_name; }
 
+void check_first_input(bool none, bool absent, const Module& layer) {
+  if (none || absent)
+    fail(Code::invalid_argument, layer.kind(), " ", layer.full_name(), ": ",
+         none ? "got no input" : "the data of input 0 is null");
+}
+
 }  // namespace
 
 const Spec& first_input(std::span<const Spec> inputs, const Module& layer) {
-  if (inputs.empty() || inputs[0].dtype == DType{})
-    fail(Code::invalid_argument, layer.kind(), " ", layer.full_name(), ": ",
-         inputs.empty() ? "got no input" : "the data of input 0 is null");
+  check_first_input(inputs.empty(), !inputs.empty() && inputs[0].dtype == DType{}, layer);
   return inputs[0];
 }
 
 const Tensor& first_input(std::span<const Tensor> inputs, const Module& layer) {
-  first_input(inputs.empty() ? Specs() : Specs{spec_of(inputs[0])}, layer);
+  check_first_input(inputs.empty(), !inputs.empty() && !inputs[0], layer);
   return inputs[0];
 }
 

@@ -181,10 +181,7 @@ void Model::check_backward(const Forwards::Forward& forward) {
          "again");
 }
 
-void Model::begin_backward(Forwards::Forward& forward) {
-  check_backward(forward);
-  forwards_.add(forward, gradients_written());
-}
+void Model::begin_backward(Forwards::Forward& forward) { forwards_.add(forward, gradients_written()); }
 
 void Model::check_gradients(const char* call) {
   enter(call, device().stream());
@@ -197,9 +194,8 @@ double Model::gradient_norm(double p, Stream& stream) {
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
 }
 
-double Model::clip_gradients(double most, double p, Stream& stream, const std::optional<Error>& callers) {
+double Model::clip_gradients(double most, double p, Stream& stream) {
   gangs_->root()->agree_on([&] {
-    if (callers) throw *callers;
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
@@ -245,7 +241,7 @@ const NamedParameter& Model::parameter(const std::string& name) const {
 }
 
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
-  check_running("gather");
+  gangs_->root()->agree_on([&] { check_running("gather"); });
   return gather_rows(parameter, parameter.shard, stream);
 }
 
@@ -259,10 +255,8 @@ Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
   return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
 }
 
-Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream,
-                              const std::optional<Error>& callers) {
+Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   gangs_->root()->agree_on([&] {
-    if (callers) throw *callers;
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
     check_gradients("gather_gradient");

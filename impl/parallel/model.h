@@ -1,3 +1,7 @@
+// The parallel layer. Belongs here: what wraps modules so that ranks share them (units of sharded values and gradients,
+// replicas, boundaries, recomputation), shard groups, the norm over a mesh. Does not: what a module computes (nn), the
+// order of a training step (train), how bytes travel (gang).
+//
 // A module bound to gangs: the tree with its wrappers, its storage and everything a step needs to run it.
 // This is what a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it.
 //
@@ -100,10 +104,9 @@ class Model {
   // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective, between other
   // calls of a step whose check phase has looked at check_gradients.
   double gradient_norm(double p, Stream& stream);
-  // Scales gradients down to a norm of at most `most`; the norm before. Collective, refusals are agreed, `callers` (this
-  // rank's own) too: ranks whose collectors are at different places would sum up different gradients.
-  double clip_gradients(double most, double p, Stream& stream,
-                        const std::optional<Error>& callers = std::nullopt);
+  // Scales gradients down to a norm of at most `most`; the norm before. Collective, refusals are agreed: ranks whose
+  // collectors are at different places would sum up different gradients.
+  double clip_gradients(double most, double p, Stream& stream);
 
   void scale_gradients(double factor, Stream& stream);  // local shards
 
@@ -128,8 +131,7 @@ class Model {
   Tensor full_gradient(Parameter& parameter, Stream& stream);
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective, refusals are agreed, as in clip_gradients.
-  Tensor gather_gradient(const Parameter& parameter, Stream& stream,
-                         const std::optional<Error>& callers = std::nullopt);
+  Tensor gather_gradient(const Parameter& parameter, Stream& stream);
   // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
   // fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);

@@ -1,3 +1,6 @@
+// The tools. Belongs here: main programs (gangrun, gw-info) and what they alone need. Does not: anything that a library's
+// caller could want.
+//
 // Starts the ranks of a job on this host and watches over them until the last one has ended. Thread rule: one
 // thread, which must be the only one of its process.
 #pragma once

@@ -1,3 +1,6 @@
+// The train layer. Belongs here: the order of a step over a wrapped model, what ranks agree on before it, batches,
+// generation. Does not: wrappers and their collectives (parallel), the update's arithmetic (optim).
+//
 // One training step, top to bottom.
 //
 // Thread rule: one thread at a time; collective over the model's gangs.

@@ -238,6 +238,25 @@ static gw_status generate(scene* s, int bad) {
   return gw_generate(s->ready, prompt, 1, &o, NULL, tokens, 4, &count);
 }
 
+static gw_status clip_null(scene* s, int bad) {
+  double norm = 0;
+  return gw_clip_grad_norm(s->ready, 1, 2, NULL, bad ? NULL : &norm);
+}
+static gw_status gather_first(scene* s, int bad, int gradient) {
+  gw_parameter* first = NULL;
+  gw_tensor* whole = NULL;
+  gw_status status = gw_module_parameter(s->ready, 0, &first);
+  if (status == GW_OK && gradient)
+    status = gw_parameter_gather_gradient(first, NULL, bad ? NULL : &whole);
+  else if (status == GW_OK)
+    status = gw_parameter_gather(first, NULL, bad ? NULL : &whole);
+  gw_tensor_release(whole);
+  gw_parameter_release(first);
+  return status;
+}
+static gw_status gather_null(scene* s, int bad) { return gather_first(s, bad, 0); }
+static gw_status gather_gradient_null(scene* s, int bad) { return gather_first(s, bad, 1); }
+
 static const struct {
   const char* call;
   gw_status (*run)(scene* s, int bad);
@@ -274,6 +293,9 @@ static const struct {
     {"gw_train_step", train_options, GW_E_INVALID_ARGUMENT, "norm_type = -1"},
     {"gw_eval_step", evaluate, GW_E_INVALID_ARGUMENT, "batch is null"},
     {"gw_optimizer_step", step, GW_E_INVALID_ARGUMENT, "max_grad_norm = -2"},
+    {"gw_clip_grad_norm", clip_null, GW_E_INVALID_ARGUMENT, "out_norm is null"},
+    {"gw_parameter_gather", gather_null, GW_E_INVALID_ARGUMENT, "out_tensor is null"},
+    {"gw_parameter_gather_gradient", gather_gradient_null, GW_E_INVALID_ARGUMENT, "out_tensor is null"},
     {"gw_generate", generate, GW_E_INVALID_ARGUMENT, "id -1"},
 };
 

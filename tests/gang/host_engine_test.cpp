@@ -106,15 +106,31 @@ TEST(HostEngineLarge, OutputsThatNoCacheHoldsAreWhole) {
   constexpr size_t kCount = (16 << 20) / sizeof(float) + 3;
   ThreadRanks ranks(2);
   for (const CollectiveOp op : {CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::all_reduce,
-                                CollectiveOp::reduce_scatter}) {
+                                CollectiveOp::reduce, CollectiveOp::reduce_scatter}) {
     Collective c;
     c.op = op;
     c.count = kCount;
     c.dtype = DType::f32;
     c.peer = rooted(op) ? 1 : -1;
-    if (op == CollectiveOp::all_reduce || op == CollectiveOp::reduce_scatter) c.reduce = Reduce::sum;
+    if (op != CollectiveOp::all_gather && op != CollectiveOp::broadcast) c.reduce = Reduce::sum;
     for (const uint32_t inside : {0u, ~0u}) check_call(ranks, c, inside);
   }
+  // In place on one of the two alone.
+  ranks.run([&](int r, Engine& engine) {
+    const auto in = Buffer::allocate(engine.allocator(), kCount * sizeof(float));
+    const auto out = Buffer::allocate(engine.allocator(), kCount * sizeof(float));
+    auto* const x = static_cast<float*>(in->data());
+    for (size_t i = 0; i < kCount; ++i) x[i] = static_cast<float>(i % 1000) + static_cast<float>(r);
+    Collective c;
+    c.op = CollectiveOp::all_reduce;
+    c.count = kCount;
+    c.reduce = Reduce::sum;
+    c.in = x;
+    c.out = r == 0 ? in->data() : out->data();
+    now(engine, c, ranks.ranks[static_cast<size_t>(r)]->device().stream());
+    const auto* const y = static_cast<const float*>(c.out);
+    for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(y[i], 2 * static_cast<float>(i % 1000) + 1) << i;
+  });
 }
 
 TEST_P(HostEngine, EveryReductionOfEveryType) {

@@ -21,13 +21,6 @@ void come(Report& report, int stage) {
   report.stage = stage;
   while (report.number[13] < stage) usleep(500);
 }
-// Of the parent.
-void wait_for(Processes& ranks, int r, int stage) {
-  while (ranks.report(r).stage < stage && ranks.runs(r)) usleep(500);
-}
-void wait_until_told(Processes& ranks, int r) {
-  while (ranks.report(r).number[15] == 0 && ranks.runs(r)) usleep(500);
-}
 void let_go_on(Processes& ranks, int r) { ranks.report(r).number[13] = ranks.report(r).stage.load(); }
 
 void expect_lost(Processes& ranks, int r, int lost, const std::string& begin, const std::string& end) {
@@ -59,16 +52,16 @@ TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
       if (r == 0) until_failure(report, [&] { begun->wait_input(Deadline::never()); });
       stay(report);
     });
-    for (const int r : {0, 1, 2}) wait_for(ranks, r, 1);
+    for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);
     if (killed) {
       ranks.kill(2, SIGKILL);
     } else {
       let_go_on(ranks, 2);
-      wait_for(ranks, 2, 2);
+      ranks.wait_for_stage(2, 2);
     }
     for (const int r : {1, 0}) {
       let_go_on(ranks, r);
-      wait_until_told(ranks, r);
+      wait_until_told(ranks, {r});
     }
     for (const int r : {0, 1, 2}) ranks.report(r).number[14] = 1;
     for (const int r : {0, 1})
@@ -97,11 +90,11 @@ TEST(HostLeft, ARankThatWaitsForOneThatBrokeHearsWhy) {
     if (r == 0) until_failure(report, [&] { now(*joined.engine, c, joined.stream()); });
     stay(report);
   });
-  for (const int r : {0, 1, 2}) wait_for(ranks, r, 1);
+  for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);
   let_go_on(ranks, 2);
-  wait_for(ranks, 2, 2);
+  ranks.wait_for_stage(2, 2);
   for (const int r : {0, 1}) let_go_on(ranks, r);
-  for (const int r : {0, 1}) wait_until_told(ranks, r);
+  for (const int r : {0, 1}) wait_until_told(ranks, {r});
   for (const int r : {0, 1, 2}) ranks.report(r).number[14] = 1;
   expect_lost(ranks, 0, 2, "gang.recv #0: rank 2 (host ", "left without shutdown; ranks 0, 1 are alive");
   expect_lost(ranks, 1, 2, "gang.all_reduce #1: rank 2 (host ",
@@ -125,11 +118,11 @@ TEST(HostLeft, ARankThatLetsGoInMidCallIsLost) {
     }
     stay(report);
   });
-  for (const int r : {0, 1}) wait_for(ranks, r, 1);
+  for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
   let_go_on(ranks, 1);
-  wait_for(ranks, 1, 2);
+  ranks.wait_for_stage(1, 2);
   let_go_on(ranks, 0);
-  wait_until_told(ranks, 0);
+  wait_until_told(ranks, {0});
   for (const int r : {0, 1}) ranks.report(r).number[14] = 1;
   expect_lost(ranks, 0, 1, "gang.broadcast #1: rank 1 (host ", "left without shutdown; rank 0 is alive");
 }

@@ -24,7 +24,8 @@ void leave_behind(const std::string& folder, bool with_failure) {
   const std::string place = store->wait("host/arena", Deadline::after_ms(60'000));
   for (const char* const key : {"host/process/0", "host/process/1"})
     store->wait(key, Deadline::after_ms(60'000));
-  for (const int r : {0, 1}) ranks.kill(r, SIGKILL);
+  for (const int signal : {SIGSTOP, SIGKILL})  // neither sees the other's end
+    for (const int r : {0, 1}) ranks.kill(r, signal);
   ranks.join();
   const std::string name = place.substr(0, place.size() - 32);
   if (with_failure) store->put("host/failed", name + " 5 1 2 host engine: rank 2 died");
@@ -56,10 +57,11 @@ TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
   }
 }
 
-TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {
+// The error of a rank 1 that comes alone.
+std::pair<Code, std::string> alone_after(bool with_failure) {
   const Scratch scratch;
   const std::string folder = scratch.path() + "/store";
-  leave_behind(folder, false);
+  leave_behind(folder, with_failure);
   Processes ranks(1, [&](int, const std::shared_ptr<Store>&, Report& report) {
     try {
       engine_of(new_rank(), 1, make_file_store(folder), 300);
@@ -69,9 +71,20 @@ TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {
     }
   });
   ranks.expect_all_well();
-  EXPECT_EQ(ranks.report(0).number[0], static_cast<int64_t>(Code::timeout));
-  const std::string said = ranks.report(0).text;
+  return {static_cast<Code>(ranks.report(0).number[0].load()), ranks.report(0).text};
+}
+
+TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {
+  const auto [code, said] = alone_after(false);
+  EXPECT_EQ(code, Code::timeout);
   EXPECT_NE(said.find("the one there is of process "), std::string::npos) << said;
+  EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
+}
+
+TEST(Restart, WithoutANewRankZeroTheLastWordThatWasLeftIsToldWithWhatToDo) {
+  const auto [code, said] = alone_after(true);
+  EXPECT_EQ(code, Code::peer_lost);
+  EXPECT_NE(said.find("rank 2 died"), std::string::npos) << said;
   EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
 }
 

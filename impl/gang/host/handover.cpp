@@ -181,11 +181,13 @@ int Handover::dead_rank() {
     Process& process = processes_[r];
     if (process.pid == 0) {
       const auto entry = store_.get(text(kProcess, r));
+      int pid = 0;
       unsigned long long space = 0;
       long long put_ns = 0;
       if (!entry || !entry->starts_with(name_) ||
-          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld", &process.pid, &space, &put_ns) != 3)
+          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld", &pid, &space, &put_ns) != 3)
         continue;
+      process.pid = pid;
       if (space != pid_space()) continue;  // its death shows later, in the arena
       process.of_this_run = rank_ == 0 || put_ns >= began_ns_;
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
@@ -214,13 +216,13 @@ void Handover::check() {
   throw error;
 }
 
-void Handover::throw_failure(const std::string& entry) {
+void Handover::throw_failure(const std::string& entry, const char* advice) {
   told_ = true;
   int code = 0, rank = 0, peer = -1, text_at = 0;
   const char* const words = entry.c_str() + name_.size();
   if (std::sscanf(words, " %d %d %d %n", &code, &rank, &peer, &text_at) != 3)
     fail(Code::gang, "host engine: a bad entry in the store");
-  const std::string why = words + text_at;
+  const std::string why = std::string(words + text_at) + advice;
   if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
     Error error(static_cast<Code>(code), why);  // as true here
     error.peer = peer;
@@ -316,7 +318,9 @@ std::string Handover::next_place(const std::string& dead) {
     check();
     if (auto place = store_.get(kPlace); place && *place != dead) return *std::move(place);
     if (deadline_.passed()) {
-      if (old_failure_ && old_failure_->starts_with(name_)) throw_failure(*old_failure_);
+      if (old_failure_ && old_failure_->starts_with(name_))
+        throw_failure(*old_failure_,
+                      " (in this run or an earlier one over this store): start all ranks again");
       const Process& last = processes_[0];
       fail(Code::timeout, "host engine: rank 0 put no address at which it listens into the store",
            last.ended ? text("; the one there is of process ", last.pid,

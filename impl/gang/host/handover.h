@@ -45,7 +45,7 @@ class Handover {
   void hand_over(const Arena& arena, int peers);
   std::shared_ptr<Arena> fetch();
   std::string next_place(const std::string& dead);
-  [[noreturn]] void throw_failure(const std::string& entry);
+  [[noreturn]] void throw_failure(const std::string& entry, const char* advice = "");
 
   Store& store_;
   const int rank_;

@@ -148,6 +148,7 @@ void Core::fold_in_place(Op& op) {
       deliver(out + args.first * op.item, result, args.count, op.c.dtype, how);
     }
   }
+  if (streams) end_stream();  // also into outputs of others alone
   traffic_.bytes_moved += part.count * op.item * static_cast<size_t>(size_ - 1);
   if (op.drained == 0 && receives(op, rank_)) traffic_.bytes_moved += op.in_bytes - own;
 }

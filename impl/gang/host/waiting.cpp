@@ -113,14 +113,13 @@ bool Core::departed(Waitable& what) {
     if (mark == Mark::here || what.ready(1)) continue;
     // It came to the same shutdown since missing() looked.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
+    const bool lost = mark == Mark::gone || mark == Mark::fading;
     const std::lock_guard lock(mutex_);
     break_here(shaped(Error(Code::peer_lost,
                             text(what.what(), ": ", name_of(r),
-                                 mark == Mark::gone || mark == Mark::fading ? " left without shutdown; "
-                                                                            : " has shut down; ",
-                                 alive_text(r))),
+                                 lost ? " left without shutdown; " : " has shut down; ", alive_text(r))),
                       what.op(), r),
-               false);
+               lost);
     return true;
   }
   return false;
