@@ -141,14 +141,8 @@ end
 
 function run_phase(f, user, ptr)
     call = Call(ptr, Any[])
-    return guarded() do
-        try
-            f(pinned(user)::CustomFunctions, call)
-        finally
-            setfield!(call, :ptr, Ptr{LibGangway.gw_call}(C_NULL))
-            foreach(give_back!, getfield(call, :lent))
-        end
-    end
+    ended() = (setfield!(call, :ptr, Ptr{LibGangway.gw_call}(C_NULL)); foreach(give_back!, getfield(call, :lent)))
+    return guarded(() -> f(pinned(user)::CustomFunctions, call), ended)
 end
 
 call_forward(user::Ptr{Cvoid}, ptr::Ptr{LibGangway.gw_call}) = run_phase((f, call) -> f.forward(call), user, ptr)

@@ -76,30 +76,38 @@ function in_one_line(exception)
 end
 
 # Runs a callback: its exception waits for the end of the library's call, its text goes into the library's error, which
-# also the peers get.
-function guarded(f)
+# also the peers get. `ended` runs after it, whatever happened, and must not throw. The call that runs the callback holds
+# Ctrl-C back (see `@waits`); it comes through while f runs and nowhere else.
+function guarded(f, ended = () -> nothing)
     task = current_task()
     sticky = task.sticky
     task.sticky = true # a task that yields in here must come back to this thread: the library's frames are on it
     earlier = THROWN[Threads.threadid()]
     try
+        Base.sigatomic_end()
         f()
+        Base.sigatomic_begin() # an exception leaves it as it was before the try
         THROWN[Threads.threadid()] = earlier # calls in here that succeeded have forgotten it
         return LibGangway.GW_OK
     catch exception
         LibGangway.gw_error_set(in_one_line(exception))
         return remember(exception)
     finally
+        ended()
         task.sticky = sticky
     end
 end
 
-# Asked by the library between naps of a wait. A safepoint lets other threads' collections go on, and is where Julia
-# delivers Ctrl-C; nothing here may yield, for another task of this thread could wait for a lock that this call holds.
+# Asked by the library between naps of a wait. A safepoint lets other threads' collections go on; Ctrl-C, which the call
+# holds back, comes through here. Nothing here may yield, for another task of this thread could wait for a lock that this
+# call holds.
 function ask_interrupt(::Ptr{Cvoid})::Int32
     try
+        Base.sigatomic_end()
         ccall(:jl_gc_safepoint, Cvoid, ())
+        Base.sigatomic_begin()
     catch exception
+        exception isa InterruptException || return Int32(0) # a call that does not hold it back: nothing to let through
         remember(exception)
         return Int32(1)
     end
@@ -131,11 +139,18 @@ end
     return nothing
 end
 
-# For calls that may wait or run callbacks. (A function and not a macro would take the status too late.)
-macro waits(call)
+# For calls that may wait or run callbacks; `made` is taken from what they made. Ctrl-C is held back until the end, as an
+# exception that came in between would skip the library's frames, or lose what it made: it is let through where that is
+# safe, in `guarded` and `ask_interrupt`. What `check` throws ends this where it is caught. (A function and not a macro
+# would take the status too late.)
+macro waits(call, made = nothing)
     return quote
         hook()
+        Base.sigatomic_begin()
         check($(esc(call)))
+        local result = $(esc(made))
+        Base.sigatomic_end()
+        result
     end
 end
 

@@ -47,8 +47,7 @@ make_gang_callbacks() =
 function thread_gangs(count; keywords...)
     made = gang_options("thread_gangs", keywords)
     list = fill(Ptr{LibGangway.gw_gang}(C_NULL), max(count, 1))
-    @waits LibGangway.gw_gang_create_threads(count, made, list)
-    return Gang.(list)
+    return @waits LibGangway.gw_gang_create_threads(count, made, list) Gang.(list)
 end
 
 "A gang without peers, that acts as if every rank held the caller's data."
@@ -123,8 +122,8 @@ end
 function gang_memory(gang, T, dims, allocate)
     dtype(T) == LibGangway.GW_DTYPE_INVALID && refuse("alloc: elements of ", T, " are none of the library's")
     out = Ref{Ptr{Cvoid}}(C_NULL)
-    @waits allocate(gang, sizeof(T) * prod(dims), out)
-    return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), GangMemory(out[]), false)
+    memory = @waits allocate(gang, sizeof(T) * prod(dims), out) GangMemory(out[])
+    return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), memory, false)
 end
 
 "An array that peers reach directly: collectives on it stage nothing."
@@ -159,9 +158,7 @@ Base.isopen(x::Gangs) = getfield(x, :ptr) != C_NULL
 
 function take_gangs(call, root = nothing)
     out = Ref(Ptr{LibGangway.gw_gangs}(C_NULL))
-    hook()
-    check(call(out))
-    return Gangs(out[], root)
+    return @waits call(out) Gangs(out[], root)
 end
 
 function Base.getindex(gangs::Gangs, axes::AbstractString)

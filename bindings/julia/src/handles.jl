@@ -38,9 +38,7 @@ end
 # Makes a handle by a call that has an out-parameter.
 function take(::Type{H}, call) where {H}
     out = Ref(fieldtype(H, :ptr)(C_NULL))
-    hook()
-    check(call(out))
-    return H(out[])
+    return @waits call(out) H(out[])
 end
 
 # The same by an option struct that keywords set: `make(options, out)`.

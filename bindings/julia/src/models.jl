@@ -183,8 +183,8 @@ const MOST_OUTPUTS = 16
 # What forward or backward gives: arrays, or nothing where there is no gradient.
 function tensors(call)
     raw, count = fill(Ptr{LibGangway.gw_tensor}(C_NULL), MOST_OUTPUTS), Ref{Csize_t}(0)
-    @waits call(raw, MOST_OUTPUTS, count)
-    return Any[raw[i] == C_NULL ? nothing : array(Tensor(raw[i])) for i in 1:Int(count[])]
+    made = @waits call(raw, MOST_OUTPUTS, count) map(Tensor, raw[1:Int(count[])])
+    return Any[isopen(tensor) ? array(tensor) : nothing for tensor in made]
 end
 
 "Outputs for these inputs, as a vector of arrays; without a frame: evaluation. Collective."

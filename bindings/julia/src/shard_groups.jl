@@ -95,7 +95,7 @@ function add_gradients!(group::ShardGroup, gradients...)
     for (i, gradient) in enumerate(gradients)
         gradient === nothing && continue
         given = views("add_gradients!", "gradients[$i]", (gradient,))
-        GC.@preserve given check(LibGangway.gw_shard_group_add_gradient(group, i - 1, given, NO_STREAM))
+        GC.@preserve given @waits LibGangway.gw_shard_group_add_gradient(group, i - 1, given, NO_STREAM)
     end
     return nothing
 end

@@ -1,5 +1,5 @@
-# Runs every test in processes of its own: one, memory, threads, ranks under gangrun, interrupts, examples. GANGWAY_LIBRARY names the
-# library, GANGWAY_GANGRUN the launcher (else it is looked for in PATH).
+# Runs every test in processes of its own: one, memory, interrupts of callbacks, threads, ranks under gangrun, interrupts,
+# examples. GANGWAY_LIBRARY names the library, GANGWAY_GANGRUN the launcher (else it is looked for in PATH).
 using Gangway
 
 include("facts.jl")
@@ -47,6 +47,7 @@ if isempty(get(ENV, "GANGWAY_COUNT_MALLOC", ""))
 else
     withenv(() -> process("memory", julia("test/memory.jl")), "LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"])
 end
+process("interrupts of callbacks", julia("test/callback_interrupts.jl"))
 process("threads", julia("test/threads.jl"; threads = 2))
 ranks(2, "collectives, training, failures", "test/ranks.jl"; threads = 2)
 # Each rank compiles for itself: what more ranks may change, and no more.

@@ -1,0 +1,103 @@
+# Ctrl-C in calls and callbacks: it comes out of the call as itself, and the library's frames are not skipped. One process.
+using Gangway, Libdl, Test
+using Gangway: LibGangway
+include("facts.jl")
+
+Base.exit_on_sigint(false)
+
+# Whether a SIGINT waits to be thrown; where Julia does not tell, a second is enough.
+const PENDING = Libdl.dlsym_e(Libdl.dlopen(""), :jl_signal_pending)
+is_pending() = PENDING == C_NULL ? (ccall(:usleep, Cint, (Cuint,), 1_000_000); true) :
+    unsafe_load(Ptr{Cint}(PENDING)) != 0
+
+# Sends one, which is held back, and returns when it has come.
+function interrupt_held_back()
+    ccall(:kill, Cint, (Cint, Cint), getpid(), 2)
+    while !is_pending()
+        ccall(:usleep, Cint, (Cuint,), 1000)
+    end
+end
+
+# Collections and allocations are where Julia throws it.
+throwing_place() = (GC.safepoint(); Any[i for i in 1:10])
+
+fact("Ctrl-C is held back until a call of the library has ended and given what it made") do
+    ended, made = Ref(false), Ref(false)
+    e = thrown() do
+        Gangway.@waits begin
+            interrupt_held_back()
+            throwing_place()
+            ended[] = true
+            LibGangway.GW_OK
+        end (throwing_place(); made[] = true)
+    end
+    @test e isa InterruptException && ended[] && made[]
+    throwing_place()
+end
+
+fact("Ctrl-C that waits when a callback or the interrupt hook begins ends it by a status, and throws nothing") do
+    runs, ended = Ref(0), Ref(0)
+    callback() = Gangway.guarded(() -> (runs[] += 1; throwing_place(); nothing), () -> ended[] += 1)
+    for (at, run) in enumerate((callback, () -> Gangway.ask_interrupt(C_NULL)))
+        status = Base.disable_sigint() do
+            interrupt_held_back()
+            status = run()
+            throwing_place()
+            status
+        end
+        @test status == (at == 1 ? LibGangway.GW_E_CALLER : 1)
+        @test thrown(() -> Gangway.fail(LibGangway.GW_E_CALLER)) isa InterruptException
+    end
+    @test runs[] == 0 && ended[] == 1
+    @test Base.disable_sigint(callback) == LibGangway.GW_OK && runs[] == 1
+end
+
+# A process that sends one SIGINT for each line it gets, after so many seconds.
+const SENDER = open(`sh -c $("while read pause; do sleep \$pause; kill -INT $(getpid()); done")`, "w")
+
+# What `f`, run again and again, throws when it is interrupted after `pause` seconds.
+function interrupted(f, pause)
+    println(SENDER, pause)
+    flush(SENDER)
+    return thrown() do
+        while true
+            f()
+        end
+    end
+end
+
+# Allocates all the time, as Julia code does.
+function busy(call)
+    copyto!(call.outputs[1], [2 * x for x in call.inputs[1]])
+end
+endless(call) = while true
+    busy(call)
+end
+
+custom(forward; keywords...) = plain_custom(; forward = forward, keywords...)
+const X = Float32[1, 2, 3]
+
+fact("Ctrl-C ends a forward that computes for ever, as itself, and the module works on") do
+    forever = Ref(true)
+    model = parallelize!(custom(call -> forever[] ? endless(call) : busy(call)))
+    for _ in 1:3
+        forever[] = true
+        @test interrupted(() -> Gangway.forward(model, X), 0.05) isa InterruptException
+        forever[] = false
+        @test Gangway.forward(model, X)[1] == 2 .* X
+    end
+    @test all(isnothing, Gangway.THROWN)
+end
+
+fact("Ctrl-C at any place of a short forward leaves the library whole") do
+    model = parallelize!(Sequential(custom(busy), RMSNorm(3), custom(busy)))
+    expected = Gangway.forward(model, X)[1]
+    for round in 1:60
+        @test interrupted(() -> Gangway.forward(model, X), 0.005 + 0.0007 * (round % 10)) isa InterruptException
+        @test Gangway.forward(model, X)[1] == expected
+    end
+    @test all(isnothing, Gangway.THROWN)
+end
+
+close(SENDER)
+exit(report_counts() ? 0 : 1)
