@@ -1,12 +1,19 @@
 # Work in flight, records and batches.
 
-# Starts asynchronous work that keeps `roots` until it is done, even when the Work is dropped before.
+# Starts asynchronous work that keeps `roots` until it is done, even when the Work is dropped before. They are pinned before
+# the work can begin, and given to it before anything is allocated or thrown.
 function start(call, roots)
-    work = take(Work, call)
-    roots === nothing && return work
-    held = pin(roots)
-    check(LibGangway.gw_work_attach(work, address(held), FREE_PIN[]))
-    return work
+    roots === nothing && return take(Work, call)
+    held = address(pin(roots))
+    return take(Work, out -> start_holding(call, out, held))
+end
+
+function start_holding(call, out, held)
+    status = call(out)
+    status == LibGangway.GW_OK || (free_pin(held); return status)
+    status = LibGangway.gw_work_attach(out[], held, FREE_PIN[]) # frees it also when it fails
+    status == LibGangway.GW_OK || (LibGangway.gw_work_release(out[]); out[] = C_NULL)
+    return status
 end
 
 """

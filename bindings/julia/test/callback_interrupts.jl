@@ -35,6 +35,22 @@ fact("Ctrl-C is held back until a call of the library has ended and given what i
     throwing_place()
 end
 
+fact("Ctrl-C while a work starts comes when its arrays are held") do
+    here, there = Gangway.thread_gangs(2)
+    x, held = ones(4), Ref{Any}(nothing)
+    e = thrown() do
+        Gangway.start(x) do out
+            status = LibGangway.gw_gang_recv_async(here, x, 4, LibGangway.GW_F64, 1, C_NULL, out)
+            held[] = last(Gangway.PINS)
+            interrupt_held_back()
+            throwing_place()
+            status
+        end
+    end
+    @test e isa InterruptException && held[].object === x && held[].frees == 0
+    wait(send_async(there, fill(5.0, 4), 0))
+end
+
 fact("Ctrl-C that waits when a callback or the interrupt hook begins ends it by a status, and throws nothing") do
     runs, ended = Ref(0), Ref(0)
     callback() = Gangway.guarded(() -> (runs[] += 1; throwing_place(); nothing), () -> ended[] += 1)

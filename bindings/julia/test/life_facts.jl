@@ -115,6 +115,21 @@ fact("a work keeps its arrays until it is done, and no longer") do
     @test x == fill(5.0, 4) && held.frees == 1 && held.object === nothing
 end
 
+fact("a work's arrays are held before it starts, and let go when it does not start") do
+    x, gang = ones(4), Gangway.fake_gang(0, 2)
+    pinned_at_start = Ref(false)
+    work = Gangway.start(x) do out
+        held = last(Gangway.PINS)
+        pinned_at_start[] = held.object === x && held.frees == 0
+        LibGangway.gw_gang_barrier_async(gang, C_NULL, out)
+    end
+    @test pinned_at_start[]
+    wait(work)
+    @test thrown(() -> recv_async!(gang, x, 7)) isa Gangway.InvalidArgument
+    held = last(Gangway.PINS)
+    @test held.frees == 1 && held.object === nothing
+end
+
 # A function of its own, so that no local variable keeps the array.
 @noinline function work_of_garbage(gang)
     x = ones(4)
