@@ -70,7 +70,8 @@ end
 
 """
 What a callback of a custom module sees; valid during the callback. Properties: `inputs`, `outputs`, `output_grads`,
-`input_grads`, `parameters`, `parameter_grads` (vectors of arrays; nothing where a gradient is zero, not wanted or frozen),
+`input_grads`, `parameters`, `parameter_grads` (vectors of arrays; nothing where a gradient is zero, not wanted or frozen;
+only outputs in forward, `input_grads` and `parameter_grads` can be written),
 `state` (what forward leaves for backward), `training`, `recomputing`, `microbatch`, `step`, `seed`, `loss_seed`, `gangs`.
 """
 mutable struct Call
@@ -93,12 +94,12 @@ Base.propertynames(::Call) = (CALL_ARRAYS..., CALL_FACTS..., :state, :gangs)
 # Spelled out, so that a property costs what it shows.
 function Base.getproperty(call::Call, name::Symbol)
     c = raw(call)
-    name === :inputs && return lend(call, c.inputs, c.input_count)
-    name === :outputs && return lend(call, c.outputs, c.output_count)
-    name === :output_grads && return lend(call, c.output_grads, c.output_count)
-    name === :input_grads && return lend(call, c.input_grads, c.input_count)
-    name === :parameters && return lend(call, c.parameters, c.parameter_count)
-    name === :parameter_grads && return lend(call, c.parameter_grads, c.parameter_count)
+    name === :inputs && return lend(call, c.inputs, c.input_count, true)
+    name === :outputs && return lend(call, c.outputs, c.output_count, c.phase != LibGangway.GW_PHASE_FORWARD)
+    name === :output_grads && return lend(call, c.output_grads, c.output_count, true)
+    name === :input_grads && return lend(call, c.input_grads, c.input_count, false)
+    name === :parameters && return lend(call, c.parameters, c.parameter_count, true)
+    name === :parameter_grads && return lend(call, c.parameter_grads, c.parameter_count, false)
     name === :state && return saved_state(c)
     name === :gangs && return c.gangs == C_NULL ? nothing : Gangs(LibGangway.gw_gangs_retain(c.gangs))
     name === :training && return c.training != 0
@@ -107,11 +108,11 @@ function Base.getproperty(call::Call, name::Symbol)
     refuse("a call has no ", name, "; it has ", join(propertynames(call), ", "))
 end
 
-function lend(call, views, count)
+function lend(call, views, count, read_only)
     views == C_NULL && return Any[]
     made, lent = Vector{Any}(undef, count), getfield(call, :lent)
     for i in 1:count
-        made[i] = borrow(unsafe_load(views, i), nothing)
+        made[i] = borrow(unsafe_load(views, i), nothing, read_only)
         push!(lent, made[i])
     end
     return made
@@ -236,7 +237,7 @@ function run_in_call(f, call, what, child, arrays)
     count = Ref{Csize_t}(0)
     GC.@preserve given results begin
         @waits f(ptr, child - 1, given, length(given), results, length(results), count)
-        return lend(call, pointer(results), Int(count[]))
+        return lend(call, pointer(results), Int(count[]), true)
     end
 end
 

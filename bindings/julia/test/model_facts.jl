@@ -157,6 +157,39 @@ fact("what a callback threw and the library got over does not come out of a late
     @test all(isnothing, Gangway.THROWN)
 end
 
+fact("a callback can write its outputs and gradients, and nothing that it only reads") do
+    writable = Dict{Tuple{Symbol,Symbol},Bool}()
+    function look(phase, call)
+        for name in Gangway.CALL_ARRAYS, x in getproperty(call, name)
+            x === nothing && continue
+            e = thrown(() -> x[1] = x[1])
+            @assert e === nothing || e isa ReadOnlyMemoryError
+            writable[(phase, name)] = e === nothing
+        end
+        return nothing
+    end
+    parent = Custom(; shapes = identity, parameters = ["w" => (2,)], children = ["child" => plain_custom()],
+        forward = call -> begin
+            look(:forward, call)
+            y, = Gangway.run_child(call, 1, call.inputs[1])
+            @assert thrown(() -> y[1] = 1) isa ReadOnlyMemoryError
+            copyto!(call.outputs[1], y)
+        end,
+        backward_input = call -> (look(:input, call); copyto!(call.input_grads[1], call.output_grads[1])),
+        backward_weight = call -> look(:weight, call))
+    model = parallelize!(parent)
+    frame = Gangway.Frame(model)
+    Gangway.forward(model, Float32[1, 2]; frame = frame)
+    Gangway.backward(model, frame, Float32[1, 2])
+    for ((phase, name), written) in writable
+        @test written == (name in (:input_grads, :parameter_grads) || (phase, name) == (:forward, :outputs))
+    end
+    for seen in ((:forward, :inputs), (:forward, :parameters), (:input, :inputs), (:input, :output_grads),
+                 (:input, :input_grads), (:weight, :parameter_grads))
+        @test haskey(writable, seen)
+    end
+end
+
 fact("a call that outlives its callback is refused") do
     kept = Ref{Any}(nothing)
     model = parallelize!(Custom(; shapes = identity, backward_input = identity, forward = call -> begin
