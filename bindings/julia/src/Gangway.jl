@@ -45,6 +45,7 @@ include("shard_groups.jl")
 function make_callbacks()
     FREE_PIN[] = @cfunction(free_pin, Cvoid, (Ptr{Cvoid},))
     ASK_INTERRUPT[] = @cfunction(ask_interrupt, Int32, (Ptr{Cvoid},))
+    RELEASE_TENSOR[] = LibGangway.ADDRESSES[findfirst(==(:gw_tensor_release), LibGangway.NAMES)]
     make_store_callbacks()
     make_gang_callbacks()
     make_module_callbacks()

@@ -37,12 +37,22 @@ Values are read-only: a write is a `ReadOnlyMemoryError`, and as the output of a
 writable while `update!` runs, by the arrays that its block gets or asks for.
 """
 function local_array(group::ShardGroup, index, part::Symbol = :value)
+    part in (:full_value, :full_gradient) && return full_array(group, index, part)
     view = empty_view()
     check(LibGangway.gw_shard_group_view(group, index - 1, part_number(part), view))
     updating = part === :value && group.updating[]
-    made = borrow(view[], group.handle, part in (:value, :full_value) && !updating)
+    made = borrow(view[], group.handle, part === :value && !updating)
     updating && push!(group.rows, made)
-    part in (:full_value, :full_gradient) && push!(group.lent, made)
+    return made
+end
+
+# Lent by a handle, so that a work which is still under way at `reshard!` can keep the memory.
+function full_array(group, index, part)
+    owner = tensor(group, index, part)
+    view = empty_view()
+    check(LibGangway.gw_tensor_view(owner, view))
+    made = borrow(view[], owner, part === :full_value)
+    push!(group.lent, made)
     return made
 end
 
@@ -70,9 +80,12 @@ end
 unshard_async!(group::ShardGroup) =
     start(out -> LibGangway.gw_shard_group_unshard_async(group, NO_STREAM, out), group.handle)
 
-"Ends the loan of the whole values."
+"Ends the loan of the whole values; a work that still reads them keeps what it reads."
 function reshard!(group::ShardGroup)
-    foreach(give_back!, group.lent)
+    for lent in group.lent
+        give_back!(lent)
+        release!(lent.owner) # at once: what a handle holds the next unshard cannot use again
+    end
     empty!(group.lent)
     @waits LibGangway.gw_shard_group_reshard(group, NO_STREAM)
     return nothing

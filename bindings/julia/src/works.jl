@@ -4,17 +4,30 @@
 # the work can begin, and given to it before anything is allocated or thrown.
 function start(call, roots)
     roots === nothing && return take(Work, call)
-    held = address(pin(roots))
-    return take(Work, out -> start_holding(call, out, held))
+    held, lent = address(pin(roots)), lent_tensors(roots)
+    return take(Work, out -> start_holding(call, out, held, lent))
 end
 
-function start_holding(call, out, held)
+function start_holding(call, out, held, lent)
     status = call(out)
     status == LibGangway.GW_OK || (free_pin(held); return status)
     status = LibGangway.gw_work_attach(out[], held, FREE_PIN[]) # frees it also when it fails
+    for tensor in lent
+        status == LibGangway.GW_OK || break
+        status = LibGangway.gw_work_attach(out[], LibGangway.gw_tensor_retain(tensor), RELEASE_TENSOR[])
+    end
     status == LibGangway.GW_OK || (LibGangway.gw_work_release(out[]); out[] = C_NULL)
     return status
 end
+
+# Tensors whose handle a loan's end releases: the array alone would not keep their memory.
+lent_tensors(x) = ()
+lent_tensors(x::Borrowed) = x.owner isa Tensor ? (x.owner,) : ()
+lent_tensors(x::AbstractArray) = (inner = parent(x); inner === x ? () : lent_tensors(inner))
+lent_tensors(x::Tuple) = isempty(x) ? () : (lent_tensors(x[1])..., lent_tensors(Base.tail(x))...)
+lent_tensors(x::Union{Vector{Any},Vector{<:AbstractArray}}) = Tensor[tensor for one in x for tensor in lent_tensors(one)]
+
+const RELEASE_TENSOR = Ref(C_NULL)
 
 """
     wait(work; timeout_ms = -1)
@@ -66,6 +79,8 @@ struct Collective
     record::Options{LibGangway.gw_collective}
     read_only::Bool # what only a broadcast's root may give as its output
 end
+lent_tensors(x::Collective) = lent_tensors(x.record.roots)
+lent_tensors(x::Vector{Collective}) = Tensor[tensor for one in x for tensor in lent_tensors(one)]
 
 function Collective(op::Symbol; input = nothing, output = nothing, count = nothing, counts = nothing, peer = -1,
                     reduce = op in REDUCING ? :sum : nothing, accumulate = false)

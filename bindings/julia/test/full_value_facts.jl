@@ -65,3 +65,31 @@ fact("the root of a broadcast may give a full value, by each way, and no other r
         end
     end
 end
+
+# Without shared regions the memory of full values goes, or is used again, at the reshard.
+fact("a work that is under way at the reshard has the full values to its end") do
+    gangs = Gangway.init()
+    first_group, other = (ShardGroup(gangs, name, Parameter("w", (500_000, RANKS); kind = kind))
+                          for (name, kind) in (("first", :ones), ("other", :zeros)))
+    next, before = mod(ME + 1, RANKS), mod(ME - 1, RANKS)
+    twin = Gangway.duplicate(GANG)
+    forms = ((w -> send_async(twin, w, next)), (w -> send_async(twin, vec(w), next)),
+             (w -> Gangway.run_batch(twin, [Gangway.Collective(:send; input = w, peer = next)])))
+    for form in forms
+        w, = unshard!(first_group)
+        record = Gangway.Collective(:send; input = w, peer = next)
+        for x in (w, vec(w), view(w, :, 1), (nothing, w), [w], Any[w], record, [record])
+            @test map(isopen, collect(Gangway.lent_tensors(x))) == [true] # what a work keeps
+        end
+        work = form(w)
+        reshard!(first_group)
+        unshard!(other)
+        GC.gc(false)
+        barrier(GANG)
+        got = fill(7.0f0, 500_000, RANKS)
+        recv!(twin, got, before)
+        wait(work)
+        @test all(==(1), got) && isempty(w)
+        reshard!(other)
+    end
+end
