@@ -94,9 +94,17 @@ pub(crate) fn rank_number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }
 
-/// -1: the gang's deadline.
+/// -1: the gang's deadline. Rounded up: 0 would not wait at all.
 pub(crate) fn timeout_number(timeout: Option<Duration>) -> i64 {
-    timeout.map_or(-1, |t| i64::try_from(t.as_millis()).unwrap_or(i64::MAX))
+    let millis = |time: Duration| (time.as_nanos() + 999_999) / 1_000_000;
+    timeout.map_or(-1, |time| i64::try_from(millis(time)).unwrap_or(i64::MAX))
+}
+
+#[test]
+fn times_below_a_millisecond_are_rounded_up() {
+    let number = |nanos| timeout_number(Some(Duration::from_nanos(nanos)));
+    assert_eq!((number(0), number(1), number(1_000_000), number(1_000_001)), (0, 1, 1, 2));
+    assert_eq!((timeout_number(None), timeout_number(Some(Duration::MAX))), (-1, i64::MAX));
 }
 
 impl Gang {

@@ -1,5 +1,6 @@
 use crate::callback::free_box;
 use crate::error::{check, Code, Error, Result};
+use crate::gang::timeout_number;
 use gangway_sys as sys;
 use std::future::Future;
 use std::os::raw::c_void;
@@ -40,8 +41,7 @@ impl<O: Send + 'static> Work<O> {
 
     /// Waits for a time; false: it ran out, which is harmless.
     pub fn wait_for(&mut self, time: Duration) -> Result<bool> {
-        let timeout = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        match check(unsafe { sys::gw_work_wait(self.handle.as_ptr(), timeout) }) {
+        match check(unsafe { sys::gw_work_wait(self.handle.as_ptr(), timeout_number(Some(time))) }) {
             Ok(()) => Ok(true),
             Err(error) if error.code == Code::NotReady => Ok(false),
             Err(error) => Err(error),
