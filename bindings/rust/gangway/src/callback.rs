@@ -7,8 +7,14 @@ use std::cell::RefCell;
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+/// What a callback failed by, and whether the library got a status for it or a mere "no".
+struct Own {
+    error: Error,
+    only_no: bool,
+}
+
 thread_local! {
-    static OWN: RefCell<Option<Error>> = RefCell::default();
+    static OWN: RefCell<Option<Own>> = RefCell::default();
 }
 
 /// Runs a callback; its error or panic is kept for the call that runs it.
@@ -23,8 +29,17 @@ pub(crate) fn run(body: impl FnOnce() -> Result<()>) -> sys::gw_status {
     }
     let status = error.code.number();
     say(&error.text);
-    OWN.with(|own| *own.borrow_mut() = Some(error));
+    OWN.with(|own| *own.borrow_mut() = Some(Own { error, only_no: false }));
     status
+}
+
+/// Runs a callback that can only say yes or no; after a panic it is no, for which the library refuses.
+pub(crate) fn run_asked(body: impl FnOnce() -> bool) -> bool {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        let error = Error::caller(panic_text(panic));
+        OWN.with(|own| *own.borrow_mut() = Some(Own { error, only_no: true }));
+        false
+    })
 }
 
 /// Puts the text into the library's own error, which also the peers get.
@@ -40,10 +55,11 @@ fn say(text: &str) {
 #[cold]
 pub(crate) fn with_own(mut error: Error) -> Error {
     if let Some(own) = OWN.with(|own| own.borrow_mut().take()) {
-        let said = own.text.replace(|c: char| c.is_control(), " "); // as the library does
-        let same = own.code == error.code || error.code == Code::Caller;
-        if same && error.text.contains(&said) {
-            (error.code, error.text) = (own.code, own.text);
+        let said = own.error.text.replace(|c: char| c.is_control(), " "); // as the library does
+        let same = own.error.code == error.code || error.code == Code::Caller;
+        let refused = own.only_no && error.code == Code::NotSupported;
+        if refused || same && error.text.contains(&said) {
+            (error.code, error.text) = (own.error.code, own.error.text);
         }
     }
     error

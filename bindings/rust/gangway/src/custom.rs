@@ -1,5 +1,5 @@
 use crate::call::{Call, Shapes, State};
-use crate::callback::{free_box, run};
+use crate::callback::{free_box, run, run_asked};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::module::Module;
@@ -7,7 +7,6 @@ use crate::options::{c_text, c_texts, initialised};
 use crate::parameter::{with_raw, ParameterOptions};
 use gangway_sys as sys;
 use std::os::raw::c_void;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 
 type OnShapes = Box<dyn Fn(&mut Shapes<'_>) -> Result<()> + Send>;
 type OnCall = Box<dyn Fn(&mut Call<'_>) -> Result<()> + Send>;
@@ -162,10 +161,7 @@ unsafe extern "C" fn backward_weight(user: *mut c_void, call: *mut sys::gw_call)
     run(|| closures(user).backward_weight.as_ref().ok_or_else(lacks)?(&mut Call::new(call)))
 }
 
-/// A panic here refuses the dtype.
+/// A panic refuses the dtype, and is the error of the call that asked.
 unsafe extern "C" fn accepts(user: *mut c_void, dtype: sys::gw_dtype) -> i32 {
-    let closures = closures(user);
-    let asked =
-        catch_unwind(AssertUnwindSafe(|| closures.accepts.as_ref().map_or(true, |f| f(DType(dtype)))));
-    asked.unwrap_or(false) as i32
+    run_asked(|| closures(user).accepts.as_ref().map_or(true, |f| f(DType(dtype)))) as i32
 }

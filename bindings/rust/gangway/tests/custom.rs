@@ -121,6 +121,17 @@ fn a_precision_that_a_closure_refuses_is_refused_beforehand() {
 }
 
 #[test]
+fn a_panic_while_precisions_are_asked_is_the_error_and_of_that_call_alone() {
+    let gangs = Gangs::fake("cpu").unwrap();
+    let mut model = scale(|_| Ok(())).accepts(|_| panic!("no table for this type")).build().unwrap();
+    let error = model.parallelize(&gangs, &Default::default()).unwrap_err();
+    assert_eq!((error.code, error.text.as_str()), (Code::Caller, "no table for this type"));
+    let mut model = scale(|_| Ok(())).accepts(|_| false).build().unwrap();
+    let error = model.parallelize(&gangs, &Default::default()).unwrap_err();
+    assert_eq!(error.code, Code::NotSupported, "{error}");
+}
+
+#[test]
 fn a_module_without_its_closures_is_refused() {
     let error = Custom::new("empty").build().unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument);
