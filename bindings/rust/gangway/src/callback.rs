@@ -59,7 +59,7 @@ pub(crate) fn with_own(mut error: Error) -> Error {
         let same = own.error.code == error.code || error.code == Code::Caller;
         let refused = own.only_no && error.code == Code::NotSupported;
         if refused || same && error.text.contains(&said) {
-            (error.code, error.text) = (own.error.code, own.error.text);
+            (error.code, error.text, error.source) = (own.error.code, own.error.text, own.error.source);
         }
     }
     error

@@ -190,7 +190,7 @@ impl Gang {
     pub(crate) fn refused(&self, call: &str, why: String) -> Error {
         let gang = self.name();
         let error = Error::argument(format!("{gang}.{call}: {why}"));
-        Error { gang, op: call.to_owned(), rank: Some(self.rank()), ..error }
+        Error { gang, op: call.into(), rank: Some(self.rank()), ..error }
     }
 
     pub(crate) fn expect(&self, call: &str, what: &str, len: usize, expected: usize) -> Result<()> {

@@ -1,6 +1,7 @@
 use gangway_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
+use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -87,8 +88,9 @@ impl fmt::Display for Code {
 }
 
 /// A failed call. Prints as `CODE: text`, also by `{:?}`, so that `fn main() -> gangway::Result<()>` reads
-/// well.
-#[derive(Clone, PartialEq, Eq)]
+/// well. What a callback failed by is its `source()` on the rank where it ran: `?` makes an `Error` of a boxed
+/// error and of std's, [`Error::from_source`] of any other.
+#[derive(Clone)]
 pub struct Error {
     pub code: Code,
     /// One line: component, fact and numbers; or the text of a callback's own error or panic.
@@ -96,18 +98,29 @@ pub struct Error {
     /// The gang's name, or "".
     pub gang: String,
     /// The call or collective, or "".
-    pub op: String,
+    pub op: Box<str>,
     /// Rank in the gang.
     pub rank: Option<usize>,
     pub peer: Option<usize>,
     /// `errno`, or 0.
     pub system_error: i32,
+    // Boxed twice: a Result is moved often.
+    pub(crate) source: Option<Arc<Source>>,
 }
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     pub fn new(code: Code, text: impl Into<String>) -> Error {
-        let (gang, op) = (String::new(), String::new());
-        Error { code, text: text.into(), gang, op, rank: None, peer: None, system_error: 0 }
+        let (text, gang, op) = (text.into(), String::new(), Box::default());
+        Error { code, text, gang, op, rank: None, peer: None, system_error: 0, source: None }
+    }
+
+    /// An error of a callback's own, that another one is the reason of.
+    pub fn from_source(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        let source = source.into();
+        let error = Error::caller(source.to_string());
+        Error { source: Some(Arc::new(source)), ..error }
     }
 
     /// An error of a callback's own.
@@ -135,10 +148,11 @@ impl Error {
             code: Code::from_number(status),
             text: borrowed_text(info.message),
             gang: borrowed_text(info.gang),
-            op: borrowed_text(info.op),
+            op: borrowed_text(info.op).into(),
             rank: rank(info.rank),
             peer: rank(info.peer),
             system_error: info.system_error,
+            source: None,
         }
     }
 }
@@ -155,7 +169,46 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &***source as _)
+    }
+}
+
+impl From<Source> for Error {
+    fn from(source: Source) -> Error {
+        match source.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(source) => Error::from_source(source),
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(source: std::io::Error) -> Error {
+        let system_error = source.raw_os_error().unwrap_or(0);
+        Error { code: Code::Io, system_error, ..Error::from_source(source) }
+    }
+}
+
+macro_rules! from_errors_of_std {
+    ($($source:ty),*) => {$(
+        impl From<$source> for Error {
+            fn from(source: $source) -> Error {
+                Error::from_source(source)
+            }
+        }
+    )*};
+}
+
+from_errors_of_std!(
+    fmt::Error,
+    std::num::ParseFloatError,
+    std::num::ParseIntError,
+    std::num::TryFromIntError,
+    std::str::Utf8Error,
+    std::string::FromUtf8Error
+);
 
 /// Why the last call did not reach the library, when that is why it failed: an older one has not got the function.
 pub(crate) fn lacking() -> Option<String> {

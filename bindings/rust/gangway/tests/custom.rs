@@ -94,6 +94,34 @@ fn an_error_of_a_closure_comes_back_whole() {
 }
 
 #[test]
+fn the_error_that_a_closure_failed_by_is_the_source_on_its_rank() {
+    use std::error::Error as _;
+    let none: fn(&Call<'_>) -> Result<()> = |_| {
+        std::fs::read("/nowhere/table")?;
+        Ok(())
+    };
+    let error = step(&Gangs::fake("cpu").unwrap(), scale(none)).unwrap_err();
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>()).expect("kept");
+    assert_eq!((error.code, source.kind()), (Code::Io, std::io::ErrorKind::NotFound));
+    assert_eq!(error.text, source.to_string());
+
+    let number: fn(&Call<'_>) -> Result<()> = |_| Ok("seven".parse::<i32>().map(drop)?);
+    let error = step(&Gangs::fake("cpu").unwrap(), scale(number)).unwrap_err();
+    assert!(error.code == Code::Caller && error.source().unwrap().is::<std::num::ParseIntError>(), "{error}");
+
+    let boxed: fn(&Call<'_>) -> Result<()> = |_| {
+        let failed: Box<dyn std::error::Error + Send + Sync> = "a text".into();
+        Err(failed)?
+    };
+    let error = step(&Gangs::fake("cpu").unwrap(), scale(boxed)).unwrap_err();
+    assert_eq!((error.text.as_str(), error.source().unwrap().to_string()), ("a text", "a text".into()));
+    // An own error in a box stays what it was, and errors of the library have no source.
+    let own: Box<dyn std::error::Error + Send + Sync> = Error::new(Code::Timeout, "late").into();
+    assert_eq!(Error::from(own).code, Code::Timeout);
+    assert!(Linear::new(-1, 1, false).err().unwrap().source().is_none());
+}
+
+#[test]
 fn every_status_comes_through_the_library_as_itself() {
     for code in (1..=16).map(Code::from_number) {
         let failing = move |_: &Call<'_>| Err(Error::new(code, format!("my own {code}")));
