@@ -51,6 +51,16 @@ if [ "$("$bindgen" --version 2>/dev/null)" = "bindgen 0.60.1" ] && command -v ru
 else
   skip "bindings are up to date" "needs bindgen 0.60.1 and rustfmt"
 fi
+# What README.md says to type, in a copy: it builds next to the sources.
+as_in_readme() {
+  local root=$build/rust/readme
+  rm -rf "$root" && mkdir -p "$root/bindings" && cp -R "$here" "$root/bindings/rust" && rm -rf "$root/bindings/rust/target"
+  ln -s "$build" "$root/build"
+  sed -n '/^```sh$/,/^```$/{/^```/!p}' README.md >"$root/commands"
+  (cd "$root" && env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH -u CARGO_TARGET_DIR bash -e commands)
+}
+
+check "the commands of README.md run" as_in_readme
 check "examples build" "$cargo" build -q --examples
 suite "linked" "$cargo" test --no-fail-fast --workspace --lib --tests
 # With this variable the compile_fail tests must fail by the error that they name, not by any.
