@@ -23,8 +23,7 @@ in_c() {
 }
 in_python() {
   python3 -m venv venv && venv/bin/pip install -q --disable-pip-version-check ./bindings/python && built=$SECONDS &&
-    venv/bin/python -m gangway.run -n 2 venv/bin/python bindings/python/examples/train_llama.py --text "$text" --out out \
-      --steps 1
+    venv/bin/python -m gangway.run -n 2 venv/bin/python bindings/python/examples/train_llama.py "$text" out 1
 }
 in_rust() {
   build_library && export GANGWAY_LIB_DIR=$PWD/build/capi LD_LIBRARY_PATH=$PWD/build/capi &&

@@ -9,7 +9,7 @@ x = Gangway.alloc(gang, Float32, 1000) # peers reach this memory directly; any a
 x .= rank + 1
 
 allreduce!(gang, x)
-println("rank $rank of $ranks: sum ", x[1])
+println("rank $rank of $ranks: sum ", Int(x[1]))
 
 work = allreduce_async!(gang, x; op = :max) # the same, while this rank does something else
 wait(work)

@@ -277,8 +277,7 @@ def test_examples(name, ranks, needs):
 
 def test_the_training_example_and_its_plot(tmp_path):
     text = TOP.parents[1] / "LICENSE"
-    launch(2, str(EXAMPLES / "train_llama.py"), "--text", str(text), "--out", str(tmp_path), "--steps", "12",
-           "--batch", "4", "--sequence", "32", "--dim", "32", "--layers", "2", timeout=300)
+    launch(2, str(EXAMPLES / "train_llama.py"), str(text), str(tmp_path), "12", timeout=300)
     assert (tmp_path / "model.safetensors").exists()
     done = subprocess.run([sys.executable, str(EXAMPLES / "plot.py"), str(tmp_path / "loss.csv"), str(tmp_path / "loss.svg")],
                           capture_output=True, text=True, env={**os.environ, "MPLCONFIGDIR": str(tmp_path)})

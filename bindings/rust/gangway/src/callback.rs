@@ -37,6 +37,7 @@ pub(crate) fn run(body: impl FnOnce() -> Result<()>) -> sys::gw_status {
 pub(crate) fn run_asked(body: impl FnOnce() -> bool) -> bool {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let error = Error::caller(panic_text(panic));
+        say(&error.text);
         OWN.with(|own| *own.borrow_mut() = Some(Own { error, only_no: true }));
         false
     })

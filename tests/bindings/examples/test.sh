@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The four examples are the same programs in C, Python, Rust and Julia: each below 60 lines, of at most 120 columns; over 1 and
+# 2 ranks each ends well and prints what C's does (numbers of random data and speeds apart).
+#   usage: tests/bindings/examples/test.sh BUILD_DIR
+# BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../../.." && pwd)
+build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd) || exit 2
+cargo=${CARGO:-cargo} julia=${JULIA:-julia} python=${PYTHON:-$build/python/venv/bin/python}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$build/capi${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} GANGWAY_LIB_DIR=$build/capi
+export CARGO_TARGET_DIR=$build/rust CARGO_NET_OFFLINE=true GANGWAY_LIBRARY=$build/capi/libgangway.so
+export JULIA_DEPOT_PATH=$work/depot JULIA_LOAD_PATH=$top/bindings/julia:@stdlib
+passed=0 failed=0 skipped=0
+good() { passed=$((passed + 1)); echo "passed: $*"; }
+bad() { failed=$((failed + 1)); echo "FAILED: $*"; }
+
+source_of() { # LANGUAGE EXAMPLE
+  case $1 in
+    c) echo "$top"/examples/0?_"$2".c ;;
+    python) echo "$top/bindings/python/examples/$2.py" ;;
+    rust) echo "$top/bindings/rust/gangway/examples/$2.rs" ;;
+    julia) echo "$top/bindings/julia/examples/$2.jl" ;;
+  esac
+}
+
+# Sets `program` to the command of LANGUAGE's EXAMPLE.
+find_program() {
+  local file; file=$(source_of "$1" "$2")
+  case $1 in
+    c) program=("$build/examples/$(basename "$file" .c)") ;;
+    python) program=("$python" -P "$file") ;;
+    rust) program=("$build/rust/debug/examples/$2") ;;
+    julia) program=("$julia" --startup-file=no -O1 "$file") ;;
+  esac
+}
+
+# Whether the language is there, and its examples are built.
+is_there() {
+  case $1 in
+    c) [ -x "$build/examples/01_all_reduce" ] ;;
+    python) [ -x "$python" ] && "$python" -P -c 'import gangway' ;;
+    rust) command -v "$cargo" && (cd "$top/bindings/rust" && "$cargo" build -q -p gangway --examples) ;;
+    julia) command -v "$julia" ;;
+  esac >"$work/log" 2>&1
+}
+
+# What a run printed, without speeds and samples, and in the order of the ranks.
+shown() {
+  case $1 in
+    train_llama) sed -E 's/  [0-9]+ tokens.s$//; s/^(sample: The ).*/\1/' | grep -E '^(step|sample)' ;;
+    all_reduce) sort ;;
+    *) sed -E 's/(loss ).*/\1/' ;;
+  esac
+}
+
+for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text"
+for language in c python rust julia; do
+  there=1
+  is_there "$language" || there=0
+  for name in all_reduce train_llama custom_module shard_group; do
+    file=$(source_of "$language" "$name")
+    if [ "$(wc -l <"$file")" -lt 60 ] && ! grep -nE '.{121}' "$file"; then
+      good "$language $name has $(wc -l <"$file") lines"; else bad "$language $name is too long"; fi
+    if [ $there = 0 ]; then
+      skipped=$((skipped + 1)); echo "skipped: $language $name ($(tail -n 1 "$work/log"))"
+      [ "${GANGWAY_ALL_LANGUAGES:-0}" != 1 ] && [ "$language" != c ] || bad "$language is not there"
+      continue
+    fi
+    for ranks in 1 2; do
+      find_program "$language" "$name"
+      [ $name != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
+      if ! "$build/impl/tools/gangrun" -n $ranks --no-prefix -- "${program[@]}" >"$work/out" 2>"$work/log"; then
+        bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; continue; fi
+      shown $name <"$work/out" >"$work/$language.$name.$ranks"
+      if [ -s "$work/$language.$name.$ranks" ] && diff "$work/c.$name.$ranks" "$work/$language.$name.$ranks"; then
+        good "$language $name over $ranks ranks prints what C's does"; else bad "$language $name over $ranks ranks"; fi
+    done
+  done
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
