@@ -1,137 +1,9 @@
 /* One rank of a gang that may hold ranks in other languages: rank.py, rank.rs and rank.jl do the same calls. Writes the bits
  * of every result, a line each: name, then bytes in hex.
  *   gangrun -n 4 rank FOLDER */
-#include "results.h"
+#include "collectives.h"
 
-enum {
-  kCount = 1000,
-  kMost = 4 * kCount,
-  kFeatures = 37,
-  kSequence = 16,
-  kRows = 2,
-  kVocab = 64,
-  kSteps = 3
-};
-
-static void reductions(gw_gang *gang) {
-  static const struct {
-    gw_dtype dtype;
-    const char *name;
-  } types[] = {{GW_F32, "f32"}, {GW_F64, "f64"}, {GW_I32, "i32"}, {GW_I64, "i64"}};
-  static const struct {
-    gw_reduce reduce;
-    const char *name;
-  } kinds[] = {{GW_SUM, "sum"}, {GW_MIN, "min"}, {GW_MAX, "max"}, {GW_MEAN, "mean"}, {GW_PRODUCT, "product"}};
-  double x[kCount], y[kCount];
-  for (int t = 0; t < 4; ++t)
-    for (int k = 0; k < (t < 2 ? 5 : 3); ++k) {
-      char name[64];
-      snprintf(name, sizeof name, "all_reduce %s %s", types[t].name, kinds[k].name);
-      fill(x, types[t].dtype, kCount, t);
-      gw_collective r = record(GW_ALL_REDUCE, x, y, kCount);
-      r.dtype = types[t].dtype;
-      r.reduce = kinds[k].reduce;
-      both(gang, name, &r, kCount * gw_dtype_bytes(r.dtype));
-    }
-}
-
-static void moves(gw_gang *gang) {
-  static float x[kMost], y[kMost];
-  fill(x, GW_F32, kMost, 10);
-  gw_collective r = record(GW_ALL_GATHER, x, y, kCount);
-  both(gang, "all_gather", &r, sizeof y);
-  void *parts[4] = {y, y + kCount, y + 2 * kCount, y + 3 * kCount};
-  need(gw_gang_all_gather_list(gang, x, parts, kCount, GW_F32, NULL), "all_gather_list");
-  put("all_gather_list", y, sizeof y);
-  r = record(GW_REDUCE_SCATTER, x, y, kCount);
-  r.reduce = GW_SUM;
-  both(gang, "reduce_scatter", &r, sizeof y / 4);
-  r = record(GW_ALL_TO_ALL, x, y, kCount);
-  both(gang, "all_to_all", &r, sizeof y);
-  size_t counts[8];
-  for (int p = 0; p < 4; ++p) { /* rank r sends r + 1 elements to every rank */
-    counts[p] = (size_t)me + 1;
-    counts[4 + p] = (size_t)p + 1;
-  }
-  r = record(GW_ALL_TO_ALL, x, y, 0);
-  r.counts = counts;
-  both(gang, "all_to_all counts", &r, 10 * sizeof *y);
-}
-
-static void rooted(gw_gang *gang, int root) {
-  static float x[kMost], y[kMost];
-  const int here = me == root;
-  char name[64];
-  fill(x, GW_F32, kMost, 20 + root);
-  gw_collective r = record(GW_BROADCAST, x, y, kCount);
-  r.peer = root;
-  snprintf(name, sizeof name, "broadcast from %d", root);
-  both(gang, name, &r, sizeof y / 4);
-  r.op = GW_REDUCE;
-  r.reduce = GW_SUM;
-  snprintf(name, sizeof name, "reduce to %d", root);
-  both(gang, name, &r, here ? sizeof y / 4 : 0);
-  r.op = GW_GATHER;
-  r.reduce = GW_REDUCE_NONE;
-  snprintf(name, sizeof name, "gather to %d", root);
-  both(gang, name, &r, here ? sizeof y : 0);
-  r.op = GW_SCATTER;
-  snprintf(name, sizeof name, "scatter from %d", root);
-  both(gang, name, &r, sizeof y / 4);
-}
-
-static void exchanges(gw_gang *gang) {
-  static float x[kCount], y[kCount];
-  const int next = (me + 1) % 4, before = (me + 3) % 4, other = me ^ 1;
-  fill(x, GW_F32, kCount, 30);
-  gw_collective records[2] = {record(GW_SEND, x, NULL, kCount), record(GW_RECV, NULL, y, kCount)};
-  records[0].peer = next;
-  records[1].peer = before;
-  need(gw_gang_run_batch(gang, records, 2, NULL, NULL), "batch");
-  put("batch", y, sizeof y);
-  if (me < other) need(gw_gang_send(gang, x, kCount, GW_F32, other, NULL), "send");
-  need(gw_gang_recv(gang, y, kCount, GW_F32, other, NULL), "recv");
-  put("recv", y, sizeof y);
-  if (me > other) need(gw_gang_send(gang, x, kCount, GW_F32, other, NULL), "send");
-  gw_work *sent = NULL, *got = NULL;
-  need(gw_gang_recv_async(gang, y, kCount, GW_F32, next, NULL, &got), "recv later");
-  need(gw_gang_send_async(gang, x, kCount, GW_F32, before, NULL, &sent), "send later");
-  need(gw_work_wait(got, -1), "recv later");
-  need(gw_work_wait(sent, -1), "send later");
-  put("recv later", y, sizeof y);
-  gw_work_release(sent);
-  gw_work_release(got);
-}
-
-static void small_things(gw_gang *gang) {
-  need(gw_gang_barrier(gang, NULL), "barrier");
-  gw_work *work = NULL;
-  need(gw_gang_barrier_async(gang, NULL, &work), "barrier later");
-  need(gw_work_wait(work, -1), "barrier later");
-  gw_work_release(work);
-  for (int root = 0; root < size; ++root) {
-    int32_t flag = 0;
-    need(gw_gang_broadcast_flag(gang, me == 2, root, &flag), "flag");
-    put("flag", &flag, 1);
-  }
-  double sum = 0;
-  need(gw_gang_all_sum(gang, (double)whole(0, me, 40) / 1000.0, &sum), "all_sum");
-  put("all_sum", &sum, sizeof sum);
-}
-
-static void bytes(gw_gang *gang) {
-  static const char text[] = "rank 0 rank 1 rank 2 rank 3 ";
-  gw_bytes *made = NULL;
-  for (int root = 0; root < size; ++root) {
-    need(gw_gang_broadcast_bytes(gang, text + 7 * me, 7, root, &made), "broadcast_bytes");
-    put("broadcast_bytes", gw_bytes_data(made), gw_bytes_size(made));
-    gw_bytes_release(made);
-  }
-  size_t sizes[4];
-  need(gw_gang_all_gather_bytes(gang, text, (size_t)me, sizes, &made), "all_gather_bytes");
-  put("all_gather_bytes", gw_bytes_data(made), gw_bytes_size(made));
-  gw_bytes_release(made);
-}
+enum { kFeatures = 37, kSequence = 16, kRows = 2, kVocab = 64, kSteps = 3 };
 
 static void sum_of_ranks(gw_gang *gang, const char *name) {
   float x[kCount];
@@ -279,6 +151,7 @@ int main(int argc, char **argv) {
     return fprintf(stderr, "usage: gangrun -n 4 rank FOLDER\n"), 2;
   reductions(gang);
   moves(gang);
+  parts_of_counts(gang);
   for (int root = 0; root < size; ++root) rooted(gang, root);
   exchanges(gang);
   small_things(gang);

@@ -5,9 +5,9 @@ import sys
 import gangway as gw
 import numpy as np
 from gangway import low, objects
-from gangway.structs import block, struct
 
 COUNT, FEATURES, SEQUENCE, ROWS, VOCAB, STEPS = 1000, 37, 16, 2, 64, 3
+KINDS = ("sum", "min", "max", "mean", "product")
 TYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 
 gangs = gw.init()
@@ -36,33 +36,40 @@ def both(name, label, *arguments, **options):
     put(f"{label} later", getattr(gang, name.rstrip("_") + "_async" + "_" * name.endswith("_"))(*arguments, **options).wait())
 
 
-def counted(x):
-    """Rank r sends r + 1 elements to every rank: a record of the low layer, as the package has no method for it."""
-    y = np.zeros(10, np.float32)
-    counts = np.array([me + 1] * 4 + [1, 2, 3, 4], np.int64)
-    for label in ("all_to_all counts", "all_to_all counts later"):
-        y[:] = 0
-        record = struct("gw_collective", op=gw.Op.ALL_TO_ALL, input=gw.arrays.borrow(x, "x"), dtype=gw.DType.F32,
-                        output=gw.arrays.borrow(y, "y", 3), counts=block("l", counts.tolist()))
-        low.gw_work_wait(low.gw_gang_run(gang._h, record, None), -1)
-        put(label, y)
+def parts_of_counts():
+    """Rank r brings or gets r + 1 elements; in all_to_all it sends so many to every rank."""
+    x, counts, mine = fill(np.float32, 16, 90), [1, 2, 3, 4], me + 1
+    both("all_to_all", "all_to_all counts", x[:4 * mine], counts=[mine] * 4, got=counts)
+    both("all_gather", "all_gather counts", x[:mine], counts=counts)
+    both("reduce_scatter", "reduce_scatter counts", x[:10], counts=counts)
+    both("gather", "gather counts", x[:mine], 2, counts=counts)
+    both("scatter_", "scatter counts", np.zeros(mine, np.float32), x[:10] if me == 2 else None, 2, counts=counts)
 
 
 def collectives():
     for salt, (word, dtype) in enumerate(TYPES.items()):
-        for op in ("sum", "min", "max", "mean", "product")[: 5 if salt < 2 else 3]:
+        for op in KINDS[: 5 if salt < 2 else 3]:
             both("all_reduce", f"all_reduce {word} {op}", fill(dtype, COUNT, salt), op=op)
+    y, x = fill(np.float32, COUNT, 80), fill(np.float32, COUNT, 0)
+    put("accumulate", gang.all_reduce_into_(y.copy(), x, accumulate=True))
+    put("accumulate later", gang.all_reduce_into_async_(y, x, accumulate=True).wait())
     x = fill(np.float32, 4 * COUNT, 10)
     part, rows = x[:COUNT], x.reshape(4, COUNT)
     both("all_gather", "all_gather", part)
-    put("all_gather_list", np.concatenate(gang.all_gather_list_([np.zeros(COUNT, np.float32) for _ in range(4)], part)))
-    both("reduce_scatter", "reduce_scatter", rows)
+    places = [np.zeros(COUNT, np.float32) for _ in range(4)]
+    put("all_gather_list", np.concatenate(gang.all_gather_list_(places, part)))
+    for place in places:
+        place[:] = 0
+    put("all_gather_list later", np.concatenate(gang.all_gather_list_async_(places, part).wait()))
+    for op in KINDS:
+        both("reduce_scatter", f"reduce_scatter {op}", rows, op=op)
     both("all_to_all", "all_to_all", rows)
-    counted(x)
+    parts_of_counts()
     for root in range(4):
         x = fill(np.float32, 4 * COUNT, 20 + root)
         both("broadcast", f"broadcast from {root}", x[:COUNT], root)
-        both("reduce", f"reduce to {root}", x[:COUNT], root)
+        for op in KINDS:
+            both("reduce", f"reduce {op} to {root}", x[:COUNT], root, op=op)
         both("gather", f"gather to {root}", x[:COUNT], root)
         both("scatter_", f"scatter from {root}", np.zeros(COUNT, np.float32),
              x.reshape(4, COUNT) if me == root else None, root)
@@ -88,7 +95,9 @@ def small_things():
     gang.barrier_async().wait()
     for root in range(4):
         put("flag", bytes([gang.broadcast_flag(me == 2, root)]))
+        put("flag later", bytes([gang.broadcast_flag_async(me == 2, root).wait()]))
     put("all_sum", np.float64(gang.all_sum(whole(0, 40) / 1000)))
+    put("all_sum later", np.float64(gang.all_sum_async(whole(0, 40) / 1000).wait()))
     for root in range(4):  # the package sends objects, with a letter that says how; other languages send bytes
         text = f"rank {me} ".encode()
         put("broadcast_bytes", objects._take(low.gw_gang_broadcast_bytes(gang._h, text, len(text), root)))

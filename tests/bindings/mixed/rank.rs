@@ -10,6 +10,14 @@ const ROWS: usize = 2;
 const VOCAB: usize = 64;
 const STEPS: usize = 3;
 
+const KINDS: [(&str, Reduce); 5] = [
+    ("sum", Reduce::Sum),
+    ("min", Reduce::Min),
+    ("max", Reduce::Max),
+    ("mean", Reduce::Mean),
+    ("product", Reduce::Product),
+];
+
 struct Rank {
     gangs: Gangs,
     gang: Gang,
@@ -43,14 +51,7 @@ impl Rank {
     }
 
     fn reduce_all<T: Element>(&mut self, word: &str, salt: usize, from: impl Fn(i64) -> T) -> Result<()> {
-        let ops = [
-            ("sum", Reduce::Sum),
-            ("min", Reduce::Min),
-            ("max", Reduce::Max),
-            ("mean", Reduce::Mean),
-            ("product", Reduce::Product),
-        ];
-        for (name, op) in &ops[..if salt < 2 { 5 } else { 3 }] {
+        for (name, op) in &KINDS[..if salt < 2 { 5 } else { 3 }] {
             let mut x = self.fill(COUNT, salt, &from);
             let later = self.gang.all_reduce_async(x.clone(), *op)?;
             self.gang.all_reduce(&mut x, *op)?;
@@ -70,18 +71,59 @@ impl Rank {
         let mut parts: Vec<&mut [f32]> = y.chunks_mut(COUNT).collect();
         gang.all_gather_list(&part, &mut parts)?;
         self.put_all("all_gather_list", &y);
-        gang.reduce_scatter(&x, &mut y[..COUNT], Reduce::Sum)?;
-        self.put_all("reduce_scatter", &y[..COUNT]);
-        let later = gang.reduce_scatter_async(x.clone(), zeros[..COUNT].to_vec(), Reduce::Sum)?;
-        self.put_all("reduce_scatter later", &later.wait()?.1);
+        let places = vec![vec![0f32; COUNT]; 4];
+        let later = gang.all_gather_list_async(part, places)?.wait()?.1.concat();
+        self.put_all("all_gather_list later", &later);
+        for (name, op) in KINDS {
+            gang.reduce_scatter(&x, &mut y[..COUNT], op)?;
+            self.put_all(&format!("reduce_scatter {name}"), &y[..COUNT]);
+            let later = gang.reduce_scatter_async(x.clone(), zeros[..COUNT].to_vec(), op)?.wait()?.1;
+            self.put_all(&format!("reduce_scatter {name} later"), &later);
+        }
         gang.all_to_all(&x, &mut y)?;
         self.put_all("all_to_all", &y);
         self.put_all("all_to_all later", &gang.all_to_all_async(x.clone(), zeros)?.wait()?.1);
-        let sent = self.me + 1; // to every rank
-        for name in ["all_to_all counts", "all_to_all counts later"] {
-            gang.all_to_all_counts(&x[..4 * sent], &[sent; 4], &mut y[..10], &[1, 2, 3, 4])?;
-            self.put_all(name, &y[..10]);
-        }
+        self.parts_of_counts()
+    }
+
+    /// Rank r brings or gets r + 1 elements; in all_to_all it sends so many to every rank.
+    fn parts_of_counts(&mut self) -> Result<()> {
+        let (x, gang, mine, counts) = (self.floats(16, 90), self.gang.clone(), self.me + 1, [1, 2, 3, 4]);
+        let (ten, my, here) = (vec![0f32; 10], vec![0f32; mine], self.me == 2);
+        let (sent, part, room) = (x[..4 * mine].to_vec(), x[..mine].to_vec(), here.then(|| ten.clone()));
+        let mut y = ten.clone();
+        gang.all_to_all_counts(&sent, &[mine; 4], &mut y, &counts)?;
+        self.put_all("all_to_all counts", &y);
+        let later = gang.all_to_all_counts_async(sent, &[mine; 4], ten.clone(), &counts)?;
+        self.put_all("all_to_all counts later", &later.wait()?.1);
+        gang.all_gather_counts(&part, &mut y, &counts)?;
+        self.put_all("all_gather counts", &y);
+        let later = gang.all_gather_counts_async(part.clone(), ten.clone(), &counts)?;
+        self.put_all("all_gather counts later", &later.wait()?.1);
+        let mut y = my.clone();
+        gang.reduce_scatter_counts(&x[..10], &mut y, &counts, Reduce::Sum)?;
+        self.put_all("reduce_scatter counts", &y);
+        let later = gang.reduce_scatter_counts_async(x[..10].to_vec(), my.clone(), &counts, Reduce::Sum)?;
+        self.put_all("reduce_scatter counts later", &later.wait()?.1);
+        let mut y = room.clone();
+        gang.gather_counts(&part, y.as_deref_mut(), &counts, 2)?;
+        self.put_all("gather counts", &y.unwrap_or_default());
+        let later = gang.gather_counts_async(part, room, &counts, 2)?.wait()?.1;
+        self.put_all("gather counts later", &later.unwrap_or_default());
+        let mut y = my.clone();
+        gang.scatter_counts(here.then_some(&x[..10]), &mut y, &counts, 2)?;
+        self.put_all("scatter counts", &y);
+        let later = gang.scatter_counts_async(here.then(|| x[..10].to_vec()), my, &counts, 2)?;
+        self.put_all("scatter counts later", &later.wait()?.1);
+        Ok(())
+    }
+
+    fn accumulate(&mut self) -> Result<()> {
+        let (x, mut y, gang) = (self.floats(COUNT, 0), self.floats(COUNT, 80), self.gang.clone());
+        let later = gang.all_reduce_add_async(x.clone(), y.clone(), Reduce::Sum)?.wait()?.1;
+        gang.all_reduce_add(&x, &mut y, Reduce::Sum)?;
+        self.put_all("accumulate", &y);
+        self.put_all("accumulate later", &later);
         Ok(())
     }
 
@@ -94,11 +136,13 @@ impl Rank {
         self.put_all(&format!("broadcast from {root}"), &y);
         let later = gang.broadcast_async(part.clone(), root)?.wait()?;
         self.put_all(&format!("broadcast from {root} later"), &later);
-        let mut y = room(COUNT);
-        gang.reduce(&part, y.as_deref_mut(), Reduce::Sum, root)?;
-        self.put_all(&format!("reduce to {root}"), &y.unwrap_or_default());
-        let later = gang.reduce_async(part.clone(), room(COUNT), Reduce::Sum, root)?.wait()?.1;
-        self.put_all(&format!("reduce to {root} later"), &later.unwrap_or_default());
+        for (name, op) in KINDS {
+            let mut y = room(COUNT);
+            gang.reduce(&part, y.as_deref_mut(), op, root)?;
+            self.put_all(&format!("reduce {name} to {root}"), &y.unwrap_or_default());
+            let later = gang.reduce_async(part.clone(), room(COUNT), op, root)?.wait()?.1;
+            self.put_all(&format!("reduce {name} to {root} later"), &later.unwrap_or_default());
+        }
         let mut y = room(4 * COUNT);
         gang.gather(&part, y.as_deref_mut(), root)?;
         self.put_all(&format!("gather to {root}"), &y.unwrap_or_default());
@@ -137,8 +181,11 @@ impl Rank {
         gang.barrier_async()?.wait()?;
         for root in 0..4 {
             self.put("flag", &[gang.broadcast_flag(me == 2, root)? as u8]);
+            self.put("flag later", &[gang.broadcast_flag_async(me == 2, root)?.wait()? as u8]);
         }
-        self.put_all("all_sum", &[gang.all_sum(whole(0, me, 40) as f64 / 1000.0)?]);
+        let number = whole(0, me, 40) as f64 / 1000.0;
+        self.put_all("all_sum", &[gang.all_sum(number)?]);
+        self.put_all("all_sum later", &[gang.all_sum_async(number)?.wait()?]);
         for root in 0..4 {
             self.put("broadcast_bytes", &gang.broadcast_bytes(format!("rank {me} ").as_bytes(), root)?);
         }
@@ -214,6 +261,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     rank.reduce_all("f64", 1, |n| n as f64 / 1000.0)?;
     rank.reduce_all("i32", 2, |n| n as i32)?;
     rank.reduce_all("i64", 3, |n| n)?;
+    rank.accumulate()?;
     rank.moves()?;
     (0..4).try_for_each(|root| rank.rooted(root))?;
     rank.exchanges()?;

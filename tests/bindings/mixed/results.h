@@ -48,6 +48,17 @@ static gw_collective record(gw_op op, const void *input, void *output, size_t co
   return r;
 }
 
+static void wait_and_release(gw_work *work, const char *name) {
+  need(gw_work_wait(work, -1), name);
+  gw_work_release(work);
+}
+
+static void wait_for_record(gw_gang *gang, const char *name, const gw_collective *r) {
+  gw_work *work = NULL;
+  need(gw_gang_run(gang, r, NULL, &work), name);
+  wait_and_release(work, name);
+}
+
 /* Both forms of a collective; `bytes` of its output are results (none where only the root has one). */
 static void both(gw_gang *gang, const char *name, const gw_collective *r, size_t bytes) {
   char later[64];
@@ -55,10 +66,7 @@ static void both(gw_gang *gang, const char *name, const gw_collective *r, size_t
   memset(r->output, 0, bytes);
   need(gw_gang_run(gang, r, NULL, NULL), name);
   put(name, r->output, bytes);
-  gw_work *work = NULL;
   memset(r->output, 0, bytes);
-  need(gw_gang_run(gang, r, NULL, &work), later);
-  need(gw_work_wait(work, -1), later);
-  gw_work_release(work);
+  wait_for_record(gang, later, r);
   put(later, r->output, bytes);
 }

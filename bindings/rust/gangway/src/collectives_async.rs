@@ -34,6 +34,20 @@ impl Gang {
         unsafe { self.start(r, values) }
     }
 
+    /// Adds the reduction of the inputs to `output`.
+    pub fn all_reduce_add_async<I, O>(&self, input: I, mut output: O, reduce: Reduce) -> Result<Work<(I, O)>>
+    where
+        I: Buffer,
+        O: Buffer<Item = I::Item>,
+    {
+        let (from, to) = (input.slice(), output.slice_mut());
+        self.expect("all_reduce", "output", to.len(), from.len())?;
+        let mut r = record(sys::GW_ALL_REDUCE, from.as_ptr(), to.as_mut_ptr(), from.len());
+        r.reduce = reduce.write();
+        r.accumulate = 1;
+        unsafe { self.start(r, (input, output)) }
+    }
+
     pub fn all_gather_async<I, O>(&self, input: I, mut output: O) -> Result<Work<(I, O)>>
     where
         I: Buffer,
