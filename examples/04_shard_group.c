@@ -1,7 +1,6 @@
 /* A program with its own compute and its own loop; gangway only shards: y = w x, two microbatches a step.
  *   gangrun -n 2 04_shard_group */
 #include "example.h"
-
 enum { kFeatures = 10, kRows = 32, kMicrobatches = 2 };
 
 /* Half the sum of squared errors of y = w x; the true w[i] is 0.1 i. Adds its gradient to dw. */
@@ -9,10 +8,8 @@ static double own_compute(const float *w, float *dw) {
   double loss = 0;
   for (int r = 0; r < kRows; ++r) {
     float x[kFeatures], error = 0;
-    for (int i = 0; i < kFeatures; ++i) {
-      x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
-      error += (w[i] - 0.1f * (float)i) * x[i];
-    }
+    for (int i = 0; i < kFeatures; ++i) x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    for (int i = 0; i < kFeatures; ++i) error += (w[i] - 0.1f * (float)i) * x[i];
     for (int i = 0; i < kFeatures; ++i) dw[i] += error * x[i];
     loss += 0.5 * error * error;
   }
@@ -23,35 +20,27 @@ int main(void) {
   WITH_DEFAULTS(gw_parameter_options, weight); weight.name = "w"; weight.ndim = 1; weight.dims[0] = kFeatures;
   WITH_DEFAULTS(gw_adamw_options, adamw); adamw.lr = 0.05;
   gw_gangs *gangs; gw_gang *root; gw_shard_group *group; gw_module *model; gw_optimizer *opt;
-  check(gw_gangs_create(NULL, NULL, &gangs));
-  check(gw_gangs_get(gangs, "root", &root));
+  check(gw_gangs_create(NULL, NULL, &gangs)); check(gw_gangs_get(gangs, "root", &root));
   check(gw_shard_group_create(gangs, "line", &weight, 1, NULL, 1, &group));
-  check(gw_module_from_groups(&group, 1, &model));
-  check(gw_adamw_create(model, &adamw, &opt));
+  check(gw_module_from_groups(&group, 1, &model)); check(gw_adamw_create(model, &adamw, &opt));
 
   double mean = 1, items = (double)kRows * kMicrobatches * gw_gang_size(root); /* of a step, over all ranks */
   WITH_DEFAULTS(gw_step_options, options); options.scale = 1 / items; options.max_grad_norm = 1;
   srand(11 + (unsigned)gw_gang_rank(root));
   for (int step = 1; step <= 200; ++step) {
-    double loss = 0;
+    double loss = 0; gw_view w, dw;
     for (int m = 0; m < kMicrobatches; ++m) {
-      gw_view w, dw;
       check(gw_shard_group_unshard(group, NULL, NULL));
       check(gw_shard_group_view(group, 0, GW_PART_FULL_VALUE, &w));
       check(gw_shard_group_view(group, 0, GW_PART_FULL_GRADIENT, &dw));
       loss += own_compute(w.data, dw.data);
       check(gw_shard_group_reshard(group, NULL));
     }
-    check(gw_shard_group_reduce(group, NULL));
-    check(gw_optimizer_step(opt, &options, NULL, NULL));
+    check(gw_shard_group_reduce(group, NULL)); check(gw_optimizer_step(opt, &options, NULL, NULL));
     check(gw_gang_all_sum(root, loss / items, &mean));
     if (gw_gang_rank(root) == 0 && step % 50 == 0) printf("step %d  loss %.6f\n", step, mean);
   }
-  gw_optimizer_release(opt);
-  gw_module_release(model);
-  gw_shard_group_release(group);
-  gw_gang_release(root);
-  check(gw_gangs_shutdown(gangs, -1));
-  gw_gangs_release(gangs);
+  gw_optimizer_release(opt); gw_module_release(model); gw_shard_group_release(group); gw_gang_release(root);
+  check(gw_gangs_shutdown(gangs, -1)); gw_gangs_release(gangs);
   return mean < 0.001 ? 0 : 1;
 }
