@@ -26,7 +26,7 @@ WITHOUT = {
     | {"gw_abi_range"}  # the loader or gw_get_api refuse a library
     | {"gw_view_set"}  # views are filled in by the views of slices
     | {"gw_work_order"},  # no streams: a host's rank has none
-    "julia": RETAINS | {"gw_gang_retain", "gw_store_retain", "gw_tensor_retain"}  # one object for each handle
+    "julia": RETAINS | {"gw_gang_retain", "gw_store_retain"}  # one object for each handle
     | ALLOCATOR
     | {"gw_last_error"}  # gw_error_take: what allocates may run a finalizer, which calls the library
     | {"gw_dtype_bytes"}  # sizeof
