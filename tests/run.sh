@@ -88,6 +88,7 @@ test_bindings() {
   [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia.log" 2>&1
   test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir"
   test_binding mixed "$dir" env JULIA="$julia" bash "$top/tests/bindings/mixed/test.sh" "$dir"
+  test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"
 }
 
 select=()
