@@ -41,4 +41,4 @@ def text(function: Callable[..., Any], *arguments: Any) -> str:
     size = function(*arguments, None, 0)
     buffer = bytearray(size + 1)
     size = min(size, function(*arguments, buffer, len(buffer)))
-    return buffer[:size].decode()
+    return buffer[:size].decode("utf-8", "replace")

@@ -59,6 +59,7 @@ GW_OUT(double, PyFloat_FromDouble)
   if (!gwpy_text($input, "$1_name", (const char **)&$1)) SWIG_fail;
 }
 %typemap(freearg) const char * ""
+%typemap(out) const char * "$result = gwpy_str($1);"
 %typemap(memberin) const char * "$1 = $input;"
 %typemap(in, numinputs=0) gw_view *out_view (gw_view value) "memset(&value, 0, sizeof value); $1 = &value;"
 %typemap(argout) gw_view *out_view "$result = gwpy_append($result, gwpy_view_of($1, swig_obj[0]));"

@@ -48,13 +48,25 @@ static void raise_kept(void) {
   kept_signal = 0;
 }
 
-static void raise_code(gw_status code, const char* message, const gw_error_info* info) {
-  PyObject* made = PyObject_CallFunction(error_factory, "isziizi", (int)code, message, info ? info->gang : "",
-                                         info ? (int)info->rank : -1, info ? (int)info->peer : -1,
-                                         info ? info->op : "", info ? (int)info->system_error : 0);
+/* A text of C as a str. A program in C may have named a gang in bytes that are no UTF-8. */
+static PyObject* gwpy_str(const char* text) {
+  if (text == NULL) Py_RETURN_NONE;
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+/* Takes over `message`. */
+static void raise_str(gw_status code, PyObject* message, const gw_error_info* info) {
+  PyObject* made =
+      PyObject_CallFunction(error_factory, "iNNiiNi", (int)code, message, gwpy_str(info ? info->gang : ""),
+                            info ? (int)info->rank : -1, info ? (int)info->peer : -1,
+                            gwpy_str(info ? info->op : ""), info ? (int)info->system_error : 0);
   if (made == NULL) return;
   PyErr_SetObject((PyObject*)Py_TYPE(made), made);
   Py_DECREF(made);
+}
+
+static void raise_code(gw_status code, const char* message, const gw_error_info* info) {
+  raise_str(code, gwpy_str(message), info);
 }
 
 /* Refuses an argument like the library does; the text names it. */
@@ -63,9 +75,7 @@ static void refuse(const char* format, ...) {
   va_start(list, format);
   PyObject* text = PyUnicode_FromFormatV(format, list);
   va_end(list);
-  if (text == NULL) return;
-  raise_code(GW_E_INVALID_ARGUMENT, PyUnicode_AsUTF8(text), NULL);
-  Py_DECREF(text);
+  if (text != NULL) raise_str(GW_E_INVALID_ARGUMENT, text, NULL); /* it may have no UTF-8 */
 }
 
 static int gwpy_check(gw_status status) {
