@@ -137,6 +137,9 @@ class Callbacks final : public CustomBehaviour {
     bool yes = false;
     run_callback("accepts_dtype", name_, [&] {
       yes = options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+      const std::string& said = CallbackText::innermost()->text;
+      if (!yes && !said.empty())
+        fail(Code::not_supported, name_, ": its accepts_dtype callback refused ", name(compute), ": ", said);
       return GW_OK;
     });
     return yes;

@@ -78,7 +78,11 @@ static int32_t gwpy_accepts(void* user, gw_dtype dtype) {
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject* result = PyObject_CallMethod((PyObject*)user, "accepts", "i", (int)dtype);
   const int answer = result != NULL ? PyObject_IsTrue(result) : -1;
-  if (answer < 0) PyErr_WriteUnraisable((PyObject*)user);
+  if (answer < 0) {
+    tell_error();
+    keep_error();
+    kept_answer = 1;
+  }
   Py_XDECREF(result);
   PyGILState_Release(state);
   return answer == 1;

@@ -21,9 +21,11 @@ static PyObject* gwpy_set_error_factory(PyObject* module, PyObject* args) {
 /* Whether what is kept came from a signal: then it is raised even when the call has succeeded, like after any
  * other function. What callbacks raised is the library's to overcome. */
 static _Thread_local int kept_signal;
+/* Whether it is of a callback that answers without a status: then any failure of the call brings it. */
+static _Thread_local int kept_answer;
 
 static void drop_kept(void) {
-  kept_signal = 0;
+  kept_signal = kept_answer = 0;
   Py_CLEAR(kept_type);
   Py_CLEAR(kept_value);
   Py_CLEAR(kept_trace);
@@ -45,7 +47,7 @@ static gw_status keep_error(void) {
 static void raise_kept(void) {
   PyErr_Restore(kept_type, kept_value, kept_trace);
   kept_type = kept_value = kept_trace = NULL;
-  kept_signal = 0;
+  kept_signal = kept_answer = 0;
 }
 
 /* A text of C as a str. A program in C may have named a gang in bytes that are no UTF-8. */
@@ -83,7 +85,7 @@ static int gwpy_check(gw_status status) {
     if (kept_type != NULL && !kept_signal) drop_kept();
     return 1;
   }
-  if (kept_signal || (status == GW_E_CALLER && kept_type != NULL)) {
+  if (kept_signal || kept_answer || (status == GW_E_CALLER && kept_type != NULL)) {
     raise_kept();
     return 0;
   }

@@ -95,6 +95,34 @@ def check(gangs, way, phase):
     print("said the same", flush=True)
 
 
+class Picky(Failing):
+    def accepts(self, dtype):
+        self._fail("accepts")
+        return True
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_an_exception_of_accepts_is_itself_on_its_rank_and_a_refusal_with_its_text_on_the_others(ranks):
+    output = launch(ranks, __file__, "accepts")
+    assert output.count("said the same") == ranks and "Traceback" not in output, output
+
+
+def check_accepts(gangs):
+    failing = gangs.size - 1
+    with pytest.raises((KeyError, gw.NotSupported)) as caught:
+        gw.Custom(Picky(gangs, "accepts"), parameters={"w": (3,)}).parallelize(gangs, param_dtype="bf16")
+    if gangs.rank == failing:
+        assert type(caught.value) is KeyError and caught.traceback[-1].name == "_fail"
+    else:
+        assert type(caught.value) is gw.NotSupported
+        assert caught.value.text.endswith("Picky: its accepts_dtype callback refused bf16: KeyError: 'my own\\nof two lines'")
+    gangs.root.barrier()  # refused by all: nothing is broken
+    gangs.root.check()
+    with pytest.raises(gw.InvalidArgument):  # what was kept is not of the next call
+        gw.Llama(dim=-1)
+    print("said the same", flush=True)
+
+
 def fails_as(call, kind, code, text, peer):
     with pytest.raises(gw.GangwayError) as caught:
         call()
@@ -103,4 +131,7 @@ def fails_as(call, kind, code, text, peer):
 
 
 if __name__ == "__main__":
-    check(gw.init(timeout=60), *sys.argv[1:])
+    if sys.argv[1:] == ["accepts"]:
+        check_accepts(gw.init(timeout=60))
+    else:
+        check(gw.init(timeout=60), *sys.argv[1:])
