@@ -96,14 +96,21 @@ static gw_status gwpy_fill(void* user, int64_t first_row, int64_t last_row, void
                 state);
 }
 
-/* The callable gives the bytes of all ranks, whose number it knows. */
+/* Of the gang that this thread creates: how many ranks' bytes all_gather is to give. */
+static _Thread_local int32_t gathering_ranks;
+
 static gw_status gwpy_all_gather(void* user, const void* input, size_t size, void* output) {
   const PyGILState_STATE state = PyGILState_Ensure();
+  const size_t whole = (size_t)gathering_ranks * size; /* before the callable creates a gang itself */
   PyObject* all = PyObject_CallFunction((PyObject*)user, "y#", (const char*)input, (Py_ssize_t)size);
   char* bytes = NULL;
   Py_ssize_t length = 0;
-  if (all != NULL && PyBytes_AsStringAndSize(all, &bytes, &length) == 0)
-    memcpy(output, bytes, (size_t)length);
+  if (all != NULL && PyBytes_AsStringAndSize(all, &bytes, &length) == 0) {
+    if ((size_t)length == whole)
+      memcpy(output, bytes, whole);
+    else
+      refuse("all_gather gave %zd bytes, %zu are needed, %zu of each rank", length, whole, size);
+  }
   if (PyErr_Occurred()) Py_CLEAR(all);
   return finish(all, state);
 }
@@ -217,6 +224,10 @@ static PyObject* gwpy_set_shape(PyObject* module, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OiOi", &given, &output, &dims, &dtype)) return NULL;
   gw_call* call = call_of(given);
   if (call == NULL) return NULL;
+  if (output < 0 || output >= call->output_count) {
+    refuse("output is %d, the module has %d", output, (int)call->output_count);
+    return NULL;
+  }
   gw_view* view = &call->outputs[output];
   const Py_ssize_t ndim = PySequence_Size(dims);
   if (ndim < 0 || !gwpy_numbers(dims, "shape", (int64_t*)view->shape, kViewDims)) return NULL;

@@ -81,7 +81,11 @@ GW_OUT(double, PyFloat_FromDouble)
 // Objects that the library calls back with and frees: a pointer on the object, borrowed as long as the struct keeps it.
 // The library's own reference is counted right before the call, when no argument can be refused any more.
 %typemap(in) void *user, void *object "$1 = $input == Py_None ? NULL : (void *)$input;"
-%typemap(check) const gw_gang_options *options, const gw_store_callbacks *callbacks, const gw_allocator *allocator {
+%typemap(check) const gw_gang_options *options {
+  if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
+  gathering_ranks = $1 != NULL ? $1->size : 0;
+}
+%typemap(check) const gw_store_callbacks *callbacks, const gw_allocator *allocator {
   if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
 }
 %typemap(check) const gw_custom_options *options {
@@ -103,12 +107,12 @@ GW_OUT(double, PyFloat_FromDouble)
 // --- handles and structs ----------------------------------------------------------------------------------------------
 %define GW_HANDLE(X, RETAIN)
 %{
-static void gwpy_free_##X(PyObject *capsule) {
-  gw_##X *handle = PyCapsule_GetPointer(capsule, "gw_" #X);
+static void gwpy_drop_##X(void *handle) {
   Py_BEGIN_ALLOW_THREADS
-  gw_##X##_release(handle);
+  gw_##X##_release((gw_##X *)handle);
   Py_END_ALLOW_THREADS
 }
+static void gwpy_free_##X(PyObject *capsule) { gwpy_drop_##X(PyCapsule_GetPointer(capsule, "gw_" #X)); }
 static PyObject *gwpy_wrap_##X(gw_##X *handle) {
   if (handle == NULL) Py_RETURN_NONE;
   PyObject *capsule = PyCapsule_New(handle, "gw_" #X, gwpy_free_##X);
@@ -132,7 +136,7 @@ static PyObject *gwpy_wrap_##X(gw_##X *handle) {
 %nothread gwpy_release_##X;
 %inline %{
 /* Drops this reference now; the capsule is empty then. */
-static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle, "gw_" #X, gwpy_free_##X); }
+static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle, "gw_" #X, gwpy_drop_##X); }
 %}
 %enddef
 

@@ -169,13 +169,14 @@ static int gwpy_handle(PyObject* given, const char* kind, const char* name, void
   return 0;
 }
 
-static PyObject* gwpy_release(PyObject* handle, const char* kind, PyCapsule_Destructor destructor) {
+static PyObject* gwpy_release(PyObject* handle, const char* kind, void (*drop)(void* pointer)) {
   if (handle == Py_None || PyCapsule_IsValid(handle, kReleased)) Py_RETURN_NONE;
   void* pointer;
   if (!gwpy_handle(handle, kind, "handle", &pointer)) return NULL;
-  destructor(handle);
+  /* Before the lock is given up: from here on no other thread takes the handle. */
   PyCapsule_SetDestructor(handle, NULL);
   PyCapsule_SetName(handle, kReleased);
+  drop(pointer);
   Py_RETURN_NONE;
 }
 

@@ -196,3 +196,49 @@ def test_an_attached_object_lives_until_its_work_is_done():
     del later
     gc.collect()
     assert (y == 2).all()
+
+
+def test_while_a_handle_is_released_no_other_thread_gets_it():
+    """The library frees the store's object inside of the release, where other threads run."""
+    seen = []
+
+    def use():
+        try:
+            seen.append(_low.block("gw_store", [handle]))
+        except gw.InvalidState as error:
+            seen.append(str(error))
+
+    class Callbacks:
+        def __del__(self):
+            other = threading.Thread(target=use)
+            other.start()
+            other.join()
+
+    handle = _low.gw_store_create_callbacks(struct(
+        "gw_store_callbacks", put=low.py_put, get=low.py_get, remove=low.py_remove, user=Callbacks(),
+        free_user=low.py_free))
+    _low.gw_store_release(handle)
+    assert seen == ["the object was released"]
+
+
+@pytest.mark.parametrize("given", [0, 1, 3], ids="{} of 2 ranks".format)
+def test_what_an_all_gather_gives_must_be_every_ranks_bytes(given):
+    def gather(mine):
+        gw.Gang.create()  # of another size
+        return mine * given
+
+    with pytest.raises(gw.InvalidArgument, match=r"all_gather gave \d+ bytes, \d+ are needed, \d+ of each rank"):
+        _low.gw_gang_create(struct("gw_gang_options", all_gather=low.py_all_gather, user=gather, free_user=low.py_free,
+                                   rank=0, size=2))
+
+
+@pytest.mark.parametrize("output", [-1, 1])
+def test_a_shape_of_an_output_that_the_module_lacks_is_refused(output):
+    def answer(raw):
+        _low.set_shape(raw, output, (1,), int(gw.DType.F32))
+
+    module = gw.Module(_low.gw_custom_create(struct(
+        "gw_custom_options", shapes=low.py_call, forward=low.py_call, backward_input=low.py_call, user=answer,
+        free_user=low.py_free, input_count=1, output_count=1)))
+    with pytest.raises(gw.InvalidArgument, match=f"output is {output}, the module has 1"):
+        module.materialize().forward(np.ones(3, np.float32))
