@@ -20,7 +20,7 @@ class View:
     exports: int
     def __dlpack__(
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None, immutable: bool = False,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 

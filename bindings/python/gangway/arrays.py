@@ -63,17 +63,21 @@ def as_kind(view: View, kind: str) -> Array:
     if kind == "torch":
         return importlib.import_module("torch").from_dlpack(view)
     if kind == "jax":
-        return _as_jax(view)
+        return importlib.import_module("jax").dlpack.from_dlpack(_Immutable(view))
     raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
 
 
-def _as_jax(view: View) -> Array:
-    """JAX asks for the old capsule, which cannot say read-only; its arrays are immutable anyway."""
-    read_only, view.read_only = view.read_only, False
-    try:
-        return importlib.import_module("jax").dlpack.from_dlpack(view)
-    finally:
-        view.read_only = read_only
+class _Immutable:
+    """A view as JAX takes it: by the old capsule, which cannot say read-only; JAX never writes into what it was given."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self._view.__dlpack__(immutable=True, **asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._view.__dlpack_device__()
 
 
 class Made:

@@ -11,7 +11,8 @@ from .structs import struct
 
 
 class Store:
-    """A store by subclassing: put, get and remove, called on any thread."""
+    """A store by subclassing: put, get and remove, called on the thread that is in Gang.create() or init(), and on no
+    other; a store that several threads create gangs by is called by each."""
 
     __slots__ = ("_h", "__dict__", "__weakref__")  # the handle is not among the attributes that callbacks share
 

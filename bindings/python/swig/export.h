@@ -47,8 +47,9 @@ static PyObject* export_versioned(View* view, uint64_t flags) {
   return PyCapsule_New(managed, "dltensor_versioned", gwpy_capsule_free_versioned);
 }
 
-static PyObject* export_old(View* view) {
-  if (view->read_only) {
+/* `immutable`: the consumer's arrays are never written, so it need not be told. */
+static PyObject* export_old(View* view, int immutable) {
+  if (view->read_only && !immutable) {
     PyErr_SetString(
         PyExc_BufferError,
         "the memory is read-only, which DLPack says from version 1.0 on: ask with max_version=(1, 0)");
@@ -88,11 +89,12 @@ static View* copied(const View* view) {
 /* By the array API's rules: memory on another device than is asked for is refused, copy=True copies, and a
  * consumer that names no version, or one before 1.0, gets the old capsule. */
 static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) {
-  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", NULL};
+  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", "immutable", NULL};
   PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
   View* view = (View*)object;
-  int major = 0, minor = 0, kind = view->view.device_type, id = view->view.device_id;
-  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOO", keywords, &stream, &version, &device, &copy) ||
+  int major = 0, minor = 0, immutable = 0, kind = view->view.device_type, id = view->view.device_id;
+  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOOp", keywords, &stream, &version, &device, &copy,
+                                   &immutable) ||
       (version != Py_None && !pair_of(version, "ii;max_version is no (major, minor)", &major, &minor)) ||
       (device != Py_None && !pair_of(device, "ii;dl_device is no (device type, device id)", &kind, &id)))
     return NULL;
@@ -102,7 +104,8 @@ static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) 
                         (int)view->view.device_type, (int)view->view.device_id);
   const int wanted = copy == Py_None ? 0 : PyObject_IsTrue(copy);
   if (wanted < 0 || (wanted && (view = copied(view)) == NULL)) return NULL;
-  PyObject* capsule = major >= 1 ? export_versioned(view, wanted ? kCopiedFlag : 0) : export_old(view);
+  PyObject* capsule =
+      major >= 1 ? export_versioned(view, wanted ? kCopiedFlag : 0) : export_old(view, immutable);
   if (wanted) Py_DECREF(view);
   return capsule;
 }

@@ -1,10 +1,15 @@
 """Custom modules whose compute is PyTorch's or JAX's, sharded, against the same compute by the framework alone."""
 
+import gc
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from ranks import over
 
 import gangway as gw
+from gangway.arrays import as_kind
 
 RATE = 0.1
 
@@ -162,3 +167,21 @@ def test_what_does_not_fit_a_call_is_refused():
         module.write = write
         with pytest.raises(gw.InvalidArgument, match=text):
             model.forward(x)
+
+
+def test_a_read_only_view_stays_so_while_jax_takes_it(monkeypatch):
+    """Other threads may take it just then."""
+    view = gw.Gang.create_fake(0, 2).empty((4,))
+    view.read_only = True
+    seen = []
+
+    def from_dlpack(array):
+        assert array.__dlpack_device__() == view.__dlpack_device__()
+        capsule = array.__dlpack__(stream=None)
+        seen.append((view.read_only, np.from_dlpack(view).flags.writeable))
+        return capsule
+
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(dlpack=SimpleNamespace(from_dlpack=from_dlpack)))
+    assert '"dltensor"' in repr(as_kind(view, "jax")) and seen == [(True, False)]
+    gc.collect()
+    assert view.exports == 0
