@@ -38,4 +38,4 @@ quietly cmake -DMANIFEST="$manifest" -P "$source/pkgconfig/uninstall.cmake"
 left=$(cd "$work/again" && find . -type f -o -type l)
 [ "$left" = ./include/other/mine.h ] || { echo "left after uninstall: $left"; exit 1; }
 [ ! -e "$work/again/include/gangway" ] && [ ! -e "$work/again/$libdir/cmake/gangway" ] || { echo "empty folders are left"; exit 1; }
-echo "installed, used, moved, used, uninstalled"
+whole "installed, used, moved, used, uninstalled"

@@ -3,6 +3,7 @@
 
 usage: man_test.py PAGE PROGRAM [PAGE PROGRAM ...]
 """
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ import sys
 
 bad = []
 checkers = [["man", "--warnings", "-E", "UTF-8", "-l"], ["mandoc", "-Tlint", "-W", "style"]]
-checkers = [c for c in checkers if shutil.which(c[0])]
+missing = [c[0] for c in checkers if shutil.which(c[0]) is None]
+checkers = [c for c in checkers if c[0] not in missing]
 pairs = list(zip(sys.argv[1::2], sys.argv[2::2]))
 for page, program in pairs:
     for checker in checkers:
@@ -30,6 +32,8 @@ for page, program in pairs:
             has |= set(option.findall(line.split()[0].replace(",", " ")))
     if told != has:
         bad.append(f"{page} has {sorted(told - has)} too much and lacks {sorted(has - told)}")
-names = ", ".join(c[0] for c in checkers) or "no checker is installed (Debian: man-db, mandoc)"
-print("\n".join(bad) or f"{len(pairs)} pages; {names}")
-sys.exit(1 if bad else 0)
+print("\n".join(bad) or f"{len(pairs)} pages; {', '.join(c[0] for c in checkers)}")
+if missing:  # the rest was checked all the same
+    print(f"not installed: {', '.join(missing)} (Debian: man-db, mandoc)")
+allowed = os.environ.get("GANGWAY_ALLOW_MISSING") == "1"
+sys.exit(1 if bad or (missing and not allowed) else 77 if missing else 0)
