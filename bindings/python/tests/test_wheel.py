@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -35,25 +36,59 @@ print(gangway.__file__, *{line.split()[-1] for line in open("/proc/self/maps") i
 """
 
 
+def run(*command, folder, env, timeout=120):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
+                          cwd=folder, env=env)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def all_reduce_works(fresh, folder, env):
+    """By the package of this environment and no other."""
+    python = str(fresh / "bin" / "python")
+    package, *mapped = run(python, "-c", MAPPED, folder=folder, env=env).split()
+    assert package.startswith(str(fresh)) and mapped == [str(Path(package).with_name("libgangway.so.1"))]
+    example = shutil.copy(TOP / "examples" / "all_reduce.py", folder)
+    output = run(python, "-m", "gangway.run", "-n", "2", "--timeout", "60", python, example, folder=folder, env=env)
+    assert "rank 0 of 2: sum 3" in output and "rank 1 of 2: sum 3" in output
+
+
 def test_wheel_and_numpy_are_all_that_a_fresh_environment_needs(tmp_path):
     """No path into a source tree, a build folder or another environment is left."""
     if "GANGWAY_TEST_WHEELS" not in os.environ:
         pytest.skip("GANGWAY_TEST_WHEELS, a folder with wheels of gangway and NumPy, is not set")
     kept = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-
-    def run(*command, timeout=120):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
-                              cwd=tmp_path, env=kept)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
     fresh = tmp_path / "fresh"
-    python = str(fresh / "bin" / "python")
-    run(sys.executable, "-m", "venv", "--without-pip", str(fresh))
-    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--find-links",
-        os.environ["GANGWAY_TEST_WHEELS"], "gangway")
-    package, *mapped = run(python, "-c", MAPPED).split()
-    assert package.startswith(str(fresh)) and mapped == [str(Path(package).with_name("libgangway.so.1"))]
-    example = shutil.copy(TOP / "examples" / "all_reduce.py", tmp_path)
-    output = run(python, "-m", "gangway.run", "-n", "2", "--timeout", "60", python, example)
-    assert "rank 0 of 2: sum 3" in output and "rank 1 of 2: sum 3" in output
+    run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=kept)
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+        "--find-links", os.environ["GANGWAY_TEST_WHEELS"], "gangway", folder=tmp_path, env=kept)
+    all_reduce_works(fresh, tmp_path, kept)
+
+
+def lend_build_requirements(fresh, folder):
+    """Links to what builds the wheel, and nothing else of this environment: pip may not look for it elsewhere."""
+    folder.mkdir(exist_ok=True)
+    for name in ("scikit-build-core", "packaging", "pathspec"):
+        for entry in {file.parts[0] for file in metadata.files(name)} - {"..", "__pycache__"}:
+            if not (folder / entry).exists():
+                (folder / entry).symlink_to(metadata.distribution(name).locate_file(entry))
+    (site,) = fresh.glob("lib/python3*/site-packages")
+    (site / "lender.pth").write_text(str(folder))
+
+
+def test_pip_install_of_the_source_folder_builds_the_library_too(tmp_path):
+    """Minutes where no compiler cache knows the sources, so it is asked for. The build folder stays for the next time."""
+    if "GANGWAY_TEST_PIP_BUILD" not in os.environ or "GANGWAY_TEST_WHEELS" not in os.environ:
+        pytest.skip("GANGWAY_TEST_PIP_BUILD=1 is not set: pip install ./bindings/python, library included, is not tried")
+    wheels = Path(os.environ["GANGWAY_TEST_WHEELS"])
+    work = wheels.parent / "pip_build"
+    work.mkdir(exist_ok=True)
+    fresh = work / "fresh"  # always the same: CMake would begin anew for another interpreter
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "GANGWAY_BUILD_DIR")}
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", str(fresh), folder=tmp_path, env=env)
+    lend_build_requirements(fresh, work / "lender")
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+        "--find-links", str(wheels), "--no-build-isolation", f"--config-settings=build-dir={work / 'build'}", str(TOP),
+        folder=tmp_path, env=env, timeout=1800)
+    assert "GANGWAY_BUILD_DIR:PATH=\n" in (work / "build" / "CMakeCache.txt").read_text()
+    all_reduce_works(fresh, tmp_path, env)
