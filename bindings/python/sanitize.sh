@@ -26,7 +26,9 @@ make_venv "$venv" || exit 1
 CC=$clang install_wheel "$venv" "$library" "$work" "cmake.define.CMAKE_C_FLAGS=-fsanitize=address" || exit 1
 
 tests=()
-for name in life owned arrays models callbacks collectives counted errors interrupts; do tests+=("$here/tests/test_$name.py"); done
+for name in life owned arrays models callbacks texts collectives counted errors interrupts; do
+  tests+=("$here/tests/test_$name.py")
+done
 # libstdc++ by name: the interpreter does not load it before the sanitizer looks for its exceptions.
 export LD_PRELOAD="$("$clang" -print-file-name=libclang_rt.asan-x86_64.so) $(gcc -print-file-name=libstdc++.so.6)"
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc
