@@ -62,5 +62,26 @@ TEST(HostLeave, CallsThatAReleasedRankStillHoldsComeAndNoOther) {
   }
 }
 
+TEST(HostLeave, ALongTextReachesPeersCutBetweenCharacters) {
+  std::string said;
+  for (int i = 0; i < 1000; ++i) said += "\xc3\xa4";
+  for (const char* start : {"", "x"}) {  // one of the two would be cut inside of a character
+    ThreadRanks ranks(2);
+    ranks.run([&](int r, Engine& engine) {
+      if (r == 1) return engine.abort(Error(Code::aborted, start + said));
+      float x = 1;
+      std::string got;
+      try {
+        Calls::run(engine, ranks.ranks[0]->device().stream(), CollectiveOp::all_reduce, x)
+            ->wait(Deadline::never());
+      } catch (const Error& error) {
+        got = error.message();
+      }
+      EXPECT_EQ(got.find('?'), std::string::npos) << got;  // what a cut character would have become
+      EXPECT_GT(got.size(), 600u);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace gangway::test
