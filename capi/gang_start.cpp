@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/config.h"
+#include "base/line.h"
 
 namespace gangway::capi {
 namespace {
@@ -24,7 +25,7 @@ static_assert(sizeof(Word) == 512);
 
 void refuse(Word& word, const Error& why) {
   word.code = static_cast<int32_t>(why.code());
-  std::snprintf(word.refusal, sizeof word.refusal, "%s", why.message().c_str());
+  put_line(word.refusal, sizeof word.refusal, why.message());
 }
 
 // The one exchange of words. Every rank is in it, also one without memory: no peer can tell who will not

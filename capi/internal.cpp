@@ -1,7 +1,6 @@
 #include "internal.h"
 
-#include <cstdio>
-
+#include "base/line.h"
 #include "gang/read_only.h"
 
 namespace gangway::capi {
@@ -32,7 +31,7 @@ void clear_error() noexcept {
 gw_status set_error(Code code, const char* message) noexcept {
   last.error.reset();
   last.code = code;
-  std::snprintf(last.fixed, sizeof last.fixed, "%s", message);
+  put_line(last.fixed, sizeof last.fixed, message);
   return static_cast<gw_status>(code);
 }
 

@@ -113,7 +113,7 @@ bool Core::departed(Waitable& what) {
     if (mark == Mark::here || what.ready(1)) continue;
     // It came to the same shutdown since missing() looked.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
-    const bool lost = mark == Mark::gone || mark == Mark::fading;
+    const bool lost = board_->has_left(r);
     const std::lock_guard lock(mutex_);
     break_here(shaped(Error(Code::peer_lost,
                             text(what.what(), ": ", name_of(r),
