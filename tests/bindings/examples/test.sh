@@ -47,9 +47,10 @@ is_there() {
   esac >"$work/log" 2>&1
 }
 
-# What a run printed, without speeds and samples, and in the order of the ranks.
+# What a run printed, without speeds and samples, and in the order of the ranks. gangrun puts the lines of two ranks beside
+# each other, whole, and the rank before each: a rank that writes a line in two pieces (unbuffered Python) mixes with none.
 shown() {
-  case $1 in
+  sed -E 's/^\[[0-9]+\] //' | case $1 in
     train_llama) sed -E 's/  [0-9]+ tokens.s$//; s/^(sample: The ).*/\1/' | grep -E '^(step|sample)' ;;
     all_reduce) sort ;;
     *) sed -E 's/(loss ).*/\1/' ;;
@@ -74,7 +75,7 @@ for language in c python rust julia; do
     for ranks in 1 2; do
       find_program "$language" "$name"
       [ $name != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
-      if ! "$build/impl/tools/gangrun" -n $ranks --no-prefix -- "${program[@]}" >"$work/out" 2>"$work/log"; then
+      if ! "$build/impl/tools/gangrun" -n $ranks -- "${program[@]}" >"$work/out" 2>"$work/log"; then
         bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; continue; fi
       shown $name <"$work/out" >"$work/$language.$name.$ranks"
       if [ -s "$work/$language.$name.$ranks" ] && diff "$work/c.$name.$ranks" "$work/$language.$name.$ranks"; then
