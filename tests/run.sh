@@ -41,7 +41,7 @@ build_and_test() {
   echo "== $name: building into $dir"
   mkdir -p "$dir"
   local target=all
-  [ "$name" != thread ] || target=tsan_tests
+  if [ "$name" = thread ]; then target=tsan_tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
   if ! { cmake -S "$top" -B "$dir" -G Ninja "$@" && ninja -C "$dir" "$target"; } >"$dir/build.log" 2>&1; then
     grep -E 'error|FAILED|Error' "$dir/build.log" | head -n 40
     tail -n 20 "$dir/build.log"
