@@ -157,7 +157,8 @@ class Callbacks final : public CustomBehaviour {
     c.seed = call_seed(call.ctx, call.module.full_name());
     c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
     c.stream = call.ctx.stream.native();
-    if (call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr)
+    // A step asks for shapes before N is known.
+    if (phase != GW_PHASE_SHAPES && call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr)
       c.loss_seed = *call.ctx.loss_seed.data<double>();
     return c;
   }

@@ -105,13 +105,13 @@ Context Model::context(Stream& stream) {
                  .data_index = index};
 }
 
-void Model::check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame) {
+Specs Model::check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame) {
   check_running("forward");
   check_computes("forward");
   if (frame != nullptr) check_trainable("forward");
   Context run = run_of(ctx, frame != nullptr);
   const StackScope scope(temporaries_);
-  root_->check_forward(run, specs_of(inputs));
+  return root_->check_forward(run, specs_of(inputs));
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {

@@ -29,15 +29,17 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches,
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
   if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(model, stream);
   if (labels_ && !on_meta(labels_)) host_labels_.emplace(labels_, stream);
-  const bool llama = llama_config(model.root()) != nullptr;
-  if (llama) check_tokens(model, stream);
 
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
-  if (batch.weight == -1 && !labels_)
-    fail(Code::invalid_argument, "batch.weight = -1 counts labels, but the first target is not i64");
-  weight_ = batch.weight == -1 || llama ? count_labels(0, rows) : batch.weight;
+  const bool llama =
+      llama_config(model.root()) != nullptr;  // its loss counts labels, whatever the batch says
+  const bool counts = batch.weight == -1 || llama;
+  if (counts && !labels_)
+    fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but what counts are labels, and ",
+         batch.targets.empty() ? "there is no target" : "the first target is not i64");
+  weight_ = counts ? count_labels(0, rows) : batch.weight;
   if (batch.weight != -1 && batch.weight != weight_)
     fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but ", weight_,
          " labels count after the shift");
@@ -67,36 +69,6 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
     fail(Code::invalid_argument, "batch.", input ? "inputs[" : "targets[",
          input ? i : i - batch.inputs.size(), "] has ", values_[i].dim(0), " rows, inputs[0] has ", rows);
   }
-}
-
-// What the layers would refuse in the middle of the step is refused here, where the gang survives it.
-void PreparedBatch::check_tokens(Model& model, Stream& stream) const {
-  const LlamaConfig& config = *llama_config(model.root());
-  if (values_.size() != 2)
-    fail(Code::invalid_argument, "batch: a Llama takes one input (tokens) and one target (labels), not ",
-         values_.size(), " tensors");
-  const Tensor& tokens = values_[0];
-  if (tokens.dtype() != DType::i64 || tokens.rank() != 2)
-    fail(Code::invalid_argument, "batch.inputs[0] is ", tokens.text(), ", tokens are i64 [batch, sequence]");
-  if (!labels_ || !(labels_.shape() == tokens.shape()))
-    fail(Code::invalid_argument, "batch.targets[0] is ", values_[1].text(), ", labels are i64 ",
-         tokens.shape().text(), " like the tokens");
-  if (tokens.dim(1) == 0)
-    fail(Code::invalid_argument, "batch.inputs[0] is ", tokens.text(), ", its sequences are empty");
-  if (tokens.dim(1) > config.max_positions)
-    fail(Code::invalid_argument, "batch.inputs[0]: a sequence of ", tokens.dim(1),
-         " tokens is over max_positions = ", config.max_positions);
-  if (on_meta(tokens) || tokens.count() == 0) return;
-  // An id equal to `ignore` would pass unseen: tokens have none.
-  const auto check_range = [&](const Tensor& ids, int64_t ignore, const char* what) {
-    const Ops::Range range = model.ops().id_range(ids.reshape(Shape{ids.count()}), ignore, stream);
-    if (range.lowest > range.highest) return;
-    if (range.lowest < 0 || range.highest >= config.vocab)
-      fail(Code::invalid_argument, "batch.", what, " has id ",
-           range.lowest < 0 ? range.lowest : range.highest, ", outside [0, ", config.vocab, ")");
-  };
-  check_range(tokens, INT64_MIN, "inputs[0]");
-  check_range(labels_, kIgnored, "targets[0]");
 }
 
 // Position s predicts the token at s + 1; the last one predicts nothing.

@@ -18,7 +18,7 @@ struct Microbatch {
 
 class PreparedBatch {
  public:
-  // Refuses (INVALID_ARGUMENT) what the model cannot take. The shifted labels lie in the model's temporaries,
+  // Refuses (INVALID_ARGUMENT) what is no batch; Model::check_forward looks at each microbatch. The shifted labels lie in the model's temporaries,
   // inside the caller's StackScope. `microbatches` is at least 1.
   PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream);
 
@@ -29,7 +29,6 @@ class PreparedBatch {
 
  private:
   void check_tensors(Model& model, const Batch& batch);
-  void check_tokens(Model& model, Stream& stream) const;
   void shift_labels(Model& model, Stream& stream);
   int64_t count_labels(int64_t first_row, int64_t last_row) const;
 

@@ -17,10 +17,9 @@
 #include <chrono>
 #include <cmath>
 
-#include "base/interrupt.h"
 #include "parallel/clip.h"
 #include "train/agreement.h"
-#include "train/batch.h"
+#include "train/microbatches.h"
 
 namespace gangway {
 namespace {
@@ -30,9 +29,6 @@ using Clock = std::chrono::steady_clock;
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 std::string said(const char* call, const StepOptions& options);
-Context make_context(Model& model, Stream& stream, int64_t step, double seed);
-Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context& ctx,
-                         std::optional<Error>* refusal);
 bool gradients_finite(Model& model, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
             StepResult& result);
@@ -70,6 +66,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     check_optimizer(model, *given);
     model.check_gradients("train_step");
     prepared.emplace(model, batch, options.microbatches, stream);
+    check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
   });
 
   // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
@@ -89,8 +86,9 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   //    way: the reductions that accumulate unsharded, and those over replicas.
   std::optional<Error> wrong_weight;
   const Outcome own = or_abort(gangs, "train_step", [&] {
-    Context ctx = make_context(model, stream, optimizer.steps() + 1, 1 / static_cast<double>(totals.weight));
-    Outcome outcome = run_microbatches(model, *prepared, ctx, &wrong_weight);
+    const Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
+    Outcome outcome =
+        run_microbatches(model, *prepared, ctx, 1 / static_cast<double>(totals.weight), &wrong_weight);
     model.reshard();
     model.finish_gradients(stream);
     if (needs_finite_flag(options)) outcome.finite = gradients_finite(model, stream);
@@ -129,6 +127,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     model.check_computes("eval_step");
     check_options(options);
     prepared.emplace(model, batch, options.microbatches, stream);
+    check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
   });
   const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
   const Totals totals = agree(gangs, refusal, words, mine);
@@ -141,9 +140,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   }
   std::optional<Error> wrong_weight;
   const Outcome own = or_abort(gangs, "eval_step", [&] {
-    Context ctx = make_context(model, stream, 0, 1);
-    ctx.training = false;  // no frame, no gradients: run_microbatches sees it
-    return run_microbatches(model, *prepared, ctx, &wrong_weight);
+    return run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), 1, &wrong_weight);
   });
   result.loss = exchange(gangs, wrong_weight, own).loss / static_cast<double>(totals.weight);
   measure(model, start, waited_ns, totals.tokens, result);
@@ -212,82 +209,7 @@ std::string said(const char* call, const StepOptions& options) {
               options.scale);
 }
 
-// --- 3. forward and backward
-
-// The seed lies in the model's temporaries, in the step's scope.
-Context make_context(Model& model, Stream& stream, int64_t step, double seed) {
-  Context ctx = model.context(stream);
-  ctx.training = true;
-  ctx.step = step;
-  ctx.loss_seed = model.temporaries().allocate(DType::f64, Shape{1});
-  model.ops().fill(ctx.loss_seed, seed, stream);
-  return ctx;
-}
-
-double read_scalar(const Tensor& tensor, Stream& stream) {
-  Device& device = tensor.device();
-  double wide = 0;
-  float narrow = 0;
-  void* to = tensor.dtype() == DType::f64 ? static_cast<void*>(&wide) : &narrow;
-  device.copy(to, tensor.raw(), tensor.bytes(), stream);
-  stream.synchronize();
-  return tensor.dtype() == DType::f64 ? wide : narrow;
-}
-
-// What the last module gave: {loss sum, weight}, [1] each.
-struct Loss {
-  double sum = 0, weight = 0;
-};
-
-Loss read_loss(const Values& outputs, const Context& ctx) {
-  if (outputs.size() != 2)
-    fail(Code::invalid_argument, "the model gives ", outputs.size(),
-         " outputs, a step needs {loss sum, weight}");
-  for (const Tensor& output : outputs)
-    if (output.count() != 1 || (output.dtype() != DType::f64 && output.dtype() != DType::f32))
-      fail(Code::invalid_argument, "the model gives ", output.text(),
-           ", loss sum and weight are f64 or f32 [1]");
-  if (outputs[0].device().kind() == DeviceKind::meta)
-    return {0, static_cast<double>(std::max<int64_t>(ctx.loss_weight, 0))};
-  return {read_scalar(outputs[0], ctx.stream), read_scalar(outputs[1], ctx.stream)};
-}
-
-// A microbatch without rows still runs: its units are unsharded and its gradients reduced together with the
-// others'.
-Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context& ctx,
-                         std::optional<Error>* refusal) {
-  Outcome outcome;
-  double weight = 0;
-  bool known = true;  // on meta a loss says no weight
-  for (int i = 0; i < batch.count(); ++i) {
-    poll_interrupt_at_times();
-    const Microbatch part = batch.microbatch(i);
-    ctx.microbatch = i;
-    ctx.loss_weight = part.weight;
-    StackScope scope(ctx.temporaries);  // what a forward without a frame gives
-    Frame* frame = nullptr;
-    if (ctx.training) {
-      // Units that accumulate unsharded reduce once, after the last.
-      model.set_last_microbatch(i + 1 == batch.count());
-      frame = &model.frame(0);
-      frame->reset();
-      frame->id = {ctx.step, i, 0};
-    }
-    const Values outputs = model.forward(ctx, part.values, frame);
-    const Loss loss = read_loss(outputs, ctx);
-    known = known && outputs[0].device().kind() != DeviceKind::meta;
-    outcome.loss += loss.sum;
-    weight += loss.weight;
-    if (frame == nullptr) continue;
-    model.backward(ctx, {}, *frame);  // no dy: the loss starts from its seed
-    frame->reset();
-  }
-  // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
-  if (known && weight != static_cast<double>(batch.weight()))
-    *refusal = Error(Code::invalid_argument, text("the model's loss says weight ", weight, ", the batch has ",
-                                                  batch.weight(), " (N is summed before the first forward)"));
-  return outcome;
-}
+// --- 3. after the microbatches
 
 // Of this rank's shards: the sum of magnitudes is finite where all of them are.
 bool gradients_finite(Model& model, Stream& stream) {

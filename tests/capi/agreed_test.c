@@ -288,7 +288,7 @@ static const struct {
     {"gw_module_load", load_options, GW_E_INVALID_ARGUMENT, "options.struct_size is 5"},
     {"gw_module_save", save, GW_E_INVALID_ARGUMENT, "i8"},
     {"gw_parameter_assign", assign, GW_E_INVALID_ARGUMENT, "[7]"},
-    {"gw_train_step", train, GW_E_INVALID_ARGUMENT, "id 77, outside [0, 11)"},
+    {"gw_train_step", train, GW_E_INVALID_ARGUMENT, "token id 77 is outside the vocabulary of 11"},
     {"gw_train_step", train_null, GW_E_INVALID_ARGUMENT, "optimizer is null"},
     {"gw_train_step", train_options, GW_E_INVALID_ARGUMENT, "norm_type = -1"},
     {"gw_eval_step", evaluate, GW_E_INVALID_ARGUMENT, "batch is null"},

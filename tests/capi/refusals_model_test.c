@@ -234,7 +234,7 @@ static void steps(void** state) {
   ROW(STEP(o.max_grad_norm = -1, (void)0), INVALID_ARGUMENT, "max_grad_norm = -1");
   ROW(STEP(o.norm_type = 0, (void)0), INVALID_ARGUMENT, "norm_type = 0");
   ROW(STEP(o.scale = 2, (void)0), INVALID_ARGUMENT, "scale = 2");
-  ROW(STEP((void)0, b.tokens[5] = 11), INVALID_ARGUMENT, "id 11, outside [0, 11)");
+  ROW(STEP((void)0, b.tokens[5] = 11), INVALID_ARGUMENT, "token id 11 is outside the vocabulary of 11");
   ROW(STEP((void)0, b.tokens[5] = -2), INVALID_ARGUMENT, "id -2");
   ROW(STEP((void)0, b.input.dtype = GW_F32), INVALID_ARGUMENT, "f32");
   ROW(STEP((void)0, b.input.ndim = 9), INVALID_ARGUMENT, "ndim 9");
@@ -243,7 +243,7 @@ static void steps(void** state) {
   ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "-1");
   ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "17");
   ROW(STEP((void)0, b.batch.input_count = 0), INVALID_ARGUMENT, "inputs is empty");
-  ROW(STEP((void)0, b.batch.target_count = 0), INVALID_ARGUMENT, "one target");
+  ROW(STEP((void)0, b.batch.target_count = 0), INVALID_ARGUMENT, "there is no target");
   ROW(STEP((void)0, b.batch.weight = -2), INVALID_ARGUMENT, "weight = -2");
   ROW(STEP((void)0, b.batch.weight = 5), INVALID_ARGUMENT, "weight = 5, but 6 labels count");
   ROW(STEP((void)0, b.batch.struct_size = 4), INVALID_ARGUMENT, "batch.struct_size is 4");

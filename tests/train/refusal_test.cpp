@@ -13,9 +13,11 @@ using test::pattern_batch;
 using test::Rig;
 using test::small_llama;
 
+using Change = void (*)(Model&, Batch&, StepOptions&);
+
 struct Refusal {
   const char* what;
-  void (*change)(Model&, Batch&, StepOptions&);  // on rank 1 alone
+  Change change;  // on rank 1 alone
   const char* words;
 };
 
@@ -34,51 +36,97 @@ const Refusal kRefusals[] = {
      [](Model&, Batch& b, StepOptions&) {
        b.targets[0] = b.targets[0].reshape(Shape{2, 3, 2});
      },
-     "labels are i64 [2, 6] like the tokens"},
+     "labels are i64 [2, 3, 2] and tokens i64 [2, 6]"},
     {"too long", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 13, 0); },
-     "a sequence of 13 tokens is over max_positions = 12"},
+     "sequences of 13 tokens are longer than max_position_embeddings 12"},
     {"no length", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 0, 0); },
-     "its sequences are empty"},
+     "tokens are i64 [2, 0]"},
     {"token outside", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = 17; },
-     "id 17, outside [0, 17)"},
+     "token id 17 is outside the vocabulary of 17"},
     {"token -100", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = -100; },
-     "id -100, outside"},
+     "token id -100 is outside"},
     {"label outside",
      [](Model& m, Batch& b, StepOptions&) {
        b.targets[0] = test::tensor_of(m, DType::i64, Shape{2, 6}, b.targets[0].data<int64_t>());
        b.targets[0].data<int64_t>()[4] = -1;
      },
-     "batch.targets[0] has id -1"},
+     "label -1 is outside the vocabulary"},
     {"weight", [](Model&, Batch& b, StepOptions&) { b.weight = -2; }, "batch.weight = -2"},
     {"wrong weight", [](Model&, Batch& b, StepOptions&) { b.weight = 11; },
      "batch.weight = 11, but 10 labels count"},
-    {"targets lack", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); },
-     "takes one input (tokens) and one target"},
+    {"targets lack", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); }, "there is no target"},
 };
+
+// A step, or an evaluation, of which rank 1 has something wrong: refused on every rank.
+void expect_refusal(Gang& root, const Rig& rig, Batch batch, const Refusal& refusal, bool evaluate) {
+  StepOptions options;
+  if (root.rank() == 1) refusal.change(*rig.model, batch, options);
+  const Error error = error_of([&] {
+    if (evaluate)
+      eval_step(*rig.model, batch, options, rig.stream());
+    else
+      rig.step(batch, options);
+  });
+  EXPECT_EQ(error.code(), Code::invalid_argument) << refusal.what << ": " << error.message();
+  EXPECT_NE(error.message().find(refusal.words), std::string::npos)
+      << refusal.what << ": " << error.message();
+  EXPECT_FALSE(root.error().has_value()) << refusal.what;
+}
 
 TEST(TrainStep, OneRanksRefusalComesBackOnAllAndTheGangWorksOn) {
   test::run_ranks(3, [](Gang& root) {
     const Rig rig = llama_rig(root);
     const std::vector<double> before = rig.parameters();
-    for (const Refusal& refusal : kRefusals) {
+    for (const Refusal& refusal : kRefusals)
       for (const bool evaluate : {false, true}) {
         if (evaluate && std::string_view(refusal.what) == "scale") continue;
-        Batch batch = pattern_batch(*rig.model, 2, 6, root.rank());
-        StepOptions options;
-        if (root.rank() == 1) refusal.change(*rig.model, batch, options);
-        const Error error = error_of([&] {
-          if (evaluate)
-            eval_step(*rig.model, batch, options, rig.stream());
-          else
-            rig.step(batch, options);
-        });
-        EXPECT_EQ(error.code(), Code::invalid_argument) << refusal.what << ": " << error.message();
-        EXPECT_NE(error.message().find(refusal.words), std::string::npos)
-            << refusal.what << ": " << error.message();
+        expect_refusal(root, rig, pattern_batch(*rig.model, 2, 6, root.rank()), refusal, evaluate);
       }
-    }
     EXPECT_EQ(rig.parameters(), before);
     EXPECT_EQ(rig.step(pattern_batch(*rig.model, 2, 6, root.rank())).skipped, Skip::none);
+  });
+}
+
+// What SquareLoss does not take, and what nobody gives it.
+const Refusal kSquareRefusals[] = {
+    {"width",
+     [](Model&, Batch& b, StepOptions&) {
+       b.inputs[0] = b.inputs[0].reshape(Shape{3, 1, 5});
+     },
+     "Square takes f64 [rows, 5], not f64 [3, 1, 5]"},
+    {"dtype",
+     [](Model& m, Batch& b, StepOptions&) {
+       b.inputs[0] = test::tensor_of(m, DType::f32, Shape{3, 5}, std::vector<float>(15).data());
+     },
+     "Square takes f64 [rows, 5], not f32 [3, 5]"},
+    {"inputs", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); }, "takes 2 inputs, got 1"},
+};
+
+TEST(TrainStep, WhatACustomModuleDoesNotTakeComesBackOnAllAndTheGangWorksOn) {
+  test::run_ranks(3, [](Gang& root) {
+    const auto loss = std::make_shared<test::SquareLoss>();
+    const Rig rig = test::square_rig(root, loss);
+    const std::vector<double> before = rig.parameters();
+    for (const Refusal& refusal : kSquareRefusals)
+      for (const bool evaluate : {false, true})
+        expect_refusal(root, rig, loss->batch(*rig.model, root.rank(), 0), refusal, evaluate);
+    EXPECT_EQ(rig.parameters(), before);
+    EXPECT_EQ(rig.step(loss->batch(*rig.model, root.rank(), 0)).skipped, Skip::none);
+  });
+}
+
+TEST(TrainStep, AModelWithoutALossIsRefusedAndTheGangWorksOn) {
+  test::run_ranks(2, [](Gang& root) {
+    Rig rig;
+    rig.model = test::make_model(make_sequential({make_linear(2, 3, false), make_linear(3, 1, false)}),
+                                 test::make_gangs(root), test::parallel(Strategy::full_shard));
+    rig.optimizer = make_sgd(rig.model->parameters(), {}, rig.model->ops());
+    Batch batch;
+    batch.inputs = {test::tensor_of(*rig.model, DType::f64, Shape{1, 2}, std::vector<double>(2).data())};
+    batch.weight = 1;
+    const Refusal no_loss = {"no loss", [](Model&, Batch&, StepOptions&) {}, "the model gives 1 outputs"};
+    for (const bool evaluate : {false, true}) expect_refusal(root, rig, batch, no_loss, evaluate);
+    root.barrier();
   });
 }
 

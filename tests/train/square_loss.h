@@ -57,7 +57,10 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
     return batch;
   }
 
-  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
+  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override {
+    const Spec& x = inputs[0];
+    if (x.dtype != DType::f64 || x.shape.rank() != 2 || x.shape[1] != kWidth)
+      fail(Code::invalid_argument, "Square takes f64 [rows, ", kWidth, "], not ", x.text());
     return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
   }
   void forward(Call& call) override {

@@ -157,7 +157,7 @@ typedef struct gw_call {
   const gw_view *parameters;      /* values in the compute dtype */
   const gw_view *parameter_grads; /* to add to; null data: frozen */
   void **state;                   /* what forward leaves for backward; freed once by free_state */
-  double loss_seed;               /* 1/N: what the gradient of a loss starts with */
+  double loss_seed;               /* 1/N: what the gradient of a loss starts with; 0 in the shapes phase */
   uint64_t seed; /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
   int64_t step;
   gw_gangs *gangs; /* borrowed; null outside of gangs */

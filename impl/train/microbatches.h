@@ -1,0 +1,27 @@
+// The microbatches of a step: what is wrong with them before anything runs, then forward and backward of each.
+//
+// Thread rule: one thread at a time; check_microbatches is local, run_microbatches collective.
+#pragma once
+
+#include <optional>
+
+#include "train/agreement.h"
+#include "train/batch.h"
+
+namespace gangway {
+
+// What all microbatches of a step have in common.
+Context microbatch_context(Model& model, int64_t step, bool training, Stream& stream);
+
+// Throws what forward would refuse of any microbatch, whose outputs must be a loss and its weight.
+void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
+
+// A microbatch without rows still runs: its units are unsharded and its gradients reduced together with the
+// others'. `refusal`: where the loss says another weight than the batch.
+Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, double seed,
+                         std::optional<Error>* refusal);
+
+// A scalar of f64 or f32, read on the host.
+double read_scalar(const Tensor& tensor, Stream& stream);
+
+}  // namespace gangway
