@@ -55,6 +55,18 @@ Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
   }
 }
 
+const char* no_sync(const Model& model) { return model.last_microbatch() ? "off" : "on"; }
+
+// Ranks that differ in any of this would run different collectives, now or in backward, or sum up what was computed in
+// different precisions.
+std::string forward_said(const Model& model, const std::vector<Tensor>& inputs, const Frame* frame) {
+  std::string words =
+      text("a forward ", frame != nullptr ? "with a frame (training)" : "without a frame (evaluation)",
+           ", no_sync ", no_sync(model), ", inputs");
+  for (const Tensor& input : inputs) words += text(" ", name(input.dtype()));
+  return words;
+}
+
 gw_frame& frame_of(const gw_module& model, gw_frame* frame) {
   if (required(frame, "frame").model != model.model)
     fail(Code::invalid_argument, "frame belongs to another model");
@@ -130,7 +142,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     Frame* const saved = frame != nullptr ? &frame->frame : nullptr;
     Context ctx = context_of(m, frame);
     std::vector<Tensor> tensors;
-    m.gangs().root()->agree_on([&] {
+    std::string words;
+    const std::optional<Error> refusal = refusal_of([&] {
       check_stream(stream, m.device());
       if (frame != nullptr && frame_of(*model, frame).forward)
         fail(Code::invalid_state,
@@ -138,7 +151,9 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, m.device(), "inputs");
       m.check_forward(ctx, tensors, saved);
+      words = forward_said(m, tensors, saved);
     });
+    m.gangs().root()->agree(refusal, words);
     const StackScope scope(m.temporaries());
     const auto run = [&] {
       if (frame != nullptr) frame->forward = m.begin_by_hand();
@@ -164,7 +179,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
     std::vector<Tensor> tensors;
-    m.gangs().root()->agree_on([&] {
+    std::string words;
+    const std::optional<Error> refusal = refusal_of([&] {
       check_stream(stream, m.device());
       const gw_frame& given = frame_of(*model, frame);
       if (!given.forward)
@@ -173,7 +189,9 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
       check_gradients(given.outputs, tensors);
       m.check_backward(*given.forward);
+      words = text("a backward, no_sync ", no_sync(m));
     });
+    m.gangs().root()->agree(refusal, words);
     gw_frame& f = *frame;
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame);

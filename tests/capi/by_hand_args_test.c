@@ -85,6 +85,43 @@ static void an_argument_that_one_rank_refuses_leaves_the_gang_whole(void** state
     for (size_t i = 0; i < 3; ++i) run_ranks(n, refused_together, &strategies[i]);
 }
 
+/* Each on rank 1 alone: what it does keeps more, or fewer, collectives for later than what its peers do. */
+static void differing_is_a_mismatch(rank* me) {
+  const int here = me->index == 1;
+  loop l;
+  EXPECT_OK(set_up(me, *(const gw_strategy*)me->user, &l));
+  const double whole = norm_of_one(&l);
+  gw_frame* const frame = l.frame;
+  if (here) l.frame = NULL;
+  EXPECT_STATUS(
+      forward(&l, 2), GW_E_MISMATCH,
+      "rank 0 asked for a forward with a frame (training), no_sync off, inputs i64 i64, but rank 1 for a "
+      "forward without a frame (evaluation), no_sync off");
+  l.frame = frame;
+  EXPECT_OK(gw_module_set_no_sync(l.model, here));
+  EXPECT_STATUS(forward(&l, 2), GW_E_MISMATCH,
+                "no_sync off, inputs i64 i64, but rank 1 for a forward with a frame (training), no_sync on");
+  EXPECT_OK(gw_module_set_no_sync(l.model, 0));
+  EXPECT_OK(forward(&l, 2));
+  EXPECT_OK(gw_module_set_no_sync(l.model, here));
+  EXPECT_STATUS(backward(&l), GW_E_MISMATCH,
+                "rank 0 asked for a backward, no_sync off, but rank 1 for a backward, no_sync on");
+  EXPECT_STATUS(here ? forward(&l, 2) : backward(&l), GW_E_INVALID_STATE, "frame has had a forward already");
+  EXPECT_OK(gw_module_set_no_sync(l.model, 0));
+  EXPECT_OK(backward(&l));
+  EXPECT_OK(gw_zero_grad(l.model, NULL));
+  EXPECT(gw_gang_async_error(me->gang) == GW_OK);
+  EXPECT(norm_of_one(&l) == whole);
+  tear_down(&l);
+}
+
+static void ranks_that_differ_are_told_before_anything_runs(void** state) {
+  (void)state;
+  gw_strategy strategies[] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
+  for (int32_t n = 2; n <= 3; ++n)
+    for (size_t i = 0; i < 3; ++i) run_ranks(n, differing_is_a_mismatch, &strategies[i]);
+}
+
 /* Models of other layers: each finds what is wrong with what it would get from those before it. */
 typedef struct small_model {
   gw_gangs* gangs;
@@ -203,6 +240,11 @@ static void custom_refuses_together(rank* me) {
   size_t count = 0;
   EXPECT_REFUSED(gw_module_forward(model, both, me->index == 0 ? 2 : 1, NULL, NULL, out, 2, &count),
                  "takes 1 inputs, got 2");
+  /* A precision that the module takes, but its peers do not have. */
+  static double wide[3];
+  gw_view other;
+  gw_view_set(&other, wide, three, 1, GW_F64);
+  EXPECT_STATUS(forward_of(&m, me->index == 0 ? &other : &good), GW_E_MISMATCH, "inputs f64, but rank 1 for");
   EXPECT_OK(forward_of(&m, &good));
   gw_module_release(model);
   gw_gangs_release(gangs);
@@ -268,6 +310,7 @@ static void a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was(void**
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_argument_that_one_rank_refuses_leaves_the_gang_whole),
+      cmocka_unit_test(ranks_that_differ_are_told_before_anything_runs),
       cmocka_unit_test(each_layer_refuses_before_any_runs),
       cmocka_unit_test(a_custom_modules_shapes_refuse_before_any_runs),
       cmocka_unit_test(a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was),

@@ -247,7 +247,8 @@ GW_API void gw_frame_release(gw_frame *frame);
  * of them. Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
  * (lowest rank) with its text, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the outputs, an input's
  * shape or dtype, a token or label outside of the vocabulary, what a custom module's `shapes` returns (it runs once more
- * for that). INVALID_STATE: the frame has had a forward. On its rank alone: no memory yet, `model` or `out_count` null.
+ * for that). INVALID_STATE: the frame has had a forward. MISMATCH: ranks differ in giving a frame, in no_sync,
+ * or in number or dtypes of inputs. On its rank alone: no memory yet, `model` or `out_count` null.
  * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a model of several
  * ranks, in backward too: peers get ABORTED with its text. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count,
@@ -257,12 +258,12 @@ GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size
  * none), which the caller releases as of gw_module_forward; adds the sum over data ranks to the local
  * gradients. The frame is reset. Refusals are agreed, as in forward, and leave the frame as it was. INVALID_ARGUMENT: a
  * gradient's shape or dtype, more of them than outputs, out_capacity. INVALID_STATE: the frame has had no forward;
- * gradients were emptied since a forward that had made some (a Llama's loss). */
+ * gradients were emptied since a forward that had made some (a Llama's loss). MISMATCH: ranks differ in no_sync. */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);
 /* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first
- * backward after 0. The same on every rank. INVALID_STATE before gw_module_materialize. */
+ * backward after 0. The same on every rank, which forward and backward compare. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 
 /* --- looking in ---------------------------------------------------------------------------------------------------- */
