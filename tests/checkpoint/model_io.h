@@ -9,6 +9,7 @@
 #include <map>
 
 #include "checkpoint/safetensors.h"
+#include "nn/small_llama.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
@@ -42,18 +43,6 @@ class TemporaryFolder {
 inline std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-inline LlamaConfig small_llama(bool tied = false) {
-  LlamaConfig config;
-  config.vocab = 19;
-  config.dim = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.ffn = 40;
-  config.tied = tied;
-  return config;
 }
 
 inline std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,

@@ -70,7 +70,7 @@ TEST(SaveModel, WritesHuggingFacesConfig) {
   EXPECT_EQ(plain["num_attention_heads"], 4);
   EXPECT_EQ(plain["num_key_value_heads"], 2);
   EXPECT_EQ(plain["head_dim"], 6);
-  EXPECT_EQ(plain["vocab_size"], 19);
+  EXPECT_EQ(plain["vocab_size"], 17);
   EXPECT_EQ(plain["tie_word_embeddings"], false);
   EXPECT_EQ(plain["attention_bias"], false);
   EXPECT_EQ(plain["rope_scaling"]["rope_type"], "llama3");

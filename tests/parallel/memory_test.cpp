@@ -1,18 +1,13 @@
 // Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank.
+#include "nn/small_llama.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
 namespace {
 
 LlamaConfig config() {
-  LlamaConfig c;
-  c.vocab = 50;  // over 3 and 4 ranks: padded
-  c.dim = 24;
+  LlamaConfig c = small_llama();
   c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.ffn = 40;
-  c.max_positions = 16;
   return c;
 }
 

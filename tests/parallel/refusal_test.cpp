@@ -1,27 +1,16 @@
 // What wrapping and materialising refuse: calls out of order, options, degrees; agreed, before anything
 // changes.
+#include "nn/small_llama.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
 
 namespace gangway::test {
 namespace {
 
-LlamaConfig two_layers(bool tied) {
-  LlamaConfig c;
-  c.vocab = 12;
-  c.dim = 8;
-  c.layers = 2;
-  c.heads = 2;
-  c.ffn = 8;
-  c.tied = tied;
-  c.max_positions = 8;
-  return c;
-}
-
 TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
   run_ranks(2, [](Gang& root) {
     const ShardOptions options;
-    Model model(make_llama(two_layers(false)), mesh_of(root));
+    Model model(make_llama(small_llama()), mesh_of(root));
     Stream& stream = model.device().stream();
     expect_refusal(Code::not_found, [&] { model.fully_shard("model.blocks.*", options); },
                    {"model.blocks.*"});
@@ -51,7 +40,7 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
 
 TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(two_layers(true)), mesh_of(root));
+    Model model(make_llama(small_llama(/*tied=*/true)), mesh_of(root));
     expect_refusal(Code::invalid_argument, [&] { model.fully_shard("model.embed_tokens", {}); },
                    {"model.embed_tokens.weight", "tied"});
     model.parallelize({});
@@ -62,7 +51,7 @@ TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
 
 TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(two_layers(false)), mesh_of(root));
+    Model model(make_llama(small_llama()), mesh_of(root));
     const auto refuse = [&](Code code, auto change, std::initializer_list<const char*> parts) {
       ParallelOptions options;
       change(options);
@@ -100,7 +89,7 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
 
 TEST(FullyShard, OneRanksRefusalComesBackOnEveryRank) {
   run_ranks(3, [](Gang& root) {
-    Model model(make_llama(two_layers(false)), mesh_of(root));
+    Model model(make_llama(small_llama()), mesh_of(root));
     ParallelOptions options;
     if (root.rank() == 1) options.shard.bucket_cap_mb = -1;
     expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); }, {"bucket_cap_mb is -1"});
@@ -136,7 +125,7 @@ TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
       MeshOptions mesh;
       (axis == Axis::tp ? mesh.tp : axis == Axis::cp ? mesh.cp : mesh.pp) = 2;
       const auto gangs = create_gangs(root.shared_from_this(), mesh);
-      Model model(make_llama(two_layers(false)), gangs);
+      Model model(make_llama(small_llama()), gangs);
       expect_refusal(Code::not_supported, [&] { model.parallelize({}); }, {name(axis), "is 2"});
       expect_refusal(Code::not_supported, [&] { model.fully_shard("", {}); }, {name(axis)});
       expect_refusal(Code::not_supported,
@@ -165,7 +154,7 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
 
 TEST(FullyShard, GradientsThatOneRankHasInPartAreSummedUpOnNone) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(two_layers(false)), mesh_of(root));
+    Model model(make_llama(small_llama()), mesh_of(root));
     model.parallelize({});
     Stream& stream = model.device().stream();
     const Parameter& weight = *model.parameters()[0].parameter;

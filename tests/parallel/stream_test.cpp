@@ -3,22 +3,11 @@
 #include <map>
 
 #include "gang/fake.h"
+#include "nn/small_llama.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
 namespace {
-
-LlamaConfig config() {
-  LlamaConfig c;
-  c.vocab = 64;
-  c.dim = 16;
-  c.layers = 3;
-  c.heads = 2;
-  c.kv_heads = 2;
-  c.ffn = 32;
-  c.max_positions = 8;
-  return c;
-}
 
 struct Case {
   Strategy strategy;
@@ -33,7 +22,7 @@ GangPtr recording_gang(int ranks) {
 }
 
 std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
-  auto model = std::make_unique<Model>(make_llama(config()), mesh_of(root, c.replicas));
+  auto model = std::make_unique<Model>(make_llama(small_llama()), mesh_of(root, c.replicas));
   model->domain().use_regions(false);
   ParallelOptions options;
   options.shard.strategy = c.strategy;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "device/host_memory.h"
+#include "nn/small_llama.h"
 #include "parallel/shard_domain.h"
 #include "train/train_testing.h"
 
@@ -18,12 +19,9 @@ constexpr uint32_t kArenaLimit = 60 << 20;
 // Every buffer of a unit is larger than the blocks that the arena cuts from pages which it keeps, every stack
 // but one than its smallest chunk.
 LlamaConfig config() {
-  LlamaConfig c;
+  LlamaConfig c = test::small_llama();
   c.vocab = 512;
   c.dim = 64;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
   c.ffn = 128;
   c.max_positions = kLength;
   return c;

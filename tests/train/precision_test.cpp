@@ -1,4 +1,5 @@
 // Training in bf16 with f32 masters stays beside training in f32.
+#include "nn/small_llama.h"
 #include "train/train_testing.h"
 
 namespace gangway {
@@ -27,12 +28,9 @@ Batch chain_batch(Model& model, int step, int rank) {
 }
 
 std::vector<double> losses(DType compute) {
-  LlamaConfig config;
+  LlamaConfig config = test::small_llama();
   config.vocab = kVocab;
   config.dim = 64;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
   config.ffn = 160;
   config.max_positions = kLength;
   std::vector<double> out;

@@ -1,22 +1,11 @@
 // A model with its optimizer, and batches for it.
 #pragma once
 
+#include "nn/small_llama.h"
 #include "train/square_loss.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
-
-inline LlamaConfig small_llama() {
-  LlamaConfig config;
-  config.vocab = 17;
-  config.dim = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.ffn = 40;
-  config.max_positions = 12;
-  return config;
-}
 
 // Tokens of a repeating pattern; labels equal them, the library shifts.
 inline Batch pattern_batch(Model& model, int64_t rows, int64_t length, int64_t start) {
