@@ -12,17 +12,41 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Holds a rank for 50 ms where the test says, in the middle of a model.
+// Holds a reader of a version until all of its peers are about to update it (or to clip before that), and 50 ms more:
+// what they do then has no end to wait for.
+class Holds {
+ public:
+  explicit Holds(int ranks) : peers_(ranks - 1) {}
+  void about_to_update(int version) { ++about_to_update_[version]; }
+  void hold(int version) {
+    const std::atomic<int>& ready = about_to_update_[version];
+    const Deadline deadline = Deadline::after_ms(20'000);
+    while (ready < peers_ && !deadline.passed()) std::this_thread::sleep_for(200us);
+    EXPECT_EQ(ready, peers_) << "peers wait for this rank before they could write version " << version;
+    std::this_thread::sleep_for(50ms);
+    ++held_;
+  }
+  int held() const { return held_; }
+
+ private:
+  const int peers_;
+  std::atomic<int> about_to_update_[8]{};
+  std::atomic<int> held_{0};
+};
+
+// Holds a rank where the test says, in the middle of a model.
 class Held final : public Module {
  public:
-  static inline thread_local bool in_forward = false, in_backward = false;
+  static inline thread_local Holds* in_forward = nullptr;
+  static inline thread_local Holds* in_backward = nullptr;
+  static inline thread_local int version = 0;
   const char* kind() const override { return "Held"; }
   Values forward(Context&, std::span<const Tensor> inputs, Frame*) override {
-    if (in_forward) std::this_thread::sleep_for(50ms);
+    if (in_forward != nullptr) in_forward->hold(version);
     return {inputs[0]};
   }
   Values backward(Context&, std::span<const Tensor> dy, Frame&) override {
-    if (in_backward) std::this_thread::sleep_for(50ms);
+    if (in_backward != nullptr) in_backward->hold(version);
     return {dy[0]};
   }
 };
@@ -96,17 +120,20 @@ void expect_old_bits(const Holding& h) {
   });
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op}) {
     std::atomic<int> was_read{-1};  // the last version that its slow reader is through with
+    Holds holds(h.ranks);
     run_ranks(h.ranks, [&](Gang& root) {
       const auto model = make_held(root, strategy, h.trainable, h.regions);
       for (int version = 0; version <= h.ranks; ++version) {
         const Use& expected = want[static_cast<size_t>(version)];
         const bool slow = version < h.ranks && root.rank() == version;
-        Held::in_forward = slow && !h.backward;
-        Held::in_backward = slow && h.backward;
+        Held::version = version;
+        Held::in_forward = slow && !h.backward ? &holds : nullptr;
+        Held::in_backward = slow && h.backward ? &holds : nullptr;
         const Use got = use(*model, h.backward);
         if (slow) was_read = version;
         EXPECT_EQ(got.output, expected.output) << "version " << version;
         EXPECT_EQ(got.input_gradient, expected.input_gradient) << "version " << version;
+        holds.about_to_update(version);
         if (h.clip) model->gradient_norm(2, model->device().stream());
         update(*model, 2);
         // Of private shards the reader has its own copy: the update waits for its gather alone.
@@ -114,10 +141,11 @@ void expect_old_bits(const Holding& h) {
           EXPECT_GE(was_read, version) << "the update waited for the reader";
         }
         if (!h.evaluates || version == h.ranks) continue;
-        Held::in_forward = false;
+        Held::in_forward = nullptr;
         EXPECT_EQ(use(*model, false).output, want[static_cast<size_t>(version) + 1].output);
       }
     });
+    EXPECT_EQ(holds.held(), h.ranks);
   }
 }
 
@@ -140,7 +168,7 @@ TEST(Fence, PeerHeldInsideBackwardReadsOldBitsOfPrivateShards) {
 }
 // Too many to be staged: rank 1 has started its gather and reads rank 0's rows only when it waits for them.
 TEST(Fence, PrivateRowsAreReadBeforeTheirOwnerSteps) {
-  std::atomic<bool> stepped{false};
+  Holds holds(2);
   run_ranks(2, [&](Gang& root) {
     Model model(make_linear(1024, 1024, false), mesh_of(root));
     model.domain().use_regions(false);
@@ -151,13 +179,12 @@ TEST(Fence, PrivateRowsAreReadBeforeTheirOwnerSteps) {
     Vector want = get(model.gather(weight, stream));
     if (root.rank() == 1) unit.values().prefetch(stream);
     root.barrier();
-    if (root.rank() == 1)
-      for (int i = 0; i < 20 && !stepped; ++i) std::this_thread::sleep_for(5ms);
+    if (root.rank() == 1) holds.hold(0);
     unit.unshard(stream);
     EXPECT_EQ(get(weight.value), want);
     unit.reshard();
+    holds.about_to_update(0);
     update(model, 2);
-    if (root.rank() == 0) stepped = true;
     for (double& x : want) x *= 2;
     unit.unshard(stream);
     EXPECT_EQ(get(weight.value), want);
@@ -296,22 +323,25 @@ TEST(Fence, AnInterruptInTheFenceBreaksTheGang) {
 }
 
 TEST(Fence, GroupsReadersHoldTheOwnersBack) {
-  run_ranks(3, [](Gang& root) {
+  Holds holds(3);
+  run_ranks(3, [&](Gang& root) {
     const auto gangs = mesh_of(root);
     const auto group = make_shard_group(
         gangs, "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
     Stream& stream = root.device().stream();
     for (int version = 0; version < 6; ++version) {
       group->unshard({}, stream);
-      if (root.rank() == version % 3) std::this_thread::sleep_for(20ms);
+      if (root.rank() == version % 3) holds.hold(version);
       EXPECT_EQ(get(group->view(0, Part::full_value)), Vector(21, version + 1.0));
       group->reshard(stream);
+      holds.about_to_update(version);
       group->begin_update(stream);
       const Tensor own = group->view(0, Part::value);
       for (int64_t i = 0; i < own.count(); ++i) own.data<float>()[i] += 1;
       group->end_update(stream);
     }
   });
+  EXPECT_EQ(holds.held(), 6);
 }
 
 }  // namespace
