@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
+#include "base/process.h"
 #include "tools/attempt.h"
 
 namespace gangway::tools {
@@ -65,16 +65,9 @@ int free_port() {
   return found ? ntohs(address.sin_port) : 29500;
 }
 
-// PF_EXITING among the flags, the 7th field after the name.
 bool exiting(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat;
-  std::getline(file, stat);
-  unsigned flags = 0;
-  const size_t name_end = stat.rfind(')');
-  return name_end != std::string::npos &&
-         std::sscanf(stat.c_str() + name_end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
-         (flags & 4) != 0;
+  constexpr int kFlags = 9, kExiting = 4;  // PF_EXITING
+  return (process_stat(pid, kFlags).value_or(0) & kExiting) != 0;
 }
 
 void Attempt::start_all() {

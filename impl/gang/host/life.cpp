@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "gang/host/futex.h"
 
 namespace gangway::host {
@@ -28,13 +27,10 @@ Loss cause_of_death(int pid, bool same_space) {
   Loss loss;
   loss.at_ns = now_ns();
   if (!same_space) return loss;
-  std::ifstream in(text("/proc/", pid, "/stat"));
-  std::string line;
-  if (!std::getline(in, line)) return loss;
-  const size_t name_end = line.rfind(')');  // the name may hold anything
-  const size_t last = line.find_last_of(' ');
-  if (name_end == std::string::npos || last == std::string::npos || last < name_end) return loss;
-  const int status = std::atoi(line.c_str() + last + 1);
+  constexpr int kExitCode = 52;
+  const std::optional<int64_t> known = process_stat(pid, kExitCode);
+  if (!known) return loss;
+  const int status = static_cast<int>(*known);
   if ((status & 0x7f) != 0) {
     loss.cause = LossCause::signal;
     loss.value = status & 0x7f;

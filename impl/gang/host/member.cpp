@@ -10,10 +10,9 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
-#include <fstream>
 #include <thread>
 
+#include "base/process.h"
 #include "gang/host/futex.h"
 #include "gang/host/life.h"
 
@@ -63,18 +62,13 @@ int64_t wall_ns() noexcept {
 }
 
 int64_t process_start_ns() {
-  std::ifstream stat("/proc/self/stat");
-  std::string line;
-  std::getline(stat, line);
-  const size_t name_end = line.rfind(')');  // a name may hold anything
-  unsigned long long ticks = 0;             // since boot: field 22
-  constexpr char kFields[] =
-      ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu";
-  if (name_end == std::string::npos || std::sscanf(line.c_str() + name_end, kFields, &ticks) != 1) return 0;
+  constexpr int kStart = 22;  // in clock ticks since boot
+  const std::optional<int64_t> ticks = process_stat(getpid(), kStart);
+  if (!ticks) return 0;
   timespec t{};
   clock_gettime(CLOCK_BOOTTIME, &t);
   const int64_t up_ns = static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-  return wall_ns() - up_ns + static_cast<int64_t>(ticks) * (1'000'000'000 / sysconf(_SC_CLK_TCK));
+  return wall_ns() - up_ns + *ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
 }
 
 uint64_t pid_space() {

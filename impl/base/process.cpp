@@ -1,0 +1,19 @@
+#include "base/process.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace gangway {
+
+std::optional<int64_t> process_stat(pid_t pid, int number) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat, '\0');
+  size_t at = stat.rfind(')');  // field 2 is a name, which may hold anything
+  for (int field = 2; field < number && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
+  if (at == std::string::npos) return std::nullopt;
+  return std::strtoll(stat.c_str() + at, nullptr, 10);
+}
+
+}  // namespace gangway
