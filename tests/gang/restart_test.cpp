@@ -1,4 +1,5 @@
 // A start over a store that a run left behind which was killed while it made its gang.
+#include "base/expect_error.h"
 #include "gang/host_threads.h"
 #include "gang/processes.h"
 #include "gang/scratch.h"
@@ -9,10 +10,11 @@ namespace {
 std::shared_ptr<Rank> new_rank() { return std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})); }
 
 std::shared_ptr<Engine> engine_of(const std::shared_ptr<Rank>& rank, int r,
-                                  const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000) {
+                                  const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000,
+                                  int size = 3) {
   EngineOptions options = small_arena();
   options.rank = r;
-  options.size = 3;
+  options.size = size;
   options.timeout_ms = timeout_ms;
   return make_engine("host", rank, options, store);
 }
@@ -32,6 +34,18 @@ void leave_behind(const std::string& folder, bool with_failure) {
   usleep(50'000);  // a process that begins now begins later by the kernel's coarse clock, too
 }
 
+void expect_to_work(const std::shared_ptr<Rank>& rank, Engine& engine) {
+  float x = 1;
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = c.out = &x;
+  c.count = 1;
+  now(engine, c, rank->device().stream());
+  if (x != 3) fail(Code::internal, "the sum is ", x);
+  engine.shutdown(Deadline::after_ms(60'000));
+}
+
 TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
   for (const bool with_failure : {false, true}) {
     const Scratch scratch;
@@ -42,18 +56,60 @@ TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
       if (r == 0)
         store->wait("host/refused", Deadline::after_ms(60'000));  // another found the dead one's entry
       const auto rank = new_rank();
-      const auto engine = engine_of(rank, r, store);
-      float x = 1;
-      Collective c;
-      c.op = CollectiveOp::all_reduce;
-      c.reduce = Reduce::sum;
-      c.in = c.out = &x;
-      c.count = 1;
-      now(*engine, c, rank->device().stream());
-      if (x != 3) fail(Code::internal, "the sum is ", x);
-      engine->shutdown(Deadline::after_ms(60'000));
+      expect_to_work(rank, *engine_of(rank, r, store));
     });
     ranks.expect_all_well();
+  }
+}
+
+// Reaches stage 2 once its rank knows the address that rank 0 has, or had, put there.
+class Watched final : public Store {
+ public:
+  Watched(std::shared_ptr<Store> inner, Report& report) : inner_(std::move(inner)), report_(report) {}
+  void put(const std::string& key, const std::string& value) override {
+    inner_->put(key, value);
+    if (key == "host/arena") report_.stage = 2;
+  }
+  std::optional<std::string> get(const std::string& key) override { return inner_->get(key); }
+  void remove(const std::string& key) override { inner_->remove(key); }
+  std::string wait(const std::string& key, Deadline deadline) override {
+    const std::string value = inner_->wait(key, deadline);
+    if (key == "host/arena") report_.stage = 2;
+    return value;
+  }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+  Report& report_;
+};
+
+TEST(Restart, WhoOutlivedAStartThatFailedCanStartAgainOverTheSameStore) {
+  for (const int lost : {0, 2}) {
+    const Scratch scratch;
+    const auto store = make_file_store(scratch.path() + "/store");
+    // A fourth rank never comes.
+    const auto start_that_fails = [&](int r) { engine_of(new_rank(), r, store, 60'000, 4); };
+    Processes stayed(2, [&](int i, const std::shared_ptr<Store>&, Report& report) {
+      const int r = lost == 0 ? 1 + i : i;
+      const Error error = error_of([&] { start_that_fails(r); });
+      if (error.code() != Code::peer_lost) throw error;
+      report.stage = 1;
+      const auto rank = new_rank();
+      expect_to_work(rank, *engine_of(rank, r, std::make_shared<Watched>(store, report)));
+    });
+    Processes first(1, [&](int, const std::shared_ptr<Store>&, Report&) { start_that_fails(lost); });
+    for (const char* const key : {"host/process/0", "host/process/1", "host/process/2"})
+      store->wait(key, Deadline::after_ms(60'000));
+    first.kill(0, SIGKILL);
+    first.join();
+    const Deadline deadline = Deadline::after_ms(60'000);
+    while ((stayed.report(0).stage < 2 || stayed.report(1).stage < 2) && !deadline.passed()) usleep(1000);
+    Processes again(1, [&](int, const std::shared_ptr<Store>&, Report&) {
+      const auto rank = new_rank();
+      expect_to_work(rank, *engine_of(rank, lost, store));
+    });
+    again.expect_all_well();
+    stayed.expect_all_well();
   }
 }
 

@@ -131,7 +131,7 @@ typedef struct gw_store_callbacks {
 /* --- stores ------------------------------------------------------------------------------------------------------ */
 
 /* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. What an earlier run left there,
- * also one that was killed, is passed over; a process that outlived one may not start again over the same folder. The
+ * also one that was killed, is passed over; a process that outlived a start that failed may start again over it. The
  * caller releases *out_store. INVALID_ARGUMENT: another user owns it, or may write into it; IO: it cannot be made. */
 GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);

@@ -14,6 +14,9 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/interrupt.h"
 #include "gang/host/member.h"
@@ -35,6 +38,24 @@ constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
     "mpi, which this "
     "build lacks";
+
+// Sockets of starts that this process gave up: what a store still says of them is of no start to come.
+class GivenUp {
+ public:
+  void add(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(name);
+  }
+  bool holds(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return names_.contains(name);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+GivenUp given_up;
 
 struct Address {
   sockaddr_un un{};
@@ -235,10 +256,11 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
 }
 
 void Handover::give_up(const Error& why) noexcept {
-  if (told_ || name_.empty()) return;
-  told_ = true;
+  if (name_.empty()) return;
   const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
   try {
+    given_up.add(name_);
+    if (std::exchange(told_, true)) return;
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
@@ -289,6 +311,7 @@ std::shared_ptr<Arena> Handover::fetch() {
   old_failure_ = store_.get(kFailed);
   for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
     if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
+    if (given_up.holds(place.substr(0, kName))) continue;
     name_ = place.substr(0, kName);
     processes_[0] = {};
     announce();
@@ -310,10 +333,10 @@ std::shared_ptr<Arena> Handover::fetch() {
   }
 }
 
-// Nobody listens at the entry `dead`. Its rank 0 may be on another host, and then says so to all; or it was
-// of an earlier gang, and another entry will come.
+// Nobody listens at the entry `dead`, or nobody will hand this rank anything there. Its rank 0 may be on another host,
+// and then says so to all; or it was of an earlier start, and another entry will come.
 std::string Handover::next_place(const std::string& dead) {
-  store_.put(kRefused, name_);
+  if (!name_.empty()) store_.put(kRefused, name_);
   for (;;) {
     check();
     if (auto place = store_.get(kPlace); place && *place != dead) return *std::move(place);

@@ -20,7 +20,8 @@ namespace gangway::host {
 // left there is passed over. So a rank can say which process it is once it knows that name: one that dies
 // before is missed at the deadline, for an entry without the name may be of an earlier run, whose ranks are
 // dead too. Likewise a rank 0 that is dead and came before this process began: it may be of this run or of an
-// earlier one that was killed, so the others wait for another until their deadline.
+// earlier one that was killed, so the others wait for another until their deadline. A process knows the sockets of
+// the starts that it gave up itself, and starts again past them.
 class Handover {
  public:
   Handover(Store& store, int rank, Deadline deadline);
