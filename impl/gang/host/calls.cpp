@@ -91,8 +91,9 @@ uint64_t fingerprint(const Op& op, uint64_t history, int size) {
                       op.c.op == CollectiveOp::gather || op.c.op == CollectiveOp::scatter;
   static_assert(kMaxRanks < 0xffff);
   const uint64_t root = rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
-  const uint64_t what = static_cast<uint64_t>(op.c.op) | static_cast<uint64_t>(op.c.reduce) << 8 |
-                        root << 16 | static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
+  const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;  // two ends of one
+  const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
+                        static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
   uint64_t h = mix(history, what);
   if (op.counts.empty()) {
     h = mix(h, op.c.count);

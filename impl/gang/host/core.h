@@ -189,12 +189,15 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // The earlier call that must end before this one is published; null: none.
   const Op* holder(const Op& op) const;
   // publish.cpp
+  bool publish_op(Lane& lane, Op& op);  // true: it is on the board
   bool publish_call(Lane& lane, Op& op);
   bool publish_send(Lane& lane, Op& op);
+  bool publish_receive(Lane& lane, Op& op);
   void choose_source(Lane& lane, Op& op, Slot& slot, int slots);
   uint64_t block_of(uint64_t& offset, size_t bytes);
   // steps.cpp: calls on a channel
   bool step(Lane& lane, Op& op);  // true when it moved
+  bool step_call(Lane& lane, Op& op);
   bool all_arrived(Op& op);
   bool peers_done(Op& op);
   void plan(Op& op);

@@ -48,6 +48,11 @@ void Core::choose_source(Lane& lane, Op& op, Slot& slot, int slots) {
   slot.count = op.c.count;
 }
 
+bool Core::publish_op(Lane& lane, Op& op) {
+  if (lane.peer < 0) return publish_call(lane, op);
+  return lane.sending ? publish_send(lane, op) : publish_receive(lane, op);
+}
+
 bool Core::publish_call(Lane& lane, Op& op) {
   if (outstanding_ > 1 && lane.head != &op && holder(op) != nullptr) return false;
   if (op.sequence >= lane.reusable + kSlots) {
@@ -95,12 +100,13 @@ bool Core::publish_call(Lane& lane, Op& op) {
   return true;
 }
 
+bool Core::publish_receive(Lane& lane, Op& op) {
+  op.published = true;
+  announce(board_->pair(lane.channel, lane.peer, rank_).wanted, op.sequence + 1);
+  return true;
+}
+
 bool Core::publish_send(Lane& lane, Op& op) {
-  if (!lane.sending) {
-    op.published = true;
-    announce(board_->pair(lane.channel, lane.peer, rank_).wanted, op.sequence + 1);
-    return true;
-  }
   PairLine& pair = board_->pair(lane.channel, rank_, lane.peer);
   if (op.sequence >= lane.reusable + kPairSlots) {
     lane.reusable = pair.drained.load(std::memory_order_acquire) >> kRoundBits;
@@ -116,6 +122,7 @@ bool Core::publish_send(Lane& lane, Op& op) {
   slot.fingerprint.store(op.fingerprint, std::memory_order_relaxed);
   op.published = true;
   announce(slot.arrived, op.sequence + 1);
+  __builtin_prefetch(&pair.slots[(op.sequence + 1) % kPairSlots], 1);
   return true;
 }
 

@@ -119,7 +119,7 @@ Op* Core::begin(Lane& lane, Channel channel, const Collective& c) {
 }
 
 bool Core::meet(Lane& lane, Op& op) {
-  const bool published = lane.peer < 0 && publish_call(lane, op);
+  const bool published = publish_op(lane, op);
   note_start(op);  // in the shadow of the peers' arrival
   if (!published || op.source == Source::direct || op.source == Source::staged) return false;
   wake_peers();

@@ -70,6 +70,11 @@ bool is_small(const Op& op) { return op.in_bytes <= kInline; }
 }  // namespace
 
 bool Core::step(Lane& lane, Op& op) {
+  if (lane.peer < 0) return step_call(lane, op);
+  return lane.sending ? step_send(lane, op) : step_receive(op);
+}
+
+bool Core::step_call(Lane& lane, Op& op) {
   bool moved = false;
   if (op.filled < op.fill_rounds && can_fill(lane, op)) {
     fill(lane, op);

@@ -119,14 +119,8 @@ void Core::enqueue(Lane& lane, Op* op) {
 void Core::advance(Lane& lane) {
   Op* before = nullptr;
   for (Op* op = lane.head; op != nullptr;) {
-    const bool pair = lane.peer >= 0;
-    if (!op->published && !(pair ? publish_send(lane, *op) : publish_call(lane, *op))) return;
-    const auto move = [&] {
-      return !pair                            ? step(lane, *op)
-             : op->c.op == CollectiveOp::send ? step_send(lane, *op)
-                                              : step_receive(*op);
-    };
-    for (; moves_left_ > 0 && move(); --moves_left_)
+    if (!op->published && !publish_op(lane, *op)) return;
+    for (; moves_left_ > 0 && step(lane, *op); --moves_left_)
       moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (settle(*op)) {
       Op* const over = op;
@@ -138,7 +132,7 @@ void Core::advance(Lane& lane) {
     }
     if (!op->done) {  // calls run in order; the next ones may only say that they are here
       for (Op* later = op->next; later != nullptr; later = later->next)
-        if (!later->published && !(pair ? publish_send(lane, *later) : publish_call(lane, *later))) break;
+        if (!later->published && !publish_op(lane, *later)) break;
       return;
     }
     before = op;
