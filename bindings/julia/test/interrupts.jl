@@ -22,12 +22,13 @@ Gangway.ASK_INTERRUPT[] = @cfunction(tell_and_ask, Int32, (Ptr{Cvoid},))
 const GANGS = Gangway.init(; timeout_ms = 300_000)
 const ME = Gangway.rank(GANGS.root)
 
-# What `f` throws that is interrupted when it waits in the library, and how many ms after the signal.
+# What `f` throws that is interrupted when it waits in the library, and how many ms after the signal. The sender looks at
+# the clock right before it sends, by what the shell itself has: no other program starts or ends in between.
 function interrupted(what, f)
     stamp = joinpath(FOLDER, "signal")
     rm(INSIDE; force = true)
-    script = "until [ -e $INSIDE ]; do sleep 0.01; done; date +%s.%N >$stamp; kill -INT $(getpid())"
-    sender = run(`sh -c $script`; wait = false)
+    script = "until [ -e $INSIDE ]; do sleep 0.01; done; now=\$EPOCHREALTIME; kill -INT $(getpid()); echo \$now >$stamp"
+    sender = run(setenv(`bash -c $script`, "LC_ALL" => "C", "PATH" => ENV["PATH"]); wait = false)
     TOLD[] = false
     e = thrown(f)
     ended = time()

@@ -261,18 +261,6 @@ if RANKS > 1
     end
 end
 
-# Creating the gang has the same deadline, so it is long; two ranks show it.
-if RANKS == 2
-    fact("the gang's deadline is a timeout, with rank and call") do
-        short = Gangway.init(; timeout_ms = 8000, name = "short").root
-        if ME == 0
-            e = thrown(() -> recv!(short, zeros(1), 1))
-            @test e isa Gangway.Timeout && e.rank == 0 && occursin("recv", e.op * e.message)
-        end
-        barrier(GANG)
-    end
-end
-
 fact("shutdown is orderly, and later calls are refused") do
     gang = GANGS.dp
     Gangway.shutdown(GANGS)

@@ -45,7 +45,9 @@ process("one process", julia("test/single.jl"))
 if isempty(get(ENV, "GANGWAY_COUNT_MALLOC", ""))
     skip("memory", "GANGWAY_COUNT_MALLOC names no library that counts: test.sh makes one")
 else
-    withenv(() -> process("memory", julia("test/memory.jl")), "LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"])
+    withenv("LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"], "GANGWAY_NUM_THREADS" => "1") do
+        process("memory", julia("test/memory.jl"))
+    end
 end
 process("interrupts of callbacks", julia("test/callback_interrupts.jl"))
 process("threads", julia("test/threads.jl"; threads = 2))

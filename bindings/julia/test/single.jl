@@ -162,6 +162,12 @@ fact("errors of the library carry code, text and call") do
     end
 end
 
+fact("the gang's deadline is a timeout, with rank and call") do
+    gangs = Gangway.thread_gangs(2; timeout_ms = 100) # the second one lives and never comes
+    e = GC.@preserve gangs thrown(() -> recv!(gangs[1], zeros(1), 1))
+    @test e isa Gangway.Timeout && e.rank == 0 && occursin("recv", e.op * e.message)
+end
+
 fact("a store of Julia functions makes a gang, and its exceptions come back as themselves") do
     kept = Dict{String,Vector{UInt8}}()
     store = Gangway.Store((key, value) -> (kept[key] = value), key -> get(kept, key, nothing),
@@ -169,7 +175,7 @@ fact("a store of Julia functions makes a gang, and its exceptions come back as t
     gang = Gangway.Gang(; store = store, rank = 0, size = 1)
     @test length(gang) == 1
     failing = Gangway.Store((key, value) -> error("the disk is full"), key -> error("the disk is full"), identity)
-    e = thrown(() -> Gangway.Gang(; store = failing, rank = 0, size = 2, timeout_ms = 2000))
+    e = thrown(() -> Gangway.Gang(; store = failing, rank = 0, size = 2, timeout_ms = 60_000))
     @test e isa ErrorException && e.msg == "the disk is full"
     e = thrown(() -> Gangway.Gang(; all_gather = bytes -> error("no pipe"), rank = 0, size = 1))
     @test e isa ErrorException && e.msg == "no pipe"
