@@ -1,4 +1,4 @@
-"""Counts what a process holds: tensors of the library, allocated memory, Python's objects, resident pages."""
+"""Counts what a process holds: tensors of the library, blocks of malloc, Python's objects, mappings, descriptors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ _libc = ctypes.CDLL(None)
 _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]
-
-
-class _MallInfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "mapped", "usmblks", "fsmblks",
-                                                     "used", "free", "keepcost")]
 
 
 class _Allocator(ctypes.Structure):
@@ -53,22 +48,27 @@ class Tensors:
         _libc.free(address)
 
 
-def _allocated() -> int:
-    """Bytes in use, by the C library's count or the address sanitizer's."""
-    count = getattr(_libc, "__sanitizer_get_current_allocated_bytes", None)
-    if count is not None:
-        count.restype = ctypes.c_size_t
-        return int(count())
-    _libc.mallinfo2.restype = _MallInfo
-    info = _libc.mallinfo2()
-    return int(info.used + info.mapped)
+def sanitized() -> bool:
+    """Whether the address sanitizer counts."""
+    return hasattr(_libc, "__sanitizer_get_current_allocated_bytes")
 
 
-def _resident() -> int:
-    if hasattr(_libc, "__sanitizer_get_current_allocated_bytes"):
-        return 0  # its quarantine is resident
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+def _allocated() -> dict[str, int]:
+    """Blocks and bytes that malloc has handed out, by count_malloc.c, which is preloaded; or bytes by the sanitizer."""
+    if sanitized():
+        _libc.__sanitizer_get_current_allocated_bytes.restype = ctypes.c_size_t
+        return {"blocks": 0, "bytes": int(_libc.__sanitizer_get_current_allocated_bytes())}
+    blocks, held = ctypes.c_long(), ctypes.c_long()
+    _libc.count_malloc(ctypes.byref(blocks), ctypes.byref(held))
+    return {"blocks": blocks.value, "bytes": held.value}
+
+
+def _mapped() -> dict[str, int]:
+    """Of files and memory without a name; how much of it is resident is the system's affair."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    pages = int(Path("/proc/self/statm").read_text().split()[5])  # private and writable
+    return {"files": sum("/" in line for line in lines), "mapped": 0 if sanitized() else pages * os.sysconf("SC_PAGESIZE"),
+            "descriptors": len(os.listdir("/proc/self/fd"))}
 
 
 def growth(action: Callable[[], object], rounds: int) -> dict[str, int]:
@@ -77,12 +77,13 @@ def growth(action: Callable[[], object], rounds: int) -> dict[str, int]:
 
     def state() -> dict[str, int]:
         gc.collect()
-        return {"tensors": len(tensors.blocks), "tensor_bytes": sum(tensors.blocks.values()), "allocated": _allocated(),
-                "objects": sys.getallocatedblocks(), "resident": _resident()}
+        return {"tensors": len(tensors.blocks), "tensor_bytes": sum(tensors.blocks.values()),
+                "objects": sys.getallocatedblocks(), **_allocated(), **_mapped()}
 
     for _ in range(rounds // 10):
         action()
     before = state()
+    before = state()  # counts the one before, as the last one counts this
     for _ in range(rounds):
         action()
     return {name: count - before[name] for name, count in state().items()} | {"tensors_seen": tensors.all}

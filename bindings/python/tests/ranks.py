@@ -14,9 +14,10 @@ from typing import Any, Callable
 import pytest
 
 HERE = Path(__file__).parent
+PATIENCE = 600  # seconds until a launcher gives its ranks up, and half of them until a rank does its peers
 
 
-def launch(ranks: int, *arguments: str, timeout: float = 120, status: int = 0) -> str:
+def launch(ranks: int, *arguments: str, timeout: float = PATIENCE, status: int = 0) -> str:
     """Runs a program over ranks; its output. Fails with it when the exit status is another."""
     done = subprocess.run(
         [sys.executable, "-m", "gangway.run", "-n", str(ranks), "--timeout", str(timeout), sys.executable, *arguments],
@@ -26,7 +27,7 @@ def launch(ranks: int, *arguments: str, timeout: float = 120, status: int = 0) -
     return done.stdout
 
 
-def over(*sizes: int, timeout: float = 120, needs: str | None = None,
+def over(*sizes: int, needs: str | None = None,
          status: int = 0, says: str = "") -> Callable[[Callable[..., None]], Any]:
     """The body gets the rank's gangs. `status`: of gangrun; `says`: what a rank must have printed."""
 
@@ -35,8 +36,7 @@ def over(*sizes: int, timeout: float = 120, needs: str | None = None,
         def test(ranks: int) -> None:
             if needs is not None and importlib.util.find_spec(needs) is None:
                 pytest.skip(f"{needs} is not installed")
-            output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, timeout=timeout,
-                            status=status)
+            output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, status=status)
             print(output)
             assert says in output
 
@@ -87,7 +87,7 @@ def main() -> None:
     assert spec is not None and spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    gangs = gw.init(timeout=60)
+    gangs = gw.init(timeout=PATIENCE / 2)
     for name in sys.argv[2:]:
         getattr(program, name).body(gangs)
         print(f"{name} is done", flush=True)

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from ranks import launch
+from ranks import PATIENCE, launch
 
 import gangway as gw
 
@@ -132,6 +132,6 @@ def fails_as(call, kind, code, text, peer):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["accepts"]:
-        check_accepts(gw.init(timeout=60))
+        check_accepts(gw.init(timeout=PATIENCE / 2))
     else:
-        check(gw.init(timeout=60), *sys.argv[1:])
+        check(gw.init(timeout=PATIENCE / 2), *sys.argv[1:])
