@@ -156,11 +156,9 @@ class Call:
 
 
 class Behaviour(Protocol):
-    """What a custom module does. Optional: backward_weight(call), which adds to parameter_grads (without it
-    backward_input does both), and accepts(dtype) -> bool for compute dtypes."""
-
-    def shapes(self, *inputs: tuple[tuple[int, ...], DType]) -> Sequence[tuple[Sequence[int], Any]]:
-        """(shape, dtype) of each output from those of the inputs."""
+    """What a custom module does. Optional: shapes(*inputs), which gets (shape, dtype) of each input and returns the outputs'
+    likewise (without it each is one f64, as a training root's are); backward_weight(call), which adds to parameter_grads
+    (without it backward_input does both); accepts(dtype) -> bool for compute dtypes."""
 
     def forward(self, call: Call) -> None:
         """Writes call.outputs; call.state = whatever backward needs."""
@@ -206,7 +204,7 @@ class _Inner:
 
     def _shapes(self, raw: Any) -> None:
         inputs, count = c.call_shapes(raw)
-        outputs = list(self.behaviour.shapes(*[(shape, DType(dtype)) for shape, dtype in inputs]))
+        outputs = list(getattr(self.behaviour, "shapes")(*[(shape, DType(dtype)) for shape, dtype in inputs]))
         if len(outputs) != count:
             raise InvalidArgument(f"{self.name}: shapes gave {len(outputs)} outputs, the module has {count}")
         for i, (shape, dtype) in enumerate(outputs):
@@ -226,7 +224,8 @@ class Custom(Module):
         label = name or type(behaviour).__name__
         inner = _Inner(behaviour, label, kind, list(parameters or {}), list(kids))
         options = struct(
-            "gw_custom_options", name=label, shapes=low.py_call, forward=low.py_call, backward_input=low.py_call,
+            "gw_custom_options", name=label, shapes=low.py_call if hasattr(behaviour, "shapes") else None,
+            forward=low.py_call, backward_input=low.py_call,
             backward_weight=low.py_call if hasattr(behaviour, "backward_weight") else None,
             accepts_dtype=low.py_accepts, user=inner, free_user=low.py_free, free_state=low.py_free,
             input_count=inputs, output_count=outputs, parameters=block("s", made), parameter_count=len(made),

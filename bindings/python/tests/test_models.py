@@ -140,6 +140,30 @@ class Double:
         np.multiply(call.output_grads[0], 2, out=call.input_grads[0])
 
 
+class SquaredError:
+    """Without shapes: a training root's."""
+
+    def forward(self, call):
+        (x,), w = call.inputs, call.parameters["w"]
+        loss, weight = call.outputs
+        assert loss.shape == weight.shape == (1,) and loss.dtype == weight.dtype == np.float64
+        loss[0], weight[0] = np.square(x @ w - 1).sum() / 2, len(x)
+
+    def backward_input(self, call):
+        (x,), w = call.inputs, call.parameters["w"]
+        call.parameter_grads["w"] += np.float32(call.loss_seed) * ((x @ w - 1) @ x)
+
+
+@together(1, 2)
+def test_without_shapes_each_output_is_one_f64(gangs):
+    model = gw.Custom(SquaredError(), parameters={"w": np.zeros(2, np.float32)}, outputs=2).parallelize(gangs)
+    opt = gw.SGD(model, lr=0.25)
+    x = np.float32([[1, 0], [0, 1], [1, 0], [0, 1]])
+    assert gw.train_step(model, opt, x, weight=4).loss == 0.5
+    assert model["w"].gather().tolist() == [0.125, 0.125]
+    assert model.forward(x)[0].tolist() == [4 * 0.875**2 / 2]
+
+
 @together(1, 2)
 def test_custom_modules_with_children(gangs):
     model = gw.Custom(Scale(), parameters={"w": np.arange(3, dtype=np.float32)}, children={"inner": gw.Custom(Double())})
