@@ -8,37 +8,39 @@ import numpy as np
 import gangway as gw
 
 FEATURES, ROWS = 8, 64
-TRUTH = np.float32(0.1) * np.arange(FEATURES, dtype=np.float32)
+TRUTH = np.arange(FEATURES) / 8
 
 
 class Regression:
     """y = x w. Input: x [ROWS, FEATURES], data without gradient; outputs: loss sum [1], weight [1]."""
 
-    def shapes(self, x):
-        return [((1,), "f64"), ((1,), "f64")]
-
     def forward(self, call):
         error = call.inputs[0] @ (call.parameters["w"] - TRUTH)
         loss, weight = call.outputs
-        loss[0], weight[0] = 0.5 * np.square(error, dtype=np.float64).sum(), ROWS
+        loss[0], weight[0] = error @ error / 2, ROWS
 
     def backward_input(self, call):
         x = call.inputs[0]
         error = x @ (call.parameters["w"] - TRUTH)
-        call.parameter_grads["w"] += np.float32(call.loss_seed) * (error @ x)
+        call.parameter_grads["w"] += np.float32(call.loss_seed * (error @ x))
         for dx in call.input_grads:
             if dx is not None:
                 dx[...] = 0
 
 
+def rows(first):
+    """Made-up rows from this one on, the same in every language."""
+    n = first + np.arange(ROWS)[:, None]
+    return np.float32(n * np.arange(1, FEATURES + 1) * 97 % 1021 - 510) / 1024
+
+
 with gw.init() as gangs:
     model = gw.Custom(Regression(), parameters={"w": (FEATURES,)}, outputs=2).parallelize(gangs)
-    opt = gw.AdamW(model, lr=0.05)
-    shard = gangs.data_shard[0]
-    random = np.random.default_rng(7 + shard)
+    opt = gw.AdamW(model, lr=0.02)
+    shard, shards = gangs.data_shard
     for step in range(1, 101):
-        x = random.random((ROWS, FEATURES), np.float32) - np.float32(0.5)
+        x = rows(ROWS * (step * shards + shard))
         result = gw.train_step(model, opt, x, weight=ROWS)
         if shard == 0 and step % 20 == 0:
-            print(f"step {step}  loss {result.loss:.5f}")
+            print(f"step {step}  loss {result.loss:.6f}")
     assert result.loss < 0.01
