@@ -52,10 +52,25 @@ function make_callbacks()
     return nothing
 end
 
+# Julia compiles a function when it first runs, and may throw Ctrl-C where it does: in a finalizer the exception would be
+# lost, and the handle with it. So finalizers, and what the library calls in them, run here first, on nothing.
+const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, GangMemory)
+foreach(H -> precompile(release!, (H,)), HANDLES)
+
+function compile_finalizers()
+    for H in HANDLES
+        release!(H(fieldtype(H, 1)(C_NULL)))
+    end
+    held = Pin(nothing, 0)
+    GC.@preserve held ccall(FREE_PIN[], Cvoid, (Ptr{Cvoid},), address(held))
+    return nothing
+end
+
 function __init__()
     load_library()
     make_callbacks()
     resize_threads()
+    compile_finalizers()
     return nothing
 end
 
