@@ -75,7 +75,7 @@ for language in c python rust julia; do
     for ranks in 1 2; do
       find_program "$language" "$name"
       [ $name != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
-      if ! "$build/impl/tools/gangrun" -n $ranks -- "${program[@]}" >"$work/out" 2>"$work/log"; then
+      if ! "$build/impl/tools/gangrun" -n $ranks --timeout 600 -- "${program[@]}" >"$work/out" 2>"$work/log"; then
         bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; continue; fi
       shown $name <"$work/out" >"$work/$language.$name.$ranks"
       if [ -s "$work/$language.$name.$ranks" ] && diff "$work/c.$name.$ranks" "$work/$language.$name.$ranks"; then

@@ -57,7 +57,7 @@ make_julia() {
 gang() {
   local folder=$work/$1; shift
   mkdir -p "$folder"
-  MIXED_RANKS="$*" "$gangrun" -n 4 --timeout 240 -- bash "$here/test.sh" "$build" --rank "$folder"
+  MIXED_RANKS="$*" "$gangrun" -n 4 --timeout 600 -- bash "$here/test.sh" "$build" --rank "$folder"
 }
 
 # Fails where the rank's file is not that of the C gang; tells the first result that differs.

@@ -14,7 +14,7 @@ fn example(name: &str) -> PathBuf {
 
 fn run(name: &str, ranks: usize, arguments: &[&str]) -> String {
     let mut command = Command::new(gangrun());
-    command.arg("-n").arg(ranks.to_string()).arg("--").arg(example(name)).args(arguments);
+    command.args(["-n", &ranks.to_string(), "--timeout", "600", "--"]).arg(example(name)).args(arguments);
     let output = command.output().unwrap_or_else(|error| panic!("{:?}: {error} (set GANGRUN)", gangrun()));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);

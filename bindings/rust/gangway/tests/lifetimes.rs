@@ -2,6 +2,7 @@ mod common;
 use common::{meshes, ranks};
 use gangway::*;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 
@@ -215,14 +216,16 @@ impl KeyValue for Map {
 #[test]
 fn ranks_meet_in_a_store_of_the_program_s_own() {
     let map = Map(Arc::new(Mutex::new(HashMap::new())));
-    let folder = env!("CARGO_TARGET_TMPDIR");
+    // One that the store makes: in another, all that may write could be more than this user.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("store{}", std::process::id()));
     let create = |rank, size, store: Store| {
         let options =
             GangOptions { rank, size, store: Some(store), timeout_ms: 120_000, ..Default::default() };
         Gang::new(&options)
     };
     assert_eq!(create(0, 1, Store::custom(map.clone()).unwrap()).unwrap().size(), 1);
-    assert_eq!(create(0, 1, Store::file(folder).unwrap()).unwrap().size(), 1);
+    assert_eq!(create(0, 1, Store::file(&folder).unwrap()).unwrap().size(), 1);
+    std::fs::remove_dir_all(&folder).unwrap();
     assert!(!Gang::create_id().unwrap().is_empty());
     std::thread::scope(|scope| {
         for rank in 0..2 {

@@ -15,7 +15,7 @@ fn is_rank() -> bool {
 fn as_ranks(test: &str, count: usize) {
     let gangrun = std::env::var_os("GANGRUN").unwrap_or_else(|| "gangrun".into());
     let mut command = Command::new(&gangrun);
-    command.args(["-n", &count.to_string(), "--timeout", "120", "--"]).arg(std::env::current_exe().unwrap());
+    command.args(["-n", &count.to_string(), "--timeout", "600", "--"]).arg(std::env::current_exe().unwrap());
     let output = command.args(["--exact", test, "--nocapture"]).output();
     let output = output.unwrap_or_else(|error| panic!("{gangrun:?}: {error} (set GANGRUN)"));
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
