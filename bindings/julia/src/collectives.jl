@@ -131,6 +131,12 @@ The sum (`:sum`, `+`), `:mean`, `:product`, `:min` or `:max` over all ranks, in 
 @doc "`recv!(gang, x, peer)`: fills `x` by a `send` of `peer`." recv!
 @doc "`barrier(gang)`: returns when every rank has come." barrier
 
+for name in (:allreduce!, :allgather!, :reducescatter!, :bcast!, :reduce!, :gather!, :scatter!, :alltoall!, :send, :recv!, :barrier)
+    text = string(name)
+    later = Symbol(endswith(text, '!') ? string(chop(text), "_async!") : string(text, "_async"))
+    @eval @doc $("Starts `$text` with the same arguments; returns its `Work`, which keeps the arrays until it is done.") $later
+end
+
 "A new array: the reduction of `x` over all ranks."
 allreduce(gang::Gang, x; op = :sum) = allreduce!(gang, x, similar(x, eltype(x), size(x)); op = op)
 "A new array with one more dim, the ranks."

@@ -81,8 +81,11 @@ shrink(gang::Gang, survivors) = take(Gang, out ->
 rank(gang::Gang) = Int(LibGangway.gw_gang_rank(gang))
 "How many ranks the gang has."
 Base.length(gang::Gang) = Int(LibGangway.gw_gang_size(gang))
+"The gang's name in errors."
 name(gang::Gang) = unsafe_string(LibGangway.gw_gang_name(gang))
+"What moves the data."
 engine(gang::Gang) = unsafe_string(LibGangway.gw_gang_engine(gang))
+"Where its tensors are."
 device(gang::Gang) = unsafe_string(LibGangway.gw_gang_device(gang))
 Base.show(io::IO, gang::Gang) =
     print(io, "Gang(", repr(name(gang)), ", rank ", rank(gang), " of ", length(gang), ", engine ", engine(gang), ")")
@@ -126,7 +129,7 @@ function gang_memory(gang, T, dims, allocate)
     return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), memory, false)
 end
 
-"An array that peers reach directly: collectives on it stage nothing."
+"An array that peers reach directly: collectives on it stage nothing. What is in it at first is anything."
 alloc(gang::Gang, ::Type{T}, dims::Integer...) where {T} = gang_memory(gang, T, Int.(dims), LibGangway.gw_gang_alloc)
 "One zeroed array that all ranks share. Collective."
 alloc_shared(gang::Gang, ::Type{T}, dims::Integer...) where {T} =

@@ -47,4 +47,5 @@ function take_with(make, ::Type{H}, ::Type{T}, call, keywords) where {H,T}
     return take(H, out -> make(made, out))
 end
 
+"`release!(handles...)`: drops them now, which their finalizers else do. Never waits; a second time does nothing."
 release!(handles...) = foreach(release!, handles)

@@ -18,6 +18,11 @@ fact("every struct has the layout of the C compiler") do
     end
 end
 
+fact("every exported name has a text") do
+    binding(name) = Base.Docs.Binding(Gangway, name)
+    @test filter(name -> occursin("No documentation found", string(Base.Docs.doc(binding(name)))), names(Gangway)) == []
+end
+
 fact("every exported function is bound") do
     @test length(LibGangway.NAMES) == length(LibGangway.ADDRESSES) > 190
     @test all(!=(C_NULL), LibGangway.ADDRESSES)
