@@ -217,12 +217,12 @@ impl Shapes<'_> {
 
     /// Says what output `index` will be.
     pub fn output(&mut self, index: usize, dtype: DType, shape: &[i64]) -> Result<()> {
-        let (count, room) = (self.outputs.len(), 8);
-        if index >= count || shape.len() > room {
-            let dims = shape.len();
-            return Err(Error::argument(format!(
-                "output {index} of {count} with {dims} dims, at most {room}"
-            )));
+        let (count, dims, room) = (self.outputs.len(), shape.len(), 8);
+        if index >= count {
+            return Err(Error::argument(format!("output is {index}, the module has {count}, from 0 on")));
+        }
+        if dims > room {
+            return Err(Error::argument(format!("output {index} has {dims} dims, {room} are the most")));
         }
         let view = &mut self.outputs[index];
         view.dtype = dtype.0;

@@ -135,9 +135,18 @@ fn a_panic_while_shapes_are_asked_is_an_error() {
     let error =
         step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(|_| panic!("shapeless"))).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (Code::Caller, "shapeless"));
-    let nine = |call: &mut Shapes<'_>| call.output(0, DType::F32, &[1; 9]);
-    let error = step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(nine)).unwrap_err();
-    assert_eq!(error.code, Code::InvalidArgument);
+}
+
+#[test]
+fn a_shape_that_no_output_has_is_refused_by_the_reason() {
+    let refused = |index, shape: &'static [i64]| {
+        let shapes = move |call: &mut Shapes<'_>| call.output(index, DType::F32, shape);
+        let error = step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(shapes)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidArgument);
+        error.text
+    };
+    assert_eq!(refused(0, &[1; 9]), "output 0 has 9 dims, 8 are the most");
+    assert_eq!(refused(2, &[1]), "output is 2, the module has 2, from 0 on");
 }
 
 #[test]
