@@ -63,7 +63,7 @@ def log(first: int = 0) -> tuple[str, int]:
     size, _ = _c.gw_log_read(first, None, 0)
     buffer = bytearray(size + 4096)  # lines may come in between
     size, following = _c.gw_log_read(first, buffer, len(buffer))
-    return buffer[:size].decode(), following
+    return buffer[:size].decode("utf-8", "replace"), following
 
 
 watch_signals()

@@ -123,10 +123,12 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
-def write(view: View, array: Array, name: str, *, add: bool = False) -> None:
+def write(view: View, array: Array, name: str, *, add: bool = False, why: str = "") -> None:
     """An array's values into the library's memory, or added to what is there, in that memory's dtype."""
+    if not hasattr(array, "shape"):  # a number, a list
+        array = np.asarray(array)
     if tuple(array.shape) != view.shape:
-        raise InvalidArgument(f"{name} has shape {tuple(array.shape)}, {view.shape} is needed")
+        raise InvalidArgument(f"{name} has shape {tuple(array.shape)}, {view.shape} is needed{why}")
     if kind_of(array) == "torch":
         target = importlib.import_module("torch").from_dlpack(view)
         (target.add_ if add else target.copy_)(array.detach())

@@ -109,9 +109,11 @@ class Call:
         views = c.call_views(self._raw, field, False)
         if len(arrays) != len(views):
             raise InvalidArgument(f"{len(arrays)} {field} were given, {self._inner.name} has {len(views)}")
+        described = field != "outputs" or hasattr(self._inner.behaviour, "shapes")
+        why = "" if described else f", as {self._inner.name} has no shapes(), which would say another"
         for i, (view, array) in enumerate(zip(views, arrays)):
             if view is not None:
-                write(view, np.zeros(view.shape) if array is None else array, f"{field}[{i}]")
+                write(view, np.zeros(view.shape) if array is None else array, f"{field}[{i}]", why=why)
 
     @property
     def state(self) -> Any:

@@ -11,7 +11,7 @@ from ._low import View
 from .arrays import Array, as_kind, borrow, dtype_of, kind_of
 from .enums import DType, Part, Recompute, Strategy, member
 from .mesh import Gangs
-from .structs import block, struct
+from .structs import block, fields_of, struct
 
 
 class Tensor:
@@ -212,8 +212,7 @@ class Module:
         """Bytes by use."""
         use = struct("gw_memory_use")
         c.gw_module_memory(self._h, use)
-        return {name: getattr(use, name) for name, value in vars(type(use)).items()
-                if isinstance(value, property) and name not in ("thisown", "struct_size")}
+        return {name: getattr(use, name) for name in fields_of(use)}
 
     # --- files (collective)
 

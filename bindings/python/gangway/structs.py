@@ -8,6 +8,12 @@ from . import _low as c
 from . import low
 
 
+def fields_of(made: Any) -> list[str]:
+    """What a struct holds for its users, by name."""
+    return [name for name, value in vars(type(made)).items()
+            if isinstance(value, property) and name not in ("thisown", "struct_size", "reserved")]
+
+
 def struct(kind: str, /, **fields: Any) -> Any:
     """A struct with its defaults and the given fields; None leaves a default. Keeps what it points at."""
     made = getattr(low, kind)()
@@ -16,7 +22,7 @@ def struct(kind: str, /, **fields: Any) -> Any:
         if value is None:
             continue
         if not isinstance(getattr(type(made), name, None), property):
-            raise TypeError(f"{kind} has no option {name}")
+            raise TypeError(f"{kind} has no option {name}, only {', '.join(fields_of(made))}")
         setattr(made, name, int(value) if isinstance(value, bool) else value)
     return made
 

@@ -164,6 +164,21 @@ def test_without_shapes_each_output_is_one_f64(gangs):
     assert model.forward(x)[0].tolist() == [4 * 0.875**2 / 2]
 
 
+def test_outputs_may_be_numbers_and_lists_and_a_shape_that_nobody_said_is_refused_by_the_reason():
+    class Constant(SquaredError):
+        gives = 5.0, [4]
+
+        def forward(self, call):
+            call.set_outputs(*self.gives)
+
+    behaviour, x = Constant(), np.ones(3, np.float32)
+    model = gw.Custom(behaviour, outputs=2).materialize()
+    assert [y.tolist() for y in model.forward(x)] == [[5], [4]]
+    behaviour.gives = np.ones(3), [4]
+    with pytest.raises(gw.InvalidArgument, match=r"outputs\[0\] has shape \(3,\), \(1,\) is needed, as Constant has no shapes"):
+        model.forward(x)
+
+
 @together(1, 2)
 def test_custom_modules_with_children(gangs):
     model = gw.Custom(Scale(), parameters={"w": np.arange(3, dtype=np.float32)}, children={"inner": gw.Custom(Double())})
@@ -310,7 +325,7 @@ def test_arrays_that_do_not_fit_a_shard_group_are_refused():
 
 
 def test_options_that_do_not_exist_are_named():
-    with pytest.raises(TypeError, match="gw_llama_options has no option dims"):
+    with pytest.raises(TypeError, match="gw_llama_options has no option dims, only vocab, dim, layers, .*, eps, "):
         gw.Llama(dims=3)
     with pytest.raises(gw.InvalidArgument, match='strategy is "half"'):
         gw.Linear(2, 2).parallelize(strategy="half")
