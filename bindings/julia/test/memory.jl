@@ -62,7 +62,8 @@ fact("10,080 of each kind of handle that are made and released leave no block of
         left_by(kind) # compiled, and the collector's lists and the library's rings are full
         pins = collect_all()
         batches = [left_by(kind) for _ in 1:2]
-        good = all(left -> all(left .<= 0), batches)
+        # A list keeps the room for the most that there ever was: less than a byte for each.
+        good = all(((blocks, bytes),) -> blocks <= 0 && bytes < 2 * PART, batches)
         good || println("      ", kind, " left blocks and bytes: ", batches)
         @test good && collect_all() == pins
     end

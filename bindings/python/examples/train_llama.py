@@ -40,5 +40,5 @@ with gw.init() as gangs:
     sample = bytes(model.generate(b"The ", 64, temperature=0.8))
     model.save(folder)  # Hugging Face's names, safetensors
     if shard == 0:
-        print(f"sample: The {sample.decode(errors='replace')}")
+        print(f"sample: The {sample.decode('ascii', 'backslashreplace')}")
         np.savetxt(folder / "loss.csv", curve, "%g", ",", header="step,loss,tokens_per_second,memory_mib", comments="")
