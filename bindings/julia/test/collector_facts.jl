@@ -75,14 +75,14 @@ function trained(gangs, between)
 end
 
 fact("collections in callbacks and between steps change no bit of a training") do
-    gangs = Gangway.init(; timeout_ms = 120_000)
+    gangs = Gangway.init(; timeout_ms = 600_000)
     quiet = trained(gangs, () -> nothing)
     @test trained(gangs, () -> (drop_handles(); GC.gc(false))) == quiet
     @test trained(gangs, () -> GC.gc(true)) == quiet
 end
 
 fact("collections while values are whole take nothing that is in use") do
-    gangs = Gangway.init(; timeout_ms = 120_000)
+    gangs = Gangway.init(; timeout_ms = 600_000)
     group = ShardGroup(gangs, "g", Parameter("w", (RANKS, 50); kind = :ones); seed = 1)
     opt = SGD(Model(group); lr = 1.0)
     for step in 1:10

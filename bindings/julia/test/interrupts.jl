@@ -19,7 +19,7 @@ function tell_and_ask(user::Ptr{Cvoid})::Int32
 end
 Gangway.ASK_INTERRUPT[] = @cfunction(tell_and_ask, Int32, (Ptr{Cvoid},))
 
-const GANGS = Gangway.init(; timeout_ms = 300_000)
+const GANGS = Gangway.init(; timeout_ms = 600_000)
 const ME = Gangway.rank(GANGS.root)
 
 # What `f` throws that is interrupted when it waits in the library, and how many ms after the signal. The sender looks at
@@ -80,7 +80,7 @@ fact("Ctrl-C ends the wait for a work within a second, and the work goes on") do
 end
 
 fact("Ctrl-C ends a training step within a second, and the peer learns of it") do
-    gangs = Gangway.init(; timeout_ms = 300_000)
+    gangs = Gangway.init(; timeout_ms = 600_000)
     model = parallelize!(Llama(dim = 16, layers = 1, heads = 2), gangs)
     opt, tokens = AdamW(model), ones(Int64, 4, 2)
     step() = train_step!(model, opt, tokens, tokens)
@@ -97,7 +97,7 @@ fact("Ctrl-C ends a training step within a second, and the peer learns of it") d
 end
 
 fact("Ctrl-C ends an unshard within a second, which breaks the gang") do
-    gangs = Gangway.init(; timeout_ms = 300_000)
+    gangs = Gangway.init(; timeout_ms = 600_000)
     group = ShardGroup(gangs, "g", "w" => (3, 4); seed = 1)
     opt = SGD(Model(group))
     # The first unshard after an update waits for every rank's rows.

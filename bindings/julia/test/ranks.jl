@@ -4,7 +4,7 @@ using Gangway: rank, wait_all
 
 include("facts.jl")
 
-const GANGS = Gangway.init(; timeout_ms = 120_000)
+const GANGS = Gangway.init(; timeout_ms = 600_000)
 const GANG = GANGS.root
 const ME, RANKS = rank(GANG), length(GANG)
 const OTHERS = 0:RANKS-1
@@ -163,7 +163,7 @@ end
 
 fact("ranks meet in a store of Julia functions") do
     folder, taken = Gangway.bcast_object(GANG, ME == 0 ? mktempdir() : nothing), String[]
-    gang = Gangway.Gang(; store = folder_store(folder, taken), rank = ME, size = RANKS, timeout_ms = 120_000)
+    gang = Gangway.Gang(; store = folder_store(folder, taken), rank = ME, size = RANKS, timeout_ms = 600_000)
     @test rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS] && !isempty(taken)
     Gangway.shutdown(gang)
 end

@@ -33,7 +33,7 @@ counted() = reduce((a, b) -> a .+ b, (parse.(Int, split(read(joinpath(COUNTS_FOL
 function ranks(count, what, file, arguments...; threads = 1)
     name = "$what over $count ranks"
     isempty(GANGRUN) && return skip(name, "no gangrun: set GANGWAY_GANGRUN or PATH")
-    return process(name, `$GANGRUN -n $count --timeout 600 $(julia(file, arguments...; threads = threads))`)
+    return process(name, `$GANGRUN -n $count --timeout 1800 $(julia(file, arguments...; threads = threads))`)
 end
 
 function example(count, file, arguments...)

@@ -36,7 +36,7 @@ print(gangway.__file__, *{line.split()[-1] for line in open("/proc/self/maps") i
 """
 
 
-def run(*command, folder, env, timeout=120):
+def run(*command, folder, env, timeout=600):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
                           cwd=folder, env=env)
     assert done.returncode == 0, done.stdout
