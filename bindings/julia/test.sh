@@ -33,7 +33,7 @@ else
 fi
 # What test/memory.jl is run with.
 if command -v "${CC:-cc}" >/dev/null; then
-  export GANGWAY_COUNT_MALLOC=$work/libcount_malloc.so
+  export GANGWAY_COUNT_MALLOC=$build/libcount_malloc.so # where temporary files are, nothing may be executable
   "${CC:-cc}" -O1 -fno-builtin -shared -fPIC "$here/../../tests/bindings/count_malloc.c" -o "$GANGWAY_COUNT_MALLOC"
 fi
 # Pkg writes a manifest next to what it tests, so that is a copy.

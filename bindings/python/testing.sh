@@ -25,12 +25,13 @@ install_wheel() {
 }
 
 # run_tests VENV FOLDER TEST...: runs in FOLDER, so that the installed package and not the source folder is what the tests
-# see; the last line counts.
+# see, and with temporary files there, as elsewhere nothing might be executable; the last line counts.
 run_tests() {
   local report=$2/results.xml status
   rm -f "$report"
   (cd "$2" && env -u PYTHONPATH -u LD_LIBRARY_PATH "$1/bin/python" -P -m pytest "${@:3}" -q -rs --rootdir "$here/tests" \
-    -p no:cacheprovider --junitxml "$report")
+    -p no:cacheprovider --basetemp "$2/tmp" -o tmp_path_retention_policy=failed \
+    --junitxml "$report")
   status=$?
   env -u LD_PRELOAD python3 - "$report" <<'PY' || { echo "python: 0 passed, 1 failed, 0 skipped (no results)"; return 1; }
 import sys, xml.etree.ElementTree as tree
