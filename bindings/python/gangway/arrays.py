@@ -124,11 +124,13 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
 
 
 def write(view: View, array: Array, name: str, *, add: bool = False, why: str = "") -> None:
-    """An array's values into the library's memory, or added to what is there, in that memory's dtype."""
+    """An array's values into the library's memory, or added to what is there, in that memory's dtype; a number into one
+    element."""
     if not hasattr(array, "shape"):  # a number, a list
         array = np.asarray(array)
-    if tuple(array.shape) != view.shape:
-        raise InvalidArgument(f"{name} has shape {tuple(array.shape)}, {view.shape} is needed{why}")
+    shape = tuple(array.shape)
+    if shape != view.shape and (shape or view.count != 1):
+        raise InvalidArgument(f"{name} has shape {shape}, {view.shape} is needed{why}")
     if kind_of(array) == "torch":
         target = importlib.import_module("torch").from_dlpack(view)
         (target.add_ if add else target.copy_)(array.detach())

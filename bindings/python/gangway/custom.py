@@ -87,8 +87,8 @@ class Call:
         return dict(zip(self._inner.parameters, self._arrays("parameter_grads", True)))
 
     def set_outputs(self, *outputs: Array) -> None:
-        """In forward: writes the outputs. For JAX, whose arrays are immutable, the only way; NumPy's and PyTorch's may be
-        written in place as well."""
+        """In forward: writes the outputs, of which one with one element may be a number. For JAX, whose arrays are immutable,
+        the only way; NumPy's and PyTorch's may be written in place as well."""
         self._write("outputs", outputs)
 
     def set_input_grads(self, *grads: Array | None) -> None:
