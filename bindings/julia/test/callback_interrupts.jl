@@ -5,10 +5,11 @@ include("facts.jl")
 
 Base.exit_on_sigint(false)
 
-# Whether a SIGINT waits to be thrown; where Julia does not tell, a second is enough.
+# Whether a SIGINT waits to be thrown.
 const PENDING = Libdl.dlsym_e(Libdl.dlopen(""), :jl_signal_pending)
-is_pending() = PENDING == C_NULL ? (ccall(:usleep, Cint, (Cuint,), 1_000_000); true) :
-    unsafe_load(Ptr{Cint}(PENDING)) != 0
+is_pending() = unsafe_load(Ptr{Cint}(PENDING)) != 0
+held_back_fact(body, name) =
+    PENDING == C_NULL ? skip(name, "this Julia does not tell whether a SIGINT waits") : fact(body, name)
 
 # Sends one, which is held back, and returns when it has come.
 function interrupt_held_back()
@@ -26,10 +27,10 @@ function finalize_while_it_waits(x)
     finalize(x)
     throwing_place()
 end
-@test thrown(() -> finalize_while_it_waits(Ref(0))) isa InterruptException # compiles this
 
 # The first fact: nothing has been finalised in this process.
-fact("Ctrl-C that waits when a handle is finalised for the first time comes after it, and the handle is released") do
+held_back_fact("Ctrl-C that waits when a handle is finalised for the first time comes after it, and the handle is released") do
+    @test thrown(() -> finalize_while_it_waits(Ref(0))) isa InterruptException # compiles it
     gang, model = Gangway.fake_gang(0, 2), parallelize!(Linear(2, 2))
     handles = Any[Gangway.Gang(), model, SGD(model), Gangway.Frame(model), only(Gangway.parameters(model)),
                   barrier_async(gang), Gangway.Tensor(ones(2)), Gangway.alloc(gang, Float32, 3).owner, Gangway.init(),
@@ -41,7 +42,7 @@ fact("Ctrl-C that waits when a handle is finalised for the first time comes afte
     end
 end
 
-fact("Ctrl-C is held back until a call of the library has ended and given what it made") do
+held_back_fact("Ctrl-C is held back until a call of the library has ended and given what it made") do
     ended, made = Ref(false), Ref(false)
     e = thrown() do
         Gangway.@waits begin
@@ -55,7 +56,7 @@ fact("Ctrl-C is held back until a call of the library has ended and given what i
     throwing_place()
 end
 
-fact("Ctrl-C while a work starts comes when its arrays are held") do
+held_back_fact("Ctrl-C while a work starts comes when its arrays are held") do
     here, there = Gangway.thread_gangs(2)
     x, held = ones(4), Ref{Any}(nothing)
     e = thrown() do
@@ -71,7 +72,7 @@ fact("Ctrl-C while a work starts comes when its arrays are held") do
     wait(send_async(there, fill(5.0, 4), 0))
 end
 
-fact("Ctrl-C that waits when a callback or the interrupt hook begins ends it by a status, and throws nothing") do
+held_back_fact("Ctrl-C that waits when a callback or the interrupt hook begins ends it by a status, and throws nothing") do
     runs, ended = Ref(0), Ref(0)
     callback() = Gangway.guarded(() -> (runs[] += 1; throwing_place(); nothing), () -> ended[] += 1)
     for (at, run) in enumerate((callback, () -> Gangway.ask_interrupt(C_NULL)))
