@@ -51,7 +51,7 @@ class ReusedInputs {
   }
 
  private:
-  static constexpr size_t kMost = 50'000;  // several chunks, also of a part
+  static constexpr size_t kMost = 100'000;  // more chunks than there are stages, also of a part
   static constexpr float kOverwritten = -77;
 
   // Rank 0's input is read by rank 1 in each.

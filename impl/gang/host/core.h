@@ -7,11 +7,12 @@
 // calls run in order; sends and receives run in order per ordered pair.
 //
 // Progress is counted in rounds. A call whose input peers can read where it lies has one round; an input
-// outside the arena is staged chunk by chunk through two halves: `filled` counts chunks put there by their
-// owner, `drained` those that a reader is through with, `collected` those whose folded results were fetched.
+// outside the arena is staged chunk by chunk through a ring of kStages: `filled` counts chunks put there by
+// their owner, `drained` those that a reader is through with, `collected` those whose folded results were
+// fetched.
 //
 // More than ten members: it is the engine's whole state; its parts are cut by file (starting, works, order,
-// publish, steps, reductions, pairs, failure, waiting, survivors, cycle).
+// publish, steps, staging, reductions, pairs, failure, waiting, survivors, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -68,8 +69,7 @@ struct OpState {
   int finished = 0;                // members [0, finished) are known to be done with it
   bool planned = false;            // all arrived: the path is known
   bool in_place_on_peers = false;  // folds straight into peers' outputs
-  bool fold_rounds = false;        // a reduction chunk by chunk
-  bool cut = false;                // a reduction in rounds: each rank folds a part of the chunk
+  bool fold_rounds = false;        // a reduction chunk by chunk, of which each rank folds a part
   size_t chunk = 0;                // bytes of one staged round
   size_t drain_chunk = 0;          // of each input that one step reads
   bool streams = false;            // the output is written past the caches
@@ -91,7 +91,7 @@ struct Lane {
   uint64_t sequence = 0;      // of the next call
   uint64_t history = 0;       // hash of all calls so far
   uint64_t reusable = 0;      // slots of calls before this one may be written again
-  uint64_t staging = 0;       // offset of two halves for chunks and two for results
+  uint64_t staging = 0;       // offset of kStages chunks, and as many of results
   uint64_t small = 0;         // offset of kSmall bytes per slot
   uint64_t tables = 0;        // offset of size + 1 words per slot
   uint64_t staged_until = 0;  // staging is in use by peers until they are done with calls before this one
@@ -201,10 +201,6 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   bool all_arrived(Op& op);
   bool peers_done(Op& op);
   void plan(Op& op);
-  static bool filled_before(const Lane& lane, const Op& op);
-  bool own_staging(Lane& lane, const Op& op);
-  bool can_fill(Lane& lane, Op& op);
-  void fill(Lane& lane, Op& op);
   bool can_drain(const Op& op) const;
   void drain(Op& op);
   void mark_done(Op& op);
@@ -212,6 +208,11 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void move_from(Op& op, int peer);
   void move_own(Op& op);
   const unsigned char* source_of(const Op& op, int peer, size_t in_first) const;
+  // staging.cpp
+  static bool filled_before(const Lane& lane, const Op& op);
+  bool own_staging(Lane& lane, const Op& op);
+  bool can_fill(Lane& lane, Op& op);
+  void fill(Lane& lane, Op& op);
   // reductions.cpp
   void plan_reduction(Op& op);
   void fold_in_place(Op& op);
@@ -221,6 +222,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void fold_round(Lane& lane, Op& op);
   bool can_collect(const Op& op) const;
   void collect(Op& op);
+  unsigned char* results_of(uint64_t staging, uint64_t round) const {
+    return arena_.at(staging) + (kStages + round % kStages) * kChunk;
+  }
   // pairs.cpp
   bool step_send(Lane& lane, Op& op);
   bool step_receive(Op& op);

@@ -12,17 +12,16 @@ bool Core::step_send(Lane& lane, Op& op) {
   if (op.filled == op.fill_rounds) return false;
   PairLine& pair = board_->pair(lane.channel, rank_, lane.peer);
   const uint64_t drained = pair.drained.load(std::memory_order_acquire);
-  // A half is free when the receiver is through with what was in it two rounds ago, in this call or the last
-  // one.
+  // A stage is free when the receiver is through with what was in it, in this call or the last one.
   if (lane.staged_until <= op.sequence) {
     if (!filled_before(lane, op)) return false;
     if (lane.staged_until != 0 && drained < progress_of(lane.staged_until, 0)) return false;
     lane.staged_until = op.sequence + 1;
   }
-  if (op.filled >= 2 && drained < progress_of(op.sequence, op.filled - 1)) return false;
+  if (op.filled >= kStages && drained < progress_of(op.sequence, op.filled - kStages + 1)) return false;
   const size_t first = op.filled * op.chunk;
   const size_t n = std::min(op.chunk, op.in_bytes - first);
-  copy_bytes(arena_.at(lane.staging) + op.filled % 2 * kChunk,
+  copy_bytes(arena_.at(lane.staging) + op.filled % kStages * kChunk,
              static_cast<const unsigned char*>(op.c.in) + first, n);
   traffic_.bytes_staged += n;
   ++op.filled;
@@ -73,7 +72,7 @@ void Core::receive_round(Op& op, const Slot& slot) {
     case Source::staged: {
       const uint64_t staging =
           board_->pair(op.channel, op.c.peer, rank_).staging.load(std::memory_order_relaxed);
-      from = arena_.at(staging) + op.drained % 2 * kChunk;
+      from = arena_.at(staging) + op.drained % kStages * kChunk;
       break;
     }
   }

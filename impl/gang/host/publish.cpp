@@ -66,7 +66,7 @@ bool Core::publish_call(Lane& lane, Op& op) {
   Slot& slot = mine.slots[op.sequence % kSlots];
   choose_source(lane, op, slot, kSlots);
   if (op.source == Source::staged) {
-    mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
+    mine.staging.store(block_of(lane.staging, 2 * kStages * kChunk), std::memory_order_release);
     op.chunk = kChunk;
     size_t longest = op.in_bytes;
     if (splits(op.c.op)) {
@@ -115,7 +115,7 @@ bool Core::publish_send(Lane& lane, Op& op) {
   Slot& slot = pair.slots[op.sequence % kPairSlots];
   choose_source(lane, op, slot, kPairSlots);
   if (op.source == Source::staged) {
-    pair.staging.store(block_of(lane.staging, 2 * kChunk), std::memory_order_release);
+    pair.staging.store(block_of(lane.staging, kStages * kChunk), std::memory_order_release);
     op.chunk = kChunk;
     op.fill_rounds = (op.in_bytes + op.chunk - 1) / op.chunk;
   }

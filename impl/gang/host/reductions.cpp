@@ -3,8 +3,8 @@
 //
 // Small: each receiver folds everything itself. In place: each rank folds one part and stores it into every
 // receiver's output. Rounds (some tensor is outside the arena): each rank folds one part of each chunk into
-// its staging area, then the receivers fetch the parts; of two ranks each folds the
-// whole chunk, which moves as much and needs no second meeting.
+// its staging area, then the receivers fetch the parts. Of two ranks each could as well fold whole chunks, which
+// saves the second meeting, but a rank then reads and writes a quarter more.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -80,13 +80,11 @@ void Core::plan_reduction(Op& op) {
   const bool receiver = receives(op, rank_);
   bool direct = op.source == Source::direct && (!receiver || op.out_offset != 0);
   bool small = op.source != Source::direct && op.source != Source::staged;
-  bool staged = op.source == Source::staged;
   for (int r = 0; r < size_ && op.in_bytes > kInline; ++r) {
     if (r == rank_) continue;
     const Slot& slot = slot_of(op, r);
     direct = direct && slot.source == Source::direct && (!receives(op, r) || slot.out_direct);
     small = small && slot.source == Source::small;
-    staged = staged && slot.source == Source::staged;
   }
   op.drain_chunk = move_chunk(size_);
   op.drain_rounds = 1;
@@ -100,13 +98,7 @@ void Core::plan_reduction(Op& op) {
     op.fold_rounds = true;
     op.drain_chunk = kChunk;
     op.drain_rounds = (op.in_bytes + kChunk - 1) / kChunk;
-    // Uncut, a rank may write its output before a peer has read its input: only where all inputs are copies.
-    op.cut = size_ > 2 || !staged;
-    if (op.cut) {
-      op.collect_rounds = receiver ? op.drain_rounds : 0;
-    } else if (!receiver) {
-      op.drain_rounds = 0;
-    }
+    op.collect_rounds = receiver ? op.drain_rounds : 0;
   }
 }
 
@@ -169,17 +161,16 @@ void Core::fold_segment(Op& op) {
 }
 
 bool Core::can_fold_round(Lane& lane, const Op& op) {
-  if (op.cut && !own_staging(lane, op)) return false;
-  if (!op.cut && op.filled <= op.drained) return false;  // the output may lie over the chunk that peers want
+  if (!own_staging(lane, op)) return false;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     const ChannelLine& peer = line(op.channel, r);
     if (slot_of(op, r).source == Source::staged &&
         peer.filled.load(std::memory_order_acquire) < progress_of(op.sequence, op.drained + 1))
       return false;
-    // Its result half of two rounds ago is fetched.
-    if (op.cut && op.drained >= 2 && receives(op, r) &&
-        peer.collected.load(std::memory_order_acquire) < progress_of(op.sequence, op.drained - 1))
+    // The result that was in this stage before is fetched.
+    if (op.drained >= kStages && receives(op, r) &&
+        peer.collected.load(std::memory_order_acquire) < progress_of(op.sequence, op.drained - kStages + 1))
       return false;
   }
   return true;
@@ -187,35 +178,24 @@ bool Core::can_fold_round(Lane& lane, const Op& op) {
 
 void Core::fold_round(Lane& lane, Op& op) {
   ChannelLine& mine = line(op.channel, rank_);
-  if (op.cut && lane.staging == 0)
-    mine.staging.store(block_of(lane.staging, 4 * kChunk), std::memory_order_release);
+  if (lane.staging == 0)
+    mine.staging.store(block_of(lane.staging, 2 * kStages * kChunk), std::memory_order_release);
   const size_t first = op.drained * kChunk;
-  const size_t count = std::min(kChunk, op.in_bytes - first) / op.item;
-  const Part part = even_part(count, op.item, rank_, size_);
+  const Part part = even_part(std::min(kChunk, op.in_bytes - first) / op.item, op.item, rank_, size_);
   Inputs inputs;
   for (int r = 0; r < size_; ++r)
     inputs[static_cast<size_t>(r)] =
         r == rank_ ? static_cast<const unsigned char*>(op.c.in) + first : source_of(op, r, 0);
   FoldArgs args = fold_of(op, inputs, size_);
-  if (!op.cut) {
-    traffic_.bytes_moved += count * op.item;
-    fold_to(args, count, static_cast<unsigned char*>(op.c.out) + first, op.c.in == op.c.out,
-            {op.c.accumulate, op.streams});
-    if (op.streams) end_stream();
-    announce(mine.drained, progress_of(op.sequence, ++op.drained));
-    return;
-  }
-  unsigned char* const results = arena_.at(lane.staging) + (2 + op.drained % 2) * kChunk;
-  alignas(kLine) unsigned char result[kFoldBlock];
+  unsigned char* const results = results_of(lane.staging, op.drained);
   const size_t block = kFoldBlock / op.item;
   for (size_t at = 0; at < part.count; at += block) {
     args.first = part.first + at;
     args.count = std::min(block, part.count - at);
-    args.out = result;
+    args.out = results + args.first * op.item;
     fold_kernels().fold(args);
-    copy_bytes(results + args.first * op.item, result, args.count * op.item);
     if (receives(op, rank_))
-      deliver(static_cast<unsigned char*>(op.c.out) + first + args.first * op.item, result, args.count,
+      deliver(static_cast<unsigned char*>(op.c.out) + first + args.first * op.item, args.out, args.count,
               op.c.dtype, {op.c.accumulate, op.streams});
   }
   if (op.streams) end_stream();
@@ -240,7 +220,7 @@ void Core::collect(Op& op) {
     const int r = (rank_ + i) % size_;
     const Part part = even_part(count, op.item, r, size_);
     const uint64_t staging = line(op.channel, r).staging.load(std::memory_order_acquire);
-    const unsigned char* const results = arena_.at(staging) + (2 + op.collected % 2) * kChunk;
+    const unsigned char* const results = results_of(staging, op.collected);
     deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item,
             results + part.first * op.item, part.count, op.c.dtype, {op.c.accumulate, op.streams});
     traffic_.bytes_moved += part.count * op.item;

@@ -19,7 +19,8 @@ constexpr int kPairSlots = 4;        // messages of one ordered pair
 constexpr size_t kInline = 40;       // payload that rides in the flag's own cache line
 constexpr size_t kDirect = 512;      // from here an input in the arena is read where it lies
 constexpr size_t kSmall = 4096;      // payload that rides beside the flag: copied once, no second wait
-constexpr size_t kChunk = 64 << 10;  // bytes of one staging half
+constexpr size_t kChunk = 64 << 10;  // bytes of one stage
+constexpr int kStages = 4;           // chunks that a rank may be ahead of the slowest reader
 constexpr int kRoundBits = 24;       // progress counters are sequence << kRoundBits | rounds done
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -113,7 +114,7 @@ struct alignas(kLine) ChannelLine {
   }
   alignas(kLine) std::atomic<uint64_t> collected;
   std::atomic<uint64_t>
-      staging;  // offset of two chunks and two chunks of folded results; set before the first use
+      staging;  // offset of kStages chunks and as many of folded results; set before the first use
   std::atomic<uint64_t> calls;  // of a rank that is fading: begun, or to begin yet
 };
 
@@ -122,7 +123,7 @@ struct alignas(kLine) ChannelLine {
 struct alignas(kLine) PairLine {
   Slot slots[kPairSlots];
   alignas(kLine) std::atomic<uint64_t> filled;
-  std::atomic<uint64_t> staging;  // offset of two chunks
+  std::atomic<uint64_t> staging;  // offset of kStages chunks
   std::atomic<uint64_t> sends;    // of a sender that is fading: begun, or to begin yet
   alignas(kLine) std::atomic<uint64_t> drained;
   std::atomic<uint64_t> wanted;    // receives begun

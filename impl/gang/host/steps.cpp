@@ -160,63 +160,6 @@ void Core::plan(Op& op) {
   op.drain_rounds = std::max<uint64_t>(1, rounds_of(longest, op.drain_chunk));
 }
 
-// Are the calls before this one through with filling? One that needs no peer's input (a broadcast's root, a
-// send) is passed by later ones while it still waits for the staging area.
-bool Core::filled_before(const Lane& lane, const Op& op) {
-  for (const Op* before = lane.head; before != nullptr && before != &op; before = before->next)
-    if (before->filled < before->fill_rounds) return false;
-  return true;
-}
-
-bool Core::own_staging(Lane& lane, const Op& op) {
-  if (lane.staged_until > op.sequence) return true;  // taken by this very call
-  if (!filled_before(lane, op)) return false;
-  if (lane.staged_until != 0)
-    for (int r = 0; r < size_; ++r)
-      if (r != rank_ &&
-          line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(lane.staged_until, 0))
-        return false;
-  lane.staged_until = op.sequence + 1;
-  return true;
-}
-
-bool Core::can_fill(Lane& lane, Op& op) {
-  if (!own_staging(lane, op)) return false;
-  if (op.filled < 2) return true;
-  const Peers by = consumers(op, rank_);
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || (by == Peers::root && r != op.c.peer)) continue;
-    const Slot& slot = slot_of(op, r);
-    if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1) check_fingerprint(op, r, slot);
-    if (line(op.channel, r).drained.load(std::memory_order_acquire) < progress_of(op.sequence, op.filled - 1))
-      return false;
-  }
-  return true;
-}
-
-void Core::fill(Lane& lane, Op& op) {
-  unsigned char* const half = arena_.at(lane.staging) + op.filled % 2 * kChunk;
-  const auto* const in = static_cast<const unsigned char*>(op.c.in);
-  const size_t first = op.filled * op.chunk;
-  const auto put = [&](unsigned char* to, const unsigned char* from, size_t bytes) {
-    if (first >= bytes) return;
-    const size_t n = std::min(op.chunk, bytes - first);
-    copy_bytes(to, from + first, n);
-    traffic_.bytes_staged += n;
-  };
-  if (splits(op.c.op)) {
-    for (int j = 0; j < size_; ++j) {
-      if (j == rank_) continue;
-      const Part part = part_of(op, j);
-      put(half + static_cast<size_t>(j) * op.chunk, in + part.first * op.item, part.count * op.item);
-    }
-  } else {
-    put(half, in, op.in_bytes);
-  }
-  ++op.filled;
-  announce(line(op.channel, rank_).filled, progress_of(op.sequence, op.filled));
-}
-
 bool Core::can_drain(const Op& op) const {
   if (reduces(op.c.op)) return true;  // staged inputs are folded in rounds, not here
   for (int r = 0; r < size_; ++r) {
@@ -286,7 +229,7 @@ const unsigned char* Core::source_of(const Op& op, int peer, size_t in_first) co
     case Source::staged: {
       const uint64_t staging = line(op.channel, peer).staging.load(std::memory_order_relaxed);
       const size_t own_part = splits(op.c.op) ? static_cast<size_t>(rank_) * op.drain_chunk : 0;
-      return arena_.at(staging) + op.drained % 2 * kChunk + own_part;
+      return arena_.at(staging) + op.drained % kStages * kChunk + own_part;
     }
   }
   return nullptr;
