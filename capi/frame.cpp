@@ -1,6 +1,6 @@
 // Forward and backward by hand.
 #include "module_handle.h"
-#include "train/agreement.h"
+#include "parallel/or_abort.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -46,9 +46,8 @@ template <typename Run>
 Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
   const Gang& root = *model.gangs().root();
   try {
-    if (root.size() == 1) return run();
-    if (const std::optional<Error> broken = root.error()) throw *broken;
-    return or_abort(model.gangs(), call, run);
+    if (const std::optional<Error> broken = root.error(); broken && root.size() > 1) throw *broken;
+    return or_abort_peers(model.gangs(), call, run);
   } catch (...) {
     if (frame != nullptr) frame->reset();
     throw;

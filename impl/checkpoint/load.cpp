@@ -14,6 +14,7 @@
 #include "checkpoint/header_json.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/model.h"
+#include "parallel/or_abort.h"
 
 namespace gangway {
 namespace {
@@ -199,7 +200,7 @@ void load_model(Model& model, const std::string& path, bool strict) {
       },
       text("load, strict ", strict));
 
-  model.begin_update(stream);
+  or_abort_peers(model.gangs(), "load", [&] { model.begin_update(stream); });
   root.agree_on([&] {
     try {
       for (size_t i = 0; i < entries.size(); ++i)

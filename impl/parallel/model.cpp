@@ -8,6 +8,7 @@
 
 #include "nn/gradient.h"
 #include "parallel/clip.h"
+#include "parallel/or_abort.h"
 #include "parallel/shard_domain.h"
 
 namespace gangway {
@@ -161,7 +162,7 @@ void Model::enter(const char* call, Stream& stream) {
 }
 
 bool Model::gradients_written() const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [](const NamedParameter& p) {
+  return std::any_of(listing_.parameters.begin(), listing_.parameters.end(), [](const NamedParameter& p) {
     return p.parameter->grad_written || p.parameter->shard_grad_written;
   });
 }
@@ -169,13 +170,13 @@ bool Model::gradients_written() const {
 std::shared_ptr<Forwards::Forward> Model::begin_by_hand() {
   enter("forward", device().stream());
   std::shared_ptr<Forwards::Forward> forward = forwards_.begin();
-  if (gradient_in_forward_) forwards_.add(*forward, gradients_written());
+  if (listing_.gradient_in_forward) forwards_.add(*forward, gradients_written());
   return forward;
 }
 
 void Model::check_backward(const Forwards::Forward& forward) {
   enter("backward", device().stream());
-  if (gradient_in_forward_ && !forwards_.counts(forward))
+  if (listing_.gradient_in_forward && !forwards_.counts(forward))
     fail(Code::invalid_state,
          "gradients were emptied since the frame's forward, which had made some of its own; run forward "
          "again");
@@ -201,15 +202,17 @@ double Model::clip_gradients(double most, double p, Stream& stream) {
     if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
     check_gradients("clip_grad_norm");
   });
-  const double norm = gradient_norm(p, stream);
-  scale_gradients(clip_factor(norm, most), stream);
-  return norm;
+  return or_abort_peers(*gangs_, "clip_grad_norm", [&] {
+    const double norm = gradient_norm(p, stream);
+    scale_gradients(clip_factor(norm, most), stream);
+    return norm;
+  });
 }
 
 void Model::scale_gradients(double factor, Stream& stream) {
   enter("scale_gradients", stream);
   domain_->finish_gradients(stream);
-  for (const NamedParameter& p : parameters_)
+  for (const NamedParameter& p : listing_.parameters)
     if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
       ops_->scale(p.parameter->shard_grad, factor, stream);
 }
@@ -234,15 +237,20 @@ void Model::end_update(Stream& stream, bool copies_written) {
 // --- looking in
 
 const NamedParameter& Model::parameter(const std::string& name) const {
-  for (const auto* list : {&parameters_, &aliases_})
+  for (const auto* list : {&listing_.parameters, &listing_.aliases})
     for (const NamedParameter& p : *list)
       if (p.name == name) return p;
   fail(Code::not_found, "the model has no parameter \"", name, "\"");
 }
 
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
-  gangs_->root()->agree_on([&] { check_running("gather"); });
-  return gather_rows(parameter, parameter.shard, stream);
+  Tensor whole;
+  gangs_->root()->agree_on([&] {
+    check_running("gather");
+    whole = Tensor::allocate(device().allocator(), parameter.shard.dtype(), parameter.shape);
+  });
+  or_abort_peers(*gangs_, "gather", [&] { gather_rows(parameter, parameter.shard, whole, stream); });
+  return whole;
 }
 
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
@@ -256,26 +264,30 @@ Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
 }
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
+  Tensor whole;
   gangs_->root()->agree_on([&] {
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
     check_gradients("gather_gradient");
+    whole = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
   });
-  domain_->finish_gradients(stream);
-  if (parameter.shard_grad_written) return gather_rows(parameter, parameter.shard_grad, stream);
-  Tensor zeros = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
-  if (zeros.count() != 0) ops_->fill(zeros, 0, stream);
-  return zeros;
+  or_abort_peers(*gangs_, "gather_gradient", [&] {
+    domain_->finish_gradients(stream);
+    if (parameter.shard_grad_written)
+      gather_rows(parameter, parameter.shard_grad, whole, stream);
+    else if (whole.count() != 0)
+      ops_->fill(whole, 0, stream);
+  });
+  return whole;
 }
 
-Tensor Model::gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream) {
+void Model::gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream) {
   size_t index = 0;
   const ShardUnit& unit = unit_of(*domain_, parameter, &index);
   const PackedParameter& packed = unit.packing().parameters[index];
-  Tensor whole = Tensor::allocate(device().allocator(), own.dtype(), parameter.shape);
   if (!unit.sharded()) {
     if (whole.count() != 0) ops_->cast(own, whole, stream);
-    return whole;
+    return;
   }
   Collective c;
   c.op = CollectiveOp::all_gather;
@@ -285,7 +297,6 @@ Tensor Model::gather_rows(const Parameter& parameter, const Tensor& own, Stream&
   c.counts = packed.counts.data();
   c.dtype = own.dtype();
   unit.place().shards->run_now(Channel::fsdp_gather, c, &stream);
-  return whole;
 }
 
 void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
@@ -296,10 +307,12 @@ void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
            " ", parameter.shape.text(), ", but the values are ", whole.text());
     check_update();
   });
-  begin_update(stream);
-  if (parameter.shard.count() != 0)
-    ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
-  domain_->end_update(true, false, stream);
+  or_abort_peers(*gangs_, "assign", [&] {
+    begin_update(stream);
+    if (parameter.shard.count() != 0)
+      ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
+    domain_->end_update(true, false, stream);
+  });
 }
 
 MemoryUse Model::memory() const {

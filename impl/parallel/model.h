@@ -120,7 +120,7 @@ class Model {
   void end_update(Stream& stream, bool copies_written = false);
 
   // --- looking in
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<NamedParameter>& parameters() const { return listing_.parameters; }
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
@@ -142,14 +142,19 @@ class Model {
 
  private:
   friend std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
+  struct Listing {
+    std::vector<NamedParameter> parameters;
+    std::vector<NamedParameter> aliases;
+    bool gradient_in_forward = false;  // of some module
+  };
+  Listing list() const;
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
   void enter(const char* call,
              Stream& stream);  // check_running, and does what given up forwards have left to do
   bool gradients_written() const;
   Context run_of(const Context& ctx, bool training) const;
-  Tensor gather_rows(const Parameter& parameter, const Tensor& own, Stream& stream);
-  void finish_materialize();
+  void gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream);
 
   ModulePtr root_;
   std::shared_ptr<Gangs> gangs_;
@@ -157,15 +162,13 @@ class Model {
   Stack temporaries_;
   std::vector<std::unique_ptr<Frame>> frames_;
   std::shared_ptr<ShardDomain> domain_;
-  std::vector<NamedParameter> parameters_;
-  std::vector<NamedParameter> aliases_;
+  Listing listing_;  // empty before materialize
   Recompute selective_ = Recompute::none;
   std::vector<std::weak_ptr<const uint64_t>> optimizers_;  // bytes of each
   void* caller_ = nullptr;
   bool computes_ = true;  // has a forward of its own
   uint64_t seed_ = 0;
   Forwards forwards_;
-  bool gradient_in_forward_ = false;  // of some module
   bool materialized_ = false;
   bool pristine_ = true;
 };

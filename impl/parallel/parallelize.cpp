@@ -90,7 +90,7 @@ void Model::recompute(const RecomputeOptions& options) {
 }
 
 void Model::parallelize(const ParallelOptions& options) {
-  std::vector<Place> places;
+  std::set<const Module*> before;
   gangs_->root()->agree_on([&] {
     check_describing("parallelize");
     check_master(options.master_dtype);
@@ -100,15 +100,16 @@ void Model::parallelize(const ParallelOptions& options) {
       fail(Code::invalid_state, "parallelize: unit ", domain_->units()[0]->name(),
            " is made already; parallelize makes all units itself");
     check_units(root_, default_places(root_), options.shard, options.master_dtype);
+    for (const NamedModule& m : named_modules(root_)) before.insert(m.module.get());
   });
-  std::set<const Module*> before;
-  for (const NamedModule& m : named_modules(root_)) before.insert(m.module.get());
   const Recompute selective = selective_;
   const bool pristine = std::exchange(pristine_, false);
   try {
     if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
-    wrap_recomputed(root_, options.recompute);
-    wrap_all(root_, default_places(root_), options.shard, domain_);
+    gangs_->root()->agree_on([&] {  // wrappers want memory
+      wrap_recomputed(root_, options.recompute);
+      wrap_all(root_, default_places(root_), options.shard, domain_);
+    });
     materialize(options.seed, options.master_dtype);
   } catch (...) {  // so that it may be called again
     domain_->remove_units();
@@ -120,6 +121,7 @@ void Model::parallelize(const ParallelOptions& options) {
 }
 
 void Model::materialize(uint64_t seed, DType master) {
+  Listing listing;
   gangs_->root()->agree_on([&] {
     check_describing("materialize");
     check_master(master);
@@ -130,26 +132,29 @@ void Model::materialize(uint64_t seed, DType master) {
     if (!free.empty() && !alone)
       fail(Code::invalid_state, "materialize: ", free.size(), " parameters, the first ", free[0].name,
            ", are in no unit; fully_shard(\"\") or replicate comes first");
+    if (alone) {
+      pristine_ = false;
+      wrap_all(root_, match_places(root_, ""), ShardOptions{}, domain_);
+    }
+    domain_->set_order(units_of(*root_));
+    listing = list();
   });
   pristine_ = false;
   seed_ = seed;
-  if (domain_->units().empty() && gangs_->root()->size() == 1)
-    wrap_all(root_, match_places(root_, ""), ShardOptions{}, domain_);
-  domain_->set_order(units_of(*root_));
   domain_->materialize(seed, master);
-  finish_materialize();
+  listing_ = std::move(listing);
+  materialized_ = true;
 }
 
-void Model::finish_materialize() {
-  parameters_ = named_parameters(*root_);
-  aliases_ = named_parameters_with_aliases(*root_);
-  std::erase_if(aliases_, [&](const NamedParameter& a) {
-    return std::any_of(parameters_.begin(), parameters_.end(),
+Model::Listing Model::list() const {
+  Listing listing{named_parameters(*root_), named_parameters_with_aliases(*root_)};
+  std::erase_if(listing.aliases, [&](const NamedParameter& a) {
+    return std::any_of(listing.parameters.begin(), listing.parameters.end(),
                        [&](const auto& p) { return p.name == a.name; });
   });
   for (const NamedModule& m : named_modules(root_))
-    gradient_in_forward_ = gradient_in_forward_ || m.module->gradient_in_forward();
-  materialized_ = true;
+    listing.gradient_in_forward = listing.gradient_in_forward || m.module->gradient_in_forward();
+  return listing;
 }
 
 }  // namespace gangway

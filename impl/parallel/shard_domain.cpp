@@ -47,12 +47,16 @@ UnitPlace ShardDomain::place_of(const ShardUnit& unit) {
 void ShardDomain::materialize(uint64_t seed, DType master) {
   Stream& stream = ops_.device().stream();
   Gang& root = *gangs_->root();
+  std::vector<SharedRegion> regions;  // the fences', then those of units
   root.agree_on([&] {
     plan(master);
     allocate();
+    const auto in_region = [](const auto& unit) { return unit->values().region_bytes() != 0; };
+    if (const auto count = std::count_if(units_.begin(), units_.end(), in_region))
+      regions.resize(1 + static_cast<size_t>(count));
   });
   // Replicas open regions of their own, and one may lack memory.
-  root.agree_on([&] { open_regions(); });
+  root.agree_on([&] { open_regions(regions); });
   // An initialiser may be a caller's own.
   root.agree_on([&] {
     for (const auto& unit : units_) unit->values().fill(seed, stream);
@@ -90,18 +94,20 @@ void ShardDomain::allocate() {
   for (const auto& unit : units_) unit->allocate();
 }
 
-void ShardDomain::open_regions() {
-  size_t count = 0;
-  for (const auto& unit : units_) count += unit->values().region_bytes() != 0 ? 1 : 0;
-  if (count == 0) return;
+// All that ranks do together comes before what one of them may lack memory for.
+void ShardDomain::open_regions(std::span<SharedRegion> regions) {
+  if (regions.empty()) return;
   Gang& shards = *gangs_->shards();
   const size_t each = Fence::bytes(shards.size());
-  const SharedRegion fences = shards.allocate_shared(count * each);
-  size_t at = 0;
+  size_t taken = 0;
+  regions[taken++] = shards.allocate_shared((regions.size() - 1) * each);
+  for (const auto& unit : units_)
+    if (const size_t bytes = unit->values().region_bytes()) regions[taken++] = shards.allocate_shared(bytes);
+  size_t opened = 0;
   for (const auto& unit : units_) {
     if (unit->values().region_bytes() == 0) continue;
-    unit->values().open_region(shards.allocate_shared(unit->values().region_bytes()), fences, at);
-    at += each;
+    unit->values().open_region(regions[1 + opened], regions[0], opened * each);
+    ++opened;
   }
 }
 

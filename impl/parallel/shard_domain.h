@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "mesh/gangs.h"
@@ -59,7 +60,7 @@ class ShardDomain {
   void plan(DType master);
   void forget_plans();
   void allocate();
-  void open_regions();
+  void open_regions(std::span<SharedRegion> regions);
 
   std::shared_ptr<Gangs> gangs_;
   Ops& ops_;

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "parallel/or_abort.h"
 #include "parallel/shard_domain.h"
 #include "parallel/wrap.h"
 
@@ -118,7 +119,7 @@ class Group final : public ShardGroup {
   // A refusal on one rank alone would leave its peers waiting for it in the fence.
   void begin_update(Stream& stream) override {
     gangs_->root()->agree_on([&] { domain_.check_update(); });
-    domain_.begin_update(stream);
+    or_abort_peers(*gangs_, "begin_update", [&] { domain_.begin_update(stream); });
   }
   void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
 
@@ -220,7 +221,8 @@ std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<Shard
   }
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
   for (const auto& group : groups) model->domain_->adopt(as_group(group).domain());
-  model->finish_materialize();
+  model->listing_ = model->list();
+  model->materialized_ = true;
   model->computes_ = false;
   return model;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "parallel/model.h"
+#include "parallel/or_abort.h"
 
 namespace gangway {
 
@@ -28,17 +29,5 @@ struct Outcome {
 // All ranks throw the first refusal (lowest rank); the gangs work on. Without one: loss summed in rank order,
 // finite where all are.
 Outcome exchange(Gangs& gangs, const std::optional<Error>& refusal, const Outcome& mine);
-
-// Runs `body`; when it fails, breaks every gang with that error, so that no peer waits for this rank, and
-// throws it.
-[[noreturn]] void abort_and_throw(Gangs& gangs, const char* call);  // inside a catch block
-template <typename Body>
-decltype(auto) or_abort(Gangs& gangs, const char* call, Body&& body) {
-  try {
-    return body();
-  } catch (...) {
-    abort_and_throw(gangs, call);
-  }
-}
 
 }  // namespace gangway
