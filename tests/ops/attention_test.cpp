@@ -121,6 +121,8 @@ constexpr Case kCases[] = {
     {0, 3, 3, 2, 1, 8},
     {1, 40, 700, 2, 1, 128, true, 660, 0},  // too long to be packed whole in f64
     {1, 80, 80, 1, 1, 130, true},
+    {1, 150, 200, 6, 2, 20, true, 50, 0},  // tiles of rows and blocks of keys that do not end together
+    {1, 130, 90, 3, 1, 16, true, 0, 41},   // whole tiles that see nothing
 };
 
 class AttentionKernel : public EachIsa {};

@@ -7,10 +7,6 @@
 namespace gangway::cpu {
 namespace {
 
-const AttentionKernels& kernels(Isa isa) {
-  return choose(isa, portable::attention_kernels, avx2::attention_kernels, avx512::attention_kernels);
-}
-
 HeadsView view(const Tensor& t, DType dtype) {
   return HeadsView{t.raw(), t.stride(0), t.stride(1), t.stride(2), t.dtype() != dtype};
 }
@@ -23,12 +19,13 @@ AttentionShape shape_of(const Args& args) {
 
 // Tasks of one call: batch * key/value heads, each whole on one thread, so that no sum depends on the
 // threads.
-template <typename Kernel, typename P>
-void run(Context& context, Kernel kernel, const P& p, size_t scratch_bytes, int64_t batch) {
+template <typename Kernels, typename P>
+void run(Context& context, const Kernels& kernels, DType dtype, const P& p, int64_t batch) {
+  const size_t scratch_bytes = kernels.scratch[dtype](p.shape);
   context.pool.run(static_cast<size_t>(batch * p.shape.groups), 1,
                    [&](int thread, size_t first, size_t last) {
-                     kernel(p, context.scratch.of<char>(thread, scratch_bytes), static_cast<int64_t>(first),
-                            static_cast<int64_t>(last));
+                     kernels.run[dtype](p, context.scratch.of<char>(thread, scratch_bytes),
+                                        static_cast<int64_t>(first), static_cast<int64_t>(last));
                    });
 }
 
@@ -38,8 +35,9 @@ void attention(Context& context, const AttentionArgs& args) {
   const DType dtype = args.q.dtype();
   const AttentionForward p{shape_of(args),      view(args.q, dtype),   view(args.k, dtype),
                            view(args.v, dtype), view(args.out, dtype), args.lse ? args.lse.raw() : nullptr};
-  const AttentionKernels& table = kernels(context.isa);
-  run(context, table.forward[dtype], p, table.forward_scratch[dtype](p.shape), args.q.dim(0));
+  run(context,
+      choose(context.isa, portable::attention_kernels, avx2::attention_kernels, avx512::attention_kernels),
+      dtype, p, args.q.dim(0));
 }
 
 void attention_backward(Context& context, const AttentionBackwardArgs& args) {
@@ -48,8 +46,10 @@ void attention_backward(Context& context, const AttentionBackwardArgs& args) {
                             view(args.v, dtype),  view(args.out, dtype), view(args.dout, dtype),
                             view(args.dq, dtype), view(args.dk, dtype),  view(args.dv, dtype),
                             args.lse.raw(),       args.accumulate};
-  const AttentionKernels& table = kernels(context.isa);
-  run(context, table.backward[dtype], p, table.backward_scratch[dtype](p.shape), args.q.dim(0));
+  run(context,
+      choose(context.isa, portable::attention_backward_kernels, avx2::attention_backward_kernels,
+             avx512::attention_backward_kernels),
+      dtype, p, args.q.dim(0));
 }
 
 }  // namespace gangway::cpu

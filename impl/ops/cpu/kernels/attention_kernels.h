@@ -38,20 +38,26 @@ struct AttentionBackward {
 
 struct AttentionKernels {
   // Bytes of scratch a thread needs; the scratch is aligned to 64 bytes.
-  ByDType<size_t (*)(const AttentionShape&)> forward_scratch, backward_scratch;
+  ByDType<size_t (*)(const AttentionShape&)> scratch;
   // Tasks [first, last) of batch * groups, the key/value head running fastest.
-  ByDType<void (*)(const AttentionForward&, void* scratch, int64_t first, int64_t last)> forward;
-  ByDType<void (*)(const AttentionBackward&, void* scratch, int64_t first, int64_t last)> backward;
+  ByDType<void (*)(const AttentionForward&, void* scratch, int64_t first, int64_t last)> run;
+};
+struct AttentionBackwardKernels {
+  ByDType<size_t (*)(const AttentionShape&)> scratch;
+  ByDType<void (*)(const AttentionBackward&, void* scratch, int64_t first, int64_t last)> run;
 };
 
 namespace portable {
 extern const AttentionKernels attention_kernels;
-}
+extern const AttentionBackwardKernels attention_backward_kernels;
+}  // namespace portable
 namespace avx2 {
 extern const AttentionKernels attention_kernels;
-}
+extern const AttentionBackwardKernels attention_backward_kernels;
+}  // namespace avx2
 namespace avx512 {
 extern const AttentionKernels attention_kernels;
-}
+extern const AttentionBackwardKernels attention_backward_kernels;
+}  // namespace avx512
 
 }  // namespace gangway::cpu

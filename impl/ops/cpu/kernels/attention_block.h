@@ -1,0 +1,239 @@
+// What the two passes of blocked attention share: the micro-kernel, packing, the tile of query rows.
+//
+// The query rows of a key/value head (all its query heads; position running slowest) are taken in tiles of
+// kTileRows, the keys in blocks of kKeys. Along a tile the number of keys that a row sees never falls, so that
+// each group of kRows rows is computed as far as its last row sees, and each group of kRows keys from the
+// first row on that sees one: the causal half is left out but for the edges of these groups. All products are
+// one micro-kernel: broadcasts from one operand, vectors of the other along keys or along the head width.
+//
+// Legend: I rows of the tile, J keys of the block, D head width. In scratch, rows of D are padded to kPad
+// elements with zeros.
+// Thread rule: pure functions; scratch is the caller's.
+#pragma once
+
+#include "ops/cpu/kernels/attention_kernels.h"
+#include "ops/cpu/simd.h"
+
+namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
+
+constexpr int64_t kPad = 16;
+constexpr int64_t kTileRows = 64;
+constexpr int64_t kKeys = 64;
+// Rows of the micro-kernel: kRows * 3 vectors of sums fit the registers.
+constexpr int kRows = kBytes == 64 ? 8 : 4;
+
+GW_SIMD int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// c[r][column] (+)= sum over n of a[r * a_row + n * a_step] * b[n * b_row + column], kRows by C vectors.
+template <typename S, int C>
+GW_SIMD void micro(int64_t n, const S* a, int64_t a_row, int64_t a_step, const S* b, int64_t b_row, S* c,
+                   int64_t c_row, bool add) {
+  constexpr int lanes = Compute<S>::kLanes;
+  Vec<S> sums[kRows][C];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < C; ++v) sums[r][v] = add ? load(c + r * c_row + v * lanes) : Vec<S>{};
+  for (int64_t i = 0; i < n; ++i) {
+    Vec<S> columns[C];
+    for (int v = 0; v < C; ++v) columns[v] = load(b + v * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec<S> factor = set(a[r * a_row]);
+      for (int v = 0; v < C; ++v) sums[r][v] = fma(factor, columns[v], sums[r][v]);
+    }
+    a += a_step;
+    b += b_row;
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < C; ++v) store(c + r * c_row + v * lanes, sums[r][v]);
+}
+
+// The same for any number of vectors. 4 are 2 + 2: a single one would wait for its own sums.
+template <typename S>
+[[gnu::noinline]] void product(int64_t vectors, int64_t n, const S* a, int64_t a_row, int64_t a_step,
+                               const S* b, int64_t b_row, S* c, int64_t c_row, bool add) {
+  constexpr int lanes = Compute<S>::kLanes;
+  while (vectors > 0) {
+    const int64_t now = vectors == 4 ? 2 : least(vectors, 3);
+    if (now == 3) {
+      micro<S, 3>(n, a, a_row, a_step, b, b_row, c, c_row, add);
+    } else if (now == 2) {
+      micro<S, 2>(n, a, a_row, a_step, b, b_row, c, c_row, add);
+    } else {
+      micro<S, 1>(n, a, a_row, a_step, b, b_row, c, c_row, add);
+    }
+    b += now * lanes;
+    c += now * lanes;
+    vectors -= now;
+  }
+}
+
+// Hands out scratch; with a null base it only counts.
+struct Carver {
+  char* base;
+  size_t used = 0;
+
+  template <typename S>
+  S* take(int64_t count) {
+    S* p = base == nullptr ? nullptr : reinterpret_cast<S*>(base + used);
+    used += (static_cast<size_t>(count) * sizeof(S) + 63) / 64 * 64;
+    return p;
+  }
+};
+
+template <typename T>
+T* row_of(const HeadsView& view, int64_t b, int64_t s, int64_t h) {
+  return static_cast<T*>(view.data) + b * view.batch_stride + s * view.row_stride + h * view.head_stride;
+}
+
+// Asks for the lines of a row that is wanted a few rows later: rows lie kilobytes apart, where the processor
+// does not look ahead by itself.
+constexpr int64_t kAhead = 8;
+template <typename T>
+GW_SIMD void fetch(const T* row, int64_t width) {
+  for (int64_t d = 0; d < width; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + d);
+}
+
+// factor * row into to_D, zeros up to the padded width; a null row is zeros.
+template <typename T>
+void pack_row(const T* row, int64_t width, int64_t padded, Scalar<T> factor, Scalar<T>* to_D) {
+  if (row == nullptr) width = 0;
+  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY { store(to_D + d, load(row + d, n) * factor, n); });
+  for (int64_t d = width; d < padded; ++d) to_D[d] = 0;
+}
+
+// Keys [first, last) of one head into to_JD.
+template <typename T>
+void pack_keys(const HeadsView& view, int64_t b, int64_t h, int64_t first, int64_t last, int64_t width,
+               int64_t padded, Scalar<T> factor, Scalar<T>* to_JD) {
+  for (int64_t j = first; j < last; ++j, to_JD += padded) {
+    if (j + kAhead < last) fetch(row_of<const T>(view, b, j + kAhead, h), width);
+    pack_row(row_of<const T>(view, b, j, h), width, padded, factor, to_JD);
+  }
+}
+
+// And as columns, block after block of kKeys: to_DJ [blocks][padded][kKeys], zeros past the last key.
+template <typename T>
+void pack_keys_as_columns(const HeadsView& view, int64_t b, int64_t h, int64_t first, int64_t last,
+                          int64_t width, int64_t padded, Scalar<T>* to_DJ) {
+  constexpr int lanes = Compute<T>::kLanes;
+  for (int64_t j = first; j < first + round_up(last - first, kKeys); j += lanes) {
+    Scalar<T>* to = to_DJ + (j - first) / kKeys * kKeys * padded + (j - first) % kKeys;
+    const T* from = row_of<const T>(view, b, j, h);
+    for (int64_t r = lanes; r < 2 * lanes && j + r < last; ++r) fetch(from + r * view.row_stride, width);
+    for (int64_t d = 0; d < padded; d += lanes) {
+      const int64_t rest = width - d;
+      Vec<T> square[lanes];
+      for (int r = 0; r < lanes; ++r) {
+        const T* at = from + r * view.row_stride + d;
+        if (j + lanes <= last && rest >= lanes) {
+          square[r] = load(at);
+        } else if (j + r < last && rest > 0) {
+          square[r] = load(at, Part{static_cast<int>(least(rest, lanes))});
+        } else {
+          square[r] = Vec<T>{};
+        }
+      }
+      transpose(square);
+      for (int r = 0; r < lanes; ++r) store(to + (d + r) * kKeys, square[r]);
+    }
+  }
+}
+
+// A row of the operation's dtype or, in a wide view, of its accumulator.
+template <typename To, typename S>
+void put_row(To* to, const S* from, int64_t width, bool add) {
+  for_lanes<S>(width, [&](int64_t d, auto n) GW_BODY {
+    Vec<S> v = load(from + d, n);
+    if (add) v = v + load(to + d, n);
+    store(to + d, v, n);
+  });
+}
+template <typename T>
+void put_row(const HeadsView& view, int64_t b, int64_t s, int64_t h, const Scalar<T>* from, int64_t width,
+             bool add) {
+  if (view.wide) {
+    put_row(row_of<Scalar<T>>(view, b, s, h), from, width, add);
+  } else {
+    put_row(row_of<T>(view, b, s, h), from, width, add);
+  }
+}
+
+// Rows [first, first + rows) of the group's sq * (heads / groups).
+struct Tile {
+  int64_t rows;
+  int64_t position[kTileRows], head[kTileRows];
+  int64_t limit[kTileRows];  // the row sees keys [0, limit); never less than the row before
+
+  Tile(const AttentionShape& p, int64_t g, int64_t first) {
+    const int64_t per_group = p.heads / p.groups;
+    rows = least(kTileRows, p.sq * per_group - first);
+    for (int64_t i = 0; i < rows; ++i) {
+      position[i] = (first + i) / per_group;
+      head[i] = g * per_group + (first + i) % per_group;
+      const int64_t seen = position[i] + p.shift + 1;
+      limit[i] = !p.causal ? p.sk : seen < 0 ? 0 : least(p.sk, seen);
+    }
+  }
+
+  int64_t most_seen() const { return limit[rows - 1]; }
+  // Of the keys [j0, j0 + count), those that a row of the group at i sees.
+  int64_t seen_by_group(int64_t i, int64_t j0, int64_t count) const {
+    return least(count, limit[least(i + kRows, rows) - 1] - j0);
+  }
+
+  // factor * the rows of one tensor into to_ID, rounded up to kRows with zeros.
+  template <typename T>
+  void pack(const HeadsView& view, int64_t b, int64_t width, int64_t padded, Scalar<T> factor,
+            Scalar<T>* to_ID) const {
+    for (int64_t i = 0; i < round_up(rows, kRows); ++i) {
+      if (i + kAhead < rows) fetch(row_of<const T>(view, b, position[i + kAhead], head[i + kAhead]), width);
+      pack_row(i < rows ? row_of<const T>(view, b, position[i], head[i]) : nullptr, width, padded, factor,
+               to_ID + i * padded);
+    }
+  }
+};
+
+// Whole vectors of scores for `seen` keys; the micro-kernel takes keys kRows at a time later.
+template <typename S>
+GW_SIMD int64_t score_vectors(int64_t seen) {
+  constexpr int64_t lanes = Compute<S>::kLanes;
+  return round_up(seen, lanes > kRows ? lanes : kRows) / lanes;
+}
+
+// The first vector of scores that a row does not see whole.
+template <typename S>
+GW_SIMD int64_t first_cut(int64_t limit) {
+  constexpr int64_t lanes = Compute<S>::kLanes;
+  return limit < 0 ? 0 : limit / lanes * lanes;
+}
+
+// Which lanes of the vector that starts at key j are below `limit`: all bits or none.
+GW_SIMD I32 lanes_below(int64_t limit, int64_t j, float) {
+  I32 at;
+  for (int i = 0; i < kLanes32; ++i) at[i] = i;
+  const int64_t left = limit - j;
+  return at < static_cast<int32_t>(left < 0 ? 0 : least(left, kLanes32));
+}
+GW_SIMD I64 lanes_below(int64_t limit, int64_t j, double) {
+  I64 at;
+  for (int i = 0; i < kLanes64; ++i) at[i] = i;
+  return at < limit - j;
+}
+
+template <template <typename> typename Task, typename T, typename Args>
+size_t scratch_bytes(const AttentionShape& shape) {
+  Args args{};
+  args.shape = shape;
+  Carver carver{nullptr};
+  const Task<T> task(args, carver);
+  return carver.used;
+}
+
+template <template <typename> typename Task, typename T, typename Args>
+void run_tasks(const Args& args, void* scratch, int64_t first, int64_t last) {
+  Carver carver{static_cast<char*>(scratch)};
+  Task<T> task(args, carver);
+  for (int64_t i = first; i < last; ++i) task.run(i / args.shape.groups, i % args.shape.groups);
+}
+
+}  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE
