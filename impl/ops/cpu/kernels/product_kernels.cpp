@@ -43,32 +43,60 @@ void pack_strip(const T* source, int64_t row, int64_t column, int64_t count, int
       strip[k * width + i] = static_cast<S>(to_scalar(source[i * row + k * column]));
 }
 
-// Whole strips of two vectors whose elements lie side by side, a few k at a time: the source is read in long
-// runs.
-template <typename S, typename T>
-void pack_wide(const T* source, int64_t column, int64_t strips, int64_t depth, S* panel) {
+// Whole strips of W whose elements lie side by side, a few k at a time: the source is read in long runs.
+template <int W, typename S, typename T>
+void pack_side_by_side(const T* source, int64_t column, int64_t strips, int64_t depth, S* panel) {
   constexpr int64_t run = 8;
-  constexpr int lanes = kLanesOf<S>;
   for (int64_t k0 = 0; k0 < depth; k0 += run) {
     const int64_t k1 = least(depth, k0 + run);
     for (int64_t x = 0; x < strips; ++x) {
-      S* strip = panel + x * kColumns<S> * depth;
       for (int64_t k = k0; k < k1; ++k) {
-        const T* from = source + k * column + x * kColumns<S>;
-        store(strip + k * kColumns<S>, load(from));
-        store(strip + k * kColumns<S> + lanes, load(from + lanes));
+        const T* from = source + k * column + x * W;
+        S* to = panel + (x * depth + k) * W;
+        if constexpr (W % kLanesOf<S> == 0) {
+          for (int i = 0; i < W; i += kLanesOf<S>) store(to + i, load(from + i));
+        } else if constexpr (sizeof(S) == sizeof(T)) {
+          __builtin_memcpy(to, from, W * sizeof(S));
+        } else {
+          for (int i = 0; i < W; ++i) to[i] = static_cast<S>(to_scalar(from[i]));
+        }
       }
     }
   }
+}
+
+// A whole strip of kRows rows whose elements along k lie side by side: squares are transposed. A store may
+// reach past the rows of its k, into what a later store writes, and at the end past the strip by less than a
+// vector.
+template <typename S, typename T>
+void pack_rows(const T* source, int64_t row, int64_t depth, S* strip) {
+  constexpr int lanes = kLanesOf<S>;
+  int64_t k = 0;
+  for (; k + lanes <= depth; k += lanes) {
+    for (int r0 = (kRows - 1) / lanes * lanes; r0 >= 0; r0 -= lanes) {
+      Vec<S> square[lanes];
+      for (int r = 0; r < lanes; ++r)
+        square[r] = r0 + r < kRows ? load(source + (r0 + r) * row + k) : Vec<S>{};
+      transpose(square);
+      for (int r = 0; r < lanes; ++r) store(strip + (k + r) * kRows + r0, square[r]);
+    }
+  }
+  pack_strip(source + k, row, 1, kRows, depth - k, kRows, strip + k * kRows);
 }
 
 template <typename S, typename T>
 void pack_typed(const T* source, int64_t row, int64_t column, int64_t count, int64_t depth, int64_t width,
                 S* panel) {
   int64_t i = 0;
-  if (row == 1 && width == kColumns<S>) {
+  if (row == 1) {
     i = count / width * width;
-    pack_wide(source, column, i / width, depth, panel);
+    if (width == kRows) {
+      pack_side_by_side<kRows>(source, column, i / width, depth, panel);
+    } else {
+      pack_side_by_side<kColumns<S>>(source, column, i / width, depth, panel);
+    }
+  } else if (column == 1 && width == kRows) {
+    for (; i + kRows <= count; i += kRows) pack_rows(source + i * row, row, depth, panel + i * depth);
   }
   for (; i < count; i += width)
     pack_strip(source + i * row, row, column, least(width, count - i), depth, width, panel + i * depth);
@@ -176,7 +204,7 @@ template <typename S>
 void multiply(const Product& p) {
   const bool waits = sizeof(S) == 4 && p.c_dtype == DType::bf16;
   S* a_panel = static_cast<S*>(p.panels);
-  S* b_panel = a_panel + kBlockM * kBlockK;
+  S* b_panel = a_panel + kBlockM * kBlockK + kLanesOf<S>;  // pack_rows writes past its end
   S* edge = b_panel + kBlockN * kBlockK;
   S* waiting = edge + kRows * kColumns<S>;
   for (int64_t m0 = 0; m0 < p.m; m0 += kResultM) {

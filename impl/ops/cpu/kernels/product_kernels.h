@@ -32,7 +32,7 @@ struct Product {
 constexpr int64_t kBlockM = 120, kBlockN = 512, kBlockK = 256;
 // Rows whose bf16 results wait in f32 until the last block of k.
 constexpr int64_t kResultM = 960;
-// Panels of a and b (f64 the larger), a tile, and the waiting f32 results.
+// Panels of a and b (f64 the larger), a vector between them, a tile, and the waiting f32 results.
 constexpr size_t kProductBytes = (kBlockM + kBlockN) * kBlockK * 8 + 4096 + kResultM * kBlockN * 4;
 
 struct ProductKernels {
