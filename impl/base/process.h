@@ -10,8 +10,8 @@
 
 namespace gangway {
 
-// Field `number` of /proc/PID/stat as proc(5) counts them, 4 or more (those before are no numbers). None: no such process
-// here, or nothing may be known of it.
+// Field `number` of /proc/PID/stat as proc(5) counts them, 4 or more (those before are no numbers). None: no
+// such process here, or nothing may be known of it.
 std::optional<int64_t> process_stat(pid_t pid, int number);
 
 }  // namespace gangway

@@ -37,8 +37,6 @@ class Fence {
   void wait_released();
   void publish();
 
-  uint64_t version() const { return version_; }  // 0 until the first publish
-
  private:
   struct Counters;
   Counters& of(int rank) const;
@@ -47,7 +45,7 @@ class Fence {
   std::shared_ptr<Buffer> memory_;
   size_t offset_;
   std::string ready_name_, released_name_;
-  uint64_t version_ = 0;
+  uint64_t version_ = 0;     // 0 until the first publish
   uint64_t seen_ready_ = 0;  // all owners have published this version: no need to look again
 };
 

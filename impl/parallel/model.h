@@ -58,8 +58,8 @@ class Model {
   Frame& frame(size_t index);
 
   // --- wrapping, before materialize
-  // ----------------------------------------------------------------------------------- Each match of
-  // `pattern` becomes a unit; "" is the root (what nested units do not own), which must come last.
+  // Each match of `pattern` becomes a unit; "" is the root (what nested units do not own), which must come
+  // last.
   void fully_shard(const std::string& pattern, const ShardOptions& options);
   void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
   void recompute(const RecomputeOptions& options);
@@ -150,8 +150,8 @@ class Model {
   Listing list() const;
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
-  void enter(const char* call,
-             Stream& stream);  // check_running, and does what given up forwards have left to do
+  // check_running, and what given up forwards have left to do.
+  void enter(const char* call, Stream& stream);
   bool gradients_written() const;
   Context run_of(const Context& ctx, bool training) const;
   void gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream);

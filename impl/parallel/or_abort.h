@@ -1,5 +1,5 @@
-// What a call does together with its peers after its check phase: whatever fails on one rank then, want of memory too, must
-// reach those that wait for this rank.
+// What a call does together with its peers after its check phase: whatever fails on one rank then, want of
+// memory too, must reach those that wait for this rank.
 //
 // Thread rule: that of the gangs.
 #pragma once

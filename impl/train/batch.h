@@ -18,8 +18,8 @@ struct Microbatch {
 
 class PreparedBatch {
  public:
-  // Refuses (INVALID_ARGUMENT) what is no batch; Model::check_forward looks at each microbatch. The shifted labels lie in the model's temporaries,
-  // inside the caller's StackScope. `microbatches` is at least 1.
+  // Refuses (INVALID_ARGUMENT) what is no batch; Model::check_forward looks at each microbatch. The shifted
+  // labels lie in the model's temporaries, inside the caller's StackScope. `microbatches` is at least 1.
   PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream);
 
   int64_t weight() const { return weight_; }  // of all rows

@@ -263,7 +263,8 @@ GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grad
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);
 /* Local. 1: backward adds up without reducing over replicas and unsharded accumulations, until the first
- * backward after 0. The same on every rank, which forward and backward compare. INVALID_STATE before gw_module_materialize. */
+ * backward after 0. The same on every rank, which forward and backward compare. INVALID_STATE before
+ * gw_module_materialize. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 
 /* --- looking in ---------------------------------------------------------------------------------------------------- */
