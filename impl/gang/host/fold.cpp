@@ -63,25 +63,27 @@ void copy_bytes(void* to_bytes, const void* from_bytes, size_t bytes) noexcept {
   std::memcpy(to, from, bytes);
 }
 
-#if defined(__x86_64__)
 void stream_bytes(void* to_bytes, const void* from_bytes, size_t bytes) noexcept {
   auto* to = static_cast<unsigned char*>(to_bytes);
   const auto* from = static_cast<const unsigned char*>(from_bytes);
-  constexpr size_t kLine = 64, kWord = sizeof(__m128i);
+  constexpr size_t kLine = 64;
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   copy_bytes(to, from, head);
   to += head, from += head, bytes -= head;
-  for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine)
-    for (size_t at = 0; at < kLine; at += kWord)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
-  copy_bytes(to, from, bytes);
+  const size_t lines = bytes / kLine * kLine;
+  fold_kernels().stream(to, from, lines);
+  copy_bytes(to + lines, from + lines, bytes - lines);
 }
 
-void end_stream() noexcept { _mm_sfence(); }
-#else
-void stream_bytes(void* to, const void* from, size_t bytes) noexcept { copy_bytes(to, from, bytes); }
-void end_stream() noexcept {}
+void end_stream() noexcept {
+#if defined(__x86_64__)
+  _mm_sfence();
 #endif
+}
+
+void warm_bytes(const void* from, size_t bytes) noexcept {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < bytes; at += kLine) (void)static_cast<const volatile unsigned char*>(from)[at];
+}
 
 }  // namespace gangway::host

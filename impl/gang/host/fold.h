@@ -1,5 +1,5 @@
 // The arithmetic of reductions: a left fold in rank order. One source, compiled per instruction set; the
-// widest that the processor has and Config::cpu_isa allows is chosen once.
+// widest that the processor has and Config::cpu_isa allows is chosen once. Copies that go past the caches.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,8 @@ struct FoldArgs {
 struct FoldKernels {
   void (*fold)(const FoldArgs& args);
   void (*add)(void* out, const void* in, size_t count, DType dtype);  // out += in, floating; no overlap
+  // Whole lines, past the caches, to where a line begins.
+  void (*stream)(unsigned char* to, const unsigned char* from, size_t bytes);
   const char* isa;
 };
 
@@ -36,5 +38,7 @@ void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
 // what was written after end_stream().
 void stream_bytes(void* to, const void* from, size_t bytes) noexcept;
 void end_stream() noexcept;
+// Reads memory that another core is about to copy: it comes to the cache that they share.
+void warm_bytes(const void* from, size_t bytes) noexcept;
 
 }  // namespace gangway::host

@@ -32,8 +32,14 @@ inline void store_f16(F16* __restrict out, const float* acc, size_t n) {
 
 #include "gang/host/fold_kernels.inc"
 
+void stream(unsigned char* to, const unsigned char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += sizeof(__m256i))
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at)));
+}
+
 }  // namespace
 
-const FoldKernels kKernels{fold, add, "avx2"};
+const FoldKernels kKernels{fold, add, stream, "avx2"};
 
 }  // namespace gangway::host::avx2

@@ -1,6 +1,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 #include "gang/host/fold_table.h"
 
 namespace gangway::host::portable {
@@ -23,8 +27,18 @@ inline void store_f16(F16* __restrict out, const float* acc, size_t n) {
 
 #include "gang/host/fold_kernels.inc"
 
+#if defined(__x86_64__)
+void stream(unsigned char* to, const unsigned char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += sizeof(__m128i))
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+}
+#else
+void stream(unsigned char* to, const unsigned char* from, size_t bytes) { copy_bytes(to, from, bytes); }
+#endif
+
 }  // namespace
 
-const FoldKernels kKernels{fold, add, "portable"};
+const FoldKernels kKernels{fold, add, stream, "portable"};
 
 }  // namespace gangway::host::portable

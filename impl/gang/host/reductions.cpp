@@ -31,6 +31,7 @@ class Writing {
 };
 
 constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time when the result goes to more than one place
+constexpr size_t kStreamBlock = 2 << 10;  // past the caches: reads go on while the last block's writes drain
 
 using Inputs = std::array<const void*, kMaxRanks>;
 
@@ -64,7 +65,7 @@ void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, Del
   }
   alignas(kLine) unsigned char result[kFoldBlock];
   const size_t start = args.first;
-  const size_t block = kFoldBlock / item;
+  const size_t block = (how.streams ? kStreamBlock : kFoldBlock) / item;
   for (size_t at = 0; at < count; at += block) {
     args.first = start + at;
     args.count = std::min(block, count - at);
@@ -123,8 +124,8 @@ void Core::fold_in_place(Op& op) {
     inputs[static_cast<size_t>(r)] = r == rank_ ? op.c.in : arena_.at(slot_of(op, r).in);
   FoldArgs args = fold_of(op, inputs, size_);
   alignas(kLine) unsigned char result[kFoldBlock];
-  const size_t block = kFoldBlock / op.item;
   const bool streams = op.in_bytes >= kStreamed;
+  const size_t block = (op.streams ? kStreamBlock : kFoldBlock) / op.item;
   for (size_t at = 0; at < part.count; at += block) {
     args.first = part.first + at;
     args.count = std::min(block, part.count - at);
