@@ -295,9 +295,9 @@ TOKENS = np.zeros((2, 8), np.int64)
 
 
 @pytest.mark.parametrize("inputs, labels, text", [
-    (TOKENS.astype(np.int32), TOKENS, r"inputs\[0\] is i32 \[2, 8\], tokens are i64 \[batch, sequence\]"),
-    (TOKENS, TOKENS[:, :5], r"targets\[0\] is i64 \[2, 5\], labels are i64 \[2, 8\]"),
-    (TOKENS[0], TOKENS[0], r"inputs\[0\] is i64 \[8\]"), ("text", TOKENS, "inputs is a str, not an array"),
+    (TOKENS.astype(np.int32), TOKENS, r"Llama: tokens are i32 \[2, 8\], wanted i64 \[batch, sequence\]"),
+    (TOKENS, TOKENS[:, :5], r"Llama: labels are i64 \[2, 5\] and tokens i64 \[2, 8\]"),
+    (TOKENS[0], TOKENS[0], r"Llama: tokens are i64 \[8\]"), ("text", TOKENS, "inputs is a str, not an array"),
 ])
 def test_batches_that_do_not_fit_are_refused(inputs, labels, text):
     model = gw.Llama(dim=32, layers=1, heads=4).materialize()

@@ -21,7 +21,7 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
     let (mut model, mut opt) = language_model();
     let tokens = Array::new(vec![1i64; 8], &[2, 4]).unwrap();
     let floats = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
-    expect(model.train_step(&mut opt, &floats, &tokens).unwrap_err(), &["inputs[0]", "f32", "i64"]);
+    expect(model.train_step(&mut opt, &floats, &tokens).unwrap_err(), &["Llama: tokens are f32 [2, 4]", "i64"]);
     expect(model.train_step(&mut opt, (), &tokens).unwrap_err(), &["input"]);
     let short = Array::new(vec![1i64; 4], &[1, 4]).unwrap();
     expect(model.train_step(&mut opt, &tokens, &short).unwrap_err(), &["targets[0]", "2", "1"]);
