@@ -1,4 +1,4 @@
-// A broadcast that no cache holds: its root reads ahead of those who copy while it waits. Ranks as threads.
+// A broadcast that no cache holds, with ranks as threads.
 #include "gang/host_threads.h"
 
 namespace gangway::test {
@@ -60,14 +60,14 @@ TEST(HostBroadcast, ItEndsWhileTheRootIsElsewhere) {
   });
 }
 
-TEST(HostBroadcast, AnAbortWhileTheRootReadsAheadIsHeardByAll) {
+TEST(HostBroadcast, AnAbortWhileTheRootWaitsIsHeardByAll) {
   ThreadRanks ranks(2);
   Meeting meeting(2);
   ranks.run([&](int r, Engine& engine) {
     LargeBroadcast broadcast(engine, 0);
     broadcast.fill(r);
     Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
-    if (r == 0) {  // reads ahead of nobody, as rank 1 does not come
+    if (r == 0) {
       const WorkPtr work = engine.run(Channel::user, {&broadcast.record(), 1}, stream);
       for (int i = 0; i < 100; ++i) EXPECT_FALSE(work->poll_input());
       meeting.come();

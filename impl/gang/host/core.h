@@ -46,10 +46,9 @@ struct Flight {
 constexpr size_t kFlights = 64;  // entries of the ring
 constexpr int kEager = 8;        // looks without a pause: for a peer that is about to come
 // A thread that drives large calls lets others at the mutex, and asks its caller's interrupt hook, between.
-constexpr int kMoves = 8;                // steps under one hold of the mutex
-constexpr size_t kStreamed = 16 << 20;   // bytes of an output from which on the caches would not keep it
-constexpr size_t kMove = 1 << 20;        // bytes that one step moves, about
-constexpr size_t kFollowed = 128 << 10;  // the same where a broadcast's root follows, to read ahead
+constexpr int kMoves = 8;               // steps under one hold of the mutex
+constexpr size_t kStreamed = 16 << 20;  // bytes of an output from which on the caches would not keep it
+constexpr size_t kMove = 1 << 20;       // bytes that one step moves, about
 
 struct OpState {
   Collective c;
@@ -74,8 +73,6 @@ struct OpState {
   size_t chunk = 0;                // bytes of one staged round
   size_t drain_chunk = 0;          // of each input that one step reads
   bool streams = false;            // the output is written past the caches
-  bool warms = false;              // a broadcast's root reads ahead of those who copy
-  size_t warmed = 0;               // so far
   uint64_t fill_rounds = 0, filled = 0;
   uint64_t drain_rounds = 0, drained = 0;
   uint64_t collect_rounds = 0, collected = 0;
@@ -208,7 +205,6 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void drain(Op& op);
   void mark_done(Op& op);
   void note_behind(const Op& op);
-  bool warm(Op& op) const;  // false: it is far enough ahead
   void move_from(Op& op, int peer);
   void move_own(Op& op);
   const unsigned char* source_of(const Op& op, int peer, size_t in_first) const;

@@ -81,9 +81,4 @@ void end_stream() noexcept {
 #endif
 }
 
-void warm_bytes(const void* from, size_t bytes) noexcept {
-  constexpr size_t kLine = 64;
-  for (size_t at = 0; at < bytes; at += kLine) (void)static_cast<const volatile unsigned char*>(from)[at];
-}
-
 }  // namespace gangway::host

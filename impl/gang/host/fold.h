@@ -38,7 +38,5 @@ void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
 // what was written after end_stream().
 void stream_bytes(void* to, const void* from, size_t bytes) noexcept;
 void end_stream() noexcept;
-// Reads memory that another core is about to copy: it comes to the cache that they share.
-void warm_bytes(const void* from, size_t bytes) noexcept;
 
 }  // namespace gangway::host

@@ -80,7 +80,7 @@ bool Core::step_call(Lane& lane, Op& op) {
     fill(lane, op);
     moved = true;
   }
-  if (op.done) return moved || (op.warms && warm(op));
+  if (op.done) return moved;
   if (!op.planned) {
     if (!all_arrived(op)) return moved;
     plan(op);
@@ -156,11 +156,7 @@ void Core::plan(Op& op) {
         mismatch(op, r, slot);
     }
   }
-  op.drain_chunk = staged                                             ? staged_chunk
-                   : op.c.op == CollectiveOp::broadcast && op.streams ? kFollowed
-                                                                      : move_chunk(size_);
-  op.warms = op.c.op == CollectiveOp::broadcast && op.c.peer == rank_ && op.streams &&
-             op.source == Source::direct && !member_->crowded();
+  op.drain_chunk = staged ? staged_chunk : move_chunk(size_);
   op.drain_rounds = std::max<uint64_t>(1, rounds_of(longest, op.drain_chunk));
 }
 
@@ -250,24 +246,6 @@ void Core::move_from(Op& op, int peer) {
   copy(static_cast<unsigned char*>(op.c.out) + piece.out_first + first, source_of(op, peer, piece.in_first),
        n);
   traffic_.bytes_moved += n;
-}
-
-// One core alone does not draw all that memory gives, and a broadcast's root has nothing to copy. It writes into
-// nobody's memory: an output is its owner's alone, whatever happens.
-bool Core::warm(Op& op) const {
-  constexpr size_t kAhead = 256 << 10, kPiece = 64 << 10;
-  uint64_t rounds = 0;
-  for (int r = 0; r < size_; ++r)
-    if (r != rank_) rounds = std::max(rounds, line(op.channel, r).drained.load(std::memory_order_acquire));
-  const uint64_t begun = progress_of(op.sequence, 0);
-  rounds = rounds < begun ? 0 : std::min<uint64_t>(rounds - begun, op.in_bytes / kFollowed);
-  const size_t copied = (rounds + 1) * kFollowed;  // or being copied
-  const size_t first = std::max(op.warmed, copied), end = std::min(op.in_bytes, copied + kAhead);
-  if (first >= end) return false;
-  const size_t n = std::min(kPiece, end - first);
-  warm_bytes(static_cast<const unsigned char*>(op.c.in) + first, n);
-  op.warmed = first + n;
-  return true;
 }
 
 void Core::move_own(Op& op) {
