@@ -2,7 +2,7 @@
  *   gangrun -n 2 04_shard_group */
 #include "example.h"
 enum { kFeatures = 10, kRows = 32, kMicrobatches = 2 };
-/* Half the squared errors of y = w x, true w[i] = i / 8, over made-up rows from the n-th on. Adds its gradient. */
+/* Half the squared errors of y = w x, true w[i] = i / 8, over made-up rows from n on. Adds its gradient. */
 static double own_compute(const float *w, float *dw, int64_t n) {
   double loss = 0, sums[kFeatures] = {0};
   for (int r = 0; r < kRows; ++r, ++n) {
