@@ -19,6 +19,10 @@ while [ $# -gt 0 ]; do
 done
 case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thread" >&2; exit 2 ;; esac
 
+# The variables of a launcher around this would make every test a rank of its gang.
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}"
+
 binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
