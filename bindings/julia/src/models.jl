@@ -9,7 +9,7 @@ A Llama, with the fields of a Hugging Face config.json. It describes; `paralleli
 Llama(; keywords...) = take_with(LibGangway.gw_llama_create, Model, LibGangway.gw_llama_options, "Llama", keywords)
 
 "y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
-Linear(inputs, outputs; bias = false) = take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
+Linear(inputs, outputs; bias = true) = take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
 "Columns of a weight of size `(dim, rows)` by `Int64` ids from 0."
 Embedding(rows, dim) = take(Model, out -> LibGangway.gw_embedding_create(rows, dim, out))
 "Inputs x, or x and a residual; outputs y and the sum."

@@ -31,7 +31,7 @@ end
 # The first fact: nothing has been finalised in this process.
 held_back_fact("Ctrl-C that waits when a handle is finalised for the first time comes after it, and the handle is released") do
     @test thrown(() -> finalize_while_it_waits(Ref(0))) isa InterruptException # compiles it
-    gang, model = Gangway.fake_gang(0, 2), parallelize!(Linear(2, 2))
+    gang, model = Gangway.fake_gang(0, 2), parallelize!(Linear(2, 2; bias = false))
     handles = Any[Gangway.Gang(), model, SGD(model), Gangway.Frame(model), only(Gangway.parameters(model)),
                   barrier_async(gang), Gangway.Tensor(ones(2)), Gangway.alloc(gang, Float32, 3).owner, Gangway.init(),
                   Gangway.Store((key, value) -> nothing, key -> nothing, key -> nothing)]

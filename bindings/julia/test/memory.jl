@@ -4,7 +4,7 @@
 using Gangway, Test
 include("facts.jl")
 
-const ONE, READY = Gangway.Gang(), parallelize!(Linear(4, 4))
+const ONE, READY = Gangway.Gang(), parallelize!(Linear(4, 4; bias = false))
 
 make_one(kind) =
     kind === :gang ? Gangway.Gang(; threads = 2) :

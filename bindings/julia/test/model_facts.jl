@@ -26,7 +26,7 @@ fact("a model trains, evaluates, generates") do
 end
 
 fact("parameters are read, gathered and assigned with reversed dims") do
-    model = parallelize!(Linear(3, 2; bias = true))
+    model = parallelize!(Linear(3, 2))
     weight, bias = Gangway.parameters(model)
     info = Gangway.describe(weight)
     @test info.dims == (3, 2) && info.dtype === Float32 && info.trainable && !info.is_buffer
@@ -44,7 +44,7 @@ fact("parameters are read, gathered and assigned with reversed dims") do
 end
 
 fact("forward and backward by hand give the gradients of the plain formula") do
-    model = parallelize!(Linear(3, 2); seed = 5)
+    model = parallelize!(Linear(3, 2; bias = false); seed = 5)
     weight = only(Gangway.parameters(model))
     w, x, e = copy(Gangway.gathered(weight)), randn(Float32, 3, 4), randn(Float32, 2, 4)
     frame = Gangway.Frame(model)
@@ -61,7 +61,7 @@ fact("forward and backward by hand give the gradients of the plain formula") do
 end
 
 fact("layers are put together, wrapped by hand, frozen, recomputed") do
-    model = Sequential(Linear(4, 8), RMSNorm(8), Mlp(8, 16), Linear(8, 4; bias = true))
+    model = Sequential(Linear(4, 8; bias = false), RMSNorm(8), Mlp(8, 16), Linear(8, 4))
     freeze!(model, "1.weight")
     for unit in ("0", "2", "")
         fully_shard!(model, unit; strategy = :shard_grad_op)
@@ -245,7 +245,7 @@ fact("a call knows its facts, and a wrong name or a wrong shape is refused") do
     @test refused(() -> Gangway.forward(wrong, [1.0f0]), "elements of String"; kind = ArgumentError)
 end
 fact("a custom module runs its children forward and backward") do
-    inner = Linear(3, 3)
+    inner = Linear(3, 3; bias = false)
     model = Custom(; name = "twice", children = ["inner" => inner], shapes = identity,
                    forward = call -> copyto!(call.outputs[1], 2 .* Gangway.run_child(call, 1, call.inputs[1])[1]),
                    backward_input = call -> begin
