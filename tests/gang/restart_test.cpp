@@ -113,15 +113,14 @@ TEST(Restart, WhoOutlivedAStartThatFailedCanStartAgainOverTheSameStore) {
   }
 }
 
-// The error of a rank 1 that comes alone.
-std::pair<Code, std::string> alone_after(bool with_failure) {
+// The error of a rank 1 that comes alone, the last time that it tries.
+std::pair<Code, std::string> alone_after(bool with_failure, int tries = 1) {
   const Scratch scratch;
   const std::string folder = scratch.path() + "/store";
   leave_behind(folder, with_failure);
   Processes ranks(1, [&](int, const std::shared_ptr<Store>&, Report& report) {
-    try {
-      engine_of(new_rank(), 1, make_file_store(folder), 300);
-    } catch (const Error& error) {
+    for (int i = 0; i < tries; ++i) {
+      const Error error = error_of([&] { engine_of(new_rank(), 1, make_file_store(folder), 300); });
       report.number[0] = static_cast<int64_t>(error.code());
       report.say(error.message());
     }
@@ -142,6 +141,12 @@ TEST(Restart, WithoutANewRankZeroTheLastWordThatWasLeftIsToldWithWhatToDo) {
   EXPECT_EQ(code, Code::peer_lost);
   EXPECT_NE(said.find("rank 2 died"), std::string::npos) << said;
   EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
+}
+
+TEST(Restart, WithoutANewRankZeroASecondTryIsATimeoutAndNotTheLastWordAboutTheFirst) {
+  const auto [code, said] = alone_after(true, 2);
+  EXPECT_EQ(code, Code::timeout);
+  EXPECT_NE(said.find("rank 0 put no address"), std::string::npos) << said;
 }
 
 }  // namespace

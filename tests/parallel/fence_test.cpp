@@ -20,7 +20,7 @@ class Holds {
   void about_to_update(int version) { ++about_to_update_[version]; }
   void hold(int version) {
     const std::atomic<int>& ready = about_to_update_[version];
-    const Deadline deadline = Deadline::after_ms(20'000);
+    const Deadline deadline = Deadline::after_ms(60'000);
     while (ready < peers_ && !deadline.passed()) std::this_thread::sleep_for(200us);
     EXPECT_EQ(ready, peers_) << "peers wait for this rank before they could write version " << version;
     std::this_thread::sleep_for(50ms);
@@ -303,12 +303,13 @@ TEST(Fence, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
 }
 
 TEST(Fence, AnInterruptInTheFenceBreaksTheGang) {
-  std::atomic<bool> interrupted{false};
+  std::atomic<bool> ready{false}, interrupted{false};
   run_ranks(2, [&](Gang& root) {
     const auto group = make_shard_group(
         mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
     const auto model = model_from_groups({group});
     if (root.rank() == 0) {
+      while (!ready) std::this_thread::sleep_for(1ms);  // else the gang breaks where rank 1 makes its group
       group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
       expect_refusal(Code::caller, [&] { model->begin_update(model->device().stream()); });
@@ -316,6 +317,7 @@ TEST(Fence, AnInterruptInTheFenceBreaksTheGang) {
       EXPECT_TRUE(root.error().has_value());
       interrupted = true;
     } else {
+      ready = true;
       while (!interrupted) std::this_thread::sleep_for(1ms);
       expect_refusal(Code::aborted, [&] { root.barrier(); });
     }

@@ -39,23 +39,27 @@ constexpr char kOtherHosts[] =
     "mpi, which this "
     "build lacks";
 
-// Sockets of starts that this process gave up: what a store still says of them is of no start to come.
+// Sockets of starts that ranks of this process gave up: what a store still says of them is of no start to come. Each
+// rank has its own, as another one, a thread, may still be in a start that its peer gave up.
 class GivenUp {
  public:
-  void add(const std::string& name) {
+  void add(const std::string& name, int rank) {
     const std::lock_guard lock(mutex_);
-    names_.insert(name);
+    starts_.emplace(name, rank);
   }
-  bool holds(const std::string& name) {
+  bool holds(const std::string& name, int rank) {
     const std::lock_guard lock(mutex_);
-    return names_.contains(name);
+    return starts_.contains({name, rank});
   }
 
  private:
   std::mutex mutex_;
-  std::set<std::string> names_;
+  std::set<std::pair<std::string, int>> starts_;
 };
-GivenUp given_up;
+GivenUp& given_up() {
+  static GivenUp starts;
+  return starts;
+}
 
 struct Address {
   sockaddr_un un{};
@@ -259,7 +263,7 @@ void Handover::give_up(const Error& why) noexcept {
   if (name_.empty()) return;
   const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
   try {
-    given_up.add(name_);
+    given_up().add(name_, rank_);
     if (std::exchange(told_, true)) return;
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
@@ -311,7 +315,7 @@ std::shared_ptr<Arena> Handover::fetch() {
   old_failure_ = store_.get(kFailed);
   for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
     if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
-    if (given_up.holds(place.substr(0, kName))) continue;
+    if (given_up().holds(place.substr(0, kName), rank_)) continue;
     name_ = place.substr(0, kName);
     processes_[0] = {};
     announce();
@@ -341,7 +345,7 @@ std::string Handover::next_place(const std::string& dead) {
     check();
     if (auto place = store_.get(kPlace); place && *place != dead) return *std::move(place);
     if (deadline_.passed()) {
-      if (old_failure_ && old_failure_->starts_with(name_))
+      if (!name_.empty() && old_failure_ && old_failure_->starts_with(name_))
         throw_failure(*old_failure_,
                       " (in this run or an earlier one over this store): start all ranks again");
       const Process& last = processes_[0];
