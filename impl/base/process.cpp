@@ -1,5 +1,7 @@
 #include "base/process.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -7,7 +9,8 @@
 namespace gangway {
 
 std::optional<int64_t> process_stat(pid_t pid, int number) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  // Its own number need not be that of /proc, which may be another name space's.
+  std::ifstream file("/proc/" + (pid == getpid() ? "self" : std::to_string(pid)) + "/stat");
   std::string stat;
   std::getline(file, stat, '\0');
   size_t at = stat.rfind(')');  // field 2 is a name, which may hold anything

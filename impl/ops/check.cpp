@@ -287,8 +287,8 @@ void check_id_range(const Tensor& ids) {
 }
 
 int64_t head_loss_chunk(const HeadLossArgs& args) {
-  // Logits of about 16 MiB: small enough to stay in a cache from product to gradient, rows enough for the
-  // products to run at full rate. A multiple of 16 rows, at least 64, at most 512.
+  // Logits of about 16 MiB: rows enough that the products, which pack the weight and add to its gradient once a
+  // chunk, run at full rate. A multiple of 16 rows, at least 64, at most 512.
   const int64_t row =
       std::max<int64_t>(1, args.w.dim(0)) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
   const int64_t rows = std::clamp<int64_t>((int64_t{16} << 20) / row / 16 * 16, 64, 512);

@@ -46,6 +46,11 @@ const ShardUnit& unit_of(const ShardDomain& domain, const Parameter& parameter, 
   fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
 }
 
+void check_own(const ShardDomain& domain, const Parameter& parameter) {
+  size_t index = 0;
+  unit_of(domain, parameter, &index);
+}
+
 }  // namespace
 
 uint64_t MemoryUse::total() const {
@@ -247,6 +252,7 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
   Tensor whole;
   gangs_->root()->agree_on([&] {
     check_running("gather");
+    check_own(*domain_, parameter);
     whole = Tensor::allocate(device().allocator(), parameter.shard.dtype(), parameter.shape);
   });
   or_abort_peers(*gangs_, "gather", [&] { gather_rows(parameter, parameter.shard, whole, stream); });
@@ -269,6 +275,7 @@ Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
     check_gradients("gather_gradient");
+    check_own(*domain_, parameter);
     whole = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
   });
   or_abort_peers(*gangs_, "gather_gradient", [&] {

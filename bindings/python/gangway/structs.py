@@ -11,7 +11,7 @@ from . import low
 def fields_of(made: Any) -> list[str]:
     """What a struct holds for its users, by name."""
     return [name for name, value in vars(type(made)).items()
-            if isinstance(value, property) and name not in ("thisown", "struct_size", "reserved")]
+            if isinstance(value, property) and name not in ("thisown", "struct_size", "reserved", "next")]
 
 
 def struct(kind: str, /, **fields: Any) -> Any:

@@ -134,9 +134,10 @@ GW_API void gw_abi_range(int32_t *out_lowest, int32_t *out_highest);
 /* The interrupt hook of the calling thread: asked at least every 100 ms while a call on it waits, and between layers,
  * microbatches, tokens and pieces of files while it computes (not inside one layer or one optimizer's update); non-zero
  * ends the call with CALLER. A collective that waits for itself breaks its gang then, as gw_train_step, gw_eval_step,
- * gw_optimizer_step and gw_generate break the model's gangs; gw_work_wait leaves everything as it is. Where it ends first
- * values, a save or a load on one rank, that is refused on all. A new hook replaces the earlier one, whose `release` then
- * runs; null: none. */
+ * gw_optimizer_step, gw_generate and, after their checks, gw_clip_grad_norm, gw_parameter_gather and _gather_gradient,
+ * gw_parameter_assign, gw_module_load and gw_shard_group_begin_update break the model's gangs; gw_work_wait leaves
+ * everything as it is. Where it ends first values, a save or a load's file on one rank, that is refused on all. A new hook
+ * replaces the earlier one, whose `release` then runs; null: none. */
 typedef int32_t (*gw_interrupt_fn)(void *user);
 /* Local, for the calling thread. `release` runs once, also when this fails. FORKED. */
 GW_API gw_status gw_interrupt_set(gw_interrupt_fn check, void *user, gw_free_fn release);

@@ -112,7 +112,7 @@ typedef struct gw_gang_traffic {
   const gw_ext *next;
   uint64_t calls;
   uint64_t bytes_moved;  /* payload that this rank read from peers */
-  uint64_t bytes_staged; /* of its own payload, copied into staging memory first */
+  uint64_t bytes_staged; /* of its own payload, copied into staging memory first: what peers read of it */
 } gw_gang_traffic;
 
 /* A caller's own store. Functions return GW_OK or a status, which makes the call that used the store GW_E_CALLER, with a

@@ -61,12 +61,13 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 
 /* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer.
  * Null options: defaults. Null result: not told. INVALID_ARGUMENT: one rank's bad argument comes back on
- * every rank, as does what gw_module_forward would refuse of any microbatch. A failure after the first forward
- * (CALLER, PEER_LOST and so on) aborts every gang of the model. */
+ * every rank, as does what gw_module_forward would refuse of any microbatch: custom modules' `shapes` run for
+ * each before anything else does, in a step that is skipped for want of weight, too. A failure after the first
+ * forward (CALLER, PEER_LOST and so on) aborts every gang of the model. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's
- * batch, options or result. */
+ * batch, options or result, and what gw_module_forward would refuse of any microbatch. */
 GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options,
                               void *stream, gw_step_result *result);
 /* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
