@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "parallel/or_abort.h"
 
 namespace gangway {
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "parallel/model.h"
-#include "parallel/or_abort.h"
 
 namespace gangway {
 

@@ -6,6 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/philox.h"
+#include "parallel/or_abort.h"
 #include "train/agreement.h"
 #include "train/step.h"
 

@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "parallel/clip.h"
+#include "parallel/or_abort.h"
 #include "train/agreement.h"
 #include "train/microbatches.h"
 

@@ -15,6 +15,7 @@
 #include "gang/descriptor.h"
 #include "gang/host_threads.h"
 #include "gang/processes.h"
+#include "gang/started.h"
 
 namespace gangway::test {
 namespace {
@@ -26,21 +27,10 @@ EngineOptions options_of(int rank, int size) {
   return options;
 }
 
-std::shared_ptr<Rank> new_rank() { return std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})); }
-
 // Makes the engine and sums over it.
 void meet(int r, int size, const std::shared_ptr<Store>& store) {
   const auto rank = new_rank();
-  const auto engine = make_engine("host", rank, options_of(r, size), store);
-  float x = 1;
-  Collective c;
-  c.op = CollectiveOp::all_reduce;
-  c.reduce = Reduce::sum;
-  c.in = c.out = &x;
-  c.count = 1;
-  now(*engine, c, rank->device().stream());
-  if (x != static_cast<float>(size)) fail(Code::internal, "the sum is ", x);
-  engine->shutdown(Deadline::after_ms(60'000));
+  expect_to_work(rank, *make_engine("host", rank, options_of(r, size), store), size);
 }
 
 // The name of rank 0's socket, which any process of this host can read in /proc/net/unix.

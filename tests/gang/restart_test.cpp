@@ -3,11 +3,10 @@
 #include "gang/host_threads.h"
 #include "gang/processes.h"
 #include "gang/scratch.h"
+#include "gang/started.h"
 
 namespace gangway::test {
 namespace {
-
-std::shared_ptr<Rank> new_rank() { return std::make_shared<Rank>(make_device("cpu", DeviceOptions{0, 1})); }
 
 std::shared_ptr<Engine> engine_of(const std::shared_ptr<Rank>& rank, int r,
                                   const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000,
@@ -34,18 +33,6 @@ void leave_behind(const std::string& folder, bool with_failure) {
   usleep(50'000);  // a process that begins now begins later by the kernel's coarse clock, too
 }
 
-void expect_to_work(const std::shared_ptr<Rank>& rank, Engine& engine) {
-  float x = 1;
-  Collective c;
-  c.op = CollectiveOp::all_reduce;
-  c.reduce = Reduce::sum;
-  c.in = c.out = &x;
-  c.count = 1;
-  now(engine, c, rank->device().stream());
-  if (x != 3) fail(Code::internal, "the sum is ", x);
-  engine.shutdown(Deadline::after_ms(60'000));
-}
-
 TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
   for (const bool with_failure : {false, true}) {
     const Scratch scratch;
@@ -56,7 +43,7 @@ TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
       if (r == 0)
         store->wait("host/refused", Deadline::after_ms(60'000));  // another found the dead one's entry
       const auto rank = new_rank();
-      expect_to_work(rank, *engine_of(rank, r, store));
+      expect_to_work(rank, *engine_of(rank, r, store), 3);
     });
     ranks.expect_all_well();
   }
@@ -95,7 +82,7 @@ TEST(Restart, WhoOutlivedAStartThatFailedCanStartAgainOverTheSameStore) {
       if (error.code() != Code::peer_lost) throw error;
       report.stage = 1;
       const auto rank = new_rank();
-      expect_to_work(rank, *engine_of(rank, r, std::make_shared<Watched>(store, report)));
+      expect_to_work(rank, *engine_of(rank, r, std::make_shared<Watched>(store, report)), 3);
     });
     Processes first(1, [&](int, const std::shared_ptr<Store>&, Report&) { start_that_fails(lost); });
     for (const char* const key : {"host/process/0", "host/process/1", "host/process/2"})
@@ -106,7 +93,7 @@ TEST(Restart, WhoOutlivedAStartThatFailedCanStartAgainOverTheSameStore) {
     while ((stayed.report(0).stage < 2 || stayed.report(1).stage < 2) && !deadline.passed()) usleep(1000);
     Processes again(1, [&](int, const std::shared_ptr<Store>&, Report&) {
       const auto rank = new_rank();
-      expect_to_work(rank, *engine_of(rank, lost, store));
+      expect_to_work(rank, *engine_of(rank, lost, store), 3);
     });
     again.expect_all_well();
     stayed.expect_all_well();
