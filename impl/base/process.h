@@ -14,4 +14,7 @@ namespace gangway {
 // such process here, or nothing may be known of it.
 std::optional<int64_t> process_stat(pid_t pid, int number);
 
+// Has the process crashed, so that the kernel is writing its core file now? None of its threads runs any more.
+bool dumps_core(pid_t pid);
+
 }  // namespace gangway

@@ -35,6 +35,13 @@ unsigned char* map_bytes(size_t bytes, int protection, int fd, bool threads) {
   return p == MAP_FAILED ? nullptr : static_cast<unsigned char*>(p);
 }
 
+// A child of fork has no part in the arena, and a core dump leaves it out: the kernel would read, and so take, every page
+// of the reserve, and peers would hear of the crash when it is done. Both stay with a range that is split or emptied.
+void keep_out(unsigned char* first, size_t bytes, bool threads) {
+  if (!threads) madvise(first, bytes, MADV_DONTFORK);
+  madvise(first, bytes, MADV_DONTDUMP);
+}
+
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
@@ -81,9 +88,9 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
     if (ftruncate(arena->fd_, static_cast<off_t>(bytes)) != 0)
       fail_system(Code::gang, "host engine: ftruncate", errno);
     if (fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) fail_system(Code::gang, "host engine: sealing", errno);
-    madvise(arena->base_, bytes, MADV_DONTFORK);
-    madvise(arena->read_only_, bytes, MADV_DONTFORK);
+    keep_out(arena->read_only_, bytes, threads);
   }
+  keep_out(arena->base_, bytes, threads);
   DomainHeader& h = arena->header();
   h.size = static_cast<uint32_t>(size);
   h.threads = threads ? 1 : 0;
@@ -108,8 +115,8 @@ std::shared_ptr<Arena> Arena::map(int fd) {
   if (arena->base_ != nullptr) arena->map_read_only();
   if (arena->read_only_ == nullptr)
     fail_system(Code::out_of_memory, text("host engine: mapping ", arena->bytes_, " bytes"), errno);
-  madvise(arena->base_, arena->bytes_, MADV_DONTFORK);
-  madvise(arena->read_only_, arena->bytes_, MADV_DONTFORK);
+  keep_out(arena->base_, arena->bytes_, false);
+  keep_out(arena->read_only_, arena->bytes_, false);
   if (arena->header().magic.load(std::memory_order_acquire) != kMagic ||
       arena->header().bytes != arena->bytes_)
     fail(Code::gang, "host engine: the memory handed over is of another build");

@@ -1,7 +1,8 @@
 // The life thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
 // the kernel marks the word when the process dies, before it frees any memory. The threads form a ring: each
 // sleeps on the word of the next live rank, reports its death, wakes everyone and moves on. Beside that it
-// looks at the others' processes (pidfd) and, with a liveness limit, at their heartbeats.
+// looks at the others' processes (pidfd; one that crashed keeps its word until its core file is written) and, with a
+// liveness limit, at their heartbeats.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,7 @@ class Life {
   int next_alive() const;
   void watch(int next);
   void look_around();
-  bool look_at(int r);  // true: its process has ended
+  bool look_at(int r);  // true: its process has ended, or crashed
   Loss loss_of(int r, bool dead) const;
 
   Member& member_;
