@@ -22,12 +22,10 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/refusal.h"
+#include "level.h"
 #include "tensor/tensor.h"
 
 namespace gangway::capi {
-
-constexpr int32_t kAbiMajor = 0;
-constexpr int32_t kAbiMinor = 0;
 
 // --- errors
 

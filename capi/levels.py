@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What the released levels of the ABI promise, and whether the headers keep it.
 
-Level 1.N is two files that its release writes and nobody edits: capi/levels/1.N.txt, the golden ABI text (capi/abi.py), and
-1.N.abi, the baseline of abidiff. A function is of the symbol node of the first level that has it; one that no level has is
-of the next, open one. Before the first release there are no such files: all is of GW_1.0 and may change.
+The major level is the first part of the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. Level 0 is open: all of
+it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is two files that its release writes and that are
+never edited: capi/levels/X.N.txt, the golden ABI text (capi/abi.py), and X.N.abi, the baseline of abidiff. A function is of
+the symbol node of the first level that has it; one that no level has is of the next, open one.
 
 usage: levels.py --check      1: the headers break a level, with a line for each thing that is not as it was promised
        levels.py --release    writes the next level from the headers (tests/regenerate.sh --release BUILD_DIR)
@@ -15,6 +16,10 @@ import sys
 CAPI = pathlib.Path(__file__).resolve().parent
 LEVELS = CAPI / "levels"
 BASELINE = CAPI.parent / "tests/capi/abi/gangway.abi"
+GOLDEN = CAPI / "abi.txt"
+RELEASE = tuple(map(int, re.search(r"^project\(gangway VERSION (\d+)\.(\d+)\.(\d+)",
+                                   (CAPI.parent / "CMakeLists.txt").read_text(), re.M).groups()))
+MAJOR = RELEASE[0]
 
 
 class Text:
@@ -39,18 +44,28 @@ class Text:
 
 def released():
     """The released levels' names and texts, in their order."""
-    found = sorted((int(re.fullmatch(r"1\.(\d+)", path.stem).group(1)), path) for path in LEVELS.glob("*.txt"))
+    found = sorted((int(path.stem.split(".")[1]), path) for path in LEVELS.glob(f"{MAJOR}.*.txt"))
     if [number for number, _ in found] != list(range(len(found))):
-        sys.exit(f"levels {[path.name for _, path in found]}: a number lacks")
+        sys.exit(f"levels {[path.name for _, path in found]}: a number is missing")
     return [(path.stem, Text(path.read_text())) for _, path in found]
+
+
+def current():
+    """The level of the golden text: that of the last release, or with anything new the next."""
+    levels = released()
+    grown = bool(levels) and broken(Text(GOLDEN.read_text()), levels[-1][1]) != []
+    return MAJOR, max(len(levels) - 1 + grown, 0)
 
 
 def nodes(functions):
     """Each function's symbol node, in the order of the nodes: what is promised stays where it is, the rest is new."""
+    if MAJOR == 0:
+        return {"GW_0": list(functions)}
     levels = released()
-    found = {f"GW_{level}": [] for level, _ in levels} | {f"GW_1.{len(levels)}": []}
+    open_level = f"{MAJOR}.{len(levels)}"
+    found = {f"GW_{level}": [] for level in [level for level, _ in levels] + [open_level]}
     for name in functions:
-        at = next((level for level, text in levels if name in text.functions), f"1.{len(levels)}")
+        at = next((level for level, text in levels if name in text.functions), open_level)
         found[f"GW_{at}"].append(name)
     return {node: names for node, names in found.items() if names}
 
@@ -106,40 +121,32 @@ def broken(old, new):
     return bad
 
 
-def wrong_number(levels, current):
-    """gw_abi_version says the level: 0.0 before the first release, then the last one or, with anything new, the next."""
-    text = (CAPI / "internal.h").read_text()
-    said = tuple(int(re.search(rf"kAbi{part} = (\d+);", text).group(1)) for part in ("Major", "Minor"))
-    grown = bool(levels) and broken(current, levels[-1][1]) != []
-    wanted = (1, len(levels) - 1 + grown) if levels else (0, 0)
-    return [] if said == wanted else ["kAbiMajor and kAbiMinor (capi/internal.h) say level %d.%d, the level is %d.%d"
-                                      % (*said, *wanted)]
-
-
 def check(current):
     levels, bad = released(), []
     for index, (level, text) in enumerate(levels):
         following, what = (levels[index + 1][1], f"level {levels[index + 1][0]}") if index + 1 < len(levels) else \
             (current, "the headers")
         bad += [f"level {level} is broken by {what}: {line}" for line in broken(text, following)]
-    return bad + wrong_number(levels, current)
+    return bad
 
 
 def main():
-    import abi  # needs castxml, which those that only ask for nodes may lack
+    import abi  # needs castxml; who asks for nodes alone does not
     text = abi.as_text(abi.read_abi())
-    bad = [] if sys.argv[1:] == ["--release"] and not released() else check(Text(text))
+    bad = check(Text(text))
     if bad:
         sys.exit("\n".join(bad))
     if sys.argv[1:] != ["--release"]:
         return
-    name, last = f"1.{len(released())}", released()[-1:]
+    if MAJOR == 0:
+        sys.exit("level 0 stays open: set the release to 1.0.0 in CMakeLists.txt first")
+    name, last = f"{MAJOR}.{len(released())}", released()[-1:]
     if last and broken(Text(text), last[0][1]) == []:
         sys.exit(f"nothing is new since level {last[0][0]}: a release without anything new has no level of its own")
     LEVELS.mkdir(exist_ok=True)
     (LEVELS / f"{name}.txt").write_text(text)
     (LEVELS / f"{name}.abi").write_bytes(BASELINE.read_bytes())
-    print(f"level {name} is released: commit capi/levels/{name}.*, and let kAbiMajor, kAbiMinor say it")
+    print(f"level {name} is released: commit capi/levels/{name}.*")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-# cpack -G DEB: libgangway1 (the library), libgangway-dev (headers, archive, pkg-config and CMake files) and gangway-tools
-# (gangrun, gw-info). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
+# cpack -G DEB: the library, in a package that is named after its SONAME, libgangway-dev (headers, archive, pkg-config and
+# CMake files) and gangway-tools (gangrun, gw-info). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")
 set(CPACK_PACKAGE_CONTACT "Gangway maintainers <maintainers@gangway.invalid>")
@@ -19,7 +19,7 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 set(about "Gangs of ranks and their collectives, fully sharded modules,
 optimizers and model files behind a plain C ABI.")
 
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libgangway1)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libgangway${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_PROVIDES "libgangway (= ${PROJECT_VERSION}-1)")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
@@ -30,7 +30,7 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "sharded training for any language: the 
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libgangway-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libgangway1 (= ${PROJECT_VERSION}-1)")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1)")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libdnnl-dev, libssl-dev, libxxhash-dev")  # for the archive
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "sharded training for any language: headers and archive\n${about}")
 

@@ -1,7 +1,7 @@
 # Run by cpack before a package is closed: what Debian wants in each one and an installation by hand does not have.
 # Copyright and changelog of each package, compressed man pages, an archive without debug information.
 cmake_policy(VERSION 3.25)
-set(packages_runtime libgangway1)
+set(packages_runtime ${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME})
 set(packages_development libgangway-dev)
 set(packages_tools gangway-tools)
 set(copyright "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/

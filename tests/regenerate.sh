@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes every committed file that follows from the public headers anew: the list of exports, the linker's script, the
-# function table, the golden ABI, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
+# function table, the golden ABI, the release and level in each binding, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
 # the library. (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released
 # level promised are refused before anything is written.
 #   usage: bash tests/regenerate.sh BUILD_DIR              the library is built there first
@@ -12,7 +12,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 check=() release=0
 case ${1:-} in --check) check=(--check); shift ;; --release) release=1; shift ;; esac
 case ${1:-} in ''|-*) sed -n '2,10p' "$0"; exit 2 ;; *) build=$(realpath -- "$1") ;; esac
-library=$build/capi/libgangway.so.1
+library=$build/capi/libgangway.so
 cd "$top" || exit 2
 bad=0 skipped=0
 
@@ -33,6 +33,7 @@ if command -v castxml >/dev/null; then
 fi
 make "capi/exports.txt, exports.map, api.h, api.cpp" python3 python3 capi/generate.py
 make "capi/abi.txt" castxml python3 capi/abi.py
+make "capi/level.h and the release in each binding" python3 python3 capi/version.py
 make "bindings/julia/src/LibGangway.jl" castxml python3 bindings/julia/gen/generate.py
 make "bindings/python/gangway/_low.pyi, low.pyi" python3 python3 bindings/python/swig/stubs.py
 make "bindings/rust/gangway-sys/src" "${BINDGEN:-bindgen}" bash bindings/rust/gangway-sys/generate.sh

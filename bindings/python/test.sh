@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel around a built library, installs it into a venv of its own and runs every test of the binding.
 #   usage: bash bindings/python/test.sh BUILD_DIR
-# BUILD_DIR has capi/libgangway.so.1 and impl/tools/gangrun. GANGWAY_TEST_VENV names a venv to borrow PyTorch from (default:
+# BUILD_DIR has capi/libgangway.so and impl/tools/gangrun. GANGWAY_TEST_VENV names a venv to borrow PyTorch from (default:
 # that of the benchmarks in BUILD_DIR). GANGWAY_NO_INSTALL=1: no Debian packages are installed.
 # GANGWAY_TEST_PIP_BUILD=1: also what pip builds from the source folder alone, library included; minutes the first time.
 set -uo pipefail

@@ -36,10 +36,11 @@ static void versions(void** state) {
   (void)state;
   int32_t major = -1, minor = -1, patch = -1, lowest = -1, highest = -1;
   gw_version(&major, &minor, &patch);
-  assert_true(major >= 0 && minor >= 0 && patch >= 0 && major + minor + patch > 0);
+  assert_int_equal(major, GANGWAY_MAJOR);
+  assert_true(minor >= 0 && patch >= 0 && major + minor + patch > 0);
   gw_version(NULL, NULL, NULL);
   gw_abi_version(&major, &minor);
-  assert_int_equal(major, 0);
+  assert_int_equal(major, GANGWAY_MAJOR);
   gw_abi_version(NULL, NULL);
   gw_abi_range(&lowest, &highest);
   assert_int_equal(lowest, 0);
@@ -52,7 +53,7 @@ static void function_table(void** state) {
   const gw_api* api = gw_get_api(0);
   assert_non_null(api);
   assert_int_equal(api->struct_size, sizeof *api);
-  assert_int_equal(api->abi_major, 0);
+  assert_int_equal(api->abi_major, GANGWAY_MAJOR);
   assert_true(api->dtype_bytes == gw_dtype_bytes && api->train_step == gw_train_step);
   void* const* entries = (void* const*)((const char*)api + offsetof(gw_api, error_info_init));
   const size_t count = (sizeof *api - offsetof(gw_api, error_info_init)) / sizeof(void*);

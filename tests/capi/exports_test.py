@@ -62,7 +62,7 @@ for header in sorted((root / "capi/include/gangway").glob("*.h")):
 
 dynamic = run("readelf", "-d", library)
 soname = re.search(r"SONAME.*\[(.*)\]", dynamic)
-if soname is None or soname.group(1) != "libgangway.so.1":
+if soname is None or soname.group(1) != f"libgangway.so.{levels.MAJOR}":
     bad.append(f"SONAME is {soname and soname.group(1)}")
 if "NODELETE" not in dynamic:
     bad.append("the library can be unloaded (no NODELETE)")

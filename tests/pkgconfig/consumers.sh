@@ -2,6 +2,9 @@
 # static; by find_package, both; by dlopen and the function table alone. Each is built anew and run. What lacks is a failure,
 # or with GANGWAY_ALLOW_MISSING=1 left out; the test ends by `whole` then, with 77.
 
+# What the library is called, from the one number.
+soname=${soname:-$(python3 "$source/capi/version.py" soname)} release=${release:-$(python3 "$source/capi/version.py" release)}
+
 lacking=''
 lacks() { # WHAT
   echo "$1: what needs it is left out"
@@ -47,10 +50,10 @@ int main(int argc, char **argv) {
 C
   mkdir -p "$1/package"
   cp "$1/user.c" "$1/package/"
-  cat >"$1/package/CMakeLists.txt" <<'C'
+  cat >"$1/package/CMakeLists.txt" <<C
 cmake_minimum_required(VERSION 3.18)
 project(user C)
-find_package(gangway 0.1 REQUIRED)
+find_package(gangway ${release%.*} REQUIRED)
 add_executable(user user.c)
 target_link_libraries(user PRIVATE gangway::gangway)
 if(TARGET gangway::static)
@@ -68,7 +71,7 @@ by_pkg_config() { # WORK PREFIX LIBDIR
   case $flags in *"$2"*) ;; *) echo "pkg-config says $flags, not of $2"; return 1 ;; esac
   # shellcheck disable=SC2086
   $cc -std=c11 -Wall -Werror -o "$1/user" "$1/user.c" $flags
-  needs "$1/user" | grep -q 'libgangway\.so\.1' || { echo "a shared consumer does not need libgangway.so.1"; return 1; }
+  needs "$1/user" | grep -qF "[$soname]" || { echo "a shared consumer does not need $soname"; return 1; }
   LD_LIBRARY_PATH=$2/$3 "$1/user"
   [ -e "$2/$3/libgangway.a" ] || { lacks "no libgangway.a in this build (GANGWAY_STATIC)"; return; }
   flags=$(PKG_CONFIG_PATH=$2/$3/pkgconfig pkg-config --cflags --libs gangway-static)
@@ -88,7 +91,7 @@ by_find_package() { # WORK PREFIX LIBDIR
 
 by_dlopen() { # WORK PREFIX LIBDIR
   $cc -std=c11 -Wall -Werror -I"$2/include" -o "$1/open" "$1/open.c" -ldl
-  "$1/open" "$2/$3/libgangway.so.1"
+  "$1/open" "$2/$3/$soname"
 }
 
 consumers() { # WORK PREFIX LIBDIR
@@ -98,5 +101,5 @@ consumers() { # WORK PREFIX LIBDIR
   by_find_package "$@"
   by_dlopen "$@"
   # It needs neither CUDA nor MPI, and nothing is missing.
-  if ldd "$2/$3/libgangway.so.1" | grep -Ei 'not found|cuda|nccl|libmpi'; then return 1; fi
+  if ldd "$2/$3/$soname" | grep -Ei 'not found|cuda|nccl|libmpi'; then return 1; fi
 }

@@ -22,7 +22,7 @@ consumers "$work" "$work/moved" "$libdir"
 prefix=$work/moved
 
 # What is installed: no private headers, the library under its SONAME, a development link, tools and their pages.
-[ -e "$prefix/$libdir/libgangway.so.1" ] && [ -L "$prefix/$libdir/libgangway.so" ] || { echo "no libgangway.so.1"; exit 1; }
+[ -e "$prefix/$libdir/$soname" ] && [ -L "$prefix/$libdir/libgangway.so" ] || { echo "no $soname"; exit 1; }
 [ "$(ls "$prefix/include")" = gangway ] || { echo "more than gangway/ in include/"; exit 1; }
 [ "$(cd "$prefix/bin" && echo *)" = "gangrun gw-info" ] || { echo "other tools than gangrun and gw-info"; exit 1; }
 for header in "$source"/capi/include/gangway/*.h; do

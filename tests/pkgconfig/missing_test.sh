@@ -2,6 +2,7 @@
 # missing_test.sh SOURCE-FOLDER: checks whose tool is not installed fail, or with GANGWAY_ALLOW_MISSING=1 are skipped by 77.
 set -uo pipefail
 source=$1 bad=0
+export soname=libgangway.so.any release=0.0.0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for tool in bash chmod mktemp rm true; do ln -s "$(command -v $tool)" "$work/$tool"; done
@@ -28,7 +29,7 @@ each libgangway.a bash -euo pipefail -c '
   . "$0"
   prefix=$1 cc=true
   pkg-config() { echo "-I$prefix"; }
-  needs() { echo libgangway.so.1; }
+  needs() { echo "[$soname]"; }
   grep() { :; }
   printf "#!/bin/sh\n" >"$1/user" && chmod +x "$1/user"
   by_pkg_config "$1" "$1" lib

@@ -7,6 +7,7 @@ build=$1 source=$2 libdir=$3
 for tool in cpack dpkg-deb dpkg-shlibdeps; do
   command -v $tool >/dev/null || { lacks "no $tool (Debian: cmake, dpkg-dev)" || exit 1; exit 77; }
 done
+library=$(python3 "$source/capi/version.py" package) major=${soname##*.}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bad=0
@@ -15,7 +16,7 @@ wrong() { echo "$*"; bad=1; }
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >"$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 package() { echo "$work/$1"_*.deb; }
-[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | tr '\n' ' ')" = "./gangway-tools ./libgangway-dev ./libgangway1 " ] ||
+[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | tr '\n' ' ')" = "./gangway-tools ./libgangway-dev ./$library " ] ||
   wrong "packages: $(ls "$work")"
 
 files() { dpkg-deb -c "$(package "$1")" | awk '$1 !~ /^d/ {print substr($6, 2)}' | sort; }
@@ -25,7 +26,7 @@ holds() { # PACKAGE: its list is standard input
   difference=$(diff <(cat - <(doc "$1") | sort) <(files "$1")) || { echo "$1 (< wanted, > there):"; echo "$difference"; return 1; }
 }
 lib=/usr/$libdir
-printf '%s\n' $lib/libgangway.so.1 $lib/libgangway.so.1.0.0 | holds libgangway1 || bad=1
+printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
 printf '%s\n' /usr/bin/gangrun /usr/bin/gw-info /usr/share/man/man1/gangrun.1.gz /usr/share/man/man1/gw-info.1.gz |
   holds gangway-tools || bad=1
 {
@@ -39,25 +40,25 @@ files libgangway-dev | grep -q "^$lib/cmake/gangway/gangway-config.cmake$" || wr
 
 field() { dpkg-deb -f "$(package "$1")" "$2"; }
 for need in libc6 libstdc++6 libdnnl2 libxxhash0; do
-  case ", $(field libgangway1 Depends)" in *", $need "*) ;; *) wrong "libgangway1 does not depend on $need" ;; esac
+  case ", $(field "$library" Depends)" in *", $need "*) ;; *) wrong "$library does not depend on $need" ;; esac
 done
-version=$(field libgangway1 Version)
-[ "$(field libgangway-dev Depends)" = "libgangway1 (= $version)" ] || wrong "libgangway-dev depends on another libgangway1"
-for name in libgangway1 libgangway-dev gangway-tools; do
+version=$(field "$library" Version)
+[ "$(field libgangway-dev Depends)" = "$library (= $version)" ] || wrong "libgangway-dev depends on another $library"
+for name in "$library" libgangway-dev gangway-tools; do
   dpkg-deb -c "$(package $name)" | awk '$2 != "root/root" {exit 1}' || wrong "$name: files of another owner than root"
 done
-dpkg-deb -e "$(package libgangway1)" "$work/control"
-grep -q "^libgangway 1 libgangway1 (>= " "$work/control/shlibs" || wrong "libgangway1 has no shlibs"
-grep -q "activate-noawait ldconfig" "$work/control/triggers" || wrong "libgangway1 does not activate ldconfig"
-dpkg-deb -x "$(package libgangway1)" "$work/library"
-readelf -S "$work/library$lib/libgangway.so.1" | grep -q '\.debug_info' && wrong "libgangway1 is not stripped"
+dpkg-deb -e "$(package "$library")" "$work/control"
+grep -q "^libgangway $major $library (>= " "$work/control/shlibs" || wrong "$library has no shlibs"
+grep -q "activate-noawait ldconfig" "$work/control/triggers" || wrong "$library does not activate ldconfig"
+dpkg-deb -x "$(package "$library")" "$work/library"
+readelf -S "$work/library$lib/$soname" | grep -q '\.debug_info' && wrong "$library is not stripped"
 [ $bad -eq 0 ] || exit 1
 
 # An installation of its own: a database that has nothing but what the packages depend on, in this machine's versions.
 database=$work/root/var/lib/dpkg
 mkdir -p "$database/info" "$database/updates"
-needs=$(for name in libgangway1 gangway-tools; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
-for name in ${needs/libgangway1/}; do
+needs=$(for name in "$library" gangway-tools; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
+for name in ${needs/$library/}; do
   dpkg-query -W -f='Package: ${Package}\nStatus: ${Status}\nVersion: ${Version}\nArchitecture: ${Architecture}
 Multi-Arch: ${Multi-Arch}\nMaintainer: none\nDescription: of this machine\n\n' "$name" | sed '/^Multi-Arch: $/d'
   touch "$database/info/$(dpkg-query -W -f='${binary:Package}' "$name")".{list,md5sums}
@@ -77,14 +78,14 @@ must --verify
 [ ! -s "$work/log" ] || wrong "installed files are not those of the packages: $(cat "$work/log")"
 must --audit
 [ ! -s "$work/log" ] || wrong "dpkg --audit: $(cat "$work/log")"
-debian --remove libgangway1 && wrong "libgangway1 can be removed from under libgangway-dev"
+debian --remove "$library" && wrong "$library can be removed from under libgangway-dev"
 [ $bad -eq 0 ] || exit 1
 
 consumers "$work" "$work/root/usr" "$libdir"
 "$work/root/usr/bin/gw-info" --version >/dev/null
 "$work/root/usr/bin/gangrun" -n 2 true
 must --remove gangway-tools libgangway-dev
-must --purge gangway-tools libgangway-dev libgangway1
+must --purge gangway-tools libgangway-dev "$library"
 left=$(cd "$work/root" && find . -path ./var/lib/dpkg -prune -o \( -type f -o -type l \) -print)
 [ -z "$left" ] || { echo "left after purge: $left"; exit 1; }
 ! grep -q '^Package: .*gangway' "$database/status" || { echo "dpkg still knows of gangway after purge"; exit 1; }

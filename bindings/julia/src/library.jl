@@ -1,7 +1,6 @@
 # Finding the library and refusing one that is too old or too new.
 
-# The level of the ABI that this package was made from: the lowest that it can use.
-const ABI_MAJOR, ABI_MINOR = Int32(0), Int32(0)
+include("level.jl")
 
 # GANGWAY_LIBRARY, then the preference "library" (Julia 1.6 and later read LocalPreferences.toml), then the loader's path.
 function library_path()
@@ -11,7 +10,7 @@ function library_path()
         found = uuid === nothing ? nothing : get(Base.get_preferences(uuid), "library", nothing)
         found === nothing || return found
     end
-    return "libgangway.so.1"
+    return LIBRARY
 end
 
 # Without RTLD_DEEPBIND, Julia's default: where Julia itself brings a libunwind (Debian), libstdc++ unwinds by that one, and

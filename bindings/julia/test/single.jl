@@ -31,7 +31,8 @@ end
 
 fact("the library's level is checked, and what is no Gangway library is refused") do
     @test Gangway.library_version() >= v"0.1"
-    @test Gangway.abi_version() == (major = 0, minor = 0)
+    @test Gangway.abi_version() == (major = Gangway.ABI_MAJOR, minor = Gangway.ABI_MINOR)
+    @test Gangway.library_version() == Gangway.RELEASE
     @test refused(() -> Gangway.check_level("here.so", 1, 3), "here.so", "0.1 to 0.3", "wants 0.0")
     withenv("GANGWAY_LIBRARY" => "/no/such/libgangway.so") do
         @test refused(Gangway.load_library, "/no/such/libgangway.so", "GANGWAY_LIBRARY")

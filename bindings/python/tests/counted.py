@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable
 
 import gangway as gw
+from gangway.level import LIBRARY
 
 _libc = ctypes.CDLL(None)
 _libc.aligned_alloc.restype = ctypes.c_void_p
@@ -34,7 +35,7 @@ class Tensors:
         self.all = 0
         self._allocator = _Allocator(ctypes.sizeof(_Allocator), None, _Allocator.ALLOCATE(self._allocate),
                                      _Allocator.DEALLOCATE(self._deallocate), None, None)
-        library = ctypes.CDLL(str(Path(gw.__file__).with_name("libgangway.so.1")))
+        library = ctypes.CDLL(str(Path(gw.__file__).with_name(LIBRARY)))
         assert library.gw_allocator_set(ctypes.byref(self._allocator)) == 0
 
     def _allocate(self, user: object, size: int, alignment: int) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gangway as gw
 from gangway import _low
+from gangway.level import LIBRARY
 
 
 class Meeting:
@@ -38,7 +39,7 @@ class Meeting:
         return call
 
     def rank0(self, gang):
-        library = ctypes.CDLL(str(Path(gw.__file__).with_name("libgangway.so.1")))
+        library = ctypes.CDLL(str(Path(gw.__file__).with_name(LIBRARY)))
         library.gw_interrupt_set(self.hook, None, None)
 
         def meet(call):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gangway
+from gangway.level import LIBRARY
 
 TOP = Path(__file__).resolve().parents[1]
 FOLDER = Path(gangway.__file__).parent
@@ -20,13 +21,13 @@ def dynamic(path):
 
 
 def test_the_library_keeps_its_soname_and_is_found_next_to_the_module():
-    if (FOLDER / "libgangway.so.1").is_symlink():
+    if (FOLDER / LIBRARY).is_symlink():
         pytest.skip("runs from the source folder, not from a wheel")
-    assert "soname: [libgangway.so.1]" in dynamic(FOLDER / "libgangway.so.1")
+    assert f"soname: [{LIBRARY}]" in dynamic(FOLDER / LIBRARY)
     (module,) = FOLDER.glob("_low.*.so")
     facts = dynamic(module)
-    assert "[libgangway.so.1]" in facts and "[$ORIGIN]" in facts
-    assert str(FOLDER / "libgangway.so.1") in Path("/proc/self/maps").read_text()
+    assert f"[{LIBRARY}]" in facts and "[$ORIGIN]" in facts
+    assert str(FOLDER / LIBRARY) in Path("/proc/self/maps").read_text()
     assert (FOLDER / "gangrun").stat().st_mode & 0o111 and (FOLDER / "py.typed").exists()
 
 
@@ -47,7 +48,7 @@ def all_reduce_works(fresh, folder, env):
     """By the package of this environment and no other."""
     python = str(fresh / "bin" / "python")
     package, *mapped = run(python, "-c", MAPPED, folder=folder, env=env).split()
-    assert package.startswith(str(fresh)) and mapped == [str(Path(package).with_name("libgangway.so.1"))]
+    assert package.startswith(str(fresh)) and mapped == [str(Path(package).with_name(LIBRARY))]
     example = shutil.copy(TOP / "examples" / "all_reduce.py", folder)
     output = run(python, "-m", "gangway.run", "-n", "2", "--timeout", "60", python, example, folder=folder, env=env)
     assert "rank 0 of 2: sum 3" in output and "rank 1 of 2: sum 3" in output

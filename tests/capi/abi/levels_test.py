@@ -12,6 +12,10 @@ import sys
 import tempfile
 
 root = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(root / "capi"))
+import version  # noqa: E402
+
+WITH_RELEASE = [name for name in version.outputs() if not name.startswith("capi/")]
 NEW = "/* Local. */\nGW_API gw_status gw_new(void);\n"
 # name, header, what is replaced by what, what is said of it; None: a later level may have it
 CHANGES = [
@@ -46,8 +50,8 @@ class Tree:
     def __init__(self, folder):
         self.folder, self.capi = folder, folder / "capi"
         shutil.copytree(root / "capi", self.capi, ignore=shutil.ignore_patterns("levels", "__pycache__", "manual"))
-        (folder / "tests/capi/abi").mkdir(parents=True)
-        for name in ("tests/regenerate.sh", "tests/capi/abi/gangway.abi"):
+        for name in ("CMakeLists.txt", "tests/regenerate.sh", "tests/capi/abi/gangway.abi", *WITH_RELEASE):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder / name)
 
     def edit(self, name, old, new):
@@ -56,10 +60,19 @@ class Tree:
         assert old in text, (name, old)
         path.write_text(text.replace(old, new, 1))
 
-    def number(self, major, minor):
-        path = self.capi / "internal.h"
-        text = re.sub(r"kAbiMajor = \d+;", f"kAbiMajor = {major};", path.read_text())
-        path.write_text(re.sub(r"kAbiMinor = \d+;", f"kAbiMinor = {minor};", text))
+    def release(self, number):
+        path = self.folder / "CMakeLists.txt"
+        path.write_text(re.sub(r"VERSION [\d.]+ L", f"VERSION {number} L", path.read_text()))
+
+    def made(self, level):
+        """All that follows from headers and release, as regenerate.sh makes it."""
+        for script in ("generate", "abi", "version"):
+            self.must(script)
+        for script in ("generate", "abi", "version", "levels"):
+            self.must(script, "--check")
+        said = re.findall(r"kAbi\w+ = (\d+);", (self.capi / "level.h").read_text())
+        if ".".join(said) != level:
+            bad.append(f"level.h says level {said}, not {level}")
 
     def run(self, *command):
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
@@ -94,13 +107,17 @@ class Tree:
 
 def released(folder):
     tree = Tree(folder)
-    tree.must("generate")
-    tree.must("abi")
+    tree.release("0.9.3")
+    tree.refuses("files of another release", "not of release 0.9.3, level 0.0", "version", "--check")
+    tree.made("0.0")
+    if set(tree.nodes().values()) != {"GW_0"}:
+        bad.append(f"nodes of level 0: {tree.nodes()}")
+    tree.refuses("a released level 0", "level 0 stays open", "levels", "--release")
+    tree.release("1.0.0")
+    tree.refuses("the version script of level 0", "exports.map", "generate", "--check")
+    tree.made("1.0")
     tree.must("levels", "--release")
-    tree.refuses("a released level 0.0", "say level 0.0, the level is 1.0", "levels", "--check")
-    tree.number(1, 0)
-    tree.must("levels", "--check")
-    tree.must("generate", "--check")
+    tree.made("1.0")
     return tree
 
 
@@ -112,9 +129,7 @@ def changes(place):
         tree.folder, tree.capi = folder, folder / "capi"
         tree.edit(f"include/gangway/{header}.h", old, new)
         if said is None:
-            tree.number(1, 1)
-            tree.must("generate")
-            tree.must("levels", "--check")
+            tree.made("1.1")
             continue
         said = f"level 1.0 is broken by the headers: {said}"
         before = tree.files()
@@ -134,11 +149,7 @@ def growth(tree):
     for minor, function in ((1, "gw_first"), (2, "gw_second")):
         # In front of all others: the table's order is that of the levels.
         tree.edit("include/gangway/base.h", "/* Local.", NEW.replace("gw_new", function) + "/* Local.")
-        tree.refuses("a level that is not counted", f"the level is 1.{minor}", "levels", "--check")
-        tree.number(1, minor)
-        tree.must("generate")
-        tree.must("abi")
-        tree.must("levels", "--check")
+        tree.made(f"1.{minor}")
         listed += f"{function}\n"
         if (tree.capi / "exports.txt").read_text() != listed:
             bad.append(f"{function} is not the last of exports.txt")

@@ -1,4 +1,4 @@
-use crate::{gw_api, gw_status, GW_E_NOT_SUPPORTED};
+use crate::{gw_api, gw_status, ABI, GW_E_NOT_SUPPORTED};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::mem::size_of;
@@ -13,7 +13,6 @@ extern "C" {
 }
 
 const RTLD_NOW: c_int = 2;
-const ABI_MINOR: i32 = 0; // the lowest level that these bindings use
 
 /// Of this side's size, whatever the library's: null is what the library does not have.
 static TABLE: AtomicPtr<gw_api> = AtomicPtr::new(std::ptr::null_mut());
@@ -22,7 +21,7 @@ thread_local! {
     static LACKING: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Opens the library (GANGWAY_LIBRARY, else `libgangway.so.1` by the loader's own search) and looks up
+/// Opens the library (GANGWAY_LIBRARY, else [`LIBRARY`](crate::LIBRARY) by the loader's own search) and looks up
 /// `gw_get_api`. Further calls do nothing. A function that is called before does this by itself, and panics
 /// with the text if it fails.
 ///
@@ -32,9 +31,9 @@ pub fn load() -> Result<(), String> {
     if !TABLE.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    let table = unsafe { get_api(ABI_MINOR)? };
+    let table = unsafe { get_api(ABI.1)? };
     if table.is_null() {
-        return Err(format!("this libgangway has no ABI level 0.{ABI_MINOR}"));
+        return Err(format!("this libgangway has no ABI level {}.{}", ABI.0, ABI.1));
     }
     let table = Box::into_raw(Box::new(unsafe { own_table(table)? }));
     if TABLE.compare_exchange(std::ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -60,7 +59,7 @@ unsafe fn own_table(found: *const gw_api) -> Result<gw_api, String> {
 }
 
 unsafe fn get_api(abi_minor: i32) -> Result<*const gw_api, String> {
-    let name = std::env::var("GANGWAY_LIBRARY").unwrap_or_else(|_| "libgangway.so.1".into());
+    let name = std::env::var("GANGWAY_LIBRARY").unwrap_or_else(|_| crate::LIBRARY.into());
     let name = CString::new(name).map_err(|_| "GANGWAY_LIBRARY holds a zero byte".to_owned())?;
     let handle = dlopen(name.as_ptr(), RTLD_NOW); // never closed: the library stays loaded by itself
     let found = match handle.is_null() {

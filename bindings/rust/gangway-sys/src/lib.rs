@@ -5,6 +5,9 @@
 //! `load`): the functions below have the same names and types and go through the table of `gw_get_api`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
+mod level;
+pub use level::{ABI, LIBRARY, RELEASE};
+
 #[cfg(feature = "dlopen")]
 mod dynamic;
 #[cfg(feature = "dlopen")]
