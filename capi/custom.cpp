@@ -158,8 +158,8 @@ class Callbacks final : public CustomBehaviour {
     c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
     c.stream = call.ctx.stream.native();
     // A step asks for shapes before N is known.
-    if (phase != GW_PHASE_SHAPES && call.ctx.loss_seed && call.ctx.loss_seed.raw() != nullptr)
-      c.loss_seed = *call.ctx.loss_seed.data<double>();
+    if (phase != GW_PHASE_SHAPES && call.ctx.loss_scale && call.ctx.loss_scale.raw() != nullptr)
+      c.loss_scale = *call.ctx.loss_scale.data<double>();
     return c;
   }
 

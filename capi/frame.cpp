@@ -33,7 +33,7 @@ Context context_of(Model& model, const gw_frame* frame) {
   Context ctx = model.context(model.device().stream());
   ctx.training = frame != nullptr;
   if (frame != nullptr) {
-    ctx.loss_seed = frame->seed;
+    ctx.loss_scale = frame->seed;
     ctx.step = frame->options.step;
     ctx.microbatch = frame->options.microbatch;
   }
@@ -54,7 +54,7 @@ Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
   }
 }
 
-const char* no_sync(const Model& model) { return model.last_microbatch() ? "off" : "on"; }
+const char* no_sync(const Model& model) { return model.is_last_backward() ? "off" : "on"; }
 
 // Ranks that differ in any of this would run different collectives, now or in backward, or sum up what was computed in
 // different precisions.
@@ -96,7 +96,7 @@ gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
       frame(model->device().allocator()),
       options(o),
       seed(Tensor::allocate(model->device().allocator(), DType::f64, {1})) {
-  model->ops().fill(seed, o.loss_seed, model->device().stream());
+  model->ops().fill(seed, o.loss_scale, model->device().stream());
   frame.id = {o.step, o.microbatch, 0};
 }
 
@@ -112,7 +112,7 @@ void gw_frame::reset() {
 
 void gw_frame_options_init(gw_frame_options* options, size_t size) {
   gw_frame_options d{};
-  d.loss_seed = 1;
+  d.loss_scale = 1;
   init_struct(options, size, d);
 }
 
@@ -121,7 +121,7 @@ gw_status gw_frame_create(gw_module* model, const gw_frame_options* options, gw_
     gw_frame*& result = out(out_frame, "out_frame");
     const gw_frame_options o = read_struct(options, gw_frame_options_init, "options");
     required(model, "model").ready();
-    finite(o.loss_seed, "options.loss_seed");
+    finite(o.loss_scale, "options.loss_scale");
     result = new gw_frame(model->model, o);
   });
 }
@@ -203,7 +203,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       }
       const Values dx = m.backward(ctx, grads, f.frame);
       m.reshard();
-      if (m.last_microbatch()) m.finish_gradients(ctx.stream);
+      if (m.is_last_backward()) m.finish_gradients(ctx.stream);
       m.end_backward(*f.forward);
       return copies_of(dx, m, out_capacity);
     };
@@ -214,5 +214,5 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
 }
 
 gw_status gw_module_set_no_sync(gw_module* model, int32_t no_sync) {
-  return guarded([&] { required(model, "model").ready().set_last_microbatch(no_sync == 0); });
+  return guarded([&] { required(model, "model").ready().set_is_last_backward(no_sync == 0); });
 }

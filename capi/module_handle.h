@@ -9,7 +9,7 @@
 #include "gang_handle.h"
 #include "mesh_handle.h"
 #include "optim/optimizer.h"
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 #include "tensor_handle.h"
 
 struct gw_module : gangway::capi::Handle {

@@ -13,7 +13,7 @@
 #include "base/interrupt.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/safetensors.h"
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 #include "parallel/or_abort.h"
 
 namespace gangway {

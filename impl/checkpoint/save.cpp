@@ -16,7 +16,7 @@
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/safetensors.h"
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 
 namespace gangway {
 namespace {

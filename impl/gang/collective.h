@@ -78,7 +78,7 @@ struct Collective {
   bool accumulate = false;
   // True: peers may go on reading `in` after the output is ready here, until Work::wait_input. False (the plain form):
   // the output is ready only when no peer reads `in` any more.
-  bool borrow = false;
+  bool async_input = false;
 };
 
 // Elements of `in` and `out` of this record for one rank of a gang of `size`.

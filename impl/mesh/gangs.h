@@ -60,8 +60,8 @@ class Gangs {
   const GangPtr& pp() const { return made(axis_bit(Axis::pp)); }
   const GangPtr& cp() const { return made(axis_bit(Axis::cp)); }
   // What FSDP splits over, "dp_shard+cp", and what a loss is summed over, "dp_replicate+dp_shard+cp".
-  const GangPtr& shards() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
-  const GangPtr& losses() const { return made(kDataAxes | axis_bit(Axis::cp)); }
+  const GangPtr& fsdp_gang() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
+  const GangPtr& loss_gang() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
   // Any product of axes. Local: every one is made at creation, so a refusal here leaves no peer in the making
   // of a gang. INVALID_ARGUMENT by parse_axes; INVALID_STATE after close.

@@ -84,7 +84,7 @@ class Attention final : public Module {
     const Tensor dx = child(kQ).backward1(ctx, rows(dq), frame);
     for (const auto& [part, dy_part] : {std::pair(kK, dk), std::pair(kV, dv)}) {
       const Stack::Mark mark = frame.mark();
-      frame.fold(ctx, dx, child(part).backward1(ctx, rows(dy_part), frame), mark);
+      frame.add_gradient(ctx, dx, child(part).backward1(ctx, rows(dy_part), frame), mark);
     }
     return {dx};
   }

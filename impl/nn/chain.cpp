@@ -1,7 +1,7 @@
 #include "nn/chain.h"
 
 #include "base/interrupt.h"
-#include "nn/move_down.h"
+#include "nn/compact.h"
 
 namespace gangway {
 
@@ -15,7 +15,7 @@ Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Te
   for (size_t i = first; i < last; ++i) {
     poll_interrupt_at_times();
     x = parent.child(i).forward1(ctx, x, frame);
-    if (frame == nullptr) x = move_down(ctx.temporaries, mark, x, ctx.stream);
+    if (frame == nullptr) x = compact(ctx.temporaries, mark, x, ctx.stream);
   }
   return x;
 }
@@ -24,7 +24,7 @@ Tensor chain_backward(Context& ctx, Module& parent, size_t first, size_t last, T
                       const Stack::Mark& mark) {
   for (size_t i = last; i > first; --i) {
     poll_interrupt_at_times();
-    dy = frame.settle(ctx, mark, parent.child(i - 1).backward1(ctx, dy, frame));
+    dy = frame.compact(ctx, mark, parent.child(i - 1).backward1(ctx, dy, frame));
   }
   return dy;
 }

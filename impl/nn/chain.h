@@ -1,5 +1,5 @@
 // One module after the other, one tensor from each to the next; memory stays flat: without a frame each
-// output is moved down over the temporaries that made it, in backward Frame::settle does that. Thread rule:
+// output is moved down over the temporaries that made it, in backward Frame::compact does that. Thread rule:
 // that of the modules.
 #pragma once
 

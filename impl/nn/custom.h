@@ -5,7 +5,7 @@
 // them (a residual sum may have been written over one). On the meta device only `shapes` is called: no phase
 // sees absent data, and children, whose calls are the user's, take no memory there.
 //
-// Thread rule: one thread at a time; the phases are called on the thread of forward, backward or drain.
+// Thread rule: one thread at a time; the phases are called on the thread of forward, backward or run_weight_gradients.
 #pragma once
 
 #include "nn/layers.h"

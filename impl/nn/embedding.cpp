@@ -17,7 +17,7 @@ class Embedding final : public Module {
   }
 
   const char* kind() const override { return "Embedding"; }
-  bool is_product() const override { return true; }
+  bool is_linear() const override { return true; }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& ids = first_input(inputs, *this);

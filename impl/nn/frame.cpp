@@ -1,7 +1,7 @@
 #include "nn/frame.h"
 
+#include "nn/compact.h"
 #include "nn/module.h"
-#include "nn/move_down.h"
 
 namespace gangway {
 
@@ -31,7 +31,7 @@ void Frame::save(const Module& owner, int slot, const Tensor& tensor) {
   }
 }
 
-void Frame::recomputable(const Tensor& tensor, Module& producer, int index, MadeAgain when) {
+void Frame::recomputable(const Tensor& tensor, Module& producer, int index, RecomputeWhen when) {
   producer_of_[{tensor.buffer().get(), tensor.byte_offset()}] = static_cast<int>(producers_.size());
   Producer& entry = producers_.emplace_back();
   entry.module = &producer;
@@ -63,18 +63,18 @@ const Frame::Slot& Frame::filled(const Module& owner, int slot) const {
 
 void Frame::prepare(Context& ctx, const Module& owner, int slot) {
   const int producer = filled(owner, slot).producer;
-  if (producer >= 0 && producers_[static_cast<size_t>(producer)].when == MadeAgain::when_loaded)
+  if (producer >= 0 && producers_[static_cast<size_t>(producer)].when == RecomputeWhen::when_loaded)
     load(ctx, owner, slot);
 }
 
-bool Frame::wanted(const Module& producer, int index) const {
+bool Frame::needs_recompute(const Module& producer, int index) const {
   const int found = find_producer(producer, index);
   if (found < 0) return false;
   const Producer& entry = producers_[static_cast<size_t>(found)];
   return entry.saved && !entry.again;
 }
 
-void Frame::made_again(const Module& producer, int index, const Tensor& tensor) {
+void Frame::set_recomputed(const Module& producer, int index, const Tensor& tensor) {
   const int found = find_producer(producer, index);
   GW_CHECK(found, >=, 0);
   Producer& entry = producers_[static_cast<size_t>(found)];
@@ -97,7 +97,7 @@ Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
 
 // A pending task holds no input gradient but one that passed through a module, which has then made two
 // tensors.
-void Frame::fold(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before) {
+void Frame::add_gradient(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before) {
   ctx.ops.add(more, 1, dx, ctx.stream);
   if (gradients_.only(before, more)) gradients_.release(before);
 }
@@ -108,23 +108,24 @@ size_t Frame::pending_weight() const {
   return tasks;
 }
 
-size_t Frame::drain(Context& ctx, size_t most) {
+size_t Frame::run_weight_gradients(Context& ctx, size_t most) {
   size_t ran = 0;
   for (; ran < most && !pending_weight_.empty(); ++ran) {
     const WeightTask task = pending_weight_.front();
     pending_weight_.pop_front();  // first, so that a task that throws is not run again
     task.module->backward_weight(ctx, *this, task.index, task.dy);
   }
-  for (size_t i = 0; i < nested_used_ && ran < most; ++i) ran += nested_[i]->drain(ctx, most - ran);
+  for (size_t i = 0; i < nested_used_ && ran < most; ++i)
+    ran += nested_[i]->run_weight_gradients(ctx, most - ran);
   return ran;
 }
 
-Tensor Frame::settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx) {
+Tensor Frame::compact(Context& ctx, const Stack::Mark& mark, const Tensor& dx) {
   if (ctx.defer_weight) return dx;
-  drain(ctx);
+  run_weight_gradients(ctx);
   for (Producer& producer : producers_)
     if (producer.again && producer.made_at >= mark.total) producer.again = Tensor();
-  Tensor down = move_down(gradients_, mark, dx, ctx.stream);
+  Tensor down = gangway::compact(gradients_, mark, dx, ctx.stream);
   reset_nested();  // after dx, which may lie in one of them
   return down;
 }

@@ -6,11 +6,11 @@
 //
 // Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor
 // that was announced by recomputable() is not kept. Its producer makes it again in its own backward, in a pass that
-// has the values at hand (wanted(), made_again()); whoever loads it before has the producer run once more, into the
-// gradient stack. Either way once in a backward, unless settle() gave that memory back.
+// has the values at hand (needs_recompute(), set_recomputed()); whoever loads it before has the producer run once more, into the
+// gradient stack. Either way once in a backward, unless compact() gave that memory back.
 //
 // Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
-// drain() runs it. The input half needs weights, the weight half needs x and dy only.
+// run_weight_gradients() runs it. The input half needs weights, the weight half needs x and dy only.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -43,7 +43,7 @@ enum class Recompute : uint8_t {
 };
 
 // When an announced tensor is made again, at the latest before the weight half.
-enum class MadeAgain : uint8_t { in_backward /* of its producer */, when_loaded };
+enum class RecomputeWhen : uint8_t { in_backward /* of its producer */, when_loaded };
 
 class Frame {
  public:
@@ -61,7 +61,7 @@ class Frame {
   // INVALID_STATE when the slot is taken: the module ran twice in one frame.
   void save(const Module& owner, int slot, const Tensor& tensor);
   // `tensor` (in the context's temporaries) can be made again by producer.recompute(ctx, frame, index).
-  void recomputable(const Tensor& tensor, Module& producer, int index, MadeAgain when);
+  void recomputable(const Tensor& tensor, Module& producer, int index, RecomputeWhen when);
   // `tensor`, or a copy in the frame of one that was announced: for an output that leaves the place where what
   // its producer needs is at hand.
   Tensor kept(Context& ctx, const Tensor& tensor);
@@ -74,15 +74,15 @@ class Frame {
   // does not have, so it is made now, but for one that its producer's backward, still to come, makes anyhow.
   void prepare(Context& ctx, const Module& owner, int slot);
   // For a producer's backward: output `index` was saved by somebody and is not there yet.
-  bool wanted(const Module& producer, int index) const;
+  bool needs_recompute(const Module& producer, int index) const;
   // It is now, in `tensor`, which lies in the gradient stack.
-  void made_again(const Module& producer, int index, const Tensor& tensor);
-  // Memory for gradients and recomputed values: lives until settle() or reset().
+  void set_recomputed(const Module& producer, int index, const Tensor& tensor);
+  // Memory for gradients and recomputed values: lives until compact() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
   // dx += more: two gradients of one input. `more`, made since `before`, gives its memory back, unless whoever
   // made it took more.
-  void fold(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before);
+  void add_gradient(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before);
 
   struct WeightTask {
     Module* module;
@@ -94,12 +94,12 @@ class Frame {
   }
   size_t pending_weight() const;  // tasks, those of nested frames included
   // Runs the oldest `most` tasks (all by default); returns how many ran.
-  size_t drain(Context& ctx, size_t most = SIZE_MAX);
+  size_t run_weight_gradients(Context& ctx, size_t most = SIZE_MAX);
   // Where a container is between two children: with ctx.defer_weight false, drains, then gives back all gradient memory
   // taken since `mark` but `dx`, which is moved down and returned, and resets the nested frames. Deferred: returns dx
   // as it is.
   Stack::Mark mark() const { return gradients_.mark(); }
-  Tensor settle(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
+  Tensor compact(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
 
   // What a wrapper saw in forward and its backward goes by: the dtypes of what came in and of what its inner module
   // gave (none: absent).
@@ -118,8 +118,8 @@ class Frame {
   void* user_state(const Module& owner) const;  // null: none
   void free_user_state(const Module& owner);
 
-  // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after settle() of
-  // this one. A result that lies in the nested frame goes into this one's gradient stack (or through settle) first.
+  // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after compact() of
+  // this one. A result that lies in the nested frame goes into this one's gradient stack (or through compact) first.
   Frame& nest();
 
   // Forgets everything; memory is kept for the next step.
@@ -135,7 +135,7 @@ class Frame {
   struct Producer {
     Module* module = nullptr;
     int index = 0;
-    MadeAgain when = MadeAgain::when_loaded;
+    RecomputeWhen when = RecomputeWhen::when_loaded;
     bool saved = false;
     std::weak_ptr<Buffer>
         place;           // the temporaries that hold the announced tensor; tells a reused address apart

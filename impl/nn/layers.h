@@ -73,7 +73,7 @@ struct LlamaConfig {
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100 (already
 // shifted), and their number. With a frame the head makes loss, dX and dW in one chunk loop of forward, seeded with
-// ctx.loss_seed, and backward({}) starts from there.
+// ctx.loss_scale, and backward({}) starts from there.
 ModulePtr make_llama(const LlamaConfig& config);
 const LlamaConfig* llama_config(const Module& module);  // through wrappers; null for another module
 

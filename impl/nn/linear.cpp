@@ -19,7 +19,7 @@ class Linear final : public Module {
   }
 
   const char* kind() const override { return "Linear"; }
-  bool is_product() const override { return true; }
+  bool is_linear() const override { return true; }
 
   Specs check_forward(Context&, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);

@@ -64,7 +64,7 @@ class Llama final : public Module {
 
   Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
     const Stack::Mark mark = frame.mark();
-    const Tensor dx = frame.settle(ctx, mark, child(last()).backward(ctx, {}, frame).at(0));
+    const Tensor dx = frame.compact(ctx, mark, child(last()).backward(ctx, {}, frame).at(0));
     chain_backward(ctx, *this, 0, last(), dx, frame, mark);
     return {Tensor(), Tensor()};  // tokens and labels have none
   }

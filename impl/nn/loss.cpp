@@ -19,14 +19,14 @@ int64_t count_labels(Context& ctx, const Tensor& labels) {
   return labels.count() - std::count(values.begin(), values.end(), kIgnoredLabel);
 }
 
-class Head final : public Module {
+class LmHead final : public Module {
  public:
-  Head(int64_t dim, int64_t vocab, double eps, double deviation) {
+  LmHead(int64_t dim, int64_t vocab, double eps, double deviation) {
     add_child("model.norm", make_rmsnorm(dim, eps));
     add_child("lm_head", make_linear(dim, vocab, false, deviation));
   }
 
-  const char* kind() const override { return "Head"; }
+  const char* kind() const override { return "LmHead"; }
   bool gradient_in_forward() const override { return true; }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
 
@@ -82,7 +82,7 @@ class Head final : public Module {
     HeadLossArgs args{.x = as_output(ctx, y_TD),
                       .w = value_of(output_weight()),
                       .labels = labels.reshape(Shape{labels.count()}),
-                      .seed = ctx.loss_seed,
+                      .seed = ctx.loss_scale,
                       .loss = loss,
                       .dx = {},
                       .dw = {},
@@ -92,7 +92,7 @@ class Head final : public Module {
       ctx.ops.fill(args.seed, 1, ctx.stream);
       ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
     } else {
-      if (!ctx.loss_seed) fail(Code::invalid_state, "the loss has no seed to start backward with");
+      if (!ctx.loss_scale) fail(Code::invalid_state, "the loss has no seed to start backward with");
       const Tensor dx = frame->allocate(y_TD.dtype(), y_TD.shape());
       const bool same = args.x.dtype() == dx.dtype();
       args.dx = same ? dx : ctx.temporaries.allocate(args.x.dtype(), dx.shape());
@@ -139,7 +139,7 @@ class Head final : public Module {
 }  // namespace
 
 ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation) {
-  return std::make_shared<Head>(dim, vocab, eps, deviation);
+  return std::make_shared<LmHead>(dim, vocab, eps, deviation);
 }
 
 }  // namespace gangway

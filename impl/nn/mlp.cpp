@@ -36,7 +36,7 @@ class Mlp final : public Module {
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
     swiglu(ctx, gate, up, hidden);
     if (frame != nullptr) {
-      frame->recomputable(hidden, *this, kHidden, MadeAgain::in_backward);
+      frame->recomputable(hidden, *this, kHidden, RecomputeWhen::in_backward);
       frame->save(*this, kGate, gate);
       frame->save(*this, kUp, up);
     }
@@ -49,7 +49,7 @@ class Mlp final : public Module {
     const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
     const Tensor gate = frame.load(ctx, *this, kGate);
     const Tensor up = frame.load(ctx, *this, kUp);
-    const bool again = frame.wanted(*this, kHidden);
+    const bool again = frame.needs_recompute(*this, kHidden);
     ctx.ops.swiglu_backward({.gate = gate.flatten2(),
                              .up = up.flatten2(),
                              .dy = dhidden.flatten2(),
@@ -57,10 +57,10 @@ class Mlp final : public Module {
                              .dup = up.flatten2(),
                              .y = again ? dhidden.flatten2() : Tensor()},
                             ctx.stream);
-    if (again) frame.made_again(*this, kHidden, dhidden);
+    if (again) frame.set_recomputed(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
     const Stack::Mark mark = frame.mark();
-    frame.fold(ctx, dx, child(kUpProjection).backward1(ctx, up, frame), mark);
+    frame.add_gradient(ctx, dx, child(kUpProjection).backward1(ctx, up, frame), mark);
     return {dx};
   }
 

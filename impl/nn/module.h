@@ -31,8 +31,8 @@ struct Context {
   Stack& temporaries;
   bool training = false;      // gradients will be wanted (a null frame then means: recomputed later)
   bool recomputing = false;   // this forward repeats an earlier one
-  bool defer_weight = false;  // weight halves run later (drain is the runner's)
-  Tensor loss_seed;           // f64 [1]: 1/N; what backward of a loss starts with
+  bool defer_weight = false;  // weight halves run later (run_weight_gradients is the runner's)
+  Tensor loss_scale;          // f64 [1]: 1/N; what backward of a loss starts with
   int64_t loss_weight = -1;   // weight of this microbatch as the batch says; -1: not known
   uint64_t seed = 0;          // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
@@ -69,7 +69,7 @@ class Module : public std::enable_shared_from_this<Module> {
   // storage must be there by then.
   virtual bool gradient_in_forward() const { return false; }
   // Multiplies activations with its parameters, which must have their dtype.
-  virtual bool is_product() const { return false; }
+  virtual bool is_linear() const { return false; }
   // A layer of a deep model: what recomputation takes as one.
   virtual bool is_block() const { return false; }
 

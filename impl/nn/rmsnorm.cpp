@@ -35,7 +35,8 @@ class RmsNorm final : public Module {
     const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
                            : make_output(ctx, frame, x.dtype(), x.shape());
     if (again)
-      frame->recomputable(y, *this, kY, owns_gradient_ ? MadeAgain::in_backward : MadeAgain::when_loaded);
+      frame->recomputable(y, *this, kY,
+                          owns_gradient_ ? RecomputeWhen::in_backward : RecomputeWhen::when_loaded);
     const bool apart = with_residual && !owns_gradient_;
     const Tensor sum = apart ? make_output(ctx, frame, x.dtype(), x.shape()) : x;
     StackScope scope(ctx.temporaries);
@@ -74,11 +75,11 @@ class RmsNorm final : public Module {
                              .dweight = {},
                              .y = {}};
     if (dy.size() > 1 && dy[1]) args.dsum = dy[1].flatten2();
-    const bool y_again = owns_gradient_ && frame.wanted(*this, kY);
+    const bool y_again = owns_gradient_ && frame.needs_recompute(*this, kY);
     if (y_again) args.y = args.dy;
     if (wants_gradient(*parameters()[0])) args.dweight = gradient_to_add(ctx, *parameters()[0]);
     ctx.ops.rmsnorm_backward(args, ctx.stream);
-    if (y_again) frame.made_again(*this, kY, dy[0]);
+    if (y_again) frame.set_recomputed(*this, kY, dy[0]);
     return {dx, dx};
   }
 

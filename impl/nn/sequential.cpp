@@ -33,7 +33,7 @@ class Sequential final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const size_t last = children().size() - 1;
     const Stack::Mark mark = frame.mark();
-    const Tensor dx = frame.settle(ctx, mark, child(last).backward(ctx, dy, frame).at(0));
+    const Tensor dx = frame.compact(ctx, mark, child(last).backward(ctx, dy, frame).at(0));
     return {chain_backward(ctx, *this, 0, last, dx, frame, mark)};
   }
 

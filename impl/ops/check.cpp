@@ -8,7 +8,7 @@ namespace {
 
 enum class Rows : uint8_t { contiguous, strided, any };
 
-std::string wanted(DType dtype, std::initializer_list<int64_t> dims) {
+std::string needs_recompute(DType dtype, std::initializer_list<int64_t> dims) {
   return name(dtype) + " " + Shape(dims).text();
 }
 
@@ -23,9 +23,9 @@ void need_rows(const char* what, const Tensor& t, Rows rows) {
 
 void need(const char* what, const Tensor& t, DType dtype, std::initializer_list<int64_t> dims,
           Rows rows = Rows::contiguous) {
-  if (!t) fail(Code::internal, what, " is absent, not ", wanted(dtype, dims));
+  if (!t) fail(Code::internal, what, " is absent, not ", needs_recompute(dtype, dims));
   if (t.dtype() != dtype || !(t.shape() == Shape(dims)))
-    fail(Code::internal, what, " is ", t.text(), ", not ", wanted(dtype, dims));
+    fail(Code::internal, what, " is ", t.text(), ", not ", needs_recompute(dtype, dims));
   need_rows(what, t, rows);
 }
 

@@ -57,7 +57,7 @@ class Boundary final : public Module {
     const Tensor y =
         again ? ctx.temporaries.allocate(x.dtype(), shape) : make_output(ctx, frame, x.dtype(), shape);
     if (again) {
-      frame->recomputable(y, *this, 0, MadeAgain::when_loaded);
+      frame->recomputable(y, *this, 0, RecomputeWhen::when_loaded);
       frame->save(*this, kInput, x);
     }
     run(ctx, pair_.forward, x, y, nullptr);
@@ -152,7 +152,7 @@ class Boundary final : public Module {
     c.dtype = in.dtype();
     c.reduce = sums ? Reduce::sum : Reduce::none;
     const WorkPtr work = gang_->run(channel_, c, &ctx.stream);
-    if (overlap != nullptr) overlap->drain(ctx);
+    if (overlap != nullptr) overlap->run_weight_gradients(ctx);
     wait_or_break(*gang_, [&] {
       work->order(ctx.stream);
       work->order_input(ctx.stream);

@@ -2,19 +2,19 @@
 #include <algorithm>
 #include <set>
 
-#include "parallel/model.h"
+#include "parallel/fsdp/wrap.h"
+#include "parallel/model/model.h"
 #include "parallel/recompute.h"
-#include "parallel/wrap.h"
 
 namespace gangway {
 namespace {
 
-std::shared_ptr<Buckets> buckets_for(const ShardOptions& options, ShardDomain& domain) {
+std::shared_ptr<Buckets> buckets_for(const ShardOptions& options, FsdpState& domain) {
   return options.strategy == Strategy::no_shard ? domain.make_buckets() : nullptr;
 }
 
 void wrap_all(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
-              const std::shared_ptr<ShardDomain>& domain) {
+              const std::shared_ptr<FsdpState>& domain) {
   const std::shared_ptr<Buckets> buckets = buckets_for(options, *domain);
   for (Place place : places) {
     if (place.parent == nullptr) place.module = root;  // with the wrappers below it

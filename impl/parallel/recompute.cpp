@@ -38,7 +38,7 @@ class Recomputed final : public Module {
     return outputs;
   }
 
-  // Gradients of the inputs lie in the nested frame; the caller's settle moves them.
+  // Gradients of the inputs lie in the nested frame; the caller's compact moves them.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     Values inputs;
     for (size_t i = 0; i < frame.seen(*this).inputs.size(); ++i) {

@@ -2,17 +2,17 @@
 
 #include <set>
 
+#include "parallel/fsdp/fsdp_state.h"
+#include "parallel/fsdp/wrap.h"
 #include "parallel/or_abort.h"
-#include "parallel/shard_domain.h"
-#include "parallel/wrap.h"
 
 namespace gangway {
 namespace {
 
 // Holds parameters and computes nothing.
-class Holder final : public Module {
+class ParameterModule final : public Module {
  public:
-  explicit Holder(const std::vector<GroupParameter>& parameters) {
+  explicit ParameterModule(const std::vector<GroupParameter>& parameters) {
     for (const GroupParameter& p : parameters) {
       const ParameterPtr made = add_parameter(p.name, p.shape.rank() == 0 ? Shape{1} : p.shape, p.init);
       made->dtype = p.dtype;
@@ -50,14 +50,14 @@ class Group final : public ShardGroup {
         const ShardOptions& options)
       : gangs_(std::move(gangs)),
         name_(name),
-        module_(std::make_shared<Holder>(parameters)),
+        module_(std::make_shared<ParameterModule>(parameters)),
         ops_(make_ops(gangs_->root()->owner()->device_ptr())),
         domain_(gangs_, *ops_) {
     for (const ParameterPtr& p : module_->parameters()) {
       p->full_name = name_ + "." + p->name;
       named_.push_back({p->full_name, p});
     }
-    unit_ = std::make_shared<ShardUnit>(name_, named_, options, UnitRole::manual, nullptr);
+    unit_ = std::make_shared<ParamGroup>(name_, named_, options, GroupRole::external, nullptr);
     domain_.add(unit_);
   }
 
@@ -69,7 +69,7 @@ class Group final : public ShardGroup {
   const GangPtr& gang() override { return gangs_->root(); }
   const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
   const ModulePtr& module() const { return module_; }
-  const ShardDomain& domain() const { return domain_; }
+  const FsdpState& domain() const { return domain_; }
 
   void unshard(std::span<const Tensor> into, Stream& stream) override {
     check_targets(into);
@@ -158,8 +158,8 @@ class Group final : public ShardGroup {
   const std::string name_;
   ModulePtr module_;
   std::unique_ptr<Ops> ops_;
-  ShardDomain domain_;
-  std::shared_ptr<ShardUnit> unit_;
+  FsdpState domain_;
+  std::shared_ptr<ParamGroup> unit_;
   std::vector<NamedParameter> named_;
 };
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 
 namespace gangway {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 
 namespace gangway {
 

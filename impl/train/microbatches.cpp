@@ -53,8 +53,8 @@ void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
 Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, double seed,
                          std::optional<Error>* refusal) {
   StackScope seeded(ctx.temporaries);
-  ctx.loss_seed = ctx.temporaries.allocate(DType::f64, Shape{1});
-  ctx.ops.fill(ctx.loss_seed, seed, ctx.stream);
+  ctx.loss_scale = ctx.temporaries.allocate(DType::f64, Shape{1});
+  ctx.ops.fill(ctx.loss_scale, seed, ctx.stream);
   Outcome outcome;
   double weight = 0;
   bool known = true;  // on meta a loss says no weight
@@ -67,7 +67,7 @@ Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, 
     Frame* const frame = frame_of(model, ctx);
     if (frame != nullptr) {
       // Units that accumulate unsharded reduce once, after the last.
-      model.set_last_microbatch(i + 1 == batch.count());
+      model.set_is_last_backward(i + 1 == batch.count());
       frame->reset();
       frame->id = {ctx.step, i, 0};
     }

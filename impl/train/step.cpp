@@ -17,7 +17,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "parallel/clip.h"
+#include "parallel/model/clip.h"
 #include "parallel/or_abort.h"
 #include "train/agreement.h"
 #include "train/microbatches.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "parallel/model.h"
+#include "parallel/model/model.h"
 
 namespace gangway {
 

@@ -78,7 +78,7 @@ static gw_status loss_backward(void* user, gw_call* call) {
   (void)user;
   const double* y = call->inputs[0].data;
   for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-    ((double*)call->input_grads[0].data)[i] = call->loss_seed * y[i] * y[i] / 2;
+    ((double*)call->input_grads[0].data)[i] = call->loss_scale * y[i] * y[i] / 2;
   return GW_OK;
 }
 
@@ -171,7 +171,7 @@ static void expect_gradients(rank* me, gw_module* model, const gw_view* x, doubl
   const expected want = by_loops(me->size, parameter_of(model, "0.weight", 0), 1);
   gw_frame_options o;
   gw_frame_options_init(&o, sizeof o);
-  o.loss_seed = 1 / n;
+  o.loss_scale = 1 / n;
   gw_frame* frame = NULL;
   gw_tensor* out[2];
   size_t count = 0;

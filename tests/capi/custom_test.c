@@ -26,7 +26,7 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_module_materialize(model, NULL, 0, GW_DTYPE_NONE));
   gw_frame_options fo;
   gw_frame_options_init(&fo, sizeof fo);
-  fo.loss_seed = 0.5;
+  fo.loss_scale = 0.5;
   gw_frame* frame = NULL;
   assert_ok(gw_frame_create(model, &fo, &frame));
   const gw_view view = one_two_three();

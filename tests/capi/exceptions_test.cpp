@@ -169,7 +169,7 @@ gw_status loss_shapes(void*, gw_call* call) {
   return GW_OK;
 }
 gw_status add_seed(void*, gw_call* call) {
-  *static_cast<float*>(call->parameter_grads[0].data) += static_cast<float>(call->loss_seed);
+  *static_cast<float*>(call->parameter_grads[0].data) += static_cast<float>(call->loss_scale);
   return GW_OK;
 }
 

@@ -109,7 +109,7 @@ static void fields(void** state) {
   FLOAT(attention_options, rope_theta, "options.rope_theta is", attention)
   FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
   FLOAT(init_options, deviation, "initializer.deviation is", init)
-  FLOAT(frame_options, loss_seed, "options.loss_seed is", frame)
+  FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
   FLOAT(adamw_options, lr, "lr = ", adamw)
   FLOAT(adamw_options, beta1, "beta1 = ", adamw)
   FLOAT(adamw_options, beta2, "beta2 = ", adamw)

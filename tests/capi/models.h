@@ -45,18 +45,18 @@ static MAYBE_UNUSED gw_status line_backward_input(void* user, gw_call* call) {
   line* l = user;
   ++l->inputs;
   if (l->fail_backward) return (gw_status)l->fail_backward;
-  l->seed_seen = call->loss_seed;
+  l->seed_seen = call->loss_scale;
   if (call->input_grads[0].data != NULL)
     for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
       ((float*)call->input_grads[0].data)[i] =
-          *(const float*)call->parameters[0].data * (float)call->loss_seed;
+          *(const float*)call->parameters[0].data * (float)call->loss_scale;
   return *call->state != NULL ? GW_OK : GW_E_INTERNAL;
 }
 static MAYBE_UNUSED gw_status line_backward_weight(void* user, gw_call* call) {
   ++((line*)user)->weights;
   const float* x = call->inputs[0].data;
   for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-    *(float*)call->parameter_grads[0].data += x[i] * (float)call->loss_seed;
+    *(float*)call->parameter_grads[0].data += x[i] * (float)call->loss_scale;
   return GW_OK;
 }
 static MAYBE_UNUSED void line_free(void* user) { ++((line*)user)->frees; }

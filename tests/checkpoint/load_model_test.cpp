@@ -8,7 +8,7 @@
 
 #include "base/interrupt.h"
 #include "checkpoint/model_io.h"
-#include "parallel/shard_domain.h"
+#include "parallel/fsdp/fsdp_state.h"
 
 namespace gangway::test {
 namespace {
@@ -46,7 +46,7 @@ TEST(LoadModel, NoRankHoldsTheWholeModel) {
       const TemporaryFolder folder;
       run_ranks(ranks, [&](Gang& root) {
         const auto model = make_model(wide(), make_gangs(root), seeded(7));
-        const GangPtr& shards = model->gangs().shards();
+        const GangPtr& shards = model->gangs().fsdp_gang();
         uint64_t whole = 0;
         for (const NamedParameter& p : model->parameters())
           whole += static_cast<uint64_t>(p.parameter->shape.count()) * item_bytes(p.parameter->dtype);
@@ -248,7 +248,7 @@ TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
     const auto model = llama(root, seeded(20));
     save_model(*model, folder.path(), {});
     Stream& stream = model->device().stream();
-    ShardUnit& unit = *model->domain().units().front();
+    ParamGroup& unit = *model->domain().units().front();
     if (root.rank() == 1) unit.unshard(stream);
     const Error error = error_of([&] { load_model(*model, folder.path()); });
     EXPECT_EQ(error.code(), Code::invalid_state) << error.message();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/place.h"
 
 namespace gangway {
 namespace {
@@ -86,7 +87,7 @@ TEST(Safetensors, ReadsEveryDtypeName) {
 }
 
 TEST(Safetensors, ReadsThePublishedReferenceFile) {
-  const SafetensorsFile file(GANGWAY_TEST_DATA "/llama_small.safetensors");
+  const SafetensorsFile file(test_data("llama_small.safetensors"));
   EXPECT_EQ(file.tensors().at("tokens").shape, (Shape{5, 3, 12}));
   EXPECT_EQ(file.tensors().at("tokens").dtype, DType::i64);
   EXPECT_NE(file.metadata().at("config").find("hidden_size"), std::string::npos);

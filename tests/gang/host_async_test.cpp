@@ -111,7 +111,7 @@ TEST(HostAsync, WhatAPeerGaveUpIsNoResult) {
       c.in = in.data;
       c.out = out.data;
       c.count = kCount;
-      c.borrow = true;
+      c.async_input = true;
       c.peer = op == CollectiveOp::broadcast || op == CollectiveOp::scatter ? 0
                : op == CollectiveOp::recv                                   ? 1 - r
                                                                             : 1;
@@ -145,7 +145,7 @@ TEST(HostAsync, BorrowGivesTheOutputBeforeTheInput) {
     c.peer = 0;
     c.in = c.out = x.data;
     c.count = x.count;
-    c.borrow = true;
+    c.async_input = true;
     if (r == 0) {
       const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
       work->wait(Deadline::never());  // nobody has read it

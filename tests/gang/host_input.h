@@ -40,9 +40,9 @@ class ReusedInputs {
           CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::gather, CollectiveOp::scatter,
           CollectiveOp::all_to_all, CollectiveOp::send})
       for (const size_t count : {size_t{1}, size_t{900}, kMost})
-        for (const bool borrow : {false, true}) {
-          const Collective c = call(op, count, borrow);
-          if (!borrow) prepare(c);
+        for (const bool async_input : {false, true}) {
+          const Collective c = call(op, count, async_input);
+          if (!async_input) prepare(c);
           for (const bool polls : {false, true}) {
             read_late(c, polls);
             for (int i = 0; i < 3; ++i) read_at_any_time(c, polls);
@@ -55,13 +55,13 @@ class ReusedInputs {
   static constexpr float kOverwritten = -77;
 
   // Rank 0's input is read by rank 1 in each.
-  Collective call(CollectiveOp op, size_t count, bool borrow) const {
+  Collective call(CollectiveOp op, size_t count, bool async_input) const {
     Collective c;
     c.op = op == CollectiveOp::send && rank_ == 1 ? CollectiveOp::recv : op;
     c.in = in_->data();
     c.out = out_->data();
     c.count = count;
-    c.borrow = borrow;
+    c.async_input = async_input;
     if (op == CollectiveOp::all_reduce || op == CollectiveOp::reduce_scatter || op == CollectiveOp::reduce)
       c.reduce = Reduce::sum;
     if (op == CollectiveOp::broadcast || op == CollectiveOp::scatter) c.peer = 0;
@@ -127,8 +127,8 @@ class ReusedInputs {
   }
 
   std::string what(const Collective& c) const {
-    return text(name(c.op), " of ", c.count, inside_ ? " inside" : " outside", c.borrow ? ", borrowed" : "",
-                ", rank ", rank_, " of ", size_);
+    return text(name(c.op), " of ", c.count, inside_ ? " inside" : " outside",
+                c.async_input ? ", borrowed" : "", ", rank ", rank_, " of ", size_);
   }
 
   Engine& engine_;

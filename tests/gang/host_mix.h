@@ -79,7 +79,7 @@ class HostMix {
     c.in = in_[inside]->data();
     c.out = seat.out[inside]->data();
     c.peer = static_cast<int>((draw >> 12) % static_cast<uint64_t>(size_));
-    c.borrow = (draw >> 18 & 1) != 0;
+    c.async_input = (draw >> 18 & 1) != 0;
     const bool folds = c.op == CollectiveOp::all_reduce || c.op == CollectiveOp::reduce_scatter ||
                        c.op == CollectiveOp::reduce;
     if (folds) c.reduce = Reduce::sum;
@@ -99,7 +99,7 @@ class HostMix {
     both[1].op = CollectiveOp::recv;
     both[1].peer = (rank_ + size_ - 1) % size_;
     both[1].in = nullptr;
-    both[0].borrow = both[1].borrow = false;
+    both[0].async_input = both[1].async_input = false;
     return engine_.run(channel, both, stream_);
   }
 

@@ -24,8 +24,8 @@ TEST(Gangs, EightRanksWithTensorParallelTwo) {
   EXPECT_EQ(gangs->tp()->members(), (Members{2, 3}));
   EXPECT_EQ(gangs->dp()->members(), (Members{1, 3, 5, 7}));
   EXPECT_EQ(gangs->sdp(), gangs->dp());
-  EXPECT_EQ(gangs->shards(), gangs->dp());
-  EXPECT_EQ(gangs->losses(), gangs->dp());
+  EXPECT_EQ(gangs->fsdp_gang(), gangs->dp());
+  EXPECT_EQ(gangs->loss_gang(), gangs->dp());
   EXPECT_EQ(gangs->rdp()->members(), (Members{3}));
   EXPECT_EQ(gangs->pp()->size(), 1);
   EXPECT_EQ(gangs->cp()->size(), 1);
@@ -127,7 +127,7 @@ TEST(Gangs, TheCallersGangsMustFitTheMesh) {
   places.cp = root->alone();
   const GangsPtr gangs = create_gangs_of(places);
   EXPECT_EQ(gangs->tp(), places.tp);
-  EXPECT_EQ(gangs->shards(), places.sdp);
+  EXPECT_EQ(gangs->fsdp_gang(), places.sdp);
   EXPECT_EQ(gangs->mesh().degree(Axis::tp), 2);
   gangs->close(1000);
   EXPECT_FALSE(places.tp->is_shut_down());
@@ -151,7 +151,7 @@ TEST(Gangs, TheCallersGangsMustFitTheMesh) {
 TEST(Gangs, FakeGangsHaveOneFakeRankInEveryPlace) {
   const GangsPtr gangs = create_fake_gangs("cpu");
   for (const GangPtr& gang : {gangs->root(), gangs->dp(), gangs->rdp(), gangs->sdp(), gangs->tp(),
-                              gangs->pp(), gangs->cp(), gangs->shards(), gangs->losses()}) {
+                              gangs->pp(), gangs->cp(), gangs->fsdp_gang(), gangs->loss_gang()}) {
     EXPECT_EQ(gang->size(), 1);
     EXPECT_STREQ(gang->engine_name(), "fake");
   }

@@ -71,8 +71,8 @@ TEST_P(EveryMesh, HasTheGangsOfTheFormula) {
       check_gang(gangs->cp(), expected(d, r, {false, false, false, true, false}), root, "cp");
       check_gang(gangs->tp(), expected(d, r, {false, false, false, false, true}), root, "tp");
       check_gang(gangs->dp(), expected(d, r, {false, true, true, false, false}), root, "dp");
-      check_gang(gangs->shards(), expected(d, r, {false, false, true, true, false}), root, "dp_shard+cp");
-      check_gang(gangs->losses(), expected(d, r, {false, true, true, true, false}), root, "losses");
+      check_gang(gangs->fsdp_gang(), expected(d, r, {false, false, true, true, false}), root, "dp_shard+cp");
+      check_gang(gangs->loss_gang(), expected(d, r, {false, true, true, true, false}), root, "losses");
       check_gang(gangs->by_axes("tp+pp"), expected(d, r, {true, false, false, false, true}), root, "pp+tp");
       int index = -1, count = -1;
       gangs->data_shard(&index, &count);

@@ -97,7 +97,7 @@ TEST_P(CustomTest, StateLivesUntilTheLastHalf) {
   const Tensor dy[] = {rig.normal({2, 3}, 4), Tensor()};
   module->backward(ctx, dy, frame);
   EXPECT_EQ(behaviour->states, GetParam() ? 1 : 0);
-  frame.drain(ctx);
+  frame.run_weight_gradients(ctx);
   EXPECT_EQ(behaviour->states, 0);
   EXPECT_EQ(behaviour->weights, 1);
   EXPECT_EQ(get(module->parameters()[1]->grad), Vector{0}) << "an absent gradient is zero";
@@ -146,7 +146,7 @@ TEST_P(CustomTest, SecondStepAddsToTheGradients) {
     Frame frame(rig.device->allocator());
     module->forward(ctx, inputs, &frame);
     module->backward(ctx, dy, frame);
-    frame.drain(ctx);
+    frame.run_weight_gradients(ctx);
     if (i == 0) once = get(module->parameters()[0]->grad);
   }
   const Vector twice = get(module->parameters()[0]->grad);
@@ -180,7 +180,7 @@ TEST_P(CustomTest, MetaCallsShapesOnly) {
   const Values out = module->forward(ctx, given, &frame);
   EXPECT_EQ(out[1].shape(), Shape{4});
   EXPECT_EQ(module->backward(ctx, out, frame)[0].shape(), (Shape{2, 3}));
-  frame.drain(ctx);
+  frame.run_weight_gradients(ctx);
   EXPECT_EQ(behaviour->forwards, 0);
 }
 
@@ -268,7 +268,7 @@ TEST(Custom, RecomputedInANestedFrameGivesTheSameBits) {
       chain->forward1(ctx, rig.normal({2, 3, 4}, 1, DType::f32), &frame);
       std::vector<Vector> all = {get(chain->backward1(ctx, rig.normal({2, 3, 4}, 2, DType::f32), frame))};
       EXPECT_EQ(frame.pending_weight() > 0, defer);
-      frame.drain(ctx);
+      frame.run_weight_gradients(ctx);
       for (const NamedParameter& p : named_parameters(*chain)) all.push_back(get(p.parameter->grad));
       results.push_back(all);
     }

@@ -58,7 +58,7 @@ TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
 
 TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {2, 3});
-  frame.recomputable(y, probe, 5, MadeAgain::when_loaded);
+  frame.recomputable(y, probe, 5, RecomputeWhen::when_loaded);
   frame.save(other, 0, y);
   frame.save(other, 1, y.reshape({3, 2}));
   EXPECT_EQ(frame.saved_bytes(), 0u);
@@ -72,33 +72,33 @@ TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
 
 TEST_F(FrameTest, ProducersBackwardMakesWhatWasSaved) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), z = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 0, MadeAgain::in_backward);
-  frame.recomputable(z, probe, 1, MadeAgain::in_backward);
+  frame.recomputable(y, probe, 0, RecomputeWhen::in_backward);
+  frame.recomputable(z, probe, 1, RecomputeWhen::in_backward);
   frame.save(other, 0, y);
-  EXPECT_TRUE(frame.wanted(probe, 0));
-  EXPECT_FALSE(frame.wanted(probe, 1)) << "nobody saved it";
-  EXPECT_FALSE(frame.wanted(other, 0));
+  EXPECT_TRUE(frame.needs_recompute(probe, 0));
+  EXPECT_FALSE(frame.needs_recompute(probe, 1)) << "nobody saved it";
+  EXPECT_FALSE(frame.needs_recompute(other, 0));
   frame.prepare(ctx, other, 0);
   EXPECT_EQ(probe.recomputed, 0) << "its backward is still to come";
   const Tensor again = frame.allocate_gradient(DType::f64, {6});
-  frame.made_again(probe, 0, again);
-  EXPECT_FALSE(frame.wanted(probe, 0));
+  frame.set_recomputed(probe, 0, again);
+  EXPECT_FALSE(frame.needs_recompute(probe, 0));
   EXPECT_EQ(frame.load(ctx, other, 0).raw(), again.raw());
   EXPECT_EQ(probe.recomputed, 0);
 }
 
 TEST_F(FrameTest, LoadBeforeTheProducersBackwardMakesItOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 3, MadeAgain::in_backward);
+  frame.recomputable(y, probe, 3, RecomputeWhen::in_backward);
   frame.save(other, 0, y);
   EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 3));
-  EXPECT_FALSE(frame.wanted(probe, 3));
+  EXPECT_FALSE(frame.needs_recompute(probe, 3));
   EXPECT_EQ(probe.recomputed, 1);
 }
 
 TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 2, MadeAgain::when_loaded);
+  frame.recomputable(y, probe, 2, RecomputeWhen::when_loaded);
   frame.save(other, 0, y);
   frame.save(other, 1, frame.allocate(DType::f64, {3}));
   frame.prepare(ctx, other, 1);
@@ -112,11 +112,11 @@ TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
 TEST_F(FrameTest, AnAnnouncedTensorCanBeKept) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), plain = frame.allocate(DType::f64, {6});
   put(y, Vector(6, 2));
-  frame.recomputable(y, probe, 0, MadeAgain::in_backward);
+  frame.recomputable(y, probe, 0, RecomputeWhen::in_backward);
   EXPECT_EQ(frame.kept(ctx, plain).raw(), plain.raw());
   EXPECT_FALSE(frame.kept(ctx, Tensor()));
   frame.save(other, 0, frame.kept(ctx, y));
-  EXPECT_FALSE(frame.wanted(probe, 0));
+  EXPECT_FALSE(frame.needs_recompute(probe, 0));
   EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 2));
   EXPECT_EQ(probe.recomputed, 0);
 }
@@ -125,7 +125,7 @@ TEST_F(FrameTest, LaterAnnouncementAtTheSameAddressWins) {
   for (int index : {1, 2}) {
     StackScope scope(rig.temporaries);
     const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-    frame.recomputable(y, probe, index, MadeAgain::when_loaded);
+    frame.recomputable(y, probe, index, RecomputeWhen::when_loaded);
     frame.save(other, index, y);
   }
   EXPECT_EQ(get(frame.load(ctx, other, 1)), Vector(6, 1));
@@ -137,7 +137,7 @@ TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
   Context shape_only = meta.context();
   Frame own(meta.device->allocator());
   const Tensor announced = meta.temporaries.allocate(DType::f64, {6}), kept = own.allocate(DType::f64, {6});
-  own.recomputable(announced, probe, 0, MadeAgain::when_loaded);
+  own.recomputable(announced, probe, 0, RecomputeWhen::when_loaded);
   own.save(other, 0, kept);
   EXPECT_EQ(own.load(shape_only, other, 0).buffer(), kept.buffer());
   EXPECT_EQ(probe.recomputed, 0);
@@ -145,11 +145,11 @@ TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
 
 TEST_F(FrameTest, DrainRunsTheOldestTasksFirst) {
   for (int i = 0; i < 5; ++i) frame.push_weight(probe, i, frame.allocate_gradient(DType::f64, {1}));
-  EXPECT_EQ(frame.drain(ctx, 2), 2u);
+  EXPECT_EQ(frame.run_weight_gradients(ctx, 2), 2u);
   EXPECT_EQ(probe.ran, (std::vector<int>{0, 1}));
   EXPECT_EQ(frame.pending_weight(), 3u);
-  EXPECT_EQ(frame.drain(ctx), 3u);
-  EXPECT_EQ(frame.drain(ctx), 0u);
+  EXPECT_EQ(frame.run_weight_gradients(ctx), 3u);
+  EXPECT_EQ(frame.run_weight_gradients(ctx), 0u);
   EXPECT_EQ(probe.ran, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
@@ -161,8 +161,8 @@ TEST_F(FrameTest, NestedFramesAreDrainedAndCounted) {
   second.push_weight(probe, 2, {});
   frame.push_weight(probe, 0, {});
   EXPECT_EQ(frame.pending_weight(), 3u);
-  EXPECT_EQ(frame.drain(ctx, 2), 2u);
-  EXPECT_EQ(frame.drain(ctx), 1u);
+  EXPECT_EQ(frame.run_weight_gradients(ctx, 2), 2u);
+  EXPECT_EQ(frame.run_weight_gradients(ctx), 1u);
   EXPECT_EQ(probe.ran, (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(probe.frames, (std::vector<Frame*>{&frame, &inner, &second}))
       << "each task sees the frame it was pushed in";
@@ -178,7 +178,7 @@ TEST_F(FrameTest, NestedFrameInheritsAndIsReusedAfterSettle) {
   const Stack::Mark mark = frame.mark();
   const Tensor dx = inner.allocate_gradient(DType::f64, {4});
   put(dx, {1, 2, 3, 4});
-  EXPECT_EQ(get(frame.settle(ctx, mark, dx)), (Vector{1, 2, 3, 4}));
+  EXPECT_EQ(get(frame.compact(ctx, mark, dx)), (Vector{1, 2, 3, 4}));
   EXPECT_EQ(&frame.nest(), &inner);
   EXPECT_FALSE(inner.holds(probe, 0));
   EXPECT_EQ(inner.saved_bytes(), 0u);
@@ -194,13 +194,13 @@ TEST_F(FrameTest, SettleMovesTheGradientDownAndDrains) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
   put(dx, values);
   frame.push_weight(probe, 0, dx);
-  const Tensor down = frame.settle(ctx, mark, dx);
+  const Tensor down = frame.compact(ctx, mark, dx);
   EXPECT_EQ(probe.ran, (std::vector<int>{0}));
   EXPECT_EQ(down.raw(), first.raw());
   EXPECT_EQ(get(down), values);
   const Tensor next = frame.allocate_gradient(DType::f64, {1});
   EXPECT_EQ(static_cast<char*>(next.raw()) - static_cast<char*>(down.raw()), 512);
-  EXPECT_FALSE(frame.settle(ctx, mark, Tensor()));
+  EXPECT_FALSE(frame.compact(ctx, mark, Tensor()));
   EXPECT_EQ(frame.allocate_gradient(DType::f64, {1}).raw(), first.raw());
 }
 
@@ -210,13 +210,13 @@ TEST_F(FrameTest, FoldAddsAndGivesBackWhatLiesAlone) {
   const Stack::Mark mark = frame.mark();
   const Tensor alone = frame.allocate_gradient(DType::f64, {4});
   put(alone, {10, 20, 30, 40});
-  frame.fold(ctx, dx, alone, mark);
+  frame.add_gradient(ctx, dx, alone, mark);
   EXPECT_EQ(get(dx), (Vector{11, 22, 33, 44}));
   const Tensor again = frame.allocate_gradient(DType::f64, {4}),
                beside = frame.allocate_gradient(DType::f64, {4});
   EXPECT_EQ(again.raw(), alone.raw());
   put(beside, {1, 1, 1, 1});
-  frame.fold(ctx, dx, beside, mark);
+  frame.add_gradient(ctx, dx, beside, mark);
   EXPECT_EQ(get(dx), (Vector{12, 23, 34, 45}));
   EXPECT_NE(frame.allocate_gradient(DType::f64, {4}).raw(), again.raw()) << "somebody took more";
 }
@@ -227,17 +227,17 @@ TEST_F(FrameTest, SettleDoesNothingWhenWeightsAreDeferred) {
   frame.allocate_gradient(DType::f64, {16});
   const Tensor dx = frame.allocate_gradient(DType::f64, {16});
   frame.push_weight(probe, 0, dx);
-  EXPECT_EQ(frame.settle(ctx, mark, dx).raw(), dx.raw());
+  EXPECT_EQ(frame.compact(ctx, mark, dx).raw(), dx.raw());
   EXPECT_EQ(frame.pending_weight(), 1u);
 }
 
 TEST_F(FrameTest, SettleForgetsRecomputedTensorsItGaveBack) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 4, MadeAgain::when_loaded);
+  frame.recomputable(y, probe, 4, RecomputeWhen::when_loaded);
   frame.save(other, 0, y);
   const Stack::Mark mark = frame.mark();
   frame.load(ctx, other, 0);
-  frame.settle(ctx, mark, Tensor());
+  frame.compact(ctx, mark, Tensor());
   put(frame.allocate_gradient(DType::f64, {6}), Vector(6, 9));
   EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 4));
   EXPECT_EQ(probe.recomputed, 2);

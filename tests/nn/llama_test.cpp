@@ -33,7 +33,7 @@ struct Step {
   Context context() {
     Context ctx = rig.context();
     ctx.training = true;
-    ctx.loss_seed = seed;
+    ctx.loss_scale = seed;
     return ctx;
   }
   Values inputs() const { return {tokens, labels}; }
@@ -50,7 +50,7 @@ struct Step {
     const Values out = model->forward(ctx, inputs(), &frame);
     EXPECT_EQ(rig.temporaries.used_bytes(), 0u) << "a frame's forward leaves no temporaries";
     model->backward(ctx, {}, frame);
-    frame.drain(ctx);
+    frame.run_weight_gradients(ctx);
     EXPECT_EQ(rig.temporaries.used_bytes(), 0u);
     return out;
   }
@@ -120,7 +120,7 @@ TEST(Llama, WeightHalfNeedsNoWeights) {
     step.model->backward(ctx, {}, frame);
     EXPECT_EQ(frame.pending_weight(), 2u * 7 + 1);
     for (const NamedParameter& p : named_parameters(*step.model)) p.parameter->value = Tensor();
-    frame.drain(ctx);
+    frame.run_weight_gradients(ctx);
   }
 }
 
@@ -204,12 +204,12 @@ TEST(Llama, MetaTakesTheMemoryOfTheRun) {
       materialize(*model, *rig.ops, 3);
       Context ctx = rig.context();
       ctx.training = true;
-      ctx.loss_seed = rig.empty(DType::f64, {1});
+      ctx.loss_scale = rig.empty(DType::f64, {1});
       const Tensor tokens = rig.empty(DType::i64, {2, 7}), labels = rig.empty(DType::i64, {2, 7});
       if (!meta) {
         put(tokens, Vector(14, 3));
         put(labels, Vector(14, 4));
-        put(ctx.loss_seed, {1});
+        put(ctx.loss_scale, {1});
       }
       Frame frame(rig.device->allocator());
       frame.recompute = recompute;

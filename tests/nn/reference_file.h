@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/place.h"
 #include "nn/layers.h"
 
 namespace gangway::test {
@@ -24,7 +25,7 @@ class Reference {
   };
 
   explicit Reference(const std::string& name) {
-    std::ifstream file(std::string(GANGWAY_TEST_DATA) + "/" + name + ".safetensors", std::ios::binary);
+    std::ifstream file(test_data(name + ".safetensors"), std::ios::binary);
     if (!file) throw std::runtime_error("cannot open " + name);
     uint64_t header_bytes = 0;
     file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);

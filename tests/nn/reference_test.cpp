@@ -38,14 +38,14 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
     for (double label : get(both[1])) labels += label != -100;
     Context ctx = rig.context();
     ctx.training = true;
-    ctx.loss_seed = rig.tensor(DType::f64, {1}, {1 / labels});
+    ctx.loss_scale = rig.tensor(DType::f64, {1}, {1 / labels});
     frame.reset();
     frame.recompute = recompute;
     const Values out = model->forward(ctx, both, &frame);
     EXPECT_EQ(get(out[1])[0], labels);
     const double loss = get(out[0])[0] / labels;
     model->backward(ctx, {}, frame);
-    frame.drain(ctx);
+    frame.run_weight_gradients(ctx);
     return loss;
   }
 

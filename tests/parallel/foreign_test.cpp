@@ -128,7 +128,7 @@ void expect_training_of_one_device(const Trial& trial, const Case& c, const std:
   std::map<std::string, Vector> values;
   for (int step = 0; step < kSteps; ++step) {
     for (int m = 0; m < 2; ++m) {
-      parts[0]->set_last_microbatch(m == 1);
+      parts[0]->set_is_last_backward(m == 1);
       trial.run(*parts[0], 2 * step + m);
     }
     reduce();
@@ -189,7 +189,7 @@ class Foreign final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     bind(ctx, true);
     Values dx = block_->backward(ctx, dy, frame);
-    frame.drain(ctx);
+    frame.run_weight_gradients(ctx);
     group_->reshard(ctx.stream);
     return dx;
   }

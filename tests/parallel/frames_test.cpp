@@ -32,7 +32,7 @@ TEST(Frames, InFlightGiveTheSameGradients) {
         }
         for (int m = 1; m >= 0; --m) {
           Frame& frame = model.frame(static_cast<size_t>(m));
-          model.set_last_microbatch(m == 0);
+          model.set_is_last_backward(m == 0);
           const Tensor dy = trial.gradient_of(frame, outputs[static_cast<size_t>(m)], root.rank(), m);
           model.backward(ctx, {&dy, 1}, frame);
         }
@@ -120,7 +120,7 @@ TEST(Frames, InFlightMayHaveDifferentNumbersOfRecomputedInputs) {
   const std::unique_ptr<Ops> ops = make_ops(device);
   Stack temporaries(device->allocator());
   Frame first(device->allocator()), second(device->allocator());
-  Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_seed = {}};
+  Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_scale = {}};
   const ModulePtr module = make_recompute(std::make_shared<Sum>());
   const Tensor x = make(*device, DType::f64, Shape{2}, {1, 2});
   const Tensor three[] = {x, x, x};

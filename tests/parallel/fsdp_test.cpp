@@ -114,7 +114,7 @@ TEST(FullyShard, MicrobatchesAddUp) {
       run_ranks(3, [&](Gang& root) {
         const auto model = sharded(kUneven, root, options);
         for (int m = 0; m < 3; ++m) {
-          model->set_last_microbatch(m == 2);
+          model->set_is_last_backward(m == 2);
           kUneven.run(*model, m);
         }
         const auto got = kUneven.gradients(*model);

@@ -31,11 +31,11 @@ MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool reg
   };
   Context ctx = model.context(stream);
   ctx.loss_weight = 24;
-  ctx.loss_seed = Tensor::allocate(model.device().allocator(), DType::f64, Shape{1});
-  if (!meta) put(ctx.loss_seed, {0.1});
+  ctx.loss_scale = Tensor::allocate(model.device().allocator(), DType::f64, Shape{1});
+  if (!meta) put(ctx.loss_scale, {0.1});
   for (int step = 0; step < 2; ++step) {
     for (int m = 0; m < 2; ++m) {
-      model.set_last_microbatch(m == 1);
+      model.set_is_last_backward(m == 1);
       const Tensor inputs[] = {ids(2), ids(2)};
       model.forward(ctx, inputs, &model.frame(0));
       model.backward(ctx, {}, model.frame(0));

@@ -11,8 +11,8 @@
 
 #include "gang/thread_ranks.h"
 #include "nn/reference_file.h"
-#include "parallel/model.h"
-#include "parallel/shard_domain.h"
+#include "parallel/fsdp/fsdp_state.h"
+#include "parallel/model/model.h"
 
 namespace gangway::test {
 
@@ -125,7 +125,8 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
   const auto [first, last] = data_rows(model.gangs(), reference.batch());
   const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
   Context ctx = model.context(stream);
-  ctx.loss_seed = make(model.device(), DType::f64, Shape{1}, {1.0 / static_cast<double>(reference.weight())});
+  ctx.loss_scale =
+      make(model.device(), DType::f64, Shape{1}, {1.0 / static_cast<double>(reference.weight())});
   double sum = 0;
   for (int m = 0; m < microbatches; ++m) {
     const int64_t from = first + cuts[static_cast<size_t>(m)], to = first + cuts[static_cast<size_t>(m) + 1];
@@ -134,7 +135,7 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
                              make_ids(model.device(), shape, reference.rows("labels", from, to))};
     ctx.microbatch = m;
     Frame& frame = model.frame(0);
-    model.set_last_microbatch(m + 1 == microbatches);
+    model.set_is_last_backward(m + 1 == microbatches);
     sum += get(model.forward(ctx, inputs, &frame)[0])[0];
     model.backward(ctx, {}, frame);
     frame.reset();
@@ -148,7 +149,8 @@ inline StepValues run_step(Model& model, const Reference& reference, int microba
   Stream& stream = model.device().stream();
   const double sum = run_microbatches(model, reference, microbatches);
   StepValues values;
-  values.loss = model.gangs().losses()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
+  values.loss =
+      model.gangs().loss_gang()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
   for (const NamedParameter& p : model.parameters())
     if (p.parameter->trainable) values.gradients[p.name] = get(model.gather_gradient(*p.parameter, stream));
   values.norm = model.gradient_norm(2, stream);

@@ -51,7 +51,7 @@ GangOptions place_of(int rank, int size, const std::shared_ptr<Store>& store) {
 // Two updates, with rank 1 held between unshard and its use of the values.
 void expect_fence(Model& model, int rank) {
   Stream& stream = model.device().stream();
-  ShardUnit& unit = *model.domain().units().at(1);
+  ParamGroup& unit = *model.domain().units().at(1);
   const Parameter& p = *unit.parameters()[0].parameter;
   for (int step = 0; step < 2; ++step) {
     unit.unshard(stream);

@@ -26,7 +26,7 @@ TEST(Replicate, BucketsOfEverySizeGiveTheGradientsOfOneDevice) {
     run_ranks(3, [&](Gang& root) {
       const auto model = replicated(root, cap);
       for (int m = 0; m < 2; ++m) {
-        model->set_last_microbatch(m == 1);
+        model->set_is_last_backward(m == 1);
         kChain.run(*model, m);
       }
       const auto got = kChain.gradients(*model);
@@ -43,10 +43,10 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
     uint64_t count = 0;
     run_ranks(2, [&](Gang& root) {
       const auto model = replicated(root, cap);
-      const GangPtr& gang = model->gangs().losses();
+      const GangPtr& gang = model->gangs().loss_gang();
       const uint64_t before = gang->traffic().calls;
       for (int m = 0; m < 3; ++m) {
-        model->set_last_microbatch(every || m == 2);
+        model->set_is_last_backward(every || m == 2);
         kChain.run(*model, m);
       }
       const uint64_t in_backward = gang->traffic().calls - before;

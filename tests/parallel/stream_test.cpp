@@ -31,9 +31,9 @@ std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
   Stream& stream = model->device().stream();
   Context ctx = model->context(stream);
   ctx.loss_weight = 16;
-  ctx.loss_seed = Tensor::allocate(model->device().allocator(), DType::f64, Shape{1});
+  ctx.loss_scale = Tensor::allocate(model->device().allocator(), DType::f64, Shape{1});
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
-    model->set_last_microbatch(microbatch == 1);
+    model->set_is_last_backward(microbatch == 1);
     const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{2, 8});
     const Tensor inputs[] = {ids, ids};
     model->forward(ctx, inputs, &model->frame(0));
@@ -51,7 +51,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
                         Case{Strategy::shard_grad_op, 2, DType{}}, Case{Strategy::no_shard, 2, DType{}}}) {
     const auto root = recording_gang(4);
     const auto model = step_once(*root, c);
-    const UnitPlace& place = model->domain().units().front()->place();
+    const GroupContext& place = model->domain().units().front()->place();
     size_t gathers = 0, reductions = 0;
     for (const Gang* gang : {place.shards.get(), place.replicas.get()}) {
       if (gang == nullptr) continue;
@@ -73,7 +73,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
 TEST(Streams, AnUpdateComesAfterPeersHaveReadThisRanksRows) {
   const auto root = recording_gang(2);
   const auto model = step_once(*root, {Strategy::full_shard, 1, DType{}});
-  const UnitPlace& place = model->domain().units().front()->place();
+  const GroupContext& place = model->domain().units().front()->place();
   // The last gather of each parameter of each unit, by its size: equal blocks share theirs.
   std::map<size_t, bool> input_ordered;
   for (const RecordedCollective& r : recorded(place.shards->engine()))

@@ -105,13 +105,13 @@ struct Trial {
                   .stream = device->stream(),
                   .temporaries = temporaries,
                   .training = true,
-                  .loss_seed = {}};
+                  .loss_scale = {}};
       for (int m = first; m < first + microbatches; ++m)
         for (int i = 0; i < coordinates; ++i) {
           const Tensor x = trial.input_of(*device, i, m);
           const Tensor y = model->forward1(ctx, x, &frame);
           model->backward1(ctx, trial.gradient_of(frame, y, i, m), frame);
-          frame.drain(ctx);
+          frame.run_weight_gradients(ctx);
           frame.reset();
         }
     }

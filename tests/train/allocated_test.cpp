@@ -6,7 +6,7 @@
 
 #include "device/host_memory.h"
 #include "nn/small_llama.h"
-#include "parallel/shard_domain.h"
+#include "parallel/fsdp/fsdp_state.h"
 #include "train/train_testing.h"
 
 namespace gangway {

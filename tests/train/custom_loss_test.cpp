@@ -128,7 +128,7 @@ class Distance final : public CustomBehaviour {
   void backward_input(Call& call) override {
     const Tensor dy = call.frame->allocate_gradient(DType::f64, call.inputs[0].shape());
     for (size_t i = 0; i < apart_.size(); ++i)
-      dy.data<double>()[i] = apart_[i] * *call.ctx.loss_seed.data<double>();
+      dy.data<double>()[i] = apart_[i] * *call.ctx.loss_scale.data<double>();
     call.module.child(0).backward1(call.ctx, dy, *call.frame);
   }
   bool has_backward_weight() const override { return false; }
@@ -173,7 +173,7 @@ TEST(OptimizerStep, ScalesClipsStepsAndEmptiesTheGradients) {
       Context ctx = rig.model->context(rig.stream());
       ctx.training = true;
       const Tensor seed = test::tensor_of(*rig.model, DType::f64, Shape{1}, std::vector<double>{1}.data());
-      ctx.loss_seed = seed;
+      ctx.loss_scale = seed;
       const Batch batch = loss->batch(*rig.model, root.rank(), step);
       const std::vector<Tensor> inputs = {batch.inputs[0], batch.targets[0]};
       Frame& frame = rig.model->frame(0);

@@ -5,7 +5,7 @@
 namespace gangway {
 namespace {
 
-TEST(Fence, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
+TEST(VersionGate, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
   for (const test::HeldCase& c : test::held_cases())
     test::run_ranks(3, [&](Gang& root) { test::expect_held_ranks_read_old_bits(root, c); });
 }

@@ -1,6 +1,6 @@
 // Counted bytes of training: the plan of the meta device over a fake gang is what a run takes, exactly, the
 // optimizer included.
-#include "parallel/shard_domain.h"
+#include "parallel/fsdp/fsdp_state.h"
 #include "train/rig.h"
 
 namespace gangway {

@@ -1,7 +1,7 @@
 // On one host unsharding moves nothing: values of the peers are read where they lie, before a step and after.
 #pragma once
 
-#include "parallel/shard_domain.h"
+#include "parallel/fsdp/fsdp_state.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
@@ -56,11 +56,11 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
   Stream& stream = model->device().stream();
   const Batch batch = own_rows(*model, reference, 0);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
-  const auto traffic = [&] { return sum(gangs->shards()->traffic(), gangs->rdp()->traffic()); };
+  const auto traffic = [&] { return sum(gangs->fsdp_gang()->traffic(), gangs->rdp()->traffic()); };
   const double seed = 0.01;
   for (int step = 0; step < 2; ++step) {
     Context ctx = model->context(stream);
-    ctx.loss_seed = tensor_of(*model, DType::f64, Shape{1}, &seed);
+    ctx.loss_scale = tensor_of(*model, DType::f64, Shape{1}, &seed);
     const Traffic before = traffic();
     model->forward(ctx, values, nullptr);
     model->temporaries().reset();
@@ -74,7 +74,7 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
     model->finish_gradients(stream);
     uint64_t own = 0;  // bytes of this rank's gradient rows, which each peer of the shard gang has, too
     for (const NamedParameter& p : model->parameters()) own += p.parameter->shard_grad.bytes();
-    const auto peers = static_cast<uint64_t>(gangs->shards()->size() - 1);
+    const auto peers = static_cast<uint64_t>(gangs->fsdp_gang()->size() - 1);
     EXPECT_GE(traffic().bytes_moved, after.bytes_moved + own * peers) << c.describe();
     EXPECT_EQ(traffic().bytes_staged, before.bytes_staged) << c.describe();
 

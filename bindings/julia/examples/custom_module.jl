@@ -16,7 +16,7 @@ end
 
 function backward(call)
     x, dw, dx = call.inputs[1], call.parameter_grads[1], call.input_grads[1]
-    dw .+= Float32.(call.loss_seed .* (x * errors(call.parameters[1], x)))
+    dw .+= Float32.(call.loss_scale .* (x * errors(call.parameters[1], x)))
     dx === nothing || fill!(dx, 0)
 end
 

@@ -328,7 +328,7 @@ struct gw_call
     parameters::Ptr{gw_view}
     parameter_grads::Ptr{gw_view}
     state::Ptr{Ptr{Cvoid}}
-    loss_seed::Cdouble
+    loss_scale::Cdouble
     seed::UInt64
     step::Int64
     gangs::Ptr{gw_gangs}
@@ -360,7 +360,7 @@ end
 struct gw_frame_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
-    loss_seed::Cdouble
+    loss_scale::Cdouble
     step::Int64
     microbatch::Int32
     reserved::Int32
@@ -563,9 +563,9 @@ const LAYOUT = (
     (gw_attention_options, 80, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:qkv_bias, 64), (:out_bias, 68), (:causal, 72), (:reserved, 76),)),
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),
     (gw_parameter_options, 112, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:reserved, 100), (:initializer, 104),)),
-    (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_seed, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
+    (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_scale, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
     (gw_custom_options, 136, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128),)),
-    (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_seed, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
+    (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
     (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
     (gw_memory_use, 96, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88),)),
     (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),

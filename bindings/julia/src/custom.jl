@@ -72,7 +72,7 @@ end
 What a callback of a custom module sees; valid during the callback. Properties: `inputs`, `outputs`, `output_grads`,
 `input_grads`, `parameters`, `parameter_grads` (vectors of arrays; nothing where a gradient is zero, not wanted or frozen;
 only outputs in forward, `input_grads` and `parameter_grads` can be written),
-`state` (what forward leaves for backward), `training`, `recomputing`, `microbatch`, `step`, `seed`, `loss_seed`, `gangs`.
+`state` (what forward leaves for backward), `training`, `recomputing`, `microbatch`, `step`, `seed`, `loss_scale`, `gangs`.
 """
 mutable struct Call
     ptr::Ptr{LibGangway.gw_call} # null when the callback has ended
@@ -88,7 +88,7 @@ function pointer_of(call)
 end
 
 const CALL_ARRAYS = (:inputs, :outputs, :output_grads, :input_grads, :parameters, :parameter_grads)
-const CALL_FACTS = (:training, :recomputing, :microbatch, :step, :seed, :loss_seed)
+const CALL_FACTS = (:training, :recomputing, :microbatch, :step, :seed, :loss_scale)
 Base.propertynames(::Call) = (CALL_ARRAYS..., CALL_FACTS..., :state, :gangs)
 
 # Spelled out, so that a property costs what it shows.

@@ -171,7 +171,7 @@ end
 
 # --- forward and backward by hand -------------------------------------------------------------------------------------
 
-"`Frame(model; loss_seed = 1, step, microbatch)`: what one forward keeps for its backward."
+"`Frame(model; loss_scale = 1, step, microbatch)`: what one forward keeps for its backward."
 Frame(model::Model; keywords...) = take_with(Frame, LibGangway.gw_frame_options, "Frame", keywords) do made, out
     LibGangway.gw_frame_create(model, made, out)
 end

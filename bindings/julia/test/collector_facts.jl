@@ -57,7 +57,7 @@ function linear_root(between)
         backward_weight = call -> begin
             between()
             x, w = call.state, call.parameters[1]
-            call.parameter_grads[1] .+= Float32(call.loss_seed) .* (x * (x' * w))
+            call.parameter_grads[1] .+= Float32(call.loss_scale) .* (x * (x' * w))
             between()
         end)
 end

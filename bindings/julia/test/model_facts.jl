@@ -108,11 +108,11 @@ function scaled_tanh(seen = Symbol[]; failing = :none)
         backward_input = call -> begin
             at(:backward_input)
             dx = call.input_grads[1]
-            dx === nothing || (dx .= call.loss_seed .* call.parameters[1] .* (1 .- call.state .^ 2))
+            dx === nothing || (dx .= call.loss_scale .* call.parameters[1] .* (1 .- call.state .^ 2))
         end,
         backward_weight = call -> begin
             at(:backward_weight)
-            call.parameter_grads[1] .+= call.loss_seed .* vec(sum(call.state; dims = 2))
+            call.parameter_grads[1] .+= call.loss_scale .* vec(sum(call.state; dims = 2))
         end)
 end
 

@@ -22,7 +22,7 @@ class Regression:
     def backward_input(self, call):
         x = call.inputs[0]
         error = x @ (call.parameters["w"] - TRUTH)
-        call.parameter_grads["w"] += np.float32(call.loss_seed * (error @ x))
+        call.parameter_grads["w"] += np.float32(call.loss_scale * (error @ x))
         for dx in call.input_grads:
             if dx is not None:
                 dx[...] = 0

@@ -25,7 +25,7 @@ class Call:
     """What a callback sees. Arrays show the library's memory and live as long as the callback; copy what is kept, or
     leave it in `state` for backward."""
 
-    __slots__ = ("_frame", "_inner", "_lent", "phase", "training", "recomputing", "microbatch", "step", "seed", "loss_seed")
+    __slots__ = ("_frame", "_inner", "_lent", "phase", "training", "recomputing", "microbatch", "step", "seed", "loss_scale")
 
     def __init__(self, raw: Any, inner: _Inner, facts: tuple[Any, ...]) -> None:
         self._frame, self._inner = raw, inner
@@ -35,9 +35,9 @@ class Call:
         self.microbatch: int
         self.step: int
         self.seed: int
-        self.loss_seed: float
+        self.loss_scale: float
         """1/N: what the gradient of a loss starts with."""
-        phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_seed = facts
+        phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_scale = facts
         self.phase = _PHASES[phase]
 
     @property

@@ -154,7 +154,7 @@ class gw_call:
     parameters: Any
     parameter_grads: Any
     state: Any
-    loss_seed: float
+    loss_scale: float
     seed: int
     step: int
     gangs: Any
@@ -182,7 +182,7 @@ class gw_custom_options:
 
 class gw_frame_options:
     struct_size: int
-    loss_seed: float
+    loss_scale: float
     step: int
     microbatch: int
     reserved: int

@@ -92,10 +92,10 @@ class Parameter:
 
 
 class Frame:
-    """The activations of one forward, kept for its backward. `loss_seed` is what the backward of a loss starts with."""
+    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with."""
 
-    def __init__(self, model: Module, *, loss_seed: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
-        options = struct("gw_frame_options", loss_seed=loss_seed, step=step, microbatch=microbatch)
+    def __init__(self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
+        options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch)
         self._h = c.gw_frame_create(model._h, options)
 
     def reset(self) -> None:

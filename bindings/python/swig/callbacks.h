@@ -187,7 +187,7 @@ static PyObject* gwpy_call_views(PyObject* module, PyObject* args) {
   return PyErr_Format(PyExc_KeyError, "%s", which);
 }
 
-/* call_facts(call) -> (phase, training, recomputing, microbatch, step, seed, loss_seed): at once, for each
+/* call_facts(call) -> (phase, training, recomputing, microbatch, step, seed, loss_scale): at once, for each
  * callback asks. */
 static PyObject* gwpy_call_facts(PyObject* module, PyObject* args) {
   (void)module;
@@ -197,7 +197,7 @@ static PyObject* gwpy_call_facts(PyObject* module, PyObject* args) {
   if (call == NULL) return NULL;
   return Py_BuildValue("iNNiLKd", (int)call->phase, PyBool_FromLong(call->training),
                        PyBool_FromLong(call->recomputing), (int)call->microbatch, (long long)call->step,
-                       (unsigned long long)call->seed, call->loss_seed);
+                       (unsigned long long)call->seed, call->loss_scale);
 }
 
 /* call_shapes(call) -> ((shape, dtype) of each input, count of outputs): the shapes phase's question. */

@@ -151,7 +151,7 @@ class SquaredError:
 
     def backward_input(self, call):
         (x,), w = call.inputs, call.parameters["w"]
-        call.parameter_grads["w"] += np.float32(call.loss_seed) * ((x @ w - 1) @ x)
+        call.parameter_grads["w"] += np.float32(call.loss_scale) * ((x @ w - 1) @ x)
 
 
 @together(1, 2)

@@ -143,7 +143,7 @@ void Core::advance(Lane& lane) {
 bool Core::settle(Op& op) {
   if (!op.done || op.filled < op.fill_rounds) return false;
   const bool read_by_peers = op.source == Source::direct || op.in_place_on_peers;
-  if (!op.output_ready && ((op.c.borrow && !op.in_place_on_peers) || !read_by_peers || peers_done(op)))
+  if (!op.output_ready && ((op.c.async_input && !op.in_place_on_peers) || !read_by_peers || peers_done(op)))
     finish_output(op);
   if (op.output_ready && !op.input_free && (!read_by_peers || peers_done(op))) finish_input(op);
   return op.input_free;

@@ -61,7 +61,7 @@ class Step {
   double run() {
     const double start = bench_cpu_seconds(0);
     for (const NamedParameter& p : named_parameters(*model_)) p.parameter->grad_written = false;
-    Context ctx{.ops = ops_, .stream = device_->stream(), .temporaries = temporaries_, .loss_seed = seed_};
+    Context ctx{.ops = ops_, .stream = device_->stream(), .temporaries = temporaries_, .loss_scale = seed_};
     ctx.training = true;
     const Tensor inputs[] = {tokens_, labels_};
     model_->forward(ctx, inputs, &frame_);

@@ -2328,7 +2328,7 @@ pub struct gw_call {
     pub parameters: *const gw_view,
     pub parameter_grads: *const gw_view,
     pub state: *mut *mut ::std::os::raw::c_void,
-    pub loss_seed: f64,
+    pub loss_scale: f64,
     pub seed: u64,
     pub step: i64,
     pub gangs: *mut gw_gangs,
@@ -2543,18 +2543,18 @@ fn bindgen_test_layout_gw_call() {
         );
     }
     test_field_state();
-    fn test_field_loss_seed() {
+    fn test_field_loss_scale() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_call>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_seed) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
             },
             104usize,
-            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(loss_seed))
+            concat!("Offset of field: ", stringify!(gw_call), "::", stringify!(loss_scale))
         );
     }
-    test_field_loss_seed();
+    test_field_loss_scale();
     fn test_field_seed() {
         assert_eq!(
             unsafe {
@@ -2895,7 +2895,7 @@ impl Default for gw_custom_options {
 pub struct gw_frame_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub loss_seed: f64,
+    pub loss_scale: f64,
     pub step: i64,
     pub microbatch: i32,
     pub reserved: i32,
@@ -2936,18 +2936,18 @@ fn bindgen_test_layout_gw_frame_options() {
         );
     }
     test_field_next();
-    fn test_field_loss_seed() {
+    fn test_field_loss_scale() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_seed) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
             },
             16usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_seed))
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_scale))
         );
     }
-    test_field_loss_seed();
+    test_field_loss_scale();
     fn test_field_step() {
         assert_eq!(
             unsafe {

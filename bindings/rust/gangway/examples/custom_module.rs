@@ -26,7 +26,7 @@ fn forward(call: &mut Call<'_>) -> Result<()> {
 }
 
 fn backward(call: &mut Call<'_>) -> Result<()> {
-    let (w, x, seed) = (call.parameters[0].slice()?, call.inputs[0].slice()?, call.loss_seed());
+    let (w, x, seed) = (call.parameters[0].slice()?, call.inputs[0].slice()?, call.loss_scale());
     let dw = call.parameter_grads[0].as_mut().map(|dw| dw.slice_mut()).transpose()?;
     own_compute(w, x, dw, seed);
     call.input_grads.iter_mut().flatten().try_for_each(|dx| dx.slice_mut::<f32>().map(|dx| dx.fill(0.0)))

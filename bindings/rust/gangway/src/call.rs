@@ -109,8 +109,8 @@ impl<'c> Call<'c> {
     }
 
     /// 1/N: what the gradient of a loss starts with.
-    pub fn loss_seed(&self) -> f64 {
-        self.raw().loss_seed
+    pub fn loss_scale(&self) -> f64 {
+        self.raw().loss_scale
     }
 
     /// Of module, step, microbatch and data coordinate; the same when recomputed.

@@ -8,7 +8,7 @@ options! {
     #[derive(Copy)]
     FrameOptions = gw_frame_options, gw_frame_options_init {
         /// What the backward of a loss starts with: 1/N for a mean over N items.
-        loss_seed: f64,
+        loss_scale: f64,
         step: i64,
         microbatch: i32,
     }

@@ -20,7 +20,7 @@ fn scale(fails: impl Fn(&Call<'_>) -> Result<()> + Send + 'static) -> Custom {
         })
         .backward_input(|call| {
             let w = call.parameters[0].slice::<f32>()?;
-            let seed = call.loss_seed() as f32;
+            let seed = call.loss_scale() as f32;
             if let Some(grad) = &mut call.input_grads[0] {
                 for row in grad.slice_mut::<f32>()?.chunks_mut(4) {
                     row.iter_mut().zip(w).for_each(|(grad, w)| *grad = seed * w);
@@ -29,7 +29,7 @@ fn scale(fails: impl Fn(&Call<'_>) -> Result<()> + Send + 'static) -> Custom {
             Ok(())
         })
         .backward_weight(|call| {
-            let (x, seed) = (call.state::<Vec<f32>>()?, call.loss_seed() as f32);
+            let (x, seed) = (call.state::<Vec<f32>>()?, call.loss_scale() as f32);
             assert!(call.state::<String>().is_err());
             assert_eq!(call.results.len(), 2);
             let grad = call.parameter_grads[0].as_mut().expect("trained").slice_mut::<f32>()?;

@@ -1,0 +1,174 @@
+#include "parallel/fsdp/fsdp_state.h"
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "parallel/interrupted.h"
+#include "parallel/memory_use.h"
+
+namespace gangway {
+
+FsdpState::FsdpState(std::shared_ptr<Gangs> gangs, Ops& ops)
+    : gangs_(std::move(gangs)), ops_(ops), regions_(config().shared_regions) {}
+
+void FsdpState::set_order(const std::vector<const ParamGroup*>& order) {
+  const auto place = [&](const auto& unit) { return std::find(order.begin(), order.end(), unit.get()); };
+  std::stable_sort(units_.begin(), units_.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
+}
+
+std::shared_ptr<Buckets> FsdpState::make_buckets() {
+  return std::make_shared<Buckets>(gangs_->loss_gang(), ops_);
+}
+
+void FsdpState::adopt(const FsdpState& other) {
+  units_.insert(units_.end(), other.units_.begin(), other.units_.end());
+  materialized_ = true;
+}
+
+// NO_SHARD has whole values on every rank of dp_replicate x dp_shard x cp.
+GroupContext FsdpState::place_of(const ParamGroup& unit) {
+  GroupContext place;
+  place.ops = &ops_;
+  place.regions = regions_;
+  place.values = &values_;
+  place.gradients = &gradients_;
+  place.line = &line_;
+  if (unit.options().strategy == Strategy::no_shard) {
+    place.replicas = gangs_->loss_gang();
+    return place;
+  }
+  place.shards = gangs_->fsdp_gang();
+  place.replicas = gangs_->rdp();
+  place.axis = gangs_->mesh().degree(Axis::cp) == 1 ? "dp_shard" : "dp_shard+cp";
+  return place;
+}
+
+void FsdpState::materialize(uint64_t seed, DType master) {
+  Stream& stream = ops_.device().stream();
+  Gang& root = *gangs_->root();
+  std::vector<SharedRegion> regions;  // the fences', then those of units
+  root.agree_on([&] {
+    plan(master);
+    allocate();
+    const auto in_region = [](const auto& unit) { return unit->values().region_bytes() != 0; };
+    if (const auto count = std::count_if(units_.begin(), units_.end(), in_region))
+      regions.resize(1 + static_cast<size_t>(count));
+  });
+  // Replicas open regions of their own, and one may lack memory.
+  root.agree_on([&] { open_regions(regions); });
+  // An initialiser may be a caller's own.
+  root.agree_on([&] {
+    for (const auto& unit : units_) unit->values().fill(seed, stream);
+  });
+  for (const auto& unit : units_) unit->values().publish(false, stream);
+  materialized_ = true;
+}
+
+void FsdpState::plan(DType master) {
+  forget_plans();
+  for (const auto& unit : units_) unit->plan(place_of(*unit), master);
+}
+
+// Of a materialize that was refused half-way.
+void FsdpState::forget_plans() {
+  for (const auto& unit : units_) unit->forget_plan();
+  values_ = {};
+  gradients_ = {};
+}
+
+void FsdpState::remove_units() {
+  forget_plans();
+  units_.clear();
+}
+
+void FsdpState::allocate() {
+  int ahead = 1;
+  for (const auto& unit : units_)
+    ahead = std::max({ahead, unit->options().prefetch_forward, unit->options().prefetch_backward});
+  const GangPtr& shards = gangs_->fsdp_gang();
+  const GangPtr& replicas = gangs_->rdp();
+  const std::shared_ptr<Allocator> shared = shards->size() > 1 ? shards->allocator() : replicas->allocator();
+  values_.allocate(ops_.device().allocator(), 1 + ahead);
+  gradients_.allocate(shared, replicas->allocator(), 2);
+  for (const auto& unit : units_) unit->allocate();
+}
+
+// All that ranks do together comes before what one of them may lack memory for.
+void FsdpState::open_regions(std::span<SharedRegion> regions) {
+  if (regions.empty()) return;
+  Gang& shards = *gangs_->fsdp_gang();
+  const size_t each = VersionGate::bytes(shards.size());
+  size_t taken = 0;
+  regions[taken++] = shards.allocate_shared((regions.size() - 1) * each);
+  for (const auto& unit : units_)
+    if (const size_t bytes = unit->values().region_bytes()) regions[taken++] = shards.allocate_shared(bytes);
+  size_t opened = 0;
+  for (const auto& unit : units_) {
+    if (unit->values().region_bytes() == 0) continue;
+    unit->values().open_region(regions[1 + opened], regions[0], opened * each);
+    ++opened;
+  }
+}
+
+void FsdpState::unshard(ParamGroup& unit, bool forward, Stream& stream) {
+  unit.unshard(stream);
+  const auto here =
+      std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == &unit; });
+  const auto index = here - units_.begin();
+  const int depth = forward ? unit.options().prefetch_forward : unit.options().prefetch_backward;
+  for (int i = 1; i <= depth; ++i) {
+    const auto other = forward ? index + i : index - i;
+    if (other < 0 || other >= static_cast<std::ptrdiff_t>(units_.size())) return;
+    units_[static_cast<size_t>(other)]->values().prefetch(stream);
+  }
+}
+
+void FsdpState::reshard_all() {
+  for (const auto& unit : units_) unit->reshard();
+}
+
+void FsdpState::finish_gradients(Stream& stream) {
+  for (const auto& unit : units_) unit->gradients().start_leftovers(stream);
+  for (const auto& unit : units_) unit->gradients().finish(stream);
+}
+
+void FsdpState::zero_gradients(Stream& stream) {
+  for (const auto& unit : units_) unit->gradients().zero(stream);
+}
+
+void FsdpState::check_update() const {
+  if (updating_)
+    fail(Code::invalid_state, "begin_update: an update has begun already; end_update comes first");
+  for (const auto& unit : units_)
+    if (unit->unsharded())
+      fail(Code::invalid_state, "begin_update: unit ", unit->name(),
+           " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes "
+           "first");
+}
+
+void FsdpState::begin_update(Stream& stream) {
+  check_update();
+  // Root, too: replicas of other shards meet this rank there.
+  wait_or_break(*gangs_->root(), [&] {
+    finish_gradients(stream);
+    for (const auto& unit : units_) unit->values().release(stream);
+    for (const auto& unit : units_) unit->values().wait_released(stream);
+  });
+  updating_ = true;
+}
+
+void FsdpState::end_update(bool cast, bool empty, Stream& stream) {
+  if (!updating_) fail(Code::invalid_state, "end_update: begin_update comes first");
+  for (const auto& unit : units_) unit->values().publish(cast, stream);
+  updating_ = false;
+  if (empty) zero_gradients(stream);
+}
+
+void FsdpState::count(MemoryUse& use) const {
+  use.gathered += values_.bytes();
+  use.full_gradients += gradients_.bytes();
+  for (const auto& unit : units_) unit->count(use);
+}
+
+}  // namespace gangway

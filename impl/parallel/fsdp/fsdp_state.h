@@ -1,0 +1,78 @@
+// All units of one model: their order, their shared rings and fence counters, the begin and end of an update.
+//
+// Order. Units stand in the order of the tree, which is taken for the order of forward: while one computes,
+// the next is gathered ahead, in backward the one before. Another order costs time, never correctness.
+//
+// Update. begin_update: no unit may be unsharded; every reduction ends; `released` is published for every
+// unit, then all readers are waited for. From then to end_update this rank may write its own rows, and nobody
+// reads them. A unit cannot be unsharded meanwhile.
+//
+// Thread rule: one thread at a time; all but the facts are collective.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "mesh/gangs.h"
+#include "parallel/fsdp/param_group.h"
+#include "parallel/fsdp/replicate.h"
+
+namespace gangway {
+
+class FsdpState {
+ public:
+  FsdpState(std::shared_ptr<Gangs> gangs, Ops& ops);
+  ~FsdpState() { line_.give_up(); }
+  FsdpState(const FsdpState&) = delete;
+  FsdpState& operator=(const FsdpState&) = delete;
+
+  const std::vector<std::shared_ptr<ParamGroup>>& units() const { return units_; }
+  bool materialized() const { return materialized_; }
+  // Before materialize: false keeps private shards even on one host.
+  void use_regions(bool on) { regions_ = on; }
+
+  void remove_units();  // before materialize succeeded
+  void add(std::shared_ptr<ParamGroup> unit) { units_.push_back(std::move(unit)); }
+  void set_order(const std::vector<const ParamGroup*>& order);  // of all units, before materialize
+  std::shared_ptr<Buckets> make_buckets();
+  // Units that another domain has materialised.
+  void adopt(const FsdpState& other);
+  // Plans, takes memory (refusals are agreed), opens regions, fills own rows, publishes the first version.
+  // `master` none: every parameter's own dtype.
+  void materialize(uint64_t seed, DType master);
+
+  void unshard(ParamGroup& unit, bool forward, Stream& stream);  // and gathers its neighbours ahead
+  void reshard_all();
+  void finish_gradients(Stream& stream);
+  void zero_gradients(Stream& stream);
+  void check_update() const;  // what begin_update would refuse on this rank
+  void begin_update(Stream& stream);
+  // `cast`: masters into copies; `empty`: gradients.
+  void end_update(bool cast, bool empty, Stream& stream);
+
+  bool is_last_backward() const { return last_; }
+  void set_is_last_backward(bool last) { last_ = last; }
+  void count(MemoryUse& use) const;
+
+ private:
+  GroupContext place_of(const ParamGroup& unit);
+  void plan(DType master);
+  void forget_plans();
+  void allocate();
+  void open_regions(std::span<SharedRegion> regions);
+
+  std::shared_ptr<Gangs> gangs_;
+  Ops& ops_;
+  // Before the units, which let go of them.
+  AllGatherBuffers values_;
+  GradientBuffers gradients_;
+  PendingReductions line_;
+  std::vector<std::shared_ptr<ParamGroup>> units_;
+  bool regions_;
+  bool materialized_ = false;
+  bool last_ = true;
+  bool updating_ = false;
+};
+
+}  // namespace gangway

@@ -1,0 +1,82 @@
+// The values of one unit: where own rows lie, how whole values appear and vanish, and who may read what when.
+//
+// A parameter of n rows lies in W pieces of ceil(n / W) rows over the gang "dp_shard+cp".
+//   region    all ranks on one host, W > 1: one shared region [W * rows, ...] per parameter of which a rank
+//             owns its rows. Holds the f32 or f64 master itself, or with another compute dtype a copy (the
+//             master is private then). unshard waits for the fence (version_gate.h) and moves no bytes; whole values
+//             are views of the read-only mapping.
+//   gathered  private shards; unshard is an all_gather on Channel::fsdp_gather into a slot (buffers.h). A
+//             gather leaves its input readable by peers until the next update, which waits for them: the same
+//             fence, made of the gathers' own ends.
+//   whole     W = 1: the whole value is the value. No region, no slot, no counters.
+//
+// Thread rule: one thread at a time; unshard and the update are collective.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "parallel/fsdp/group_context.h"
+#include "parallel/fsdp/packing.h"
+#include "parallel/fsdp/version_gate.h"
+
+namespace gangway {
+
+struct MemoryUse;
+
+class GroupValues {
+ public:
+  // `shares_slots`: gathers into the ring, else into a buffer of its own. The references outlive it.
+  GroupValues(const std::string& unit, const GroupContext& place, const Packing& packing, bool shares_slots);
+  ~GroupValues();
+  GroupValues(const GroupValues&) = delete;
+  GroupValues& operator=(const GroupValues&) = delete;
+
+  // --- storage: allocate (local), open_region (collective), fill, then the first publish
+  void allocate();
+  size_t region_bytes() const;  // 0: has none
+  void open_region(const SharedRegion& region, const SharedRegion& fences, size_t fence_offset);
+  void fill(uint64_t seed, Stream& stream);
+
+  // --- reading
+  void prefetch(Stream& stream);  // starts what unshard would wait for, if there is a free slot
+  void unshard(Stream& stream);
+  void reshard();
+  bool unsharded() const { return unsharded_; }
+  bool drop(Stream& stream);                             // a gather that nobody uses yet; false: in use
+  WorkPtr gathering() const { return gathering_.work; }  // null: none in flight
+
+  // --- the fence around a write of own rows
+  void release(Stream& stream);             // this rank reads the present version no more
+  void wait_released(Stream& stream);       // nor does anybody else
+  void publish(bool cast, Stream& stream);  // the next version; casts masters into copies first
+
+  void count(MemoryUse& use) const;
+
+ private:
+  enum class Storage : uint8_t { whole, region, gathered };
+  struct Gathering {
+    bool shares_slots = true;
+    AllGatherBuffer own;
+    AllGatherBuffer* slot = nullptr;  // while gathering or gathered
+    WorkPtr work;
+    WorkPtr last;  // peers may still read this rank's rows for it
+  };
+  void show(const std::shared_ptr<Buffer>& buffer, bool region);
+  void gather(Stream& stream);
+  void wait_gathered(Stream& stream);
+
+  const std::string& name_;
+  const GroupContext& place_;
+  const Packing& packing_;
+  Storage storage_ = Storage::whole;
+  std::shared_ptr<Buffer> masters_, own_;
+  SharedRegion region_;
+  std::optional<VersionGate> fence_;
+  Gathering gathering_;
+  bool unsharded_ = false;
+  bool updating_ = false;  // from release to publish
+};
+
+}  // namespace gangway

@@ -1,0 +1,70 @@
+#include "parallel/fsdp/param_group.h"
+
+#include "parallel/fsdp/replicate.h"
+
+namespace gangway {
+
+ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters, const ShardOptions& options,
+                       GroupRole role, std::shared_ptr<Buckets> buckets)
+    : name_(std::move(name)),
+      named_(std::move(parameters)),
+      options_(options),
+      role_(role),
+      buckets_(std::move(buckets)) {}
+
+bool ParamGroup::reshards_after_forward() const {
+  if (options_.reshard_after_forward >= 0) return options_.reshard_after_forward == 1;
+  return options_.strategy == Strategy::full_shard && role_ == GroupRole::child;
+}
+
+bool ParamGroup::accumulates_unsharded() const {
+  if (options_.accumulate_unsharded >= 0) return options_.accumulate_unsharded == 1;
+  return options_.strategy != Strategy::full_shard;
+}
+
+void ParamGroup::plan(const GroupContext& place, DType master) {
+  place_ = place;
+  packing_ = pack(named_, options_, master, place_.axis, place_.shard_ranks(), place_.shard_rank());
+  const bool child = role_ == GroupRole::child;
+  values_ = std::make_unique<GroupValues>(name_, place_, packing_, child && reshards_after_forward());
+  if (buckets_ != nullptr) {
+    gradients_ = std::make_unique<BucketGradients>(options_, packing_, buckets_);
+    return;
+  }
+  const bool accumulates = accumulates_unsharded();
+  const bool external = role_ == GroupRole::external;
+  auto own = std::make_unique<ShardedGradients>(
+      place_, packing_, ShardedGradients::GradientMode{child && !accumulates, accumulates, external});
+  if (external) external_ = own.get();
+  gradients_ = std::move(own);
+}
+
+void ParamGroup::forget_plan() {
+  values_.reset();
+  gradients_.reset();
+  external_ = nullptr;
+}
+
+void ParamGroup::allocate() {
+  values_->allocate();
+  gradients_->allocate();
+}
+
+void ParamGroup::count(MemoryUse& use) const {
+  values_->count(use);
+  gradients_->count(use);
+}
+
+void ParamGroup::reduce(Stream& stream) {
+  GW_CHECK(external_ != nullptr, ==, true);
+  external_->reduce(stream);
+  external_->finish(stream);
+  if (!unsharded()) external_->drop_full();
+}
+
+void ParamGroup::reshard() {
+  values_->reshard();
+  if (external_ != nullptr) external_->drop_full();
+}
+
+}  // namespace gangway

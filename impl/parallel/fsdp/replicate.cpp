@@ -1,0 +1,190 @@
+#include "parallel/fsdp/replicate.h"
+
+#include <algorithm>
+
+#include "parallel/interrupted.h"
+#include "parallel/memory_use.h"
+
+namespace gangway {
+namespace {
+
+constexpr size_t kAlign = 64;
+
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+Tensor flat(const std::shared_ptr<Buffer>& memory, DType dtype) {
+  return Tensor(memory, 0, dtype, Shape{static_cast<int64_t>(memory->bytes() / item_bytes(dtype))});
+}
+
+}  // namespace
+
+Tensor Buckets::Bucket::all() const { return flat(memory, dtype); }
+Tensor Buckets::Bucket::reduce_view() const { return flat(reduce_buffer, reduce_dtype); }
+
+void Buckets::plan() {
+  for (size_t u = units_.size(); u-- > 0;) {
+    const BucketGradients& unit = *units_[u];
+    const auto cap = static_cast<size_t>(unit.options().bucket_cap_mb * 1024 * 1024);
+    const std::vector<PackedParameter>& parameters = unit.packing().parameters;
+    for (size_t i = parameters.size(); i-- > 0;)
+      if (parameters[i].has_gradient) put(parameters[i], unit, cap);
+  }
+}
+
+// A bucket takes parameters until it is over its cap, at least one.
+void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap) {
+  const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
+  if (buckets_.empty() || buckets_.back().dtype != parameter.gradient ||
+      buckets_.back().reduce_dtype != parameter.reduce_dtype || buckets_.back().bytes + bytes > cap) {
+    buckets_.emplace_back();
+    buckets_.back().dtype = parameter.gradient;
+    buckets_.back().reduce_dtype = parameter.reduce_dtype;
+  }
+  Bucket& bucket = buckets_.back();
+  bucket.parameters.push_back(parameter);
+  bucket.parameters.back().gradient_at = bucket.bytes;
+  bucket.bytes += bytes;
+  if (bucket.units.empty() || bucket.units.back() != &unit) bucket.units.push_back(&unit);
+}
+
+void Buckets::remove(const BucketGradients& unit) noexcept {
+  std::erase(units_, &unit);
+  if (!units_.empty()) return;
+  for (const Bucket& bucket : buckets_) {  // peers may still read, and the sum come in
+    if (bucket.work == nullptr) continue;
+    gang_->owner()->works()->keep(bucket.work, bucket.memory);
+    if (bucket.reduce_buffer != nullptr) gang_->owner()->works()->keep(bucket.work, bucket.reduce_buffer);
+  }
+  buckets_.clear();
+}
+
+void Buckets::allocate() {
+  plan();
+  Stream& stream = ops_->device().stream();
+  for (Bucket& bucket : buckets_) {
+    bucket.memory = Buffer::allocate(gang_->allocator(), bucket.bytes);
+    ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
+    if (bucket.reduce_dtype != bucket.dtype)
+      bucket.reduce_buffer = Buffer::allocate(
+          gang_->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
+    for (const PackedParameter& packed : bucket.parameters) {
+      Parameter& p = *packed.parameter;
+      p.grad = p.shard_grad = Tensor(bucket.memory, packed.gradient_at, packed.gradient, p.shape);
+      p.grad_written = p.shard_grad_written = false;
+    }
+  }
+}
+
+void Buckets::begin(const BucketGradients& unit, Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    if (bucket.state == State::local) continue;
+    // What is there already (a sum, or what the caller wrote) is equal on all ranks: it counts once.
+    if (gang_->rank() != 0)
+      for (const PackedParameter& p : bucket.parameters) p.parameter->grad_written = false;
+    bucket.state = State::local;
+    bucket.waits_for = bucket.units.size();
+  }
+}
+
+void Buckets::done(const BucketGradients& unit, Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state != State::local) continue;
+    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (--bucket.waits_for == 0) start(bucket, stream);
+  }
+}
+
+void Buckets::start(Bucket& bucket, Stream& stream) {
+  for (const PackedParameter& p : bucket.parameters) {
+    if (!p.parameter->grad_written) ops_->fill(p.parameter->grad, 0, stream);
+    p.parameter->grad_written = true;
+  }
+  bucket.state = State::in_flight;
+  bucket.work = finished_work();
+  if (gang_->size() == 1) return;
+  if (bucket.reduce_buffer != nullptr) ops_->cast(bucket.all(), bucket.reduce_view(), stream);
+  const Tensor moved = bucket.reduce_buffer != nullptr ? bucket.reduce_view() : bucket.all();
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = moved.raw();
+  c.count = static_cast<size_t>(moved.count());
+  c.dtype = moved.dtype();
+  c.reduce = Reduce::sum;
+  bucket.work = gang_->run(Channel::replicate, c, &stream);
+}
+
+void Buckets::end(Bucket& bucket, Stream& stream) {
+  wait_or_break(*gang_, [&] {
+    bucket.work->order(stream);
+    bucket.work->order_input(stream);
+  });
+  bucket.work = nullptr;
+  if (bucket.reduce_buffer != nullptr && gang_->size() > 1)
+    ops_->cast(bucket.reduce_view(), bucket.all(), stream);
+  for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad_written = true;
+  bucket.state = State::summed;
+}
+
+void Buckets::start_leftovers(Stream& stream) {
+  for (Bucket& bucket : buckets_)
+    if (bucket.state == State::local) start(bucket, stream);
+}
+
+void Buckets::finish(Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    if (bucket.state != State::empty) continue;
+    for (const PackedParameter& p : bucket.parameters) {  // no unit ran
+      if (!p.parameter->shard_grad_written && p.parameter->shard_grad.count() != 0)
+        ops_->fill(p.parameter->shard_grad, 0, stream);
+      p.parameter->grad_written = p.parameter->shard_grad_written = true;
+    }
+    bucket.state = State::summed;
+  }
+}
+
+void Buckets::zero(Stream& stream) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.state == State::in_flight) end(bucket, stream);
+    bucket.state = State::empty;
+    for (const PackedParameter& p : bucket.parameters)
+      p.parameter->grad_written = p.parameter->shard_grad_written = false;
+  }
+}
+
+size_t Buckets::gradient_bytes() const {
+  size_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += bucket.bytes;
+  return bytes;
+}
+
+size_t Buckets::reduce_bytes() const {
+  size_t bytes = 0;
+  for (const Bucket& bucket : buckets_)
+    bytes += bucket.reduce_buffer != nullptr ? bucket.reduce_buffer->bytes() : 0;
+  return bytes;
+}
+
+BucketGradients::BucketGradients(const ShardOptions& options, const Packing& packing,
+                                 std::shared_ptr<Buckets> buckets)
+    : options_(options), packing_(packing), buckets_(std::move(buckets)), first_(buckets_->empty()) {
+  buckets_->add(*this);
+}
+
+void BucketGradients::allocate() {
+  if (first_) buckets_->allocate();
+}
+
+void BucketGradients::weight_half_done(bool last, Stream& stream) {
+  if (last) buckets_->done(*this, stream);
+}
+
+void BucketGradients::count(MemoryUse& use) const {
+  if (!first_) return;
+  use.gradient_shards += buckets_->gradient_bytes();
+  use.full_gradients += buckets_->reduce_bytes();
+}
+
+}  // namespace gangway

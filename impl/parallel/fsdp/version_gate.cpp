@@ -1,0 +1,53 @@
+#include "parallel/fsdp/version_gate.h"
+
+#include <atomic>
+
+#include "parallel/interrupted.h"
+
+namespace gangway {
+
+// A line of its own for each rank, which alone writes both.
+struct alignas(64) VersionGate::Counters {
+  std::atomic<uint64_t> ready;
+  std::atomic<uint64_t> released;
+};
+
+size_t VersionGate::bytes(int ranks) { return static_cast<size_t>(ranks) * sizeof(Counters); }
+
+VersionGate::VersionGate(GangPtr gang, const SharedRegion& region, size_t offset, std::string unit)
+    : gang_(std::move(gang)), memory_(region.writable), offset_(offset) {
+  ready_name_ = "the values of unit " + unit;
+  released_name_ = "the readers of unit " + unit;
+}
+
+VersionGate::Counters& VersionGate::of(int rank) const {
+  return reinterpret_cast<Counters*>(static_cast<char*>(memory_->data()) + offset_)[rank];
+}
+
+void VersionGate::wait_ready() {
+  if (memory_->data() == nullptr || seen_ready_ == version_) return;
+  wait_or_break(*gang_, [&] {
+    for (int r = 0; r < gang_->size(); ++r)
+      gang_->engine().wait_counter(of(r).ready, version_, r, ready_name_.c_str());
+  });
+  seen_ready_ = version_;
+}
+
+void VersionGate::release() {
+  if (memory_->data() != nullptr) gang_->engine().publish(of(gang_->rank()).released, version_);
+}
+
+void VersionGate::wait_released() {
+  if (memory_->data() == nullptr) return;
+  wait_or_break(*gang_, [&] {
+    for (int r = 0; r < gang_->size(); ++r)
+      gang_->engine().wait_counter(of(r).released, version_, r, released_name_.c_str());
+  });
+}
+
+void VersionGate::publish() {
+  ++version_;
+  if (memory_->data() != nullptr) gang_->engine().publish(of(gang_->rank()).ready, version_);
+}
+
+}  // namespace gangway

@@ -1,0 +1,248 @@
+#include "parallel/fsdp/wrap.h"
+
+#include <algorithm>
+#include <map>
+
+#include "nn/custom.h"
+#include "parallel/fsdp/fully_sharded_module.h"
+
+namespace gangway {
+namespace {
+
+const FullyShardedModule* as_unit(const Module& module) {
+  return dynamic_cast<const FullyShardedModule*>(&module);
+}
+
+std::string label_of(const Module& parent, const Module::Child& child, const std::string& path) {
+  if (!child.name.empty() || parent.is_wrapper()) return path;
+  std::string words;  // an unnamed child by what it holds
+  for (const Module::Child& below : unwrapped(*child.module).children())
+    words += (words.empty() ? "" : " + ") + below.name;
+  return words;
+}
+
+// Every place below `module`, which is a place itself.
+void collect_places(const ModulePtr& module, const std::string& path, std::vector<Place>& out) {
+  Module& inner = unwrapped(*module);
+  for (size_t i = 0; i < inner.children().size(); ++i) {
+    const Module::Child& child = inner.children()[i];
+    const std::string below =
+        path.empty() || child.name.empty() ? path + child.name : path + "." + child.name;
+    out.push_back({label_of(inner, child, below), &inner, i, child.module, below, !child.name.empty()});
+    collect_places(child.module, below, out);
+  }
+}
+
+Place root_place(const ModulePtr& root) { return {"(root)", nullptr, 0, root, "", true}; }
+
+std::vector<Place> all_places(const ModulePtr& root) {
+  std::vector<Place> places{root_place(root)};
+  collect_places(root, "", places);
+  return places;
+}
+
+// How often each parameter stands in a tree.
+void count_uses(const Module& module, std::map<const Parameter*, int>& uses) {
+  for (const ParameterPtr& p : module.parameters()) ++uses[p.get()];
+  for (const Module::Child& child : module.children()) count_uses(*child.module, uses);
+}
+
+void collect_free(const Module& module, const std::set<const Parameter*>& owned,
+                  std::vector<ParameterPtr>& out) {
+  for (const ParameterPtr& p : module.parameters())
+    if (!owned.contains(p.get()) && std::find(out.begin(), out.end(), p) == out.end()) out.push_back(p);
+  for (const Module::Child& child : module.children()) collect_free(*child.module, owned, out);
+}
+
+void collect_owned(const Module& module, std::set<const Parameter*>& owned) {
+  if (const FullyShardedModule* unit = as_unit(module))
+    for (const NamedParameter& p : unit->unit().parameters()) owned.insert(p.parameter.get());
+  for (const Module::Child& child : module.children()) collect_owned(*child.module, owned);
+}
+
+bool holds_unit(const Module& module) {
+  if (as_unit(module) != nullptr) return true;
+  return std::any_of(module.children().begin(), module.children().end(),
+                     [](const Module::Child& child) { return holds_unit(*child.module); });
+}
+
+bool holds(const Module& outer, const Module& wanted) {
+  return std::any_of(outer.children().begin(), outer.children().end(), [&](const Module::Child& child) {
+    return child.module.get() == &wanted || holds(*child.module, wanted);
+  });
+}
+
+const FullyShardedModule* unit_around(const Module& from, const Module& wanted,
+                                      const FullyShardedModule* inside) {
+  if (const FullyShardedModule* unit = as_unit(from)) inside = unit;
+  if (&from == &wanted) return inside;
+  for (const Module::Child& child : from.children())
+    if (const FullyShardedModule* found = unit_around(*child.module, wanted, inside)) return found;
+  return nullptr;
+}
+
+std::string refusal(const Module& module, DType compute) {
+  if (as_unit(module) != nullptr) return {};
+  const auto* custom = dynamic_cast<const Custom*>(&module);
+  if (custom != nullptr && !custom->behaviour().accepts(compute))
+    return module.full_name().empty() ? module.kind() : module.full_name();
+  for (const Module::Child& child : module.children())
+    if (std::string found = refusal(*child.module, compute); !found.empty()) return found;
+  return {};
+}
+
+struct Product {
+  std::string name;  // of a parameter; empty: none yet
+  DType dtype = DType{};
+};
+
+// `first`: of the products that hand on to each other without a cast.
+void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
+  const auto* custom = dynamic_cast<const Custom*>(&module);
+  const bool product = module.is_linear();
+  for (const ParameterPtr& p : module.parameters()) {
+    const DType dtype = compute_dtype(options, p->full_name, master);
+    if (custom != nullptr && !custom->behaviour().accepts(dtype))
+      fail(Code::not_supported, "module ", module.full_name().empty() ? module.kind() : module.full_name(),
+           " does not compute in ", name(dtype), ", the dtype of parameter ", p->full_name);
+    if (!product) continue;
+    if (first.name.empty()) first = {p->full_name, dtype};
+    if (first.dtype != dtype)
+      fail(Code::invalid_argument, "the dtype rules make parameter ", first.name, " ", name(first.dtype),
+           " and ", p->full_name, " ", name(dtype), "; both compute in one unit and must have one dtype");
+  }
+  for (const Module::Child& child : module.children()) {
+    Product own;
+    const FullyShardedModule* unit = as_unit(*child.module);
+    if (unit != nullptr)
+      check_dtypes_below(child.module->child(0), unit->unit().options(), master, own);
+    else
+      check_dtypes_below(*child.module, options, master, custom != nullptr ? own : first);
+  }
+}
+
+std::vector<Place> children_with_parameters(const ModulePtr& root) {
+  std::vector<Place> out;
+  Module& inner = unwrapped(*root);
+  for (size_t i = 0; i < inner.children().size(); ++i) {
+    const Module::Child& child = inner.children()[i];
+    if (!named_parameters(*child.module).empty())
+      out.push_back({label_of(inner, child, child.name), &inner, i, child.module, child.name, true});
+  }
+  return out;
+}
+
+// A parameter of `module` that stands outside of it too; null: none.
+const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
+  std::map<const Parameter*, int> everywhere, here;
+  count_uses(*root, everywhere);
+  count_uses(module, here);
+  for (const auto& [p, uses] : here)
+    if (everywhere[p] != uses) return p;
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern) {
+  std::vector<Place> matches = all_places(root);
+  std::erase_if(matches, [&](const Place& p) { return !p.named || !path_matches(pattern, p.path); });
+  if (matches.empty()) fail(Code::not_found, "no module matches \"", pattern, "\"");
+  return matches;
+}
+
+std::vector<Place> default_places(const ModulePtr& root) {
+  std::vector<Place> places = children_with_parameters(root);
+  std::erase_if(places, [&](const Place& p) { return shared_with_rest(root, *p.module) != nullptr; });
+  places.push_back(root_place(root));
+  return places;
+}
+
+std::vector<Place> block_places(const ModulePtr& root) {
+  std::vector<Place> places = all_places(root);
+  std::erase_if(places, [](const Place& p) { return !unwrapped(*p.module).is_block(); });
+  return places.empty() ? children_with_parameters(root) : places;
+}
+
+void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
+  if (const FullyShardedModule* unit = unit_around(*root, *place.module, nullptr); unit != nullptr)
+    fail(Code::invalid_state, "fully_shard: ", place.label,
+         unit == place.module.get() ? " is a unit already"
+                                    : " lies in unit " + unit->unit().name() +
+                                          "; units are made from the inside out, the root last");
+  if (place.parent != nullptr && place.parent->gradient_in_forward())
+    fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
+         place.parent->kind(), ") and cannot be a unit of its own");
+  if (const Parameter* tied = shared_with_rest(root, *place.module))
+    fail(Code::invalid_argument, "fully_shard: parameter ", tied->full_name, " of unit ", place.label,
+         " is tied to a module outside of it; leave it to a unit that holds both");
+  const DType compute = options.param_dtype == DType{} ? master : options.param_dtype;
+  if (compute == DType{}) return;
+  if (const std::string path = refusal(*place.module, compute); !path.empty())
+    fail(Code::not_supported, "module ", path, " does not compute in ", name(compute));
+}
+
+void check_dtypes(const Module& root, DType master) {
+  Product first;
+  const FullyShardedModule* unit = as_unit(root);
+  check_dtypes_below(unit != nullptr ? root.child(0) : root,
+                     unit != nullptr ? unit->unit().options() : ShardOptions{}, master, first);
+}
+
+void check_apart(const std::vector<Place>& places) {
+  for (const Place& outer : places)
+    for (const Place& inner : places)
+      if (&outer != &inner && holds(*outer.module, *inner.module))
+        fail(Code::invalid_argument, "fully_shard: the pattern matches ", outer.label, " and ", inner.label,
+             " inside of it; a call for each, from the inside out, says which parameters belong together");
+}
+
+void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
+               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets) {
+  std::set<const Parameter*> owned;
+  collect_owned(*place.module, owned);
+  std::vector<ParameterPtr> own;
+  collect_free(*place.module, owned, own);
+  std::vector<NamedParameter> named;
+  for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
+  const bool is_root = place.parent == nullptr || holds_unit(*place.module);
+  const auto unit = std::make_shared<ParamGroup>(place.label, std::move(named), options,
+                                                 is_root ? GroupRole::root : GroupRole::child, buckets);
+  domain->add(unit);
+  replace(root, place, std::make_shared<FullyShardedModule>(place.module, unit, domain));
+}
+
+void unwrap(ModulePtr& root, const std::set<const Module*>& stay) {
+  while (root->is_wrapper() && !stay.contains(root.get())) root = ModulePtr(root->children()[0].module);
+  for (size_t i = 0; i < root->children().size(); ++i) {
+    ModulePtr below = root->children()[i].module;
+    unwrap(below, stay);
+    root->set_child(i, std::move(below));
+  }
+}
+
+void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {
+  wrapper->set_full_name(place.module->full_name());
+  if (place.parent == nullptr)
+    root = std::move(wrapper);
+  else
+    place.parent->set_child(place.index, std::move(wrapper));
+}
+
+std::vector<const ParamGroup*> units_of(const Module& root) {
+  std::vector<const ParamGroup*> units;
+  if (const FullyShardedModule* unit = as_unit(root)) units.push_back(&unit->unit());
+  for (const Module::Child& child : root.children())
+    for (const ParamGroup* below : units_of(*child.module)) units.push_back(below);
+  return units;
+}
+
+std::vector<NamedParameter> free_parameters(const Module& root) {
+  std::set<const Parameter*> owned;
+  collect_owned(root, owned);
+  std::vector<NamedParameter> all = named_parameters(root);
+  std::erase_if(all, [&](const NamedParameter& p) { return owned.contains(p.parameter.get()); });
+  return all;
+}
+
+}  // namespace gangway

@@ -1,0 +1,344 @@
+// A materialised model: running it and looking in. Wrapping is in parallelize.cpp.
+#include "parallel/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "nn/gradient.h"
+#include "parallel/fsdp/fsdp_state.h"
+#include "parallel/model/clip.h"
+#include "parallel/or_abort.h"
+
+namespace gangway {
+namespace {
+
+std::shared_ptr<Gangs> or_alone(std::shared_ptr<Gangs> gangs) {
+  if (gangs != nullptr) return gangs;
+  GangOptions options;
+  options.rank = 0;
+  options.size = 1;
+  return create_gangs(Gang::create(options), MeshOptions{});
+}
+
+// Files and look-ups know parameters by their names.
+void check_names(const Module& root) {
+  std::map<std::string, const Parameter*> seen;
+  for (const NamedParameter& p : named_parameters_with_aliases(root)) {
+    const auto [at, fresh] = seen.emplace(p.name, p.parameter.get());
+    if (!fresh && at->second != p.parameter.get())
+      fail(Code::invalid_argument, "two parameters have the name ", p.name, ", one ",
+           at->second->shape.text(), ", one ", p.parameter->shape.text(),
+           "; names of modules and parameters, joined by dots, must differ");
+  }
+}
+
+const ParamGroup& unit_of(const FsdpState& domain, const Parameter& parameter, size_t* index) {
+  for (const auto& unit : domain.units()) {
+    const std::vector<PackedParameter>& packed = unit->packing().parameters;
+    for (size_t i = 0; i < packed.size(); ++i) {
+      if (packed[i].parameter.get() != &parameter) continue;
+      *index = i;
+      return *unit;
+    }
+  }
+  fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
+}
+
+void check_own(const FsdpState& domain, const Parameter& parameter) {
+  size_t index = 0;
+  unit_of(domain, parameter, &index);
+}
+
+}  // namespace
+
+Model::Model(ModulePtr root, std::shared_ptr<Gangs> gangs)
+    : root_(std::move(root)),
+      gangs_(or_alone(std::move(gangs))),
+      ops_(make_ops(gangs_->root()->owner()->device_ptr())),
+      temporaries_(gangs_->root()->device().allocator()),
+      domain_(std::make_shared<FsdpState>(gangs_, *ops_)) {
+  assign_full_names(*root_);
+  check_names(*root_);
+}
+
+Model::~Model() = default;
+
+Device& Model::device() { return gangs_->root()->device(); }
+
+Frame& Model::frame(size_t index) {
+  while (frames_.size() <= index) frames_.push_back(std::make_unique<Frame>(device().allocator()));
+  return *frames_[index];
+}
+
+void Model::check_running(const char* call) const {
+  if (!materialized_)
+    fail(Code::invalid_state, call, ": the model has no values yet; materialize comes first");
+}
+
+void Model::check_trainable(const char* call) const {
+  check_running(call);
+  const Gang& gang = *gangs_->root();
+  if (gang.size() > 1 && std::string_view(gang.engine_name()) == "fake" &&
+      gangs_->root()->device().kind() != DeviceKind::meta)
+    fail(Code::not_supported, call, ": training over a fake gang of ", gang.size(),
+         " ranks: its peers have no data (device meta counts without them)");
+}
+
+void Model::check_computes(const char* call) const {
+  if (!computes_)
+    fail(Code::invalid_state, call,
+         ": a model of shard groups computes nothing; the caller does, between unshard and "
+         "reshard");
+}
+
+// --- running
+
+Context Model::context(Stream& stream) {
+  int index = 0, count = 1;
+  gangs_->data_shard(&index, &count);
+  return Context{.ops = *ops_,
+                 .stream = stream,
+                 .temporaries = temporaries_,
+                 .loss_scale = {},
+                 .seed = seed_,
+                 .data_index = index};
+}
+
+Specs Model::check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame) {
+  check_running("forward");
+  check_computes("forward");
+  if (frame != nullptr) check_trainable("forward");
+  Context run = run_of(ctx, frame != nullptr);
+  const StackScope scope(temporaries_);
+  return root_->check_forward(run, specs_of(inputs));
+}
+
+Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  enter("forward", ctx.stream);
+  if (frame != nullptr) check_trainable("forward");
+  if (frame != nullptr) frame->recompute = selective_;
+  Context run = run_of(ctx, frame != nullptr);
+  return root_->forward(run, inputs, frame);
+}
+
+Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  enter("backward", ctx.stream);
+  Context run = run_of(ctx, true);
+  return root_->backward(run, dy, frame);
+}
+
+Context Model::run_of(const Context& ctx, bool training) const {
+  Context run = ctx;
+  if (run.caller == nullptr) run.caller = caller_;
+  run.training = ctx.training || training;
+  return run;
+}
+
+void Model::finish_gradients(Stream& stream) {
+  enter("finish_gradients", stream);
+  domain_->finish_gradients(stream);
+}
+
+void Model::set_is_last_backward(bool last) { domain_->set_is_last_backward(last); }
+bool Model::is_last_backward() const { return domain_->is_last_backward(); }
+
+void Model::reshard() {
+  domain_->reshard_all();
+  forwards_.resharded();
+}
+
+void Model::zero_gradients(Stream& stream) {
+  check_running("zero_gradients");
+  forwards_.settle();
+  forwards_.gradients_emptied();
+  domain_->zero_gradients(stream);
+}
+
+void Model::enter(const char* call, Stream& stream) {
+  check_running(call);
+  if (forwards_.settle()) zero_gradients(stream);
+}
+
+bool Model::gradients_written() const {
+  return std::any_of(listing_.parameters.begin(), listing_.parameters.end(), [](const NamedParameter& p) {
+    return p.parameter->grad_written || p.parameter->shard_grad_written;
+  });
+}
+
+std::shared_ptr<Forwards::Forward> Model::begin_by_hand() {
+  enter("forward", device().stream());
+  std::shared_ptr<Forwards::Forward> forward = forwards_.begin();
+  if (listing_.gradient_in_forward) forwards_.add(*forward, gradients_written());
+  return forward;
+}
+
+void Model::check_backward(const Forwards::Forward& forward) {
+  enter("backward", device().stream());
+  if (listing_.gradient_in_forward && !forwards_.counts(forward))
+    fail(Code::invalid_state,
+         "gradients were emptied since the frame's forward, which had made some of its own; run forward "
+         "again");
+}
+
+void Model::begin_backward(Forwards::Forward& forward) { forwards_.add(forward, gradients_written()); }
+
+void Model::check_gradients(const char* call) {
+  enter(call, device().stream());
+  forwards_.check_sums(call);
+}
+
+double Model::gradient_norm(double p, Stream& stream) {
+  enter("gradient_norm", stream);
+  domain_->finish_gradients(stream);
+  return gangway::gradient_norm(*domain_, *ops_, p, stream);
+}
+
+double Model::clip_gradients(double most, double p, Stream& stream) {
+  gangs_->root()->agree_on([&] {
+    if (!(std::isfinite(most) && most > 0))
+      fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
+    if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
+    check_gradients("clip_grad_norm");
+  });
+  return or_abort_peers(*gangs_, "clip_grad_norm", [&] {
+    const double norm = gradient_norm(p, stream);
+    scale_gradients(clip_factor(norm, most), stream);
+    return norm;
+  });
+}
+
+void Model::scale_gradients(double factor, Stream& stream) {
+  enter("scale_gradients", stream);
+  domain_->finish_gradients(stream);
+  for (const NamedParameter& p : listing_.parameters)
+    if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
+      ops_->scale(p.parameter->shard_grad, factor, stream);
+}
+
+void Model::check_update() {
+  enter("begin_update", device().stream());
+  if (!forwards_.left_unsharded()) domain_->check_update();
+}
+
+void Model::begin_update(Stream& stream) {
+  check_running("begin_update");
+  if (forwards_.left_unsharded()) reshard();
+  domain_->begin_update(stream);
+}
+
+void Model::end_update(Stream& stream, bool copies_written) {
+  check_running("end_update");
+  forwards_.gradients_emptied();
+  domain_->end_update(!copies_written, true, stream);
+}
+
+// --- looking in
+
+const NamedParameter& Model::parameter(const std::string& name) const {
+  for (const auto* list : {&listing_.parameters, &listing_.aliases})
+    for (const NamedParameter& p : *list)
+      if (p.name == name) return p;
+  fail(Code::not_found, "the model has no parameter \"", name, "\"");
+}
+
+Tensor Model::gather(const Parameter& parameter, Stream& stream) {
+  Tensor whole;
+  gangs_->root()->agree_on([&] {
+    check_running("gather");
+    check_own(*domain_, parameter);
+    whole = Tensor::allocate(device().allocator(), parameter.shard.dtype(), parameter.shape);
+  });
+  or_abort_peers(*gangs_, "gather", [&] { gather_rows(parameter, parameter.shard, whole, stream); });
+  return whole;
+}
+
+Tensor Model::gradient(Parameter& parameter, Stream& stream) {
+  enter("gradient", stream);
+  return local_gradient(parameter, *ops_, stream);
+}
+
+Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
+  enter("full_gradient", stream);
+  return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
+}
+
+Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
+  Tensor whole;
+  gangs_->root()->agree_on([&] {
+    if (!wants_gradient(parameter))
+      fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
+    check_gradients("gather_gradient");
+    check_own(*domain_, parameter);
+    whole = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
+  });
+  or_abort_peers(*gangs_, "gather_gradient", [&] {
+    domain_->finish_gradients(stream);
+    if (parameter.shard_grad_written)
+      gather_rows(parameter, parameter.shard_grad, whole, stream);
+    else if (whole.count() != 0)
+      ops_->fill(whole, 0, stream);
+  });
+  return whole;
+}
+
+void Model::gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream) {
+  size_t index = 0;
+  const ParamGroup& unit = unit_of(*domain_, parameter, &index);
+  const PackedParameter& packed = unit.packing().parameters[index];
+  if (!unit.sharded()) {
+    if (whole.count() != 0) ops_->cast(own, whole, stream);
+    return;
+  }
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = own.raw();
+  c.out = whole.raw();
+  c.count = packed.counts[static_cast<size_t>(unit.place().shard_rank())];
+  c.counts = packed.counts.data();
+  c.dtype = own.dtype();
+  unit.place().shards->run_now(Channel::fsdp_gather, c, &stream);
+}
+
+void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
+  check_running("assign");
+  gangs_->root()->agree_on([&] {
+    if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
+      fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
+           " ", parameter.shape.text(), ", but the values are ", whole.text());
+    check_update();
+  });
+  or_abort_peers(*gangs_, "assign", [&] {
+    begin_update(stream);
+    if (parameter.shard.count() != 0)
+      ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
+    domain_->end_update(true, false, stream);
+  });
+}
+
+MemoryUse Model::memory() const {
+  MemoryUse use;
+  domain_->count(use);
+  for (const auto& frame : frames_) {
+    use.activations += frame->activation_bytes();
+    use.gradients += frame->gradient_bytes();
+  }
+  use.temporaries = temporaries_.high_water_bytes();
+  std::set<const Buffer*> tables;
+  for (const NamedModule& named : named_modules(root_))
+    for (const Tensor& table : named.module->tables())
+      if (table && tables.insert(table.buffer().get()).second) use.temporaries += table.bytes();
+  for (const auto& held : optimizers_)
+    if (const auto bytes = held.lock()) use.optimizer += *bytes;
+  return use;
+}
+
+std::shared_ptr<const uint64_t> Model::count_optimizer(uint64_t bytes) {
+  std::erase_if(optimizers_, [](const auto& held) { return held.expired(); });
+  auto held = std::make_shared<const uint64_t>(bytes);
+  optimizers_.push_back(held);
+  return held;
+}
+
+}  // namespace gangway

@@ -1,0 +1,7 @@
+#include "data/place.h"
+
+namespace gangway {
+
+std::string test_data(const std::string& file) { return GANGWAY_TEST_DATA "/" + file; }
+
+}  // namespace gangway

@@ -1,0 +1,350 @@
+// The ownership fence: an owner updates its rows while a peer is held in the middle of a use of the old ones.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/interrupt.h"
+#include "parallel/shard_group.h"
+#include "parallel/trial.h"
+
+namespace gangway::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Holds a reader of a version until all of its peers are about to update it (or to clip before that), and 50 ms more:
+// what they do then has no end to wait for.
+class Holds {
+ public:
+  explicit Holds(int ranks) : peers_(ranks - 1) {}
+  void about_to_update(int version) { ++about_to_update_[version]; }
+  void hold(int version) {
+    const std::atomic<int>& ready = about_to_update_[version];
+    const Deadline deadline = Deadline::after_ms(60'000);
+    while (ready < peers_ && !deadline.passed()) std::this_thread::sleep_for(200us);
+    EXPECT_EQ(ready, peers_) << "peers wait for this rank before they could write version " << version;
+    std::this_thread::sleep_for(50ms);
+    ++held_;
+  }
+  int held() const { return held_; }
+
+ private:
+  const int peers_;
+  std::atomic<int> about_to_update_[8]{};
+  std::atomic<int> held_{0};
+};
+
+// Holds a rank where the test says, in the middle of a model.
+class Held final : public Module {
+ public:
+  static inline thread_local Holds* in_forward = nullptr;
+  static inline thread_local Holds* in_backward = nullptr;
+  static inline thread_local int version = 0;
+  const char* kind() const override { return "Held"; }
+  Values forward(Context&, std::span<const Tensor> inputs, Frame*) override {
+    if (in_forward != nullptr) in_forward->hold(version);
+    return {inputs[0]};
+  }
+  Values backward(Context&, std::span<const Tensor> dy, Frame&) override {
+    if (in_backward != nullptr) in_backward->hold(version);
+    return {dy[0]};
+  }
+};
+
+// Backward passes `Held` before it reads the weights of "0".
+ModulePtr held() {
+  return make_sequential(
+      {make_linear(6, 8, true, 0.5), std::make_shared<Held>(), make_linear(8, 6, true, 0.5)});
+}
+
+void update(Model& model, double factor) {
+  Stream& stream = model.device().stream();
+  model.begin_update(stream);
+  for (const NamedParameter& p : model.parameters())
+    if (p.parameter->shard.count() != 0) model.ops().scale(p.parameter->shard, factor, stream);
+  model.end_update(stream);
+}
+
+struct Use {
+  Vector output, input_gradient;
+};
+
+Use use(Model& model, bool backward) {
+  Context ctx = model.context(model.device().stream());
+  const Tensor x = make(model.device(), DType::f64, Shape{3, 6}, random_vector(18, 1));
+  Use result;
+  if (!backward) {
+    result.output = get(model.forward(ctx, {&x, 1}, nullptr)[0]);
+    model.temporaries().reset();
+    return result;
+  }
+  Frame& frame = model.frame(0);
+  const Tensor y = model.forward(ctx, {&x, 1}, &frame)[0];
+  result.output = get(y);
+  const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
+  put(dy, random_vector(18, 2));
+  result.input_gradient = get(model.backward(ctx, {&dy, 1}, frame)[0]);
+  frame.reset();
+  return result;
+}
+
+std::unique_ptr<Model> make_held(Gang& root, Strategy strategy, bool trainable, bool regions) {
+  auto model = std::make_unique<Model>(held(), mesh_of(root));
+  model->domain().use_regions(regions);
+  for (const NamedParameter& p : named_parameters(model->root()))
+    p.parameter->trainable = trainable && p.name.starts_with("2.");
+  ParallelOptions options;
+  options.master_dtype = DType::f64;
+  options.shard.strategy = strategy;
+  model->parallelize(options);
+  return model;
+}
+
+struct Holding {
+  int ranks = 3;
+  bool backward = true;    // where the slow rank is held; false: in an evaluation
+  bool trainable = false;  // the last layer; the first is frozen always
+  bool regions = true;     // false: private shards
+  bool clip = false, evaluates = false;
+};
+
+// Every rank in turn is the slow one. All-frozen: no reduction orders anything, the fence alone does.
+void expect_old_bits(const Holding& h) {
+  std::vector<Use> want;  // by version, on one rank
+  run_ranks(1, [&](Gang& root) {
+    const auto model = make_held(root, Strategy::full_shard, h.trainable, h.regions);
+    for (int version = 0; version <= h.ranks; ++version) {
+      want.push_back(use(*model, h.backward));
+      update(*model, 2);
+    }
+  });
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op}) {
+    std::atomic<int> was_read{-1};  // the last version that its slow reader is through with
+    Holds holds(h.ranks);
+    run_ranks(h.ranks, [&](Gang& root) {
+      const auto model = make_held(root, strategy, h.trainable, h.regions);
+      for (int version = 0; version <= h.ranks; ++version) {
+        const Use& expected = want[static_cast<size_t>(version)];
+        const bool slow = version < h.ranks && root.rank() == version;
+        Held::version = version;
+        Held::in_forward = slow && !h.backward ? &holds : nullptr;
+        Held::in_backward = slow && h.backward ? &holds : nullptr;
+        const Use got = use(*model, h.backward);
+        if (slow) was_read = version;
+        EXPECT_EQ(got.output, expected.output) << "version " << version;
+        EXPECT_EQ(got.input_gradient, expected.input_gradient) << "version " << version;
+        holds.about_to_update(version);
+        if (h.clip) model->gradient_norm(2, model->device().stream());
+        update(*model, 2);
+        // Of private shards the reader has its own copy: the update waits for its gather alone.
+        if (version < h.ranks && h.regions) {
+          EXPECT_GE(was_read, version) << "the update waited for the reader";
+        }
+        if (!h.evaluates || version == h.ranks) continue;
+        Held::in_forward = nullptr;
+        EXPECT_EQ(use(*model, false).output, want[static_cast<size_t>(version) + 1].output);
+      }
+    });
+    EXPECT_EQ(holds.held(), h.ranks);
+  }
+}
+
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBits) { expect_old_bits({}); }
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) {
+  expect_old_bits({.ranks = 2, .trainable = true});
+}
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsWithClipping) {
+  for (const bool trainable : {false, true}) expect_old_bits({.trainable = trainable, .clip = true});
+}
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsWithEvaluationsBetweenSteps) {
+  for (const bool clip : {false, true}) expect_old_bits({.trainable = true, .clip = clip, .evaluates = true});
+}
+TEST(VersionGate, PeerHeldInsideEvaluationReadsOldBits) { expect_old_bits({.backward = false}); }
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsOfPrivateShards) {
+  for (const bool trainable : {false, true})
+    for (const bool clip : {false, true})
+      for (const bool evaluates : {false, true})
+        expect_old_bits({.trainable = trainable, .regions = false, .clip = clip, .evaluates = evaluates});
+}
+// Too many to be staged: rank 1 has started its gather and reads rank 0's rows only when it waits for them.
+TEST(VersionGate, PrivateRowsAreReadBeforeTheirOwnerSteps) {
+  Holds holds(2);
+  run_ranks(2, [&](Gang& root) {
+    Model model(make_linear(1024, 1024, false), mesh_of(root));
+    model.domain().use_regions(false);
+    model.parallelize({});
+    Stream& stream = model.device().stream();
+    ParamGroup& unit = *model.domain().units().at(0);
+    const Parameter& weight = *unit.parameters()[0].parameter;
+    Vector want = get(model.gather(weight, stream));
+    if (root.rank() == 1) unit.values().prefetch(stream);
+    root.barrier();
+    if (root.rank() == 1) holds.hold(0);
+    unit.unshard(stream);
+    EXPECT_EQ(get(weight.value), want);
+    unit.reshard();
+    holds.about_to_update(0);
+    update(model, 2);
+    for (double& x : want) x *= 2;
+    unit.unshard(stream);
+    EXPECT_EQ(get(weight.value), want);
+    unit.reshard();
+    root.barrier();
+  });
+}
+
+// Rank 1 has started its gather and reads rank 0's rows, too many to be staged, only when it waits for them.
+TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThem) {
+  std::atomic<bool> gone{false};
+  run_ranks(2, [&](Gang& root) {
+    auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
+    model->domain().use_regions(false);
+    model->parallelize({});
+    Stream& stream = model->device().stream();
+    ParamGroup& unit = *model->domain().units().at(0);
+    const Vector want = get(model->gather(*unit.parameters()[0].parameter, stream));
+    if (root.rank() == 1) unit.values().prefetch(stream);
+    root.barrier();
+    if (root.rank() == 0) {
+      unit.unshard(stream);
+      model.reset();
+      // Would be given the rows if they were free.
+      const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{512, 1024});
+      std::memset(other.raw(), 0xff, static_cast<size_t>(other.count()) * sizeof(float));
+      gone = true;
+      root.barrier();
+    } else {
+      while (!gone) std::this_thread::sleep_for(1ms);
+      unit.unshard(stream);
+      EXPECT_EQ(get(unit.parameters()[0].parameter->value), want);
+      unit.reshard();
+      root.barrier();
+    }
+  });
+}
+
+// Both gave up after a backward; what is in flight still moves, into memory that nobody else has.
+TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
+  std::atomic<bool> gone{false};
+  run_ranks(2, [&](Gang& root) {
+    auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
+    model->parallelize({});
+    Stream& stream = model->device().stream();
+    ParamGroup& unit = *model->domain().units().at(0);
+    const auto reduce = [&] {
+      unit.gradients().acquire(stream);
+      Parameter& p = *unit.parameters()[0].parameter;
+      model->ops().fill(p.grad, root.rank() + 1, stream);
+      p.grad_written = true;
+      unit.gradients().weight_half_done(true, stream);
+    };
+    if (root.rank() == 0) {
+      reduce();
+      model.reset();
+      const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{1024, 1024});
+      std::memset(other.raw(), 0xff, static_cast<size_t>(other.count()) * sizeof(float));
+      gone = true;
+      root.barrier();
+      for (int64_t i = 0; i < other.count(); ++i) ASSERT_TRUE(std::isnan(other.data<float>()[i])) << i;
+    } else {
+      while (!gone) std::this_thread::sleep_for(1ms);
+      reduce();
+      unit.gradients().finish(stream);
+      const Vector sums = get(unit.parameters()[0].parameter->shard_grad);
+      EXPECT_EQ(sums, Vector(sums.size(), 3.0));
+      root.barrier();
+    }
+  });
+}
+
+TEST(VersionGate, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [](Gang& root) {
+      const auto model = make_held(root, Strategy::shard_grad_op, true, true);
+      Stream& stream = model->device().stream();
+      Context ctx = model->context(stream);
+      const Tensor x = make(model->device(), DType::f64, Shape{3, 6}, random_vector(18, 1));
+      model->forward(ctx, {&x, 1}, &model->frame(0));
+      expect_refusal(Code::invalid_state, [&] { model->begin_update(stream); }, {"unit (root)", "unsharded"});
+      const Tensor dy = model->frame(0).allocate_gradient(DType::f64, Shape{3, 6});
+      put(dy, random_vector(18, 2));
+      model->backward(ctx, {&dy, 1}, model->frame(0));
+      update(*model, 2);
+      expect_refusal(Code::invalid_state, [&] { model->end_update(stream); }, {"begin_update comes first"});
+      model->begin_update(stream);
+      expect_refusal(Code::invalid_state, [&] { model->begin_update(stream); }, {"end_update"});
+      expect_refusal(Code::invalid_state, [&] { model->forward(ctx, {&x, 1}, nullptr); }, {"between"});
+      model->end_update(stream);
+    });
+}
+
+// The peers would wait for it in the fence.
+TEST(VersionGate, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
+  for (const bool has_begun : {false, true})
+    run_ranks(3, [&](Gang& root) {
+      const auto group = make_shard_group(
+          mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
+      Stream& stream = root.device().stream();
+      if (has_begun) {
+        group->begin_update(stream);
+        expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"has begun already"});
+        group->end_update(stream);
+      }
+      group->unshard({}, stream);  // on all ranks: where values are gathered, that moves them
+      if (root.rank() != 1) group->reshard(stream);
+      const Error error =
+          expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"unit g", "unsharded"});
+      EXPECT_EQ(error.rank, 1);
+      group->reshard(stream);
+      group->begin_update(stream);
+      group->end_update(stream);
+      EXPECT_FALSE(root.error().has_value());
+    });
+}
+
+TEST(VersionGate, AnInterruptInTheFenceBreaksTheGang) {
+  std::atomic<bool> ready{false}, interrupted{false};
+  run_ranks(2, [&](Gang& root) {
+    const auto group = make_shard_group(
+        mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
+    const auto model = model_from_groups({group});
+    if (root.rank() == 0) {
+      while (!ready) std::this_thread::sleep_for(1ms);  // else the gang breaks where rank 1 makes its group
+      group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
+      set_interrupt([](void*) { return 1; }, nullptr, nullptr);
+      expect_refusal(Code::caller, [&] { model->begin_update(model->device().stream()); });
+      set_interrupt(nullptr, nullptr, nullptr);
+      EXPECT_TRUE(root.error().has_value());
+      interrupted = true;
+    } else {
+      ready = true;
+      while (!interrupted) std::this_thread::sleep_for(1ms);
+      expect_refusal(Code::aborted, [&] { root.barrier(); });
+    }
+  });
+}
+
+TEST(VersionGate, GroupsReadersHoldTheOwnersBack) {
+  Holds holds(3);
+  run_ranks(3, [&](Gang& root) {
+    const auto gangs = mesh_of(root);
+    const auto group = make_shard_group(
+        gangs, "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
+    Stream& stream = root.device().stream();
+    for (int version = 0; version < 6; ++version) {
+      group->unshard({}, stream);
+      if (root.rank() == version % 3) holds.hold(version);
+      EXPECT_EQ(get(group->view(0, Part::full_value)), Vector(21, version + 1.0));
+      group->reshard(stream);
+      holds.about_to_update(version);
+      group->begin_update(stream);
+      const Tensor own = group->view(0, Part::value);
+      for (int64_t i = 0; i < own.count(); ++i) own.data<float>()[i] += 1;
+      group->end_update(stream);
+    }
+  });
+  EXPECT_EQ(holds.held(), 6);
+}
+
+}  // namespace
+}  // namespace gangway::test
