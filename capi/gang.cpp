@@ -18,6 +18,7 @@ const char* gw_gang_device(const gw_gang* gang) {
   switch (gang->gang->device().kind()) {
     case DeviceKind::cpu: return "cpu";
     case DeviceKind::cuda: return "cuda";
+    case DeviceKind::extension: return "extension";
     case DeviceKind::meta: return "meta";
   }
   return "";

@@ -17,33 +17,40 @@
 
 namespace gangway {
 
-enum class DeviceKind : int32_t { cpu = 1, cuda = 2, meta = 100 };  // cpu and cuda are DLPack's numbers
+// DLPack's numbers, but for meta. `extension`: a kind that was registered from outside (register_device).
+enum class DeviceKind : int32_t { cpu = 1, cuda = 2, extension = 12, meta = 100 };
 
-// Where a block of memory lies.
+// Where a block of memory lies. Host code reads and writes the first three; the others only through copies.
 enum class MemoryKind : uint8_t { host, pinned, gang_shared, device, meta };
+
+constexpr bool is_on_host(MemoryKind kind) {
+  return kind == MemoryKind::host || kind == MemoryKind::pinned || kind == MemoryKind::gang_shared;
+}
 
 class Device;
 class Stream;
 
-// A point on a stream. done() never blocks; wait() blocks the calling thread.
+// A point on a stream, made by Device::make_event and used again and again. Before the first record() it is done.
 class Event {
  public:
   virtual ~Event() = default;
-  virtual bool done() = 0;
-  virtual void wait() = 0;
+  virtual void record(Stream& stream) = 0;  // the point after everything that the stream holds now
+  virtual bool done() = 0;                  // never blocks
+  virtual void wait() = 0;                  // blocks the calling thread
 };
 
-// An ordered queue of work. A CPU stream runs everything at once on the calling thread, so its events are done when
-// they are made.
+// An ordered queue of work. A CPU stream runs everything at once on the calling thread, so events on it are always done.
+// Copies, operations and collectives take the stream that they are ordered on; two streams are ordered by events alone.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual Device& device() = 0;
-  virtual std::unique_ptr<Event> record() = 0;  // an event after everything enqueued so far
-  virtual void wait(Event& event) = 0;          // later work waits for the event
-  virtual void synchronize() = 0;
-  virtual void* native() = 0;  // cudaStream_t and the like; null on a CPU
+  virtual void wait(Event& event) = 0;  // later work waits for the point that was recorded last
+  virtual void synchronize() = 0;       // blocks the calling thread until everything has run; throws what failed
+  virtual void* native() = 0;           // cudaStream_t and the like; null on a CPU
 };
+
+enum class StreamPriority : uint8_t { normal, high };
 
 // One allocated block. Freed through its Allocator by ~Buffer (tensor/buffer.h).
 struct Block {
@@ -53,7 +60,8 @@ struct Block {
 };
 
 // Source of blocks of one MemoryKind. Implemented to the right (device, gang), handed to Buffer, Parameter and arenas.
-// Blocks are aligned to 64 bytes. Held by shared_ptr from every live block's Buffer. free() works from any thread.
+// Blocks are aligned to 64 bytes. Held by shared_ptr from every live block's Buffer. free() works from any thread; work
+// that the device's streams hold by then may still use the block.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -70,9 +78,20 @@ class Device {
   virtual int index() const = 0;
   virtual std::string name() const = 0;  // "cpu", "cuda:0", "meta"
 
-  // The rank's own stream: what a null stream of the C ABI means.
+  // The rank's own stream.
   virtual Stream& stream() = 0;
+  // A further one, to run beside it. The device outlives it.
+  virtual std::unique_ptr<Stream> make_stream(StreamPriority priority) = 0;
+  // The Stream of a caller's native one (cudaStream_t and the like), which lives as long as the device. Null is the
+  // rank's own. INVALID_ARGUMENT where the device has no native streams.
+  virtual Stream& wrap_stream(void* native) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+
+  virtual MemoryKind memory_kind() const = 0;          // of allocator()
   virtual std::shared_ptr<Allocator> allocator() = 0;  // this device's plain memory
+  // Memory of the host that copies reach without a detour; on a CPU its plain memory.
+  virtual std::shared_ptr<Allocator> pinned_allocator() = 0;
+  // Both blocks stay until the copy has run; either may be host memory.
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* to, size_t bytes, Stream& stream) = 0;
 };
@@ -83,7 +102,12 @@ struct DeviceOptions {
   int threads = 0;
 };
 
-// "cpu" or "meta"; "cuda" is NOT_SUPPORTED with what is missing; anything else INVALID_ARGUMENT.
+// "cpu", "meta" or a registered name; "cuda" is NOT_SUPPORTED with what is missing; anything else INVALID_ARGUMENT.
 std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options = {});
+
+// A further kind of device, by the part of its name before a colon. Its factory gets the whole name. Any thread; once a
+// name.
+using DeviceFactory = std::shared_ptr<Device> (*)(const std::string& name, const DeviceOptions& options);
+void register_device(const std::string& name, DeviceFactory factory);
 
 }  // namespace gangway

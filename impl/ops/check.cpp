@@ -218,7 +218,7 @@ void check(const AdamWArgs& args) {
     need_float("adamw.copy", args.copy);
     need_beside("adamw.copy", args.copy, args.p);
   }
-  GW_CHECK(args.control, !=, nullptr);
+  GW_CHECK(args.control.step, >=, 1);
 }
 
 void check(const SgdArgs& args) {
@@ -234,7 +234,7 @@ void check(const SgdArgs& args) {
     need_float("sgd.copy", args.copy);
     need_beside("sgd.copy", args.copy, args.p);
   }
-  GW_CHECK(args.control, !=, nullptr);
+  GW_CHECK(args.control.step, >=, 1);
 }
 
 void check_cast(const Tensor& x, const Tensor& y) {

@@ -116,7 +116,7 @@ struct HeadLossArgs {
 // AdamW (Loshchilov and Hutter, 2019) over one flat shard:
 //   g' = g * scale * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
 //   p -= lr * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + weight_decay * p)
-// lr, step, scale and clip are read through `control` when the work runs. p: f32 or f64; g: f32, f64 or bf16; m and v:
+// lr, step, scale and clip come by value: a queue may hold the work while the next step is prepared. p: f32 or f64; g: f32, f64 or bf16; m and v:
 // f32, f64 or bf16 (rounded to nearest); `copy`: p rounded to its dtype in the same pass, or absent.
 struct OptimizerControl {
   double lr = 0;
@@ -126,14 +126,14 @@ struct OptimizerControl {
 };
 struct AdamWArgs {
   Tensor p, g, m, v, copy;
-  const OptimizerControl* control = nullptr;
+  OptimizerControl control;
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
 // SGD: g' = g * scale * clip + weight_decay * p; with momentum: m = momentum * m + g' (step 1: m = g'),
 // g' = nesterov ? g' + momentum * m : m; p -= lr * g'.
 struct SgdArgs {
   Tensor p, g, m, copy;
-  const OptimizerControl* control = nullptr;
+  OptimizerControl control;
   double lr_scale = 1, momentum = 0, weight_decay = 0;
   bool nesterov = false;
 };
@@ -180,6 +180,10 @@ class Ops {
 
 // Ops of the device: "cpu" (the instruction set is chosen here; Config::cpu_isa caps it) or "meta" (shape checks only).
 std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device);
+
+// The operations of DeviceKind::extension. Any thread.
+using OpsFactory = std::unique_ptr<Ops> (*)(const std::shared_ptr<Device>& device);
+void register_ops(OpsFactory factory);
 
 // For gw-info: one line per operation with the path it takes on this device.
 std::string describe_paths(Ops& ops);

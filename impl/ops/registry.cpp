@@ -1,13 +1,25 @@
+#include <atomic>
+
 #include "ops/cpu/cpu_ops.h"
 #include "ops/meta/meta_ops.h"
 #include "ops/ops.h"
 
 namespace gangway {
+namespace {
+
+std::atomic<OpsFactory> extension = nullptr;
+
+}  // namespace
+
+void register_ops(OpsFactory factory) { extension = factory; }
 
 std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
   switch (device->kind()) {
     case DeviceKind::cpu: return cpu::make_cpu_ops(device);
     case DeviceKind::meta: return meta::make_meta_ops(device);
+    case DeviceKind::extension:
+      if (const OpsFactory make = extension) return make(device);
+      break;
     case DeviceKind::cuda: break;
   }
   fail(Code::not_supported, "device \"", device->name(), "\" has no operations in this build");

@@ -26,7 +26,7 @@ class AdamW final : public Optimizer {
     args.m = flat(first_[i]);
     args.v = flat(second_[i]);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
-    args.control = &control_;
+    args.control = control_;
     args.lr_scale = resolved_[i].lr_scale;
     args.beta1 = options_.beta1;
     args.beta2 = options_.beta2;

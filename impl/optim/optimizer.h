@@ -2,7 +2,7 @@
 // reduction, clipping over a mesh (parallel), the training step (train).
 //
 // Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
-// never a gang. lr, step, scale and clip factor are read through one OptimizerControl when the work runs.
+// never a gang. lr, step, scale and clip factor of a step go to all of its work as one OptimizerControl.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -25,7 +25,7 @@ class Sgd final : public Optimizer {
     args.g = flat(parameter.shard_grad);
     if (!momentum_.empty()) args.m = flat(momentum_[i]);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
-    args.control = &control_;
+    args.control = control_;
     args.lr_scale = resolved_[i].lr_scale;
     args.momentum = options_.momentum;
     args.weight_decay = resolved_[i].weight_decay;

@@ -1,5 +1,5 @@
-// The values of a small contiguous tensor where the host can read them: in place on a CPU, else a copy. Not
-// for meta tensors, which have none.
+// The values of a small contiguous tensor where the host can read them: in place in memory of the host, else a copy,
+// for which it blocks until `stream` has run. Not for meta tensors, which have none.
 //
 // Thread rule: that of the tensor's device.
 #pragma once
@@ -15,10 +15,9 @@ class HostView {
  public:
   HostView(const Tensor& tensor, Stream& stream)
       : values_(tensor.data<T>()), count_(static_cast<size_t>(tensor.count())) {
-    Device& device = tensor.device();
-    if (device.kind() == DeviceKind::cpu || count_ == 0) return;
+    if (count_ == 0 || tensor.on_host()) return;
     copied_.resize(count_);
-    device.copy(copied_.data(), values_, count_ * sizeof(T), stream);
+    tensor.device().copy(copied_.data(), values_, count_ * sizeof(T), stream);
     stream.synchronize();
     values_ = copied_.data();
   }

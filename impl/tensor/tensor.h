@@ -66,6 +66,7 @@ class Tensor {
   size_t bytes() const { return static_cast<size_t>(count()) * item_bytes(dtype_); }
   DType dtype() const { return dtype_; }
   Device& device() const { return buffer_->device(); }
+  bool on_host() const { return is_on_host(buffer_->kind()); }  // host code may read and write it in place
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   size_t byte_offset() const { return offset_; }
   bool contiguous() const;  // row-major without gaps (dims of size 1 or 0 do not matter)

@@ -64,11 +64,31 @@ TEST(Device, MetaTakesNoMemoryForAnySize) {
 
 TEST(Device, ACpuStreamRunsAtOnce) {
   const auto device = make_device("cpu");
-  const auto event = device->stream().record();
+  const auto event = device->make_event();
+  const auto other = device->make_stream(StreamPriority::high);
+  event->record(*other);
   EXPECT_TRUE(event->done());
+  event->wait();
   device->stream().wait(*event);
   device->stream().synchronize();
   EXPECT_EQ(device->stream().native(), nullptr);
+  EXPECT_EQ(&other->device(), device.get());
+}
+
+TEST(Device, ACpuHasNoStreamsOfTheCaller) {
+  const auto device = make_device("cpu");
+  EXPECT_EQ(&device->wrap_stream(nullptr), &device->stream());
+  int none = 0;
+  EXPECT_THROW(device->wrap_stream(&none), Error);
+}
+
+TEST(Device, ARegisteredKindIsMadeByTheNameBeforeTheColon) {
+  register_device("twin", [](const std::string& name, const DeviceOptions&) {
+    EXPECT_EQ(name, "twin:7");
+    return make_device("cpu");
+  });
+  EXPECT_EQ(make_device("twin:7")->name(), "cpu");
+  EXPECT_EQ(code_of("twins"), Code::invalid_argument);
 }
 
 }  // namespace

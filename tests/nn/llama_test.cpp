@@ -27,7 +27,9 @@ struct Step {
     rig.materialize(*model, dtype);
     tokens = rig.ids({batch, sequence}, 1, config.vocab);
     labels = rig.ids({batch, sequence}, 2, config.vocab);
-    labels.data<int64_t>()[1] = -100;
+    Vector some = get(labels);
+    some[1] = -100;
+    put(labels, some);
     seed = rig.tensor(DType::f64, {1}, {0.25});
   }
   Context context() {

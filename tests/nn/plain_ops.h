@@ -11,6 +11,7 @@
 
 #include "base/philox.h"
 #include "ops/ops.h"
+#include "support/device.h"
 
 namespace gangway::nn_testing {
 
@@ -26,30 +27,33 @@ inline int64_t place(const Tensor& t, int64_t i) {
 }
 
 inline Vector get(const Tensor& t) {
+  const testing_support::HostMemory host(t);
   Vector out(static_cast<size_t>(t.count()));
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: out[i] = t.data<double>()[at]; break;
-      case 2 << 8 | 32: out[i] = t.data<float>()[at]; break;
-      case 4 << 8 | 16: out[i] = to_f32(t.data<bf16_t>()[at]); break;
-      default: out[i] = static_cast<double>(t.data<int64_t>()[at]);
+      case 2 << 8 | 64: out[i] = host.data<double>()[at]; break;
+      case 2 << 8 | 32: out[i] = host.data<float>()[at]; break;
+      case 4 << 8 | 16: out[i] = to_f32(host.data<bf16_t>()[at]); break;
+      default: out[i] = static_cast<double>(host.data<int64_t>()[at]);
     }
   }
   return out;
 }
 
 inline void put(const Tensor& t, const Vector& from) {
+  testing_support::HostMemory host(t);
   GW_CHECK(t.count(), ==, static_cast<int64_t>(from.size()));
   for (size_t i = 0; i < from.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
     switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: t.data<double>()[at] = from[i]; break;
-      case 2 << 8 | 32: t.data<float>()[at] = static_cast<float>(from[i]); break;
-      case 4 << 8 | 16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i])); break;
-      default: t.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
+      case 2 << 8 | 64: host.data<double>()[at] = from[i]; break;
+      case 2 << 8 | 32: host.data<float>()[at] = static_cast<float>(from[i]); break;
+      case 4 << 8 | 16: host.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i])); break;
+      default: host.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
     }
   }
+  host.write();
 }
 
 class PlainOps final : public Ops {

@@ -5,6 +5,7 @@ namespace gangway {
 namespace {
 
 TEST(InstructionSets, EveryOneWasRun) {
+  if (!ops_testing::on_cpu()) GTEST_SKIP() << "the instruction sets are a cpu's";
   const cpu::Isa best = cpu::processor_isa();
   if (best != cpu::Isa::avx512)
     GTEST_SKIP() << "the loops of this program ended at " << cpu::name(best)

@@ -53,8 +53,7 @@ void check_case(Bench& bench, const Case& x, DType dtype, DType c_dtype, const s
   args.accumulate = x.accumulate;
   const std::vector<double> want = reference(args, args.c);
   // What c held must not matter: a NaN times 0 would show.
-  if (!x.accumulate)
-    for (int64_t i = 0; i < x.m * x.n; ++i) set_element(args.c, i, std::nan(""));
+  if (!x.accumulate) assign(args.c, std::vector<double>(want.size(), std::nan("")));
   bench.ops->gemm(args, bench.stream());
   expect_close(args.c, want,
                c_dtype == DType::bf16  ? 8e-3
@@ -142,8 +141,9 @@ TEST(Gemm, GapsBetweenRowsStayUntouched) {
     const Tensor a = random_tensor(bench, DType::f32, {70, 50}, 1),
                  b = random_tensor(bench, DType::f32, {50, 80}, 2);
     bench.ops->gemm({.a = a, .b = b, .c = whole.slice(1, 0, 80), .bias = {}}, bench.stream());
-    for (int64_t i = 0; i < 70; ++i)
-      for (int64_t j = 80; j < 90; ++j) ASSERT_EQ(element(whole, i * 90 + j), 42) << cpu::name(isa);
+    const std::vector<double> got = values(whole);
+    for (size_t i = 0; i < 70; ++i)
+      for (size_t j = 80; j < 90; ++j) ASSERT_EQ(got[i * 90 + j], 42) << cpu::name(isa);
   }
 }
 
@@ -164,7 +164,7 @@ TEST(Gemm, MoreShapesThanTheCacheHoldsStayRight) {
   for (int64_t n = 1; n <= 1200; ++n) {
     const Tensor a = bench.empty(DType::f32, {100, 100}).slice(1, 0, 90),
                  b = bench.empty(DType::f32, {90, n});
-    for (int64_t i = 0; i < a.count(); ++i) set_element(a, i, 1);
+    assign(a, std::vector<double>(100 * 90, 1));
     bench.ops->fill(b, 2, bench.stream());
     const Tensor c = bench.empty(DType::f32, {100, n});
     bench.ops->gemm({.a = a, .b = b, .c = c, .bias = {}}, bench.stream());

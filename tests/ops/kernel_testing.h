@@ -17,7 +17,10 @@ class EachIsa : public testing::TestWithParam<cpu::Isa> {
   }
 };
 
-inline auto all_isas() { return testing::Values(cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512); }
+inline auto all_isas() {
+  return testing::ValuesIn(on_cpu() ? std::vector{cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512}
+                                    : available_isas());
+}
 inline std::string isa_name(const testing::TestParamInfo<cpu::Isa>& info) { return cpu::name(info.param); }
 
 // d loss / d x by central differences of fourth order: with h = 1e-3 both the truncation and the rounding
@@ -45,7 +48,8 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
 // The same bytes; for contiguous tensors.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+         (a.bytes() == 0 ||
+          std::memcmp(HostMemory(a).data<char>(), HostMemory(b).data<char>(), a.bytes()) == 0);
 }
 
 inline DType accumulator_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }

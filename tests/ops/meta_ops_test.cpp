@@ -69,7 +69,7 @@ TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
       bench.ops->fill(args.w, 0, bench.stream());
       bench.ops->fill(args.seed, 1, bench.stream());
       bench.ops->fill(args.loss, 0, bench.stream());
-      std::fill_n(args.labels.data<int64_t>(), tokens, 1);
+      assign(args.labels, std::vector<double>(static_cast<size_t>(tokens), 1));
       bench.ops->head_loss(args, bench.temporaries, bench.stream());
       meta.ops->head_loss(head(meta, dtype, tokens, 8, 6000), meta.temporaries, meta.device->stream());
       EXPECT_EQ(meta.temporaries.high_water_bytes(), bench.temporaries.high_water_bytes()) << tokens;

@@ -13,15 +13,20 @@
 #include "device/device.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/ops.h"
+#include "support/device.h"
 #include "tensor/tensor.h"
 
 namespace gangway::ops_testing {
 
-// A cpu device, its Ops and a stack of temporaries.
+using testing_support::HostMemory;
+using testing_support::on_cpu;
+using testing_support::test_device;
+
+// The device of the test, its Ops and a stack of temporaries. `cap`: for a cpu.
 struct Bench {
   explicit Bench(cpu::Isa cap = cpu::Isa::avx512, int threads = 1)
-      : device(make_device("cpu", {.index = 0, .threads = threads})),
-        ops(cpu::make_cpu_ops(device, cap)),
+      : device(make_device(test_device(), {.index = 0, .threads = threads})),
+        ops(on_cpu() ? cpu::make_cpu_ops(device, cap) : make_ops(device)),
         temporaries(device->allocator()) {}
   Stream& stream() { return device->stream(); }
   Tensor empty(DType dtype, const Shape& shape) {
@@ -33,58 +38,71 @@ struct Bench {
   Stack temporaries;
 };
 
-// The instruction sets of this processor, lowest first.
+// The instruction sets of this processor, lowest first; elsewhere than on a cpu the one that its operations take.
 inline std::vector<cpu::Isa> available_isas() {
+  if (!on_cpu()) return {cpu::configured_isa()};
   std::vector<cpu::Isa> all;
   for (cpu::Isa isa : {cpu::Isa::portable, cpu::Isa::avx2, cpu::Isa::avx512})
     if (isa <= cpu::processor_isa()) all.push_back(isa);
   return all;
 }
 
-// Element i of a row-major walk over any strides, as f64.
-inline double element(const Tensor& t, int64_t i) {
+// Element i of a row-major walk over any strides lies here.
+inline int64_t place(const Tensor& t, int64_t i) {
   int64_t at = 0;
   for (int d = t.rank() - 1; d >= 0; --d) {
     at += i % t.dim(d) * t.stride(d);
     i /= t.dim(d);
   }
-  switch (t.dtype()) {
+  return at;
+}
+
+inline double element(const HostMemory& t, DType dtype, int64_t at) {
+  switch (dtype) {
     case DType::f64: return t.data<double>()[at];
     case DType::f32: return t.data<float>()[at];
     case DType::bf16: return to_f32(t.data<bf16_t>()[at]);
     case DType::f16: return to_f32(t.data<f16_t>()[at]);
     case DType::i64: return static_cast<double>(t.data<int64_t>()[at]);
     case DType::i32: return t.data<int32_t>()[at];
-    default: ADD_FAILURE() << "element of " << t.text(); return 0;
+    default: ADD_FAILURE() << "element of " << name(dtype); return 0;
   }
 }
 
-inline void set_element(const Tensor& t, int64_t i, double value) {
-  int64_t at = 0;
-  for (int d = t.rank() - 1; d >= 0; --d) {
-    at += i % t.dim(d) * t.stride(d);
-    i /= t.dim(d);
-  }
-  switch (t.dtype()) {
+inline void set_element(const HostMemory& t, DType dtype, int64_t at, double value) {
+  switch (dtype) {
     case DType::f64: t.data<double>()[at] = value; break;
     case DType::f32: t.data<float>()[at] = static_cast<float>(value); break;
     case DType::bf16: t.data<bf16_t>()[at] = to_bf16(static_cast<float>(value)); break;
     case DType::f16: t.data<f16_t>()[at] = to_f16(static_cast<float>(value)); break;
     case DType::i64: t.data<int64_t>()[at] = static_cast<int64_t>(value); break;
     case DType::i32: t.data<int32_t>()[at] = static_cast<int32_t>(value); break;
-    default: ADD_FAILURE() << "set_element of " << t.text();
+    default: ADD_FAILURE() << "set_element of " << name(dtype);
   }
 }
 
+inline double element(const Tensor& t, int64_t i) { return element(HostMemory(t), t.dtype(), place(t, i)); }
+
+inline void set_element(const Tensor& t, int64_t i, double value) {
+  HostMemory memory(t);
+  set_element(memory, t.dtype(), place(t, i), value);
+  memory.write();
+}
+
 inline std::vector<double> values(const Tensor& t) {
+  const HostMemory memory(t);
   std::vector<double> out(static_cast<size_t>(t.count()));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = element(t, static_cast<int64_t>(i));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = element(memory, t.dtype(), place(t, static_cast<int64_t>(i)));
   return out;
 }
 
 inline void assign(const Tensor& t, const std::vector<double>& from) {
   ASSERT_EQ(static_cast<int64_t>(from.size()), t.count());
-  for (size_t i = 0; i < from.size(); ++i) set_element(t, static_cast<int64_t>(i), from[i]);
+  HostMemory memory(t);
+  for (size_t i = 0; i < from.size(); ++i)
+    set_element(memory, t.dtype(), place(t, static_cast<int64_t>(i)), from[i]);
+  memory.write();
 }
 
 inline Tensor tensor(Bench& bench, DType dtype, const Shape& shape, const std::vector<double>& from) {
@@ -114,7 +132,9 @@ inline Tensor with_gap(Bench& bench, DType dtype, int64_t rows, int64_t columns,
 
 inline Tensor ids_tensor(Bench& bench, const std::vector<int64_t>& ids) {
   Tensor t = bench.empty(DType::i64, {static_cast<int64_t>(ids.size())});
-  std::copy(ids.begin(), ids.end(), t.data<int64_t>());
+  HostMemory memory(t);
+  std::copy(ids.begin(), ids.end(), memory.data<int64_t>());
+  memory.write();
   return t;
 }
 

@@ -32,7 +32,7 @@ struct AdamWState {
 
 // One step by the published formula, in f64, from the state as stored.
 void adamw_reference(AdamWState& s, const std::vector<double>& g, const AdamWArgs& args) {
-  const OptimizerControl& c = *args.control;
+  const OptimizerControl& c = args.control;
   const double step = static_cast<double>(c.step), lr = c.lr * args.lr_scale;
   for (size_t i = 0; i < s.p.size(); ++i) {
     const double x = g[i] * c.scale * c.clip;
@@ -55,11 +55,11 @@ TEST(AdamW, FollowsThePublishedFormulaInEveryDType) {
           args.p = random_tensor(bench, types.p, {count}, 1);
           args.g = random_tensor(bench, types.g, {count}, 2);
           args.m = random_tensor(bench, types.m, {count}, 3, 0.1);
-          args.v = bench.empty(types.v, {count});
-          for (int64_t i = 0; i < count; ++i)
-            set_element(args.v, i, 0.01 + 0.001 * static_cast<double>(i % 7));
+          std::vector<double> v(static_cast<size_t>(count));
+          for (size_t i = 0; i < v.size(); ++i) v[i] = 0.01 + 0.001 * static_cast<double>(i % 7);
+          args.v = tensor(bench, types.v, {count}, v);
           args.copy = bench.empty(DType::bf16, {count});
-          args.control = &control;
+          args.control = control;
           args.lr_scale = 0.7;
           args.weight_decay = 0.1;
           AdamWState want{values(args.p), values(args.m), values(args.v)};
@@ -69,24 +69,24 @@ TEST(AdamW, FollowsThePublishedFormulaInEveryDType) {
           expect_close(args.p, want.p, relative(types.p), what + " p");
           expect_close(args.m, want.m, std::max(relative(types.p), relative(types.m)), what + " m");
           expect_close(args.v, want.v, std::max(relative(types.p), relative(types.v)), what + " v");
-          for (int64_t i = 0; i < count; ++i)
-            ASSERT_EQ(element(args.copy, i), rounded(DType::bf16, element(args.p, i)))
-                << what << " copy " << i;
+          const std::vector<double> p = values(args.p), copy = values(args.copy);
+          for (size_t i = 0; i < p.size(); ++i)
+            ASSERT_EQ(copy[i], rounded(DType::bf16, p[i])) << what << " copy " << i;
         }
 }
 
 TEST(AdamW, FiveStepsFromZeroMomentsAgreeInF64) {
   for (cpu::Isa isa : available_isas()) {
     Bench bench(isa);
-    OptimizerControl control{.lr = 0.1};
+    const OptimizerControl control{.lr = 0.1};
     AdamWArgs args;
     args.p = random_tensor(bench, DType::f64, {37}, 1);
     args.m = tensor(bench, DType::f64, {37}, std::vector<double>(37, 0));
     args.v = tensor(bench, DType::f64, {37}, std::vector<double>(37, 0));
-    args.control = &control;
+    args.control = control;
     AdamWState want{values(args.p), values(args.m), values(args.v)};
     for (int64_t step = 1; step <= 5; ++step) {
-      control.step = step;
+      args.control.step = step;
       args.g = random_tensor(bench, DType::f64, {37}, static_cast<uint32_t>(10 + step));
       adamw_reference(want, values(args.g), args);
       bench.ops->adamw(args, bench.stream());
@@ -111,7 +111,7 @@ TEST(AdamW, NothingIsWrittenOutsideTheShard) {
       args.p = p.slice(0, 3, 16), args.m = m.slice(0, 3, 16), args.v = v.slice(0, 3, 16);
       args.copy = copy.slice(0, 3, 16);
       args.g = random_tensor(bench, DType::f32, {13}, 1);
-      args.control = &control;
+      args.control = control;
       bench.ops->adamw(args, bench.stream());
       for (const Tensor& t : {p, m, v, copy})
         for (int64_t i : {0, 1, 2, 16, 17, 19}) EXPECT_EQ(element(t, i), 3);
@@ -125,20 +125,19 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
         for (bool nesterov : {false, true}) {
           if (types.v != DType::f32) continue;
           Bench bench(isa, 2);
-          OptimizerControl control{.lr = 0.05, .scale = 2, .clip = 0.25};
+          const OptimizerControl control{.lr = 0.05, .scale = 2, .clip = 0.25};
           SgdArgs args;
           args.p = random_tensor(bench, types.p, {9001}, 1);
-          args.m = bench.empty(types.m, {9001});
-          for (int64_t i = 0; i < 9001; ++i) set_element(args.m, i, std::nan(""));  // step 1 writes it
+          args.m = tensor(bench, types.m, {9001}, std::vector<double>(9001, std::nan("")));  // step 1 writes it
           args.copy = bench.empty(DType::bf16, {9001});
-          args.control = &control;
+          args.control = control;
           args.lr_scale = 3;
           args.momentum = momentum;
           args.weight_decay = 0.01;
           args.nesterov = nesterov;
           const std::string what = label(isa, types.p) + " g " + name(types.g) + " m " + name(types.m);
           for (int64_t step = 1; step <= 3; ++step) {
-            control.step = step;
+            args.control.step = step;
             args.g = random_tensor(bench, types.g, {9001}, static_cast<uint32_t>(5 + step));
             const std::vector<double> g = values(args.g), m0 = values(args.m);
             std::vector<double> p = values(args.p), m(p.size());
@@ -155,8 +154,8 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
             if (momentum != 0)
               expect_close(args.m, m, std::max(relative(types.p), relative(types.m)), what + " m");
           }
-          for (int64_t i = 0; i < 9001; ++i)
-            ASSERT_EQ(element(args.copy, i), rounded(DType::bf16, element(args.p, i))) << what;
+          const std::vector<double> p = values(args.p), copy = values(args.copy);
+          for (size_t i = 0; i < p.size(); ++i) ASSERT_EQ(copy[i], rounded(DType::bf16, p[i])) << what;
         }
 }
 
@@ -166,20 +165,19 @@ TEST(Sgd, NeedsNoMomentWithoutMomentum) {
   SgdArgs args;
   args.p = tensor(bench, DType::f32, {2}, {1, 2});
   args.g = tensor(bench, DType::f32, {2}, {0.5, -1});
-  args.control = &control;
+  args.control = control;
   bench.ops->sgd(args, bench.stream());
   EXPECT_EQ(values(args.p), (std::vector<double>{0.5, 3}));
 }
 
-TEST(Optimizers, ControlIsReadWhenTheWorkRuns) {
+TEST(Optimizers, ControlIsTakenAtTheCall) {
   Bench bench;
-  OptimizerControl control{.lr = 1, .step = 1};
   SgdArgs args;
   args.p = tensor(bench, DType::f64, {1}, {1});
   args.g = tensor(bench, DType::f64, {1}, {1});
-  args.control = &control;
-  control.lr = 0.25;
+  args.control = {.lr = 0.25, .step = 1};
   bench.ops->sgd(args, bench.stream());
+  args.control.lr = 1;
   EXPECT_EQ(element(args.p, 0), 0.75);
 }
 

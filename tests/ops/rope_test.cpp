@@ -24,10 +24,13 @@ struct Rope {
         sequence(c.sequence) {
     assign(x, random_values(static_cast<size_t>(x.count()), 1));
     const std::vector<double> angles = random_values(static_cast<size_t>(cos.count()), 2, 3);
-    for (size_t i = 0; i < angles.size(); ++i) {
-      set_element(cos, static_cast<int64_t>(i), std::cos(angles[i]));
-      set_element(sin, static_cast<int64_t>(i), std::sin(angles[i]));
+    std::vector<double> cosines, sines;
+    for (const double angle : angles) {
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
     }
+    assign(cos, cosines);
+    assign(sin, sines);
     if (!c.own_positions) return;
     positions = bench.empty(DType::i32, {c.rows});
     for (int64_t t = 0; t < c.rows; ++t) set_element(positions, t, static_cast<double>(t * 7 % 11));
@@ -44,11 +47,15 @@ struct Rope {
 std::vector<double> reference(const Rope& r, const std::vector<double>& x, bool inverse) {
   std::vector<double> y(x.size());
   const int64_t half = r.cos.dim(1), rows = r.x.dim(0);
+  const std::vector<double> cosines = values(r.cos), sines = values(r.sin);
+  const std::vector<double> positions = r.positions ? values(r.positions) : std::vector<double>{};
   for (int64_t t = 0; t < rows; ++t)
     for (int64_t h = 0; h < r.heads; ++h)
       for (int64_t i = 0; i < half; ++i) {
-        const int64_t p = r.positions ? static_cast<int64_t>(element(r.positions, t)) : t % r.sequence;
-        const double c = element(r.cos, p * half + i), s = element(r.sin, p * half + i) * (inverse ? -1 : 1);
+        const int64_t p =
+            r.positions ? static_cast<int64_t>(positions[static_cast<size_t>(t)]) : t % r.sequence;
+        const size_t at = static_cast<size_t>(p * half + i);
+        const double c = cosines[at], s = sines[at] * (inverse ? -1 : 1);
         const size_t a = static_cast<size_t>((t * r.heads + h) * 2 * half + i),
                      b = a + static_cast<size_t>(half);
         y[a] = x[a] * c - x[b] * s;

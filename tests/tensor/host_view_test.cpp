@@ -14,6 +14,11 @@ class Flipped final : public Device {
   int index() const override { return 0; }
   std::string name() const override { return "flipped"; }
   Stream& stream() override { return stream_; }
+  std::unique_ptr<Stream> make_stream(StreamPriority) override { return nullptr; }
+  Stream& wrap_stream(void*) override { return stream_; }
+  std::unique_ptr<Event> make_event() override { return nullptr; }
+  MemoryKind memory_kind() const override { return MemoryKind::device; }
+  std::shared_ptr<Allocator> pinned_allocator() override { return allocator(); }
   std::shared_ptr<Allocator> allocator() override { return std::make_shared<Memory>(*this); }
   void copy(void* to, const void* from, size_t bytes, Stream&) override {
     for (size_t i = 0; i < bytes; ++i)
@@ -28,7 +33,6 @@ class Flipped final : public Device {
   struct Queue final : Stream {
     explicit Queue(Flipped& device) : device_(device) {}
     Device& device() override { return device_; }
-    std::unique_ptr<Event> record() override { return nullptr; }
     void wait(Event&) override {}
     void synchronize() override { ++device_.synchronized; }
     void* native() override { return nullptr; }

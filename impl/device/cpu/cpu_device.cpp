@@ -11,6 +11,7 @@ namespace {
 
 class DoneEvent final : public Event {
  public:
+  void record(Stream&) override {}
   bool done() override { return true; }
   void wait() override {}
 };
@@ -19,7 +20,6 @@ class CpuStream final : public Stream {
  public:
   explicit CpuStream(Device& device) : device_(device) {}
   Device& device() override { return device_; }
-  std::unique_ptr<Event> record() override { return std::make_unique<DoneEvent>(); }
   void wait(Event& event) override { event.wait(); }
   void synchronize() override {}
   void* native() override { return nullptr; }
@@ -35,7 +35,16 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
   int index() const override { return 0; }
   std::string name() const override { return "cpu"; }
   Stream& stream() override { return stream_; }
+  std::unique_ptr<Stream> make_stream(StreamPriority) override { return std::make_unique<CpuStream>(*this); }
+  Stream& wrap_stream(void* native) override {
+    if (native != nullptr)
+      fail(Code::invalid_argument, "stream is not null, but device cpu has no streams of the caller");
+    return stream_;
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<DoneEvent>(); }
+  MemoryKind memory_kind() const override { return MemoryKind::host; }
   std::shared_ptr<Allocator> allocator() override;
+  std::shared_ptr<Allocator> pinned_allocator() override { return allocator(); }
   Pool& pool() override { return pool_; }
 
   void copy(void* to, const void* from, size_t bytes, Stream&) override {

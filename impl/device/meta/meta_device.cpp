@@ -5,6 +5,7 @@ namespace {
 
 class DoneEvent final : public Event {
  public:
+  void record(Stream&) override {}
   bool done() override { return true; }
   void wait() override {}
 };
@@ -13,7 +14,6 @@ class MetaStream final : public Stream {
  public:
   explicit MetaStream(Device& device) : device_(device) {}
   Device& device() override { return device_; }
-  std::unique_ptr<Event> record() override { return std::make_unique<DoneEvent>(); }
   void wait(Event&) override {}
   void synchronize() override {}
   void* native() override { return nullptr; }
@@ -28,7 +28,16 @@ class MetaDevice final : public Device, public std::enable_shared_from_this<Meta
   int index() const override { return 0; }
   std::string name() const override { return "meta"; }
   Stream& stream() override { return stream_; }
+  std::unique_ptr<Stream> make_stream(StreamPriority) override { return std::make_unique<MetaStream>(*this); }
+  Stream& wrap_stream(void* native) override {
+    if (native != nullptr)
+      fail(Code::invalid_argument, "stream is not null, but device meta has no streams of the caller");
+    return stream_;
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<DoneEvent>(); }
+  MemoryKind memory_kind() const override { return MemoryKind::meta; }
   std::shared_ptr<Allocator> allocator() override;
+  std::shared_ptr<Allocator> pinned_allocator() override { return allocator(); }
   void copy(void*, const void*, size_t, Stream&) override {}
   void zero(void*, size_t, Stream&) override {}
 

@@ -25,7 +25,7 @@ void run(Context& context, const Tensor& p, const Step& step, void (*kernel)(con
 }  // namespace
 
 void adamw(Context& context, const AdamWArgs& args) {
-  const OptimizerControl& control = *args.control;
+  const OptimizerControl& control = args.control;
   const double lr = control.lr * args.lr_scale;
   const double step_number = static_cast<double>(control.step);
   AdamWStep step;
@@ -45,7 +45,7 @@ void adamw(Context& context, const AdamWArgs& args) {
 }
 
 void sgd(Context& context, const SgdArgs& args) {
-  const OptimizerControl& control = *args.control;
+  const OptimizerControl& control = args.control;
   SgdStep step;
   step.p = stored(args.p);
   step.g = stored(args.g);

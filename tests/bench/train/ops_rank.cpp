@@ -127,7 +127,7 @@ class Step {
                      .m = flat(m.first),
                      .v = flat(m.second),
                      .copy = flat(p.parameter->value),
-                     .control = &control_,
+                     .control = control_,
                      .weight_decay = 0.1};
       if (dtype_ == DType::f32) {
         args.p = args.copy;

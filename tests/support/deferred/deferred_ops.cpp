@@ -1,0 +1,125 @@
+// The CPU's operations, put into the stream's queue. Shapes are checked at the call, as every device does.
+#include "ops/check.h"
+#include "support/deferred/deferred.h"
+
+namespace gangway::deferred {
+namespace {
+
+template <typename... Tensors>
+void reach(Tensors&... tensors) {
+  ((tensors = reachable(tensors)), ...);
+}
+
+void reach_all(GemmArgs& a) { reach(a.a, a.b, a.c, a.bias); }
+void reach_all(RmsNormArgs& a) { reach(a.x, a.residual, a.weight, a.y, a.sum, a.rstd); }
+void reach_all(RmsNormBackwardArgs& a) { reach(a.dy, a.x, a.weight, a.rstd, a.dsum, a.dx, a.dweight, a.y); }
+void reach_all(RopeArgs& a) { reach(a.x, a.y, a.cos, a.sin, a.positions); }
+void reach_all(SwigluArgs& a) { reach(a.gate, a.up, a.y); }
+void reach_all(SwigluBackwardArgs& a) { reach(a.gate, a.up, a.dy, a.dgate, a.dup, a.y); }
+void reach_all(AttentionArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse); }
+void reach_all(AttentionBackwardArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse, a.dout, a.dq, a.dk, a.dv); }
+void reach_all(EmbeddingArgs& a) { reach(a.table, a.ids, a.y); }
+void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
+void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.seed, a.loss, a.dx, a.dw); }
+void reach_all(AdamWArgs& a) { reach(a.p, a.g, a.m, a.v, a.copy); }
+void reach_all(SgdArgs& a) { reach(a.p, a.g, a.m, a.copy); }
+
+class DeferredOps final : public Ops {
+ public:
+  explicit DeferredOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  Device& device() override { return *device_; }
+
+  void gemm(const GemmArgs& args, Stream& stream) override { run(args, stream, &Ops::gemm); }
+  void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, &Ops::rmsnorm); }
+  void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
+    run(args, stream, &Ops::rmsnorm_backward);
+  }
+  void rope(const RopeArgs& args, Stream& stream) override { run(args, stream, &Ops::rope); }
+  void swiglu(const SwigluArgs& args, Stream& stream) override { run(args, stream, &Ops::swiglu); }
+  void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) override {
+    run(args, stream, &Ops::swiglu_backward);
+  }
+  void attention(const AttentionArgs& args, Stream& stream) override { run(args, stream, &Ops::attention); }
+  void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
+    run(args, stream, &Ops::attention_backward);
+  }
+  void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, &Ops::embedding); }
+  void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
+    run(args, stream, &Ops::embedding_backward);
+  }
+  void adamw(const AdamWArgs& args, Stream& stream) override { run(args, stream, &Ops::adamw); }
+  void sgd(const SgdArgs& args, Stream& stream) override { run(args, stream, &Ops::sgd); }
+
+  // The chunk's logits are taken here, so that the stack has the height of a run; the worker has a stack of its own.
+  void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
+    check(args);
+    const StackScope scope(temporaries);
+    head_loss_logits(args, temporaries);
+    HeadLossArgs here = args;
+    reach_all(here);
+    enqueue(stream, [here](Worker& w) { w.ops.head_loss(here, w.temporaries, w.cpu.stream()); });
+  }
+  void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
+    check_cast(x, y);
+    enqueue(stream, [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.cast(x, y, w.cpu.stream()); });
+  }
+  void fill(const Tensor& y, double value, Stream& stream) override {
+    check_fill(y);
+    enqueue(stream, [y = reachable(y), value](Worker& w) { w.ops.fill(y, value, w.cpu.stream()); });
+  }
+  void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) override {
+    check_add(x, y);
+    enqueue(stream, [x = reachable(x), factor, y = reachable(y)](Worker& w) {
+      w.ops.add(x, factor, y, w.cpu.stream());
+    });
+  }
+  void scale(const Tensor& y, double factor, Stream& stream) override {
+    check_scale(y);
+    enqueue(stream, [y = reachable(y), factor](Worker& w) { w.ops.scale(y, factor, w.cpu.stream()); });
+  }
+  void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
+    check_column_sum(x, y);
+    enqueue(stream, [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.column_sum(x, y, w.cpu.stream()); });
+  }
+  void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
+    check_norm_power(x, p, out);
+    enqueue(stream, [x = reachable(x), p, out = reachable(out)](Worker& w) {
+      w.ops.norm_power(x, p, out, w.cpu.stream());
+    });
+  }
+  void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
+                   Stream& stream) override {
+    check_fill_normal(y);
+    enqueue(stream, [y = reachable(y), key, first_element, deviation](Worker& w) {
+      w.ops.fill_normal(y, key, first_element, deviation, w.cpu.stream());
+    });
+  }
+  Range id_range(const Tensor& ids, int64_t ignore, Stream& stream) override {
+    check_id_range(ids);
+    Range range;
+    enqueue(stream, [&range, ids = reachable(ids), ignore](Worker& w) {
+      range = w.ops.id_range(ids, ignore, w.cpu.stream());
+    });
+    stream.synchronize();
+    return range;
+  }
+
+ private:
+  template <typename Args>
+  void run(const Args& args, Stream& stream, void (Ops::*operation)(const Args&, Stream&)) {
+    check(args);
+    Args here = args;
+    reach_all(here);
+    enqueue(stream, [here, operation](Worker& w) { (w.ops.*operation)(here, w.cpu.stream()); });
+  }
+
+  const std::shared_ptr<Device> device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_deferred_ops(const std::shared_ptr<Device>& device) {
+  return std::make_unique<DeferredOps>(device);
+}
+
+}  // namespace gangway::deferred

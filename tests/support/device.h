@@ -1,0 +1,63 @@
+// The device that a test program runs on, and tensors of it as the host sees them.
+//
+// A suite is written once. ctest runs its program for each device that its CMake line names: GANGWAY_TEST_DEVICE is
+// "cpu" (the default) or "deferred".
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/deferred/deferred.h"
+#include "tensor/tensor.h"
+
+namespace gangway::testing_support {
+
+inline const std::string& test_device() {
+  static const std::string name = [] {
+    deferred::enroll();
+    const char* const wanted = std::getenv("GANGWAY_TEST_DEVICE");
+    return std::string(wanted == nullptr ? "cpu" : wanted);
+  }();
+  return name;
+}
+inline bool on_cpu() { return test_device() == "cpu"; }
+
+// The memory of a tensor from its first to its last element: in place where the host may read it, else a copy, made
+// after everything that the rank's own stream holds. write() brings the copy back.
+class HostMemory {
+ public:
+  explicit HostMemory(const Tensor& tensor) : tensor_(tensor), data_(tensor.raw()) {
+    if (tensor.count() == 0) return;
+    size_t last = 0;
+    for (int i = 0; i < tensor.rank(); ++i)
+      last += static_cast<size_t>((tensor.dim(i) - 1) * tensor.stride(i));
+    if (tensor.on_host()) return;
+    copy_.resize((last + 1) * item_bytes(tensor.dtype()));
+    data_ = copy_.data();
+    move(data_, tensor.raw());
+  }
+
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+  void write() {
+    if (!copy_.empty()) move(tensor_.raw(), data_);
+  }
+
+ private:
+  void move(void* to, const void* from) {
+    Stream& stream = tensor_.device().stream();
+    tensor_.device().copy(to, from, copy_.size(), stream);
+    stream.synchronize();
+  }
+
+  const Tensor tensor_;
+  void* data_;
+  std::vector<char> copy_;
+};
+
+}  // namespace gangway::testing_support
