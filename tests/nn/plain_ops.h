@@ -253,9 +253,9 @@ class PlainOps final : public Ops {
   void adamw(const AdamWArgs& a, Stream&) override {
     Vector p = get(a.p), m = get(a.m), v = get(a.v);
     const Vector g = get(a.g);
-    const double step = static_cast<double>(a.control->step), lr = a.control->lr * a.lr_scale;
+    const double step = static_cast<double>(a.control.step), lr = a.control.lr * a.lr_scale;
     for (size_t i = 0; i < p.size(); ++i) {
-      const double x = g[i] * a.control->scale * a.control->clip;
+      const double x = g[i] * a.control.scale * a.control.clip;
       m[i] = a.beta1 * m[i] + (1 - a.beta1) * x;
       v[i] = a.beta2 * v[i] + (1 - a.beta2) * x * x;
       p[i] -= lr * (m[i] / (1 - std::pow(a.beta1, step)) /

@@ -56,7 +56,7 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
   HeadLossArgs args = head(meta, DType::f32, 4, 5, 6);
   args.dw = meta.empty(DType::bf16, {6, 5});
   EXPECT_THROW(meta.ops->head_loss(args, meta.temporaries, stream), Error);
-  EXPECT_THROW(meta.ops->adamw({.p = a, .g = a, .m = a, .v = a, .copy = {}}, stream), Error);  // no control
+  EXPECT_THROW(meta.ops->adamw({.p = a, .g = a, .m = a, .v = a, .copy = {}, .control = {}}, stream), Error);  // step 0
 }
 
 TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
@@ -78,9 +78,10 @@ TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
 }
 
 TEST(DescribePaths, NameTheInstructionSet) {
+  const std::shared_ptr<Device> device = make_device("cpu");
   for (cpu::Isa isa : available_isas()) {
-    Bench bench(isa);
-    EXPECT_NE(describe_paths(*bench.ops).find(cpu::name(isa)), std::string::npos);
+    const std::unique_ptr<Ops> ops = cpu::make_cpu_ops(device, isa);
+    EXPECT_NE(describe_paths(*ops).find(cpu::name(isa)), std::string::npos);
   }
   Meta meta;
   EXPECT_NE(describe_paths(*meta.ops).find("shape checks"), std::string::npos);
