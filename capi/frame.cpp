@@ -10,10 +10,9 @@ namespace {
 using Copies = std::vector<std::unique_ptr<gw_tensor>>;
 
 // Results for the caller: copies, because a frame's and a stack's memory is used again.
-Copies copies_of(const Values& values, Model& model, size_t room) {
+Copies copies_of(const Values& values, Model& model, size_t room, Stream& stream) {
   if (values.size() > room) fail(Code::internal, values.size(), " results came, ", room, " were expected");
   Copies copies;
-  Stream& stream = model.device().stream();
   for (const Tensor& value : values) {
     copies.push_back(nullptr);
     if (!value) continue;
@@ -29,8 +28,8 @@ void hand_out(Copies copies, gw_tensor** out_tensors, size_t* out_count) noexcep
   *out_count = copies.size();
 }
 
-Context context_of(Model& model, const gw_frame* frame) {
-  Context ctx = model.context(model.device().stream());
+Context context_of(Model& model, const gw_frame* frame, Stream& stream) {
+  Context ctx = model.context(stream);
   ctx.training = frame != nullptr;
   if (frame != nullptr) {
     ctx.loss_scale = frame->seed;
@@ -139,20 +138,21 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
     Frame* const saved = frame != nullptr ? &frame->frame : nullptr;
-    Context ctx = context_of(m, frame);
+    std::optional<Context> context;
     std::vector<Tensor> tensors;
     std::string words;
     const std::optional<Error> refusal = refusal_of([&] {
-      check_stream(stream, m.device());
+      context.emplace(context_of(m, frame, m.device().wrap_stream(stream)));
       if (frame != nullptr && frame_of(*model, frame).forward)
         fail(Code::invalid_state,
              "frame has had a forward already; its backward or gw_frame_reset comes first");
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, m.device(), "inputs");
-      m.check_forward(ctx, tensors, saved);
+      m.check_forward(*context, tensors, saved);
       words = forward_said(m, tensors, saved);
     });
     m.gangs().root()->agree(refusal, words);
+    Context& ctx = *context;
     const StackScope scope(m.temporaries());
     const auto run = [&] {
       if (frame != nullptr) frame->forward = m.begin_by_hand();
@@ -165,7 +165,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
         }
       const Values outputs = m.forward(ctx, tensors, saved);
       if (frame != nullptr) frame->outputs = without_values(outputs);
-      return copies_of(outputs, m, out_capacity);
+      return copies_of(outputs, m, out_capacity, ctx.stream);
     };
     hand_out(run_by_hand(m, "forward", frame, run), out_tensors, out_count);
   });
@@ -177,10 +177,11 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
   return guarded([&] {
     clear_out(out_tensors, out_capacity, out_count);
     Model& m = required(model, "model").ready();
+    Stream* ordered_on = nullptr;
     std::vector<Tensor> tensors;
     std::string words;
     const std::optional<Error> refusal = refusal_of([&] {
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
       const gw_frame& given = frame_of(*model, frame);
       if (!given.forward)
         fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
@@ -193,7 +194,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     m.gangs().root()->agree(refusal, words);
     gw_frame& f = *frame;
     const StackScope scope(m.temporaries());
-    Context ctx = context_of(m, frame);
+    Context ctx = context_of(m, frame, *ordered_on);
     const auto run = [&] {
       m.begin_backward(*f.forward);
       Values grads;
@@ -205,7 +206,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       m.reshard();
       if (m.is_last_backward()) m.finish_gradients(ctx.stream);
       m.end_backward(*f.forward);
-      return copies_of(dx, m, out_capacity);
+      return copies_of(dx, m, out_capacity, ctx.stream);
     };
     hand_out(run_by_hand(m, "backward", frame, run), out_tensors, out_count);
     f.forward.reset();

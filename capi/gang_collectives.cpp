@@ -16,14 +16,14 @@ namespace {
 // Starts the records; waits for them, or hands out the work.
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
   Gang& gang = gang_of(handle);
-  check_stream(stream, gang.device());
+  Stream& ordered_on = gang.device().wrap_stream(stream);
   if (out_work == nullptr) {
-    gang.run_now(Channel::user, records);
+    gang.run_now(Channel::user, records, &ordered_on);
     gang.owner()->works()->settle();
     return;
   }
   auto work = std::make_unique<gw_work>(nullptr, handle->gang);
-  work->work = gang.run(Channel::user, records);
+  work->work = gang.run(Channel::user, records, &ordered_on);
   *out_work = work.release();
 }
 

@@ -137,12 +137,6 @@ void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* o
   std::memcpy(buffer, text.c_str(), text.size() + 1);
 }
 
-void check_stream(const void* stream, const Device& device) {
-  if (stream != nullptr && device.kind() != DeviceKind::cuda)
-    fail(Code::invalid_argument, "stream is not null, but device ", device.name(),
-         " has no streams of the caller");
-}
-
 DType dtype_of(gw_dtype dtype) {
   const DType t = static_cast<DType>(dtype);
   if (!is_movable(t)) fail(Code::invalid_argument, "dtype is ", name(t), ", which cannot be moved");
@@ -184,8 +178,7 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
   if (output && is_read_only(data, count * item_bytes(dtype)))
     fail(Code::invalid_argument, name, " is an output, but read-only memory that ranks share");
-  const MemoryKind kind = device.kind() == DeviceKind::meta ? MemoryKind::meta : MemoryKind::host;
-  auto buffer = Buffer::borrow(device, kind, data, count * item_bytes(dtype), nullptr);
+  auto buffer = Buffer::borrow(device, device.memory_kind(), data, count * item_bytes(dtype), nullptr);
   if (view.strides == nullptr) return Tensor(std::move(buffer), 0, dtype, shape);
   return Tensor(std::move(buffer), 0, dtype, shape, std::span<const int64_t>(view.strides, ndim));
 }

@@ -202,9 +202,6 @@ void init_struct(T* given, size_t size, const T& defaults) noexcept {
 // Text into a caller's buffer: null asks the size; too small a buffer is INVALID_ARGUMENT with both numbers.
 void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* out_len);
 
-// `stream` of the ABI on a CPU: null, the rank's own.
-void check_stream(const void* stream, const Device& device);
-
 DType dtype_of(gw_dtype dtype);        // any word
 DType optional_dtype(gw_dtype dtype);  // GW_DTYPE_NONE: DType{}
 gw_dtype dtype_word(DType dtype) noexcept;

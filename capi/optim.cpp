@@ -111,18 +111,18 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
   return guarded([&] {
     if (out_norm != nullptr) *out_norm = 0;
     Model& m = required(model, "model").ready();
+    Stream* ordered_on = nullptr;
     agreed(*m.gangs().root(), [&] {
       out(out_norm, "out_norm");
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_norm = m.clip_gradients(max_norm, p, m.device().stream());
+    *out_norm = m.clip_gradients(max_norm, p, *ordered_on);
   });
 }
 
 gw_status gw_zero_grad(gw_module* model, void* stream) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    check_stream(stream, m.device());
-    m.zero_gradients(m.device().stream());
+    m.zero_gradients(m.device().wrap_stream(stream));
   });
 }

@@ -158,11 +158,12 @@ gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor**
     if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
+    Stream* ordered_on = nullptr;
     agreed(*m.gangs().root(), [&] {
       out(out_tensor, "out_tensor");
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_tensor = new gw_tensor(m.gather(*p.parameter, m.device().stream()), m.gangs().root());
+    *out_tensor = new gw_tensor(m.gather(*p.parameter, *ordered_on), m.gangs().root());
   });
 }
 
@@ -171,11 +172,12 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
     if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
+    Stream* ordered_on = nullptr;
     agreed(*m.gangs().root(), [&] {
       out(out_tensor, "out_tensor");
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_tensor = new gw_tensor(m.gather_gradient(*p.parameter, m.device().stream()), m.gangs().root());
+    *out_tensor = new gw_tensor(m.gather_gradient(*p.parameter, *ordered_on), m.gangs().root());
   });
 }
 
@@ -184,8 +186,9 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, voi
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
     Tensor value;
+    Stream* ordered_on = nullptr;
     agreed(*m.gangs().root(), [&] {
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
       value = tensor_of(required(whole, "whole"), m.device(), "whole");
       if (!(value.shape() == p.parameter->shape))
         fail(Code::invalid_argument, p.name, " has shape ", p.parameter->shape.text(), ", whole ",
@@ -193,6 +196,6 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, voi
       if (!is_floating(value.dtype()))
         fail(Code::invalid_argument, "whole is ", name(value.dtype()), ", not floating");
     });
-    m.assign(*p.parameter, value, m.device().stream());
+    m.assign(*p.parameter, value, *ordered_on);
   });
 }

@@ -63,9 +63,7 @@ std::vector<Tensor> targets_of(const gw_shard_group& group, const gw_view* into,
 }
 
 Stream& stream_of(gw_shard_group& group, void* stream) {
-  Device& device = group.group->device();
-  check_stream(stream, device);
-  return device.stream();
+  return group.group->device().wrap_stream(stream);
 }
 
 }  // namespace
@@ -174,8 +172,9 @@ gw_status gw_shard_group_reduce(gw_shard_group* group, void* stream) {
 gw_status gw_shard_group_begin_update(gw_shard_group* group, void* stream) {
   return guarded([&] {
     gw_shard_group& g = group_of(group);
-    agreed(*g.group->gang(), [&] { stream_of(g, stream); });
-    g.group->begin_update(g.group->device().stream());
+    Stream* ordered_on = nullptr;
+    agreed(*g.group->gang(), [&] { ordered_on = &stream_of(g, stream); });
+    g.group->begin_update(*ordered_on);
   });
 }
 

@@ -72,8 +72,9 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
     Model& m = required(model, "model").ready();
     Batch b;
     StepOptions s;
+    Stream* ordered_on = &m.device().stream();
     const auto refusal = refusal_of([&] {
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
       if (result != nullptr) check_out_struct(result, "result");
       b = batch_of(batch, m.device());
       s = step_options_of(options);
@@ -81,7 +82,7 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
         fail(Code::invalid_argument, "optimizer was made for another model");
     });
     const StepResult r = train_step(m, optimizer != nullptr ? optimizer->optimizer.get() : nullptr, b, s,
-                                    m.device().stream(), refusal);
+                                    *ordered_on, refusal);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }
@@ -92,13 +93,14 @@ gw_status gw_eval_step(gw_module* model, const gw_batch* batch, const gw_step_op
     Model& m = required(model, "model").ready();
     Batch b;
     StepOptions s;
+    Stream* ordered_on = &m.device().stream();
     const auto refusal = refusal_of([&] {
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
       check_out_struct(result, "result");
       b = batch_of(batch, m.device());
       s = step_options_of(options);
     });
-    const StepResult r = eval_step(m, b, s, m.device().stream(), refusal);
+    const StepResult r = eval_step(m, b, s, *ordered_on, refusal);
     write_struct(result, result_of(r));
   });
 }
@@ -108,12 +110,13 @@ gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* opti
   return guarded([&] {
     gw_optimizer& o = required(optimizer, "optimizer");
     StepOptions s;
+    Stream* ordered_on = &o.model->device().stream();
     const auto refusal = refusal_of([&] {
-      check_stream(stream, o.model->device());
+      ordered_on = &o.model->device().wrap_stream(stream);
       if (result != nullptr) check_out_struct(result, "result");
       s = step_options_of(options);
     });
-    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, o.model->device().stream(), refusal);
+    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, *ordered_on, refusal);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }
@@ -134,9 +137,10 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
     Model& m = required(model, "model").ready();
     GenerateOptions g;
     std::span<const int64_t> given;
+    Stream* ordered_on = &m.device().stream();
     const auto refusal = refusal_of([&] {
       out(out_count, "out_count");
-      check_stream(stream, m.device());
+      ordered_on = &m.device().wrap_stream(stream);
       const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
       if (prompt_count > 0) required(prompt, "prompt");
       if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
@@ -147,7 +151,7 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
       given = {prompt, prompt_count};
       g = {o.token_count, o.temperature, o.top_k, o.seed};
     });
-    const std::vector<int64_t> tokens = generate(m, given, g, m.device().stream(), refusal);
+    const std::vector<int64_t> tokens = generate(m, given, g, *ordered_on, refusal);
     std::copy(tokens.begin(), tokens.end(), out_tokens);
     *out_count = tokens.size();
   });

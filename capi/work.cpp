@@ -56,8 +56,7 @@ gw_status gw_work_wait_many(gw_work* const* works, size_t work_count, int64_t ti
 gw_status gw_work_order(gw_work* work, void* stream) {
   return guarded([&] {
     gw_work& w = required(work, "work");
-    check_stream(stream, w.gang->device());
-    w.work->order(w.gang->device().stream());
+    w.work->order(w.gang->device().wrap_stream(stream));
   });
 }
 
