@@ -62,9 +62,7 @@ std::vector<Tensor> targets_of(const gw_shard_group& group, const gw_view* into,
   return targets;
 }
 
-Stream& stream_of(gw_shard_group& group, void* stream) {
-  return group.group->device().wrap_stream(stream);
-}
+Stream& stream_of(gw_shard_group& group, void* stream) { return group.group->device().wrap_stream(stream); }
 
 }  // namespace
 

@@ -46,8 +46,8 @@ class Stream {
   virtual ~Stream() = default;
   virtual Device& device() = 0;
   virtual void wait(Event& event) = 0;  // later work waits for the point that was recorded last
-  virtual void synchronize() = 0;       // blocks the calling thread until everything has run; throws what failed
-  virtual void* native() = 0;           // cudaStream_t and the like; null on a CPU
+  virtual void synchronize() = 0;  // blocks the calling thread until everything has run; throws what failed
+  virtual void* native() = 0;      // cudaStream_t and the like; null on a CPU
 };
 
 enum class StreamPriority : uint8_t { normal, high };

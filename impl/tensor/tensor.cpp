@@ -51,7 +51,8 @@ Tensor Tensor::allocate(const std::shared_ptr<Allocator>& from, DType dtype, con
 
 Tensor Tensor::borrow(Device& device, void* data, DType dtype, const Shape& shape, bool read_only) {
   const size_t bytes = static_cast<size_t>(shape.count()) * item_bytes(dtype);
-  return Tensor(Buffer::borrow(device, device.memory_kind(), data, bytes, nullptr, read_only), 0, dtype, shape);
+  return Tensor(Buffer::borrow(device, device.memory_kind(), data, bytes, nullptr, read_only), 0, dtype,
+                shape);
 }
 
 bool Tensor::contiguous() const {

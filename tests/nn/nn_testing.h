@@ -19,7 +19,9 @@ struct Rig {
                                  : make_ops(device)),
         temporaries(device->allocator()) {}
   explicit Rig(std::unique_ptr<Ops> (*make)(const std::shared_ptr<Device>&))
-      : device(make_device(testing_support::test_device())), ops(make(device)), temporaries(device->allocator()) {}
+      : device(make_device(testing_support::test_device())),
+        ops(make(device)),
+        temporaries(device->allocator()) {}
 
   Context context() {
     return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_scale = {}};

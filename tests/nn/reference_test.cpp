@@ -159,7 +159,7 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
                       .m = m,
                       .v = v,
                       .copy = {},
-                      .control = &control,
+                      .control = control,
                       .lr_scale = 1,
                       .beta1 = file.settings.at("betas")[0],
                       .beta2 = file.settings.at("betas")[1],

@@ -198,8 +198,7 @@ TEST(FillNormal, HasTheBitsOfTheCounterFormula) {
           bench.ops->fill_normal(y, 77, first, 0.02, bench.stream());
           const std::vector<double> got = values(y);
           for (size_t i = 0; i < got.size(); ++i)
-            ASSERT_EQ(got[i], rounded(dtype, philox_normal(77, first + i) * 0.02))
-                << what << name(dtype);
+            ASSERT_EQ(got[i], rounded(dtype, philox_normal(77, first + i) * 0.02)) << what << name(dtype);
         }
   });
 }

@@ -128,7 +128,8 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
           const OptimizerControl control{.lr = 0.05, .scale = 2, .clip = 0.25};
           SgdArgs args;
           args.p = random_tensor(bench, types.p, {9001}, 1);
-          args.m = tensor(bench, types.m, {9001}, std::vector<double>(9001, std::nan("")));  // step 1 writes it
+          args.m =
+              tensor(bench, types.m, {9001}, std::vector<double>(9001, std::nan("")));  // step 1 writes it
           args.copy = bench.empty(DType::bf16, {9001});
           args.control = control;
           args.lr_scale = 3;

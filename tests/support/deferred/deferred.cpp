@@ -36,7 +36,8 @@ class DeferredStream final : public Stream {
 
 DeferredStream& deferred_stream(Stream& stream) {
   auto* const mine = dynamic_cast<DeferredStream*>(&stream);
-  if (mine == nullptr) fail(Code::internal, "a stream of device ", stream.device().name(), " is not deferred");
+  if (mine == nullptr)
+    fail(Code::internal, "a stream of device ", stream.device().name(), " is not deferred");
   return *mine;
 }
 
@@ -79,7 +80,8 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
 
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     if (bytes == 0) return;
-    enqueue(stream, [to = reachable(to), from = reachable(from), bytes](Worker&) { std::memcpy(to, from, bytes); });
+    enqueue(stream,
+            [to = reachable(to), from = reachable(from), bytes](Worker&) { std::memcpy(to, from, bytes); });
   }
   void zero(void* to, size_t bytes, Stream& stream) override {
     if (bytes == 0) return;
@@ -125,7 +127,8 @@ class DeferredMemory final : public Allocator {
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
     if (data == nullptr) fail(Code::out_of_memory, "device deferred has no ", bytes, " bytes left");
-    return {reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) | (is_on_host(kind_) ? 0 : kMark)), bytes, 0};
+    return {reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) | (is_on_host(kind_) ? 0 : kMark)),
+            bytes, 0};
   }
   void free(const Block& block) noexcept override {
     if (block.data != nullptr) device_->free_later(reachable(block.data));
@@ -174,11 +177,14 @@ std::shared_ptr<Allocator> DeferredDevice::pinned_allocator() {
 
 std::shared_ptr<Device> make_deferred_device(const std::string& name, const DeviceOptions& options) {
   const size_t colon = name.find(':');
-  const uint32_t seed = colon == std::string::npos ? 1 : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
+  const uint32_t seed =
+      colon == std::string::npos ? 1 : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
   return std::make_shared<DeferredDevice>(name, seed, options.threads);
 }
 
-const DeferredDevice& deferred_device(const Device& device) { return dynamic_cast<const DeferredDevice&>(device); }
+const DeferredDevice& deferred_device(const Device& device) {
+  return dynamic_cast<const DeferredDevice&>(device);
+}
 
 }  // namespace
 

@@ -79,7 +79,8 @@ class DeferredOps final : public Ops {
   }
   void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
     check_column_sum(x, y);
-    enqueue(stream, [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.column_sum(x, y, w.cpu.stream()); });
+    enqueue(stream,
+            [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.column_sum(x, y, w.cpu.stream()); });
   }
   void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
     check_norm_power(x, p, out);

@@ -29,7 +29,8 @@ double first(const Tensor& t) { return *HostMemory(t).data<double>(); }
 
 // Sleeps on the stream, so that what is not ordered after it comes before it.
 void hold(Stream& stream) {
-  deferred::enqueue(stream, [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  deferred::enqueue(stream,
+                    [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
 }
 
 TEST(Deferred, WorkRunsLateAndInOrder) {
