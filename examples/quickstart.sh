@@ -40,7 +40,7 @@ fi
 
 build_programs() {
   echo "Building into $build ..."
-  cmake -S "$top" -B "$build" -G Ninja -DGANGWAY_TESTS=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
+  cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
     ninja -C "$build" gangway gangrun llama_trainer >>"$out/build.log" 2>&1 ||
     { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
 }

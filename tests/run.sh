@@ -25,8 +25,8 @@ unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}"
 
 binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 if [ $install -eq 1 ]; then
-  install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang-14 libclang-rt-14-dev \
-    castxml clang-format-14 jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
+  install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang libclang-rt-dev \
+    castxml clang-format jargon-text valgrind abigail-tools doxygen man-db mandoc || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi
@@ -46,7 +46,7 @@ build_and_test() {
   mkdir -p "$dir"
   local target=all
   if [ "$name" = thread ]; then target=tsan_tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
-  if ! { cmake -S "$top" -B "$dir" -G Ninja "$@" && ninja -C "$dir" "$target"; } >"$dir/build.log" 2>&1; then
+  if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" && ninja -C "$dir" "$target"; } >"$dir/build.log" 2>&1; then
     grep -E 'error|FAILED|Error' "$dir/build.log" | head -n 40
     tail -n 20 "$dir/build.log"
     echo "== $name: the build failed"
@@ -97,7 +97,7 @@ test_bindings() {
 
 select=()
 [ -z "$label" ] || select+=(-L "$label")
-clang=(-DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14)
+clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
 if [ -n "$sanitize" ]; then
   # The thread sanitizer runs where ranks are threads: processes share nothing that it could see.
   [ "$sanitize" != thread ] || [ -n "$label" ] || select+=(-L tsan)

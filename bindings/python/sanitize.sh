@@ -9,8 +9,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 1 ] || { echo "usage: bash bindings/python/sanitize.sh BUILD_DIR" >&2; exit 2; }
 build=$(cd "$1" && pwd) || exit 2
 . "$here/testing.sh"
-need_packages clang-14 libclang-rt-14-dev || exit 1
-work=${GANGWAY_TEST_FOLDER:-$build/python} clang=${CC:-clang-14}
+need_packages clang libclang-rt-dev || exit 1
+work=${GANGWAY_TEST_FOLDER:-$build/python} clang=${CC:-clang}
 library=$work/library venv=$work/venv
 mkdir -p "$work/wheels" "$library/impl/tools"
 ln -sfn "$build/capi" "$library/capi"

@@ -24,10 +24,12 @@ std::string file_name(const std::string& key) {
   for (const char c : key) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '-' || c == '_' || (c == '.' && !out.empty());
-    if (plain)
-      out.push_back(c);
-    else
-      out += "%" + hex(std::array{static_cast<uint8_t>(c)});
+    if (plain) {
+      out += c;
+    } else {
+      out += '%';
+      out += hex(std::array{static_cast<uint8_t>(c)});
+    }
   }
   if (out.size() <= kLongest) return out;
   return out.substr(0, kLongest - 67) + "%%" + hex(hmac_sha256({}, {key}));

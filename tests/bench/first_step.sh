@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 build_library() {
-  cmake -S . -B build -G Ninja -DGANGWAY_TESTS=OFF -DGANGWAY_CCACHE= && ninja -C build gangway gangrun "$@"
+  cmake -S . -B build -G Ninja -DGANGWAY_CCACHE= && ninja -C build gangway gangrun "$@"
 }
 in_c() {
   build_library 02_train_llama && built=$SECONDS &&

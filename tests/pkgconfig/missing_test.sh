@@ -20,7 +20,7 @@ each() { # TEXT COMMAND...
   ends 1 "$1" 0 "${@:2}"
   ends 77 "$1" 1 "${@:2}"
 }
-each clang-14 "$python" "$source/tests/capi/header_test.py" "$source/capi/include"
+each clang "$python" "$source/tests/capi/header_test.py" "$source/capi/include"
 each mandoc "$python" "$source/tests/pkgconfig/man_test.py"
 each cpack bash "$source/tests/pkgconfig/package_test.sh" "$work" "$source" lib
 

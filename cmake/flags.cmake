@@ -1,0 +1,59 @@
+# How every file is compiled and linked: warnings, hardening, sanitizers, and a compiler cache or precompiled headers.
+option(GANGWAY_WERROR "treat warnings as errors" OFF)
+option(GANGWAY_HARDENING "stack protector, checked libc calls, read-only relocations, immediate binding" ON)
+set(GANGWAY_SANITIZE "" CACHE STRING "address (with undefined) or thread; empty for none")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+add_compile_options(-Wall -Wextra -ffp-contract=off)
+if(GANGWAY_WERROR)
+  add_compile_options(-Werror)
+endif()
+# The same sources give the same files, wherever they lie. A debugger wants the real paths.
+add_compile_options($<$<NOT:$<CONFIG:Debug>>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
+
+if(GANGWAY_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # C programs on the library need the C++ half of the runtime
+    add_link_options($<$<LINK_LANGUAGE:C>:-fsanitize-link-c++-runtime>)
+    link_libraries($<$<LINK_LANGUAGE:C>:stdc++>)
+  endif()
+elseif(GANGWAY_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(NOT GANGWAY_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "GANGWAY_SANITIZE is \"${GANGWAY_SANITIZE}\", not address or thread")
+elseif(GANGWAY_HARDENING)  # sanitizers check more, and do not see through checked libc calls
+  include(CheckCXXCompilerFlag)
+  include(CheckPIESupported)
+  check_pie_supported()
+  add_compile_options(-fstack-protector-strong -Wformat -Wformat-security)
+  foreach(flag fstack-clash-protection fcf-protection mbranch-protection=standard)  # not on every processor
+    check_cxx_compiler_flag(-${flag} GANGWAY_HAS_${flag})
+    if(GANGWAY_HAS_${flag})
+      add_compile_options(-${flag})
+    endif()
+  endforeach()
+  add_compile_options(-U_FORTIFY_SOURCE $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)  # needs optimisation
+  add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+endif()
+
+# A compiler cache does more than precompiled headers, and the two do not go together: a precompiled header differs from
+# folder to folder, so the cache would never hit.
+find_program(GANGWAY_CCACHE ccache)
+set(GANGWAY_STD_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <map> <memory> <mutex>
+    <optional> <span> <string> <string_view> <thread> <utility> <vector>)
+if(GANGWAY_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${GANGWAY_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GANGWAY_CCACHE})
+endif()

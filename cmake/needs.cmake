@@ -1,0 +1,43 @@
+# What the library is built on. All that is missing is said at once, with the command that brings it.
+find_package(Threads REQUIRED)
+
+# oneDNN by its header and library: Debian's own CMake package of oneDNN also asks for OpenCL's development files, which
+# nothing here uses and libdnnl-dev does not bring.
+find_path(GANGWAY_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
+find_library(GANGWAY_DNNL_LIBRARY dnnl)
+mark_as_advanced(GANGWAY_DNNL_INCLUDE GANGWAY_DNNL_LIBRARY)
+if(GANGWAY_DNNL_INCLUDE AND GANGWAY_DNNL_LIBRARY)
+  set(oneDNN_FOUND TRUE)
+  add_library(DNNL::dnnl UNKNOWN IMPORTED)
+  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${GANGWAY_DNNL_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${GANGWAY_DNNL_INCLUDE}")
+endif()
+find_package(OpenSSL QUIET COMPONENTS Crypto)
+find_package(nlohmann_json QUIET)
+find_package(CLI11 QUIET)
+find_package(PkgConfig QUIET)
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(xxhash QUIET IMPORTED_TARGET libxxhash)
+endif()
+
+# gangway_needs(NAME PACKAGE ...): NAME_FOUND says whether it is there, PACKAGE is Debian's.
+function(gangway_needs)
+  set(missing "")
+  set(packages "")
+  while(ARGV)
+    list(POP_FRONT ARGV name package)
+    if(NOT ${name}_FOUND)
+      list(APPEND missing ${name})
+      list(APPEND packages ${package})
+    endif()
+  endwhile()
+  if(missing)
+    list(JOIN missing ", " missing)
+    list(JOIN packages " " packages)
+    message(FATAL_ERROR
+      "missing: ${missing}; install them (Debian: apt-get install ${packages}), or set CMAKE_PREFIX_PATH to where they are")
+  endif()
+endfunction()
+
+gangway_needs(oneDNN libdnnl-dev OpenSSL libssl-dev nlohmann_json nlohmann-json3-dev CLI11 libcli11-dev
+  PKG_CONFIG pkg-config xxhash libxxhash-dev)
