@@ -2,6 +2,7 @@
 """The man pages are well-formed, and each says every option that the program's --help says, and no other.
 
 usage: man_test.py PAGE PROGRAM [PAGE PROGRAM ...]
+A program with subcommands is given with them: "gw-plan schedule"; its page says the options of all.
 """
 import os
 import re
@@ -24,12 +25,14 @@ for page, program in pairs:
     option = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
     text = re.sub(r"\\f.", "", open(page).read().replace(r"\-", "-"))
     options = text[text.index(".SH OPTIONS"):text.index(".SH EXIT STATUS")]
-    told = set(option.findall("\n".join(line for line in options.splitlines() if line.startswith((".B ", ".BR ")))))
-    help_text = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    told = set(option.findall("\n".join(line for line in options.splitlines() if line.startswith((".B ", ".BR ", ".BI ")))))
+    words = program.split()
     has = set()
-    for line in help_text.splitlines():
-        if re.match(r"  -", line):
-            has |= set(option.findall(line.split()[0].replace(",", " ")))
+    for command in [words[:1]] + [[words[0], sub] for sub in words[1:]]:
+        help_text = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+        for line in help_text.splitlines():
+            if re.match(r"  -", line):
+                has |= set(option.findall(line.split()[0].replace(",", " ")))
     if told != has:
         bad.append(f"{page} has {sorted(told - has)} too much and lacks {sorted(has - told)}")
 print("\n".join(bad) or f"{len(pairs)} pages; {', '.join(c[0] for c in checkers)}")

@@ -27,7 +27,7 @@ holds() { # PACKAGE: its list is standard input
 }
 lib=/usr/$libdir
 printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
-printf '%s\n' /usr/bin/gangrun /usr/bin/gw-info /usr/share/man/man1/gangrun.1.gz /usr/share/man/man1/gw-info.1.gz |
+printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan} /usr/share/man/man1/{gangrun,gw-info,gw-plan}.1.gz |
   holds gangway-tools || bad=1
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
@@ -83,6 +83,7 @@ debian --remove "$library" && wrong "$library can be removed from under libgangw
 
 consumers "$work" "$work/root/usr" "$libdir"
 "$work/root/usr/bin/gw-info" --version >/dev/null
+"$work/root/usr/bin/gw-plan" --version >/dev/null
 "$work/root/usr/bin/gangrun" -n 2 true
 must --remove gangway-tools libgangway-dev
 must --purge gangway-tools libgangway-dev "$library"

@@ -83,9 +83,11 @@ ScheduleRow parse_row(std::string_view line, size_t row) {
 }
 
 void place_stages(Schedule& schedule) {
+  size_t forwards = 0;
   for (size_t rank = 0; rank < schedule.rows.size(); ++rank)
     for (const Action& action : schedule.rows[rank]) {
       if (!is_compute(action.kind)) continue;
+      forwards += action.kind == ActionKind::forward;
       const auto stage = static_cast<size_t>(action.stage);
       if (schedule.stage_rank.size() <= stage) schedule.stage_rank.resize(stage + 1, -1);
       int& at = schedule.stage_rank[stage];
@@ -100,6 +102,11 @@ void place_stages(Schedule& schedule) {
       fail(Code::invalid_argument, "schedule: no row computes stage ", stage, ", but one computes stage ",
            schedule.stage_rank.size() - 1);
   if (schedule.stage_rank.empty()) fail(Code::invalid_argument, "schedule: no row computes anything");
+  // Also bounds what the checker allocates by the length of the text.
+  if (forwards != schedule.stage_rank.size() * static_cast<size_t>(schedule.microbatches))
+    fail(Code::invalid_argument, "schedule: ", forwards, " forwards; ", schedule.stage_rank.size(),
+         " stages and microbatches up to ", schedule.microbatches - 1, " need ",
+         schedule.stage_rank.size() * static_cast<size_t>(schedule.microbatches));
 }
 
 }  // namespace

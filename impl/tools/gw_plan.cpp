@@ -1,0 +1,165 @@
+// gw-plan: what a training would do, told before it runs. `gw-plan schedule`: a pipeline schedule's time, bubble and
+// memory, as a table and as a picture.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "base/error.h"
+#include "parallel/pipeline/checker.h"
+#include "parallel/pipeline/communication.h"
+#include "parallel/pipeline/generators.h"
+#include "tools/timeline_svg.h"
+
+namespace {
+
+using namespace gangway;
+
+constexpr int kUsage = 2;  // exit status of a wrong command line
+
+struct Request {
+  std::string name = "1f1b", file, csv, svg;
+  ScheduleOptions options;
+  double forward = 1, input = 1, weight = 1;  // of a rank and microbatch, all its stages together
+  int fsdp = 0;
+};
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) fail(Code::io, "cannot write ", path);
+}
+
+Schedule schedule_of(const Request& request) {
+  if (request.file.empty()) return make_schedule(request.name, request.options);
+  std::ifstream file(request.file, std::ios::binary);
+  if (!file) fail(Code::io, "cannot read ", request.file);
+  Schedule schedule = schedule_from_csv(std::string(std::istreambuf_iterator<char>(file), {}));
+  schedule.name = request.file;
+  return schedule;
+}
+
+const char* colour_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward: return "#7fb2e5";
+    case ActionKind::backward: return "#8fce8f";
+    case ActionKind::input_gradient: return "#b6dc8c";
+    default: return "#f0c36d";
+  }
+}
+
+Timeline timeline_of(const Schedule& schedule, const ScheduleReport& report, const std::string& title) {
+  Timeline t{title, {}, {}, {}};
+  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+    t.lanes.push_back("rank " + std::to_string(r));
+    const ScheduleRow& row = schedule.rows[r];
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (!is_compute(row[i].kind)) continue;
+      const bool second = i > 0 && row[i - 1].fused_next;
+      const ActionSpan& span = report.ranks[r].spans[i];
+      t.bars.push_back({r, span.start, span.end, std::to_string(row[i].microbatch),
+                        text(text_of(row[i]), ": ", span.start, " to ", span.end), colour_of(row[i].kind),
+                        second, second || row[i].fused_next ? 2 : 1});
+    }
+  }
+  t.keys = {{colour_of(ActionKind::forward), "F: forward"},
+            {colour_of(ActionKind::backward), "B: whole backward"},
+            {colour_of(ActionKind::input_gradient), "I: gradient of the input"},
+            {colour_of(ActionKind::weight_gradient), "W: gradient of the weights"}};
+  return t;
+}
+
+std::string stages_text(const Schedule& schedule, size_t rank) {
+  std::string out;
+  for (int s = 0; s < schedule.stages(); ++s)
+    if (schedule.stage_rank[static_cast<size_t>(s)] == static_cast<int>(rank))
+      out += (out.empty() ? "" : " ") + std::to_string(s);
+  return out;
+}
+
+void print(const Schedule& schedule, const ScheduleReport& report, const std::string& title) {
+  std::printf("%s\n\n%-6s%-14s%10s%16s%14s%16s\n", title.c_str(), "rank", "stages", "busy", "window bubble",
+              "activations", "weight inputs");
+  for (size_t r = 0; r < report.ranks.size(); ++r) {
+    const RankReport& rank = report.ranks[r];
+    std::printf("%-6zu%-14s%10.4g%16.4g%14d%16d\n", r, stages_text(schedule, r).c_str(), rank.busy,
+                rank.window_bubble(), rank.peak_activations, rank.peak_weight_inputs);
+  }
+  std::printf(
+      "\nwindow bubble: idle time between a rank's first and last computation; activations: most "
+      "microbatches times\n"
+      "stages that wait between F and the end of the backward; weight inputs: most that wait between I and "
+      "W.\n");
+}
+
+void run_schedule(const Request& request) {
+  Schedule schedule = schedule_of(request);
+  check_schedule(schedule);
+  std::vector<StageCost> costs = unit_costs(schedule);
+  for (StageCost& cost : costs)
+    cost = {cost.forward * request.forward, cost.input * request.input, cost.weight * request.weight, 0, 0};
+  const ScheduleReport report = simulate(schedule, costs);
+  const double ideal = schedule.microbatches * (request.forward + request.input + request.weight);
+  const std::string title =
+      text(schedule.name, ": ", schedule.ranks(), " ranks, ", schedule.stages(), " stages, ",
+           schedule.microbatches, " microbatches; makespan ", report.makespan, ", without bubble ", ideal,
+           ", bubble ", std::round(report.bubble() * 1000) / 10, " %");
+  print(schedule, report, title);
+  if (!request.svg.empty()) write(request.svg, draw_svg(timeline_of(schedule, report, title)));
+  if (request.csv.empty()) return;
+  if (request.file.empty()) schedule = with_communication(schedule);
+  if (request.fsdp > 0) schedule = with_fsdp(schedule, request.fsdp);
+  check_schedule(schedule);
+  write(request.csv, to_csv(schedule));
+}
+
+std::string names() {
+  std::string out;
+  for (const std::string& name : schedule_names()) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("gw-plan: what a training would do, told before it runs.", "gw-plan");
+  app.set_version_flag("--version", GANGWAY_VERSION);
+  app.require_subcommand(1);
+  Request request;
+  CLI::App* schedule = app.add_subcommand("schedule", "time, bubble and memory of a pipeline schedule");
+  CLI::Option* name =
+      schedule->add_option("--name", request.name, "one of " + names())->capture_default_str();
+  CLI::Option* ranks = schedule->add_option("--ranks", request.options.ranks, "ranks of the pipeline");
+  CLI::Option* microbatches =
+      schedule->add_option("--microbatches", request.options.microbatches, "of a step");
+  schedule->add_option("--stages-per-rank", request.options.stages_per_rank, "default: the schedule's own");
+  schedule->add_option("--file", request.file, "read the schedule from this CSV file instead")
+      ->excludes(name)
+      ->excludes(ranks)
+      ->excludes(microbatches);
+  schedule->add_option("--forward", request.forward, "time of a forward, a rank and microbatch")
+      ->capture_default_str();
+  schedule->add_option("--input", request.input, "time of the input half of a backward")
+      ->capture_default_str();
+  schedule->add_option("--weight", request.weight, "time of the weight half of a backward")
+      ->capture_default_str();
+  schedule->add_option("--svg", request.svg, "draw the timeline into this file");
+  schedule->add_option("--csv", request.csv, "write the schedule, with sends and receives, into this file");
+  schedule->add_option("--fsdp", request.fsdp,
+                       "with --csv: add UNSHARD, RESHARD and REDUCE_GRAD, so many stages at most");
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  try {
+    run_schedule(request);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gw-plan: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
