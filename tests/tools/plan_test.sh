@@ -28,7 +28,7 @@ refuses 1 'at least 1' schedule --ranks 0
 refuses 1 'cannot read' schedule --file "$work/none.csv"
 refuses 1 'cannot write' schedule --svg "$work/none/x.svg"
 sed 's/0W1,//' "$work/z.csv" >"$work/short.csv"
-refuses 1 'stage 0 has no weight half of microbatch 1' schedule --file "$work/short.csv"
+refuses 1 'comes after 7 of 8 weight halves' schedule --file "$work/short.csv"
 refuses 2 '' schedule --name gpipe --file "$work/z.csv"
 refuses 2 ''
 exit $bad
