@@ -1,6 +1,9 @@
 #include "base/process.h"
 
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -25,6 +28,30 @@ std::optional<int64_t> process_stat(pid_t pid, int number) {
   for (int field = 2; field < number && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
   if (at == std::string::npos) return std::nullopt;
   return std::strtoll(stat.c_str() + at, nullptr, 10);
+}
+
+int64_t process_start(pid_t pid) {
+  constexpr int kStart = 22;
+  return process_stat(pid, kStart).value_or(0);
+}
+
+BootTime boot_time() {
+  BootTime now;
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  struct stat space {};
+  if (stat("/proc/self/ns/time", &space) == 0) id += std::to_string(space.st_ino);
+  now.boot = XXH3_64bits(id.data(), id.size());
+  timespec t{};
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  now.ns = static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+  return now;
+}
+
+BootTime own_start() {
+  BootTime start = boot_time();
+  start.ns = process_start(getpid()) * (1'000'000'000 / sysconf(_SC_CLK_TCK));
+  return start;
 }
 
 bool dumps_core(pid_t pid) {

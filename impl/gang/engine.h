@@ -105,8 +105,8 @@ class Engine {
   // Collective and orderly: waits for all ranks, then marks a clean leave.
   virtual void shutdown(Deadline deadline) = 0;
   // Engine of the survivors of a broken one (ranks of this engine, the same list on each), once peers no longer touch
-  // this rank's memory.
-  virtual std::shared_ptr<Engine> shrink(std::span<const int> survivors) = 0;
+  // this rank's memory. A rank that is lost meanwhile is left out: `survivors` becomes those of the new engine.
+  virtual std::shared_ptr<Engine> shrink(std::vector<int>& survivors) = 0;
 
   virtual Traffic traffic() const = 0;
   virtual std::vector<FlightEntry> flight_record() const = 0;

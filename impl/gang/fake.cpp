@@ -66,7 +66,7 @@ class FakeEngine : public LocalEngine {
     child.size = static_cast<int>(ranks.size());
     return std::make_shared<FakeEngine>(rank_, child, records_ != nullptr);
   }
-  std::shared_ptr<Engine> shrink(std::span<const int> survivors) override { return create(survivors); }
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return create(survivors); }
 
   // Peers hold what this rank holds, so they have published already.
   void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }

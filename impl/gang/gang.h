@@ -128,6 +128,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void abort(const std::string& reason);  // local, any thread
   void abort(const Error& error) noexcept;
   std::optional<Error> error() const;  // why the gang is broken
+  // Of a broken gang: those of `survivors` that live, in this order; a rank that is lost before all have come is passed
+  // over.
   std::shared_ptr<Gang> shrink(std::span<const int> survivors);
 
   Traffic traffic() const { return engine_->traffic(); }

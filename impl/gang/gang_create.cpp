@@ -295,7 +295,8 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     if (std::find(survivors.begin(), survivors.end(), rank()) == survivors.end())
       fail(Code::invalid_argument, "gang.shrink: rank ", rank(), ", which calls, is not in ",
            list(survivors));
-    std::shared_ptr<Engine> engine = engine_->shrink(survivors);
+    std::vector<int> left(survivors.begin(), survivors.end());
+    std::shared_ptr<Engine> engine = engine_->shrink(left);
     EngineOptions options = options_;
     options.rank = engine->rank();
     options.size = engine->size();
@@ -303,7 +304,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     if (options.size == 1 && std::string_view(engine->name()) != "fake")
       engine = make_engine("self", rank_, options, nullptr);
     std::vector<int> members;
-    for (const int r : survivors) members.push_back(members_[static_cast<size_t>(r)]);
+    for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
     return make(rank_, std::move(engine), options, std::move(members));
   });
 }

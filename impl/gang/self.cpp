@@ -85,7 +85,7 @@ class SelfEngine : public LocalEngine {
   }
 
   std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
-  std::shared_ptr<Engine> shrink(std::span<const int>) override { return make_self_engine(rank_, options_); }
+  std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 
   // Another thread of the rank may publish.
   void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int, const char* what) override {

@@ -5,6 +5,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "gang/host/member.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 
@@ -366,7 +367,7 @@ TEST(HostFailure, TheSurvivorsOfABrokenGangGoOn) {
     }
     float x = 1;
     EXPECT_EQ(error_of([&] { now(engine, reduction(&x, 1), stream); }).code(), Code::aborted);
-    const std::vector<int> survivors{3, 0, 2};
+    std::vector<int> survivors{3, 0, 2};
     const auto rest = engine.shrink(survivors);
     EXPECT_EQ(rest->size(), 3);
     EXPECT_EQ(rest->rank(), r == 3 ? 0 : r == 0 ? 1 : 2);
@@ -384,7 +385,7 @@ TEST(HostFailure, AShrinkThatIsTriedAgainLeadsToTheBoardThatOthersHaveTaken) {
   Meeting two(2);
   ranks.run([&](int r, Engine& engine) {
     if (r == 1) return engine.abort(Error(Code::aborted, "rank 1 is out"));
-    const std::vector<int> survivors{0, 2};
+    std::vector<int> survivors{0, 2};
     float x = 1;
     EXPECT_EQ(error_of([&] {
                 now(engine, reduction(&x, 1), ranks.ranks[static_cast<size_t>(r)]->device().stream());
@@ -416,6 +417,53 @@ TEST(HostFailure, AShrinkThatIsTriedAgainLeadsToTheBoardThatOthersHaveTaken) {
   });
 }
 
+TEST(HostFailure, ListsOfSurvivorsThatDifferAreToldToAllWithBoth) {
+  EngineOptions options = small_arena();
+  ThreadRanks ranks(4, options);
+  ranks.run([&](int r, Engine& engine) {
+    Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+    if (r == 1) return engine.abort(Error(Code::aborted, "rank 1 is out"));
+    float x = 1;
+    EXPECT_EQ(error_of([&] { now(engine, reduction(&x, 1), stream); }).code(), Code::aborted);
+    if (r == 2)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others have been told by then
+    std::vector<int> survivors = r == 3 ? std::vector<int>{0, 3} : std::vector<int>{0, 2, 3};
+    const auto begin = std::chrono::steady_clock::now();
+    const Error error = error_of([&] { engine.shrink(survivors); });
+    EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+    for (const char* const words : {"rank 3", "ranks 0, 3", "ranks 0, 2, 3"})
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "not by the deadline";
+  });
+}
+
+TEST(HostFailure, ARankThatLeavesWhileTheOthersShrinkIsPassedOver) {
+  for (int round = 0; round < 20; ++round) {
+    ThreadRanks ranks(5);
+    std::atomic<int> said{0};
+    ranks.run([&](int r, Engine& engine) {
+      const size_t at = static_cast<size_t>(r);
+      Stream& stream = ranks.ranks[at]->device().stream();
+      if (r == 1) return engine.abort(Error(Code::aborted, "rank 1 is out"));
+      float x = 1;
+      EXPECT_EQ(error_of([&] { now(engine, reduction(&x, 1), stream); }).code(), Code::aborted);
+      if (r == 3) {  // it does not ask, while the others wait for it
+        while (said.load() < round % 4) std::this_thread::yield();
+        ranks.engines[at].reset();
+        return;
+      }
+      ++said;
+      std::vector<int> survivors{0, 2, 3, 4};
+      const auto rest = engine.shrink(survivors);
+      EXPECT_EQ(survivors, (std::vector<int>{0, 2, 4}));
+      x = 1;
+      now(*rest, reduction(&x, 1), stream);
+      EXPECT_EQ(x, 3);
+      rest->shutdown(Deadline::after_ms(60'000));
+    });
+  }
+}
+
 TEST(HostFailure, AFenceWaitsForItsOwner) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {
@@ -436,9 +484,7 @@ TEST(HostFailure, AFenceWaitsForItsOwner) {
 // A thread rank leaves by ending: also who waits for no call of it is told, before the deadline.
 TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
   for (const bool fence : {true, false}) {
-    EngineOptions options = small_arena();
-    options.timeout_ms = 4000;  // half of it is the patience with a rank that has no thread
-    ThreadRanks ranks(2, options);
+    ThreadRanks ranks(2);
     Meeting both(2);
     ranks.run([&](int r, Engine& engine) {
       const SharedRegion region = engine.allocate_shared(4096);
@@ -455,6 +501,26 @@ TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
       EXPECT_EQ(error.peer, 1);
       EXPECT_NE(error.message().find(", its thread ended; rank 0 is alive"), std::string::npos)
           << error.message();
+    });
+  }
+}
+
+// Also one that ended before the wait began.
+TEST(HostFailure, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
+  for (const int late_ms : {0, 200}) {
+    ThreadRanks ranks(3);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      float x = 1;
+      now(engine, reduction(&x, 1), stream);
+      if (r == 1) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+      const int64_t begun_ns = host::now_ns();
+      const Error error = error_of([&] { now(engine, reduction(&x, 1), stream); });
+      EXPECT_EQ(error.code(), Code::peer_lost) << error.message();
+      const double ms = static_cast<double>(host::now_ns() - begun_ns) / 1e6;
+      std::printf("told after %.1f ms\n", ms);
+      EXPECT_LT(ms, 1000) << "100 on a machine that is not busy";
     });
   }
 }

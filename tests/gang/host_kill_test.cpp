@@ -149,7 +149,7 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
       x.assign(10, 1);
       sum(pair, x);
       report.number[4] = x[0] == 2;
-      const std::vector<int> rest{0, 1, 2};
+      std::vector<int> rest{0, 1, 2};
       Joined less = joined;
       less.engine = joined.engine->shrink(rest);
       x.assign(10, 1);
@@ -162,7 +162,7 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
         sum(joined, x);
       } catch (const Error&) {
       }
-      const std::vector<int> rest{0, 1, 2};
+      std::vector<int> rest{0, 1, 2};
       Joined less = joined;
       less.engine = joined.engine->shrink(rest);
       x.assign(10, 1);
@@ -195,7 +195,7 @@ TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {
     if (r == 1)
       for (;;) pause();
     until_failure(report, [&] { sum(joined, x); });
-    const std::vector<int> rest{0, 2};
+    std::vector<int> rest{0, 2};
     joined.engine = joined.engine->shrink(rest);
     region.reset();
     sum(joined, x);  // both have let go

@@ -2,8 +2,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
+#include "gang/host_mix.h"
 #include "gang/joined.h"
 
 namespace gangway::test {
@@ -64,7 +66,7 @@ TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterIt) {
     if (r == 1) set_trap(rank.data() + kCount / 2, report);  // in its own third
     until_failure(report, [&] { rank.sum(); });
     if (r != 1) {
-      const std::vector<int> rest{0, 2};
+      std::vector<int> rest{0, 2};
       const auto less = rank.joined.engine->shrink(rest);
       std::fill_n(rank.data(), kCount, 7.0f);
       report.stage = 3;  // its memory is its own
@@ -93,7 +95,7 @@ TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
     if (r == 1) set_trap(rank.data() + kCount / 2, report);
     until_failure(report, [&] { rank.sum(); });
     report.number[15] = 0;
-    const std::vector<int> rest{0, 2};
+    std::vector<int> rest{0, 2};
     until_failure(report, [&] { rank.joined.engine->shrink(rest); });
     stay(report);
     rank.joined.engine->shrink(rest);
@@ -110,6 +112,107 @@ TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
                           text(", pid ", ranks.pid(1), ") is left out, but it lives").c_str()),
               nullptr)
         << ranks.report(r).text;
+  }
+}
+
+// --- ranks that die while the others shrink --------------------------------------------------------------
+
+// Works until a rank is lost, and goes on with those that are left, until `last` of them are. What the gang of the last
+// ones is, in ranks of the first.
+std::vector<int> outlive(Joined& joined, size_t last, Report& report) {
+  std::vector<int> members(static_cast<size_t>(joined.engine->size()));
+  for (size_t i = 0; i < members.size(); ++i) members[i] = static_cast<int>(i);
+  const std::shared_ptr<Engine> first = joined.engine;
+  for (;;) {
+    std::vector<int> rest;
+    try {
+      std::vector<float> x(10, 1);
+      sum(joined, x);
+      if (x[0] != static_cast<float>(members.size()))
+        fail(Code::internal, "a sum of ", members.size(), " is ", x[0]);
+      report.number[0] = now_ns();
+      ++report.stage;
+      if (members.size() == last) return members;
+      continue;
+    } catch (const Error& error) {
+      if (error.code() != Code::peer_lost) throw;
+      for (int r = 0; r < joined.engine->size(); ++r)
+        if (r != error.peer) rest.push_back(r);
+    }
+    joined.engine = joined.engine->shrink(rest);
+    for (size_t i = 0; i < rest.size(); ++i) members[i] = members[static_cast<size_t>(rest[i])];
+    members.resize(rest.size());
+  }
+}
+
+TEST(HostShrink, DeathsWhileItRunsLeaveTheSurvivorsAgreed) {
+  constexpr int kSize = 8;
+  std::vector<double> took;
+  for (uint64_t round = 0; round < 40; ++round) {
+    auto random = [&, i = uint64_t{0}](uint64_t below) mutable { return drawn(777 + round, i++) % below; };
+    std::vector<int> victims;
+    while (victims.size() < 2 + round % 4)
+      if (const int v = static_cast<int>(random(kSize));
+          std::find(victims.begin(), victims.end(), v) == victims.end())
+        victims.push_back(v);
+    EngineOptions options = small_arena();
+    options.timeout_ms = 20'000;
+    Processes ranks(kSize, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      Joined joined(r, kSize, store, options);
+      const std::vector<int> left = outlive(joined, kSize - victims.size(), report);
+      for (const int member : left) report.number[1] |= 1 << member;
+      joined.engine->shutdown(Deadline::after_ms(20'000));
+    });
+    for (int r = 0; r < kSize; ++r) ranks.wait_for_stage(r, 1);
+    int64_t killed = 0;
+    for (const int victim : victims) {
+      usleep(static_cast<useconds_t>(random(3000)));  // some come into the middle of a shrink
+      killed = now_ns();
+      ranks.kill(victim, SIGKILL);
+    }
+    ranks.join();
+    int64_t left = (1 << kSize) - 1;
+    for (const int victim : victims) left &= ~(1 << victim);
+    for (int r = 0; r < kSize; ++r) {
+      if (std::find(victims.begin(), victims.end(), r) != victims.end()) continue;
+      ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << ranks.report(r).text;
+      ASSERT_EQ(ranks.report(r).number[1], left) << "round " << round << " rank " << r;
+      took.push_back(static_cast<double>(ranks.report(r).number[0] - killed) / 1e6);
+    }
+  }
+  std::sort(took.begin(), took.end());
+  std::printf("a gang of the last ones after: median %.2f ms, p99 %.2f ms, most %.2f ms\n",
+              took[took.size() / 2], took[took.size() * 99 / 100], took.back());
+  EXPECT_LT(took.back(), 5000) << "a busy machine takes longer, but not until a deadline";
+}
+
+TEST(HostShrink, ARankThatIsLostIsPassedOverInEachOnesList) {
+  Processes ranks(4, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    Joined joined(r, 4, store);
+    std::vector<float> x(10);
+    sum(joined, x);
+    report.stage = 1;
+    if (r == 1 || r == 3)
+      for (;;) pause();
+    until_failure(report, [&] { sum(joined, x); });
+    while (report.number[13] == 0) usleep(500);  // both are dead by then
+    // One knows of one death, the other of both.
+    std::vector<int> rest = r == 0 ? std::vector<int>{3, 2, 0} : std::vector<int>{2, 0};
+    joined.engine = joined.engine->shrink(rest);
+    report.number[3] = rest == std::vector<int>{2, 0};
+    x.assign(10, 1);
+    sum(joined, x);
+    report.number[4] = static_cast<int64_t>(x[0]);
+  });
+  for (int r = 0; r < 4; ++r) ranks.wait_for_stage(r, 1);
+  ranks.kill(1, SIGKILL);
+  wait_until_told(ranks, {0, 2});
+  ranks.kill(3, SIGKILL);
+  for (const int r : {0, 2}) ranks.report(r).number[13] = 1;
+  for (const int r : {0, 2}) {
+    EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).number[3], 1) << r;
+    EXPECT_EQ(ranks.report(r).number[4], 2) << r;
   }
 }
 

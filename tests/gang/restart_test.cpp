@@ -1,9 +1,27 @@
 // A start over a store that a run left behind which was killed while it made its gang.
+#include <sys/syscall.h>
+#include <time.h>
+
+#include <chrono>
+#include <filesystem>
+
 #include "base/expect_error.h"
+#include "base/process.h"
+#include "gang/host/member.h"
 #include "gang/host_threads.h"
 #include "gang/processes.h"
 #include "gang/scratch.h"
 #include "gang/started.h"
+
+namespace {
+int64_t clock_step_s = 0;  // of the wall clock, as this program sees it
+}
+
+extern "C" int clock_gettime(clockid_t clock, timespec* t) noexcept {
+  const long answer = syscall(SYS_clock_gettime, clock, t);
+  if (clock == CLOCK_REALTIME) t->tv_sec += clock_step_s;
+  return static_cast<int>(answer);
+}
 
 namespace gangway::test {
 namespace {
@@ -47,6 +65,50 @@ TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
     });
     ranks.expect_all_well();
   }
+}
+
+// What is left says when it was written by a clock that nobody sets; the files' own times say nothing.
+TEST(Restart, ARunThatWasKilledCanBeStartedAgainAfterAStepOfTheClock) {
+  const struct Back {
+    ~Back() { clock_step_s = 0; }
+  } back;
+  for (const int64_t step : {-3600, 3600, -1, 1})
+    for (const bool before : {true, false}) {
+      const Scratch scratch;
+      const std::string folder = scratch.path() + "/store";
+      clock_step_s = before ? step : 0;
+      leave_behind(folder, false);
+      clock_step_s = before ? 0 : step;
+      for (const auto& file : std::filesystem::directory_iterator(folder))
+        std::filesystem::last_write_time(file, file.last_write_time() + std::chrono::seconds(step));
+      Processes ranks(3, [&](int r, const std::shared_ptr<Store>&, Report&) {
+        const auto store = make_file_store(folder);
+        if (r == 0) store->wait("host/refused", Deadline::after_ms(60'000));
+        const auto rank = new_rank();
+        expect_to_work(rank, *engine_of(rank, r, store), 3);
+      });
+      ranks.expect_all_well();
+    }
+}
+
+TEST(Restart, WhatAProcessLeftWhoseNumberAnotherHasNowIsOfADeadOne) {
+  const Scratch scratch;
+  const std::string folder = scratch.path() + "/store";
+  leave_behind(folder, false);
+  const auto store = make_file_store(folder);
+  const std::string place = store->wait("host/arena", Deadline::after_ms(60'000));
+  const BootTime now = boot_time();
+  // This process's number, but another start.
+  store->put("host/process/0",
+             text(place.substr(0, place.size() - 32), " ", getpid(), " ", host::pid_space(), " ",
+                  process_start(getpid()) + 1, " ", now.boot, " ", now.ns - 60'000'000'000));
+  Processes ranks(1, [&](int, const std::shared_ptr<Store>&, Report& report) {
+    const Error error = error_of([&] { engine_of(new_rank(), 1, make_file_store(folder), 300); });
+    report.say(error.message());
+  });
+  ranks.expect_all_well();
+  EXPECT_NE(std::string(ranks.report(0).text).find("which has ended"), std::string::npos)
+      << ranks.report(0).text;
 }
 
 // Reaches stage 2 once its rank knows the address that rank 0 has, or had, put there.

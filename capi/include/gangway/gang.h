@@ -333,10 +333,13 @@ GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
 GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
 /* Local, never blocks. OK while the gang works, else why it is broken (PEER_LOST, ABORTED and so on). */
 GW_API gw_status gw_gang_async_error(gw_gang *gang);
-/* Collective over the survivors (ranks of the broken gang, the same list on each). Their memory is their own
- * then: waits until what ranks left out were writing into it has ended, or their processes have. The caller
- * releases *out_gang. TIMEOUT names a rank that did not come or did not end; the call may be made again.
- * INVALID_STATE: the gang is not broken; INVALID_ARGUMENT: the calling rank is not in the list. */
+/* Collective over the survivors (ranks of the broken gang, the same list on each), in this order. A rank that is lost
+ * before all have come is left out, so lists that differ only by such ranks agree: gw_gang_size of *out_gang is how many
+ * there are. Their memory is their own then: waits until what ranks left out were writing into it has ended, or their
+ * processes have. The caller releases *out_gang. MISMATCH: ranks that live gave different lists, told to all of them;
+ * ABORTED: the others held this rank for lost and went on without it; TIMEOUT names a rank that did not come or did not
+ * end. The call may be made again. INVALID_STATE: the gang is not broken; INVALID_ARGUMENT: the calling rank is not in
+ * the list. */
 GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count,
                                 gw_gang **out_gang);
 /* Local. The ring of the last collectives as text, one a line. Null text asks the size. INVALID_ARGUMENT:

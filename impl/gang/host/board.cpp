@@ -35,6 +35,7 @@ uint64_t Board::create(Member& member, std::span<const int> members, const std::
   auto* const header = member.arena().at<BoardHeader>(offset);
   header->bytes = at.bytes;
   header->size = static_cast<uint32_t>(members.size());
+  header->owner = member.rank();
   header->holders.store(header->size, std::memory_order_relaxed);
   put_line(header->label, sizeof header->label, label);
   auto* const lines = member.arena().at<MemberLine>(offset + at.members);
@@ -123,7 +124,7 @@ void Board::free_all() noexcept {
     Slice::free_remote(*arena_, block.owner, at, block.bytes);
     at = block.next;
   }
-  Slice::free_remote(*arena_, members_[0].domain_rank, offset_, header_->bytes);
+  Slice::free_remote(*arena_, header_->owner, offset_, header_->bytes);
 }
 
 int64_t Board::broken_ns() const {

@@ -1,5 +1,5 @@
 // An engine's shared control memory: who is a member, what each has published on each channel, why the engine
-// broke. It lies in the slice of rank 0 and is freed, with the members' staging blocks, when the last member
+// broke. It lies in the slice of the rank that made it and is freed, with the members' staging blocks, when the last member
 // lets go.
 //
 // Thread rule: any thread; the fields are atomics.
@@ -17,7 +17,7 @@ namespace gangway::host {
 
 class Board {
  public:
-  // Made by rank 0 of the engine alone, in its slice. `members`: ranks of the domain.
+  // Made by one of its members, in its slice. `members`: ranks of the domain.
   static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
 
   Board(std::shared_ptr<Arena> arena, uint64_t offset);

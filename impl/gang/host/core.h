@@ -12,7 +12,7 @@
 // fetched.
 //
 // More than ten members: it is the engine's whole state; its parts are cut by file (starting, works, order,
-// publish, steps, staging, reductions, pairs, failure, waiting, survivors, cycle).
+// publish, steps, staging, reductions, pairs, failure, waiting, cycle).
 //
 // Thread rule: any thread of the rank; one mutex guards everything but the board.
 #pragma once
@@ -30,6 +30,7 @@
 #include "gang/engine.h"
 #include "gang/host/board.h"
 #include "gang/host/member.h"
+#include "gang/host/survivors.h"
 #include "gang/rank.h"
 
 namespace gangway::host {
@@ -101,11 +102,6 @@ struct Lane {
   bool active = false;  // on the list of lanes with work
 };
 
-// Of those who go on after a failure.
-struct NewBoard {
-  uint64_t offset, number;
-};
-
 struct CoreOptions {
   int64_t timeout_ms = 0;
   std::string label;
@@ -140,10 +136,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   void shutdown(Deadline deadline);
   void abort(const Error& error) noexcept;
   std::optional<Error> error();
-  // Waits until all survivors have left this board alone and nobody else writes into their memory. A board
-  // that this rank did not say it took is offered again when the survivors try again.
-  NewBoard meet_survivors(std::span<const int> survivors);
-  void took(const NewBoard& board) noexcept;
+  Survivors::Agreed meet_survivors(std::span<const int> survivors);  // of a broken engine
+  void took(const Survivors::Agreed& agreed) noexcept { survivors_.took(agreed); }
   Traffic traffic() const;
   std::vector<FlightEntry> flight_record() const;
 
@@ -268,11 +262,6 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // waiting.cpp
   void block(Waitable& what, Deadline deadline);
   bool departed(Waitable& what);
-  // survivors.cpp
-  void offer_board(std::span<const int> survivors, uint64_t key);
-  NewBoard find_board(int first, uint64_t key, Deadline deadline);
-  void meet_all(std::span<const int> survivors, uint64_t key, Deadline deadline);
-  void wait_for_writers(std::span<const int> survivors, Deadline deadline);
   // cycle.cpp
   void publish_wait(Waitable& what);
   void clear_wait() noexcept;
@@ -307,6 +296,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   const CoreOptions options_;
   Arena& arena_;
   std::vector<int> others_;  // domain ranks of the other members
+  Survivors survivors_;
 
   mutable std::mutex mutex_;
   std::array<Lane, kChannels> channels_;

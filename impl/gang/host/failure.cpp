@@ -10,9 +10,11 @@
 namespace gangway::host {
 namespace {
 
-// A thread rank whose thread ended is lost when no other thread has taken it over for so long. Generous: a
-// program may well use new threads for each phase, and their first call may come late.
-constexpr int64_t kUnattendedMs = 10'000;
+// A thread rank whose thread ended is lost when no other thread has taken it over for so long. A program may well use
+// new threads for each phase, and their first call may come late: a thread that began after the rank's last one ended
+// is of such a phase, and generous. One that was there before misses it soon.
+constexpr int64_t kUnattendedMs = 50;
+constexpr int64_t kNextPhaseMs = 10'000;
 
 std::string milliseconds(int64_t ns) {
   char out[32];
@@ -51,6 +53,14 @@ std::optional<Error> Core::error() {
   check(nullptr, "");
   const std::lock_guard lock(mutex_);
   return error_;
+}
+
+Survivors::Agreed Core::meet_survivors(std::span<const int> survivors) {
+  if (member_->forked()) fail(Code::forked, options_.label, ".shrink: after fork");
+  if (!error()) fail(Code::invalid_state, options_.label, ".shrink: the gang is not broken");
+  member_->attend();
+  { const std::lock_guard quiet(mutex_); }  // whoever was moving bytes has ended
+  return survivors_.meet(survivors, options_.timeout_ms);
 }
 
 bool Core::check(const HostWork* work, const char* call, bool asleep) {
@@ -159,9 +169,10 @@ bool Core::has_queued(int r, const Op& op) const {
 void Core::notice_thread_exit(int r, int64_t waiting_since_ns) {
   if (!arena_.threads()) return;
   const int64_t since = arena_.rank(domain_rank(r)).unattended_since_ns.load(std::memory_order_relaxed);
-  const int64_t patience =
-      options_.timeout_ms < 0 ? kUnattendedMs : std::min(kUnattendedMs, options_.timeout_ms / 2);
-  if (since != 0 && now_ns() - std::max(since, waiting_since_ns) > patience * 1'000'000)
+  if (since == 0) return;
+  const int64_t longest = member_->attended_since() < since ? kUnattendedMs : kNextPhaseMs;
+  const int64_t patience = options_.timeout_ms < 0 ? longest : std::min(longest, options_.timeout_ms / 2);
+  if (now_ns() - std::max(since, waiting_since_ns) > patience * 1'000'000)
     member_->declare_lost(domain_rank(r), Loss{LossCause::thread_exit, 0, since});
 }
 

@@ -31,9 +31,10 @@ constexpr size_t kPending = 64;     // connections that have not shown their tok
 constexpr int64_t kTokenMs = 2000;  // and how long they may take
 constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
 constexpr char kPlace[] = "host/arena";
-constexpr char kRefused[] = "host/refused";   // the name that a rank could not reach
-constexpr char kFailed[] = "host/failed";     // a name, then why a rank gave up: code, rank, peer, text
-constexpr char kProcess[] = "host/process/";  // and a rank: a name, then its process: id, where that counts
+constexpr char kRefused[] = "host/refused";  // the name that a rank could not reach
+constexpr char kFailed[] = "host/failed";    // a name, then why a rank gave up: code, rank, peer, text
+// And a rank: a name, then its process: id, where that counts, its start, and when it said so.
+constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
     "mpi, which this "
@@ -190,7 +191,7 @@ bool readable(int fd, Deadline deadline) {
 }  // namespace
 
 Handover::Handover(Store& store, int rank, Deadline deadline)
-    : store_(store), rank_(rank), deadline_(deadline), began_ns_(process_start_ns()) {
+    : store_(store), rank_(rank), deadline_(deadline), began_(own_start()) {
   if (rank_ != 0) return;
   name_ = kNameStart + hex(random_bytes(kNameBytes));
   token_ = random_bytes(kToken);
@@ -198,7 +199,9 @@ Handover::Handover(Store& store, int rank, Deadline deadline)
 
 // Rank 0 watches all, all watch rank 0, which tells them of the others.
 void Handover::announce() {
-  store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", wall_ns()));
+  const BootTime now = boot_time();
+  store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", process_start(getpid()),
+                                         " ", now.boot, " ", now.ns));
 }
 
 int Handover::dead_rank() {
@@ -207,16 +210,18 @@ int Handover::dead_rank() {
     if (process.pid == 0) {
       const auto entry = store_.get(text(kProcess, r));
       int pid = 0;
-      unsigned long long space = 0;
-      long long put_ns = 0;
+      unsigned long long space = 0, boot = 0;
+      long long start = 0, put_ns = 0;
       if (!entry || !entry->starts_with(name_) ||
-          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld", &pid, &space, &put_ns) != 3)
+          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld %llu %lld", &pid, &space, &start, &boot,
+                      &put_ns) != 5)
         continue;
       process.pid = pid;
       if (space != pid_space()) continue;  // its death shows later, in the arena
-      process.of_this_run = rank_ == 0 || put_ns >= began_ns_;
+      process.of_this_run = rank_ == 0 || (boot == began_.boot && put_ns >= began_.ns);
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      process.ended = !process.fd && errno == ESRCH;
+      process.ended = (!process.fd && errno == ESRCH) ||
+                      (start != 0 && process_start(process.pid) != start);  // its number is another's
     }
     pollfd p{process.fd.get(), POLLIN, 0};
     process.ended = process.ended || (process.fd && poll(&p, 1, 0) > 0);

@@ -10,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "gang/descriptor.h"
 #include "gang/host/arena.h"
 #include "gang/store.h"
@@ -51,7 +52,7 @@ class Handover {
   Store& store_;
   const int rank_;
   const Deadline deadline_;
-  const int64_t began_ns_;          // this process
+  const BootTime began_;            // this process
   bool met_ = false;                // others: rank 0, at the socket name_
   std::string name_, token_;        // of rank 0's socket; name_ is empty while unknown
   bool placed_ = false;             // rank 0: they are in the store

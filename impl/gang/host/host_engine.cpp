@@ -130,14 +130,15 @@ SharedRegion HostEngine::allocate_shared(size_t bytes) {
           Buffer::borrow(device, MemoryKind::gang_shared, read_only, bytes, hold, true)};
 }
 
-std::shared_ptr<Engine> HostEngine::shrink(std::span<const int> survivors) {
-  const auto place = std::find(survivors.begin(), survivors.end(), rank());
-  if (place == survivors.end())
+std::shared_ptr<Engine> HostEngine::shrink(std::vector<int>& survivors) {
+  if (std::find(survivors.begin(), survivors.end(), rank()) == survivors.end())
     fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(),
          " is not among the survivors");
-  const NewBoard board = core_->meet_survivors(survivors);
-  auto engine = child(board.offset, static_cast<int>(place - survivors.begin()));
-  core_->took(board);
+  Survivors::Agreed agreed = core_->meet_survivors(survivors);
+  const auto place = std::find(agreed.ranks.begin(), agreed.ranks.end(), rank());
+  auto engine = child(agreed.board, static_cast<int>(place - agreed.ranks.begin()));
+  core_->took(agreed);
+  survivors = std::move(agreed.ranks);
   return engine;
 }
 

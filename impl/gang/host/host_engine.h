@@ -30,7 +30,7 @@ class HostEngine final : public Engine {
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }
   void shutdown(Deadline deadline) override { core_->shutdown(deadline); }
-  std::shared_ptr<Engine> shrink(std::span<const int> survivors) override;
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override;
   Traffic traffic() const override { return core_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
 

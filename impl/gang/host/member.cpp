@@ -12,7 +12,6 @@
 #include <climits>
 #include <thread>
 
-#include "base/process.h"
 #include "gang/host/futex.h"
 #include "gang/host/life.h"
 
@@ -20,11 +19,15 @@ namespace gangway::host {
 
 // The members that the calling thread acts for.
 struct Attendance {
-  std::vector<std::weak_ptr<Member>> members;
+  struct Attended {
+    std::weak_ptr<Member> member;
+    int64_t since_ns;
+  };
+  std::vector<Attended> members;
 
   ~Attendance() {
-    for (const auto& weak : members)
-      if (const auto member = weak.lock()) member->leave_thread();
+    for (const Attended& one : members)
+      if (const auto member = one.member.lock()) member->leave_thread();
   }
 };
 
@@ -53,22 +56,6 @@ int64_t now_ns() noexcept {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
-int64_t wall_ns() noexcept {
-  timespec t{};
-  clock_gettime(CLOCK_REALTIME, &t);
-  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
-
-int64_t process_start_ns() {
-  constexpr int kStart = 22;  // in clock ticks since boot
-  const std::optional<int64_t> ticks = process_stat(getpid(), kStart);
-  if (!ticks) return 0;
-  timespec t{};
-  clock_gettime(CLOCK_BOOTTIME, &t);
-  const int64_t up_ns = static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-  return wall_ns() - up_ns + *ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK));
 }
 
 uint64_t pid_space() {
@@ -167,13 +154,19 @@ void Member::count_losses() noexcept {
 void Member::attend() {
   if (attended == id_) return;
   attended = id_;
-  for (const auto& weak : attendance.members)
-    if (const auto member = weak.lock(); member.get() == this) return;
-  std::erase_if(attendance.members, [](const auto& weak) { return weak.expired(); });
-  attendance.members.push_back(self_);
+  for (const Attendance::Attended& one : attendance.members)
+    if (one.member.lock().get() == this) return;
+  std::erase_if(attendance.members, [](const auto& one) { return one.member.expired(); });
+  attendance.members.push_back({self_, now_ns()});
   const std::lock_guard lock(attendance_mutex_);
   attending_.fetch_add(1, std::memory_order_relaxed);
   own().unattended_since_ns.store(0, std::memory_order_relaxed);
+}
+
+int64_t Member::attended_since() const {
+  for (const Attendance::Attended& one : attendance.members)
+    if (one.member.lock().get() == this) return one.since_ns;
+  return INT64_MAX;
 }
 
 void Member::leave_thread() noexcept {

@@ -13,10 +13,8 @@
 
 namespace gangway::host {
 
-int64_t now_ns() noexcept;   // of the clock that all processes of a host share
-uint64_t pid_space();        // where this process's id means something
-int64_t wall_ns() noexcept;  // of the clock that outlives the host's boots
-int64_t process_start_ns();  // of this process, by wall_ns; 0: not known
+int64_t now_ns() noexcept;  // of the clock that all processes of a host share
+uint64_t pid_space();       // where this process's id means something
 
 struct Loss {
   LossCause cause = LossCause::unknown;
@@ -76,6 +74,7 @@ class Member {
 
   // Says that the calling thread acts for this rank until it ends.
   void attend();
+  int64_t attended_since() const;  // by the calling thread
   int attending() const { return attending_.load(std::memory_order_relaxed); }
 
  private:

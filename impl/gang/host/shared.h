@@ -134,15 +134,25 @@ struct alignas(kLine) PairLine {
 // way.
 enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, fading = 4 };
 
+// A rank in shrink: waits in the call; or its last call ended because others asked for other ranks.
+enum class Asking : uint32_t { no = 0, waits = 1, differed = 2 };
+
+// Ranks of a board, in an order.
+struct RankList {
+  std::atomic<uint32_t> count;
+  std::atomic<uint16_t> ranks[kMaxRanks];
+};
+
 struct alignas(kLine) MemberLine {
   std::atomic<uint32_t> mark;
   std::atomic<uint32_t> detached;
   std::atomic<int64_t> marked_ns;  // when `mark` was set
-  std::atomic<uint64_t> quiet;     // shrink: hash of the survivors this rank agreed to
-  // shrink: the board that this rank, the first of the survivors, offers: hash of whom it is for, offset,
-  // number.
-  std::atomic<uint64_t> shrink_key, shrink_board, shrink_number;
-  std::atomic<uint64_t> shrunk;  // number of the board that this rank took
+  // shrink: whom this rank counts on; it writes into no memory of theirs any more.
+  RankList asked;
+  std::atomic<uint64_t> asked_version;  // 0: it has not said; odd: it is writing
+  std::atomic<uint32_t> asking;         // Asking
+  std::atomic<uint32_t> refused_by;     // rank + 1 of one that asks for others
+  std::atomic<uint64_t> shrunk;         // the last of the chain of new boards that this rank took
   std::atomic<uint32_t> given_up;
   int32_t domain_rank;
   std::atomic<uint64_t>
@@ -150,10 +160,18 @@ struct alignas(kLine) MemberLine {
   std::atomic<uint32_t> taken;  // this board, by this rank
 };
 
+// A board that survivors made, in the chain of a broken one.
+struct Shrunk {
+  std::atomic<uint64_t> next;
+  uint64_t board;
+  RankList members;
+};
+
 // Start of an engine's shared control memory; members, channels and pairs follow.
 struct BoardHeader {
   uint64_t bytes;
   uint32_t size;
+  int32_t owner;  // rank of the domain in whose slice it lies
   char label[64];
   std::atomic<uint32_t> holders;  // members that have not let go; whoever ends the last hold frees
   std::atomic<uint64_t> blocks;   // list of the members' blocks that go with the board
@@ -161,7 +179,7 @@ struct BoardHeader {
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> gone;      // members that are not `here` any more
-  std::atomic<uint64_t> shrinks;   // boards offered so far
+  std::atomic<uint64_t> shrunk;    // the chain of new boards
   std::atomic<uint32_t> closed;    // shrink: nobody begins to write into another member's memory
   std::atomic<uint32_t> given_up;  // a member failed calls in flight: their memory is its own again
   int64_t broken_ns;

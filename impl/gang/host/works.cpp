@@ -24,6 +24,7 @@ Core::Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::un
       size_(board_->size()),
       options_(std::move(options)),
       arena_(member_->arena()),
+      survivors_(*member_, *board_, rank_, options_.label),
       flights_(kFlights),
       born_ns_(now_ns()),
       born_ticks_(ticks()) {
