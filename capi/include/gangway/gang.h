@@ -1,20 +1,21 @@
 /* Gangs: ranks that act together, and their collectives.
  *
- * Collectives on one gang from several threads run one by one in the order they come. The plain form is done when it
- * returns (on a CPU); the _async form returns a work and is ordered only by gw_work_wait or gw_work_order. Collectives in
- * flight run in the order of the calls, so one may read or overwrite what an earlier one writes or reads; sends and
- * receives are in order per pair of ranks only, and share no memory with others in flight. `stream`: null for the rank's
- * own. Ranks, roots and peers are relative to the gang.
+ * Collectives on one gang from several threads run one by one, in the order of the calls. On a CPU the plain form is
+ * done when it returns. The _async form returns a work; only gw_work_wait and gw_work_order order other work after
+ * it. Collectives in flight run in the order of the calls, so one may read or overwrite what an earlier one writes or
+ * reads. Sends and receives are ordered per pair of ranks only; their buffers must not overlap with others in flight.
+ * `stream`: null for the rank's own. Ranks, roots and peers are relative to the gang.
  *
- * A call that one rank refuses for its arguments has not begun there: the gang is whole, and peers that are in the call
- * wait for that rank to call it aright, until their deadline (gw_gang_abort tells them at once). After a failure in
- * mid-collective the gang is broken: outputs are undefined and every later call returns the first error.
+ * If one rank refuses a call for its arguments, the collective has not begun there and the gang is not broken. Peers
+ * in the call wait until that rank makes the call with correct arguments, or until their deadline; gw_gang_abort ends
+ * their wait at once. If a collective fails after it began, the gang is broken: outputs are undefined, and every
+ * later call returns the first error.
  *
- * Every collective returns INVALID_ARGUMENT for a null buffer, a dtype or reduce that it does not take, a root
- * or peer outside of the gang and buffers that overlap in another way than in place; INVALID_STATE after
- * shutdown; and, when it breaks the gang, MISMATCH (ranks called different ones, or with unlike counts),
- * PEER_LOST, TIMEOUT, ABORTED, CALLER (the interrupt hook) or GANG. An _async form returns what is refused before
- * it begins; its work has the rest. The caller releases *out_work. */
+ * Every collective returns INVALID_ARGUMENT for a null buffer, a dtype or reduce that it does not take, a root or
+ * peer outside of the gang, and buffers that overlap in another way than in place; INVALID_STATE after shutdown; and,
+ * with a broken gang, MISMATCH (ranks made different calls, or gave different counts), PEER_LOST, TIMEOUT, ABORTED,
+ * CALLER (the interrupt hook) or GANG. An _async form returns refusals; later failures are in its work. The caller
+ * releases *out_work. */
 #ifndef GANGWAY_GANG_H
 #define GANGWAY_GANG_H
 
@@ -56,8 +57,8 @@ enum gw_op_value {
 };
 
 /* The caller's own way to exchange bytes before there is a gang (MPI, a job's key-value service, a pipe). Collective:
- * every rank gives `size` bytes, the same number on each, and gets all of them in `output`, gang size times `size` bytes
- * in the order of the ranks. */
+ * every rank gives `size` bytes, the same number on each, and gets all of them in `output`, gang size times `size`
+ * bytes in the order of the ranks. */
 typedef gw_status (*gw_all_gather_fn)(void *user, const void *input, size_t size, void *output);
 
 typedef struct gw_gang_options {
@@ -80,18 +81,20 @@ typedef struct gw_gang_options {
   gw_store *store; /* where ranks meet; null: id, all_gather, else the environment's */
   const void *id;  /* blob of gw_gang_id_create, the same on every rank; null: none */
   size_t id_size;
-  /* Null: none. Else it carries an id of rank 0's making, and what a rank refuses by then (options, device, engine, want
-   * of memory), which every rank returns: called once, in every rank's gw_gang_create, on its thread. Only a rank that
-   * cannot tell what it was given never calls it: struct_size too small or never set, size below 1, a forked child.
-   * Other calls refuse it. free_user runs once, before the call that is given the options returns. */
+  /* Null: none. Otherwise ranks meet through it: gw_gang_create calls it once on every rank, on the calling thread,
+   * to share an id that rank 0 makes and any refusal (options, device, engine, memory), which every rank then
+   * returns. A rank does not call it if it cannot read its options: struct_size is too small or not set, size is
+   * below 1, or the process is a forked child. Calls other than gw_gang_create refuse it. free_user runs once, before
+   * that call returns. */
   gw_all_gather_fn all_gather;
   void *user;
   gw_free_fn free_user;
 } gw_gang_options;
 
-/* One collective as a record; gw_gang_run starts it. Meaning of count (elements): all_reduce, broadcast, reduce, send,
- * recv: of the whole; all_gather, gather: of one rank's input; reduce_scatter, scatter: of one rank's output;
- * all_to_all: per peer. `counts` (or null) replaces it: one per rank, for all_to_all the sent ones and then the got. */
+/* One collective as a record; gw_gang_run starts it. Meaning of count (elements): all_reduce, broadcast, reduce,
+ * send, recv: of the whole; all_gather, gather: of one rank's input; reduce_scatter, scatter: of one rank's output;
+ * all_to_all: per peer. `counts` (or null) replaces it: one for each rank; for all_to_all the counts to send, then
+ * the counts to receive. */
 typedef struct gw_collective {
   size_t struct_size;
   const gw_ext *next;
@@ -112,12 +115,13 @@ typedef struct gw_gang_traffic {
   const gw_ext *next;
   uint64_t calls;
   uint64_t bytes_moved;  /* payload that this rank read from peers */
-  uint64_t bytes_staged; /* of its own payload, copied into staging memory first: what peers read of it */
+  uint64_t bytes_staged; /* payload that this rank first copied into staging memory for its peers */
 } gw_gang_traffic;
 
-/* A caller's own store. Functions return GW_OK or a status, which makes the call that used the store GW_E_CALLER, with a
- * text that names the function, the key and the status. get: copies at most `capacity` bytes and sets *out_size to
- * the whole size, or to -1 when the key is absent. Called on the thread that is in gw_gang_create, and on no other. */
+/* A caller's own store. Each function returns GW_OK or another status; then the call that used the store fails with
+ * GW_E_CALLER and a text that names the function, the key and the status. get: copies at most `capacity` bytes and
+ * sets *out_size to the whole size, or to -1 when the key is absent. Called on the thread that is in gw_gang_create,
+ * and on no other. */
 typedef struct gw_store_callbacks {
   size_t struct_size;
   const gw_ext *next;
@@ -130,26 +134,32 @@ typedef struct gw_store_callbacks {
 
 /* --- stores ------------------------------------------------------------------------------------------------------ */
 
-/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. What an earlier run left there,
- * also one that was killed, is passed over; a process that outlived a start that failed may start again over it. The
- * caller releases *out_store. INVALID_ARGUMENT: another user owns it, or may write into it; IO: it cannot be made. */
+/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. What an earlier run left
+ * there, also one that was killed, is passed over; a process that outlived a start that failed may start again over
+ * it. The caller releases *out_store. INVALID_ARGUMENT: another user owns it, or may write into it; IO: it cannot be
+ * made. */
 GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
+/* Local. Sets up a gw_store_callbacks: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
 /* Local. free_user runs once, also when this fails. The caller releases *out_store. INVALID_ARGUMENT: a
- * function lacks. */
+ * callback is null. */
 GW_API gw_status gw_store_create_callbacks(const gw_store_callbacks *callbacks, gw_store **out_store);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_store *gw_store_retain(gw_store *store);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_store_release(gw_store *store);
 
 /* --- creation ---------------------------------------------------------------------------------------------------- */
 
+/* Local. Sets up a gw_gang_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_gang_options_init(gw_gang_options *options, size_t size);
-/* Collective over the ranks to be. Null options: the environment decides (gangrun, torchrun, srun, mpirun);
- * with nothing set: one rank. The caller releases *out_gang. INVALID_ARGUMENT names the variable or field;
- * NOT_SUPPORTED: an engine or device that this build lacks; PEER_LOST: a rank died that had met rank 0;
- * TIMEOUT: not all came, as one that died before. */
+/* Collective over the future ranks. Null options: the environment decides (gangrun, torchrun, srun, mpirun);
+ * if no variable is set: one rank. The caller releases *out_gang. INVALID_ARGUMENT names the variable or field;
+ * NOT_SUPPORTED: this build does not have the engine or device; PEER_LOST: a rank died after it had met rank 0;
+ * TIMEOUT: a rank did not arrive in time, for example because it died before it met rank 0. */
 GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_gang);
-/* Local. Makes an id blob (a secret: hand it to the other ranks by a private way); needs `capacity` >= 64,
+/* Local. Makes an id blob (a secret: give it to the other ranks over a private channel); needs `capacity` >= 64,
  * else INVALID_ARGUMENT. *out_size is the number of bytes written. */
 GW_API gw_status gw_gang_id_create(void *id, size_t capacity, size_t *out_size);
 /* Local. `count` root gangs in one process, one for each thread that is a rank, into out_gangs[count]; the
@@ -168,8 +178,10 @@ GW_API gw_status gw_gang_create_gang(gw_gang *gang, const int32_t *ranks, size_t
 GW_API gw_status gw_gang_split(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
 /* Collective. The same members, private traffic. The caller releases *out_gang. */
 GW_API gw_status gw_gang_duplicate(gw_gang *gang, gw_gang **out_gang);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_gang *gw_gang_retain(gw_gang *gang);
-/* Local, never blocks. The process leaves without shutdown if this is its last use of the gang. */
+/* Local, any thread, never blocks. If this drops the last reference, the rank leaves the gang without shutdown, and
+ * peers that wait for it get PEER_LOST. */
 GW_API void gw_gang_release(gw_gang *gang);
 
 /* --- facts (local; -1 or "" for null) ----------------------------------------------------------------------------- */
@@ -187,19 +199,21 @@ GW_API const char *gw_gang_device(const gw_gang *gang);
 /* Local. ncclComm_t, MPI_Comm or the like, borrowed until the release of the gang; NOT_SUPPORTED where the
  * engine has none. */
 GW_API gw_status gw_gang_native_handle(gw_gang *gang, void **out_handle);
+/* Local. Sets up a gw_gang_traffic: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_gang_traffic_init(gw_gang_traffic *traffic, size_t size);
-/* Local. What this rank moved since the gang was made. INVALID_ARGUMENT: null, or a struct_size that is too
+/* Local. What this rank has moved since the gang was created. INVALID_ARGUMENT: null, or a struct_size that is too
  * small. */
 GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traffic);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Local. Memory that peers reach directly, 64-byte aligned; it keeps what it needs of the gang. The caller
+/* Local. Memory that peers reach directly, 64-byte aligned; it stays valid after the gang is released. The caller
  * releases *out_data by gw_gang_free. OUT_OF_MEMORY with both numbers. */
 GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
-/* Local, any thread, in any order with the releases of gangs; like every release it leaves the last error alone and may
- * run in a finalizer. `gang` may be null: the address says it all. Null data: nothing. An address of neither
- * gw_gang_alloc nor gw_gang_alloc_shared is left alone, and a line in the log says so (gw_log_read). */
+/* Local, any thread, before or after the release of the gang. Like every release it does not change the last error
+ * and may run in a finalizer. `gang` may be null, because the address is enough. Null data: nothing happens. An
+ * address that is neither from gw_gang_alloc nor from gw_gang_alloc_shared is ignored, and the log says so
+ * (gw_log_read). */
 GW_API void gw_gang_free(gw_gang *gang, void *data);
 /* Collective. One zeroed region of `bytes`, the same number on each rank, that all ranks map; the caller
  * releases *out_data by gw_gang_free (local). NOT_SUPPORTED: ranks on several hosts. MISMATCH: the numbers
@@ -208,78 +222,103 @@ GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_da
 
 /* --- collectives ------------------------------------------------------------------------------------------------- */
 
+/* Local. Sets up a gw_collective: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_collective_init(gw_collective *record, size_t size);
-/* Collective. Starts one record; the caller releases *out_work. Null out_work: waits. */
+/* Collective. Starts one record; the caller releases *out_work. Null out_work: the call waits. */
 GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
 /* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). The caller
- * releases *out_work. Null out_work: waits. */
+ * releases *out_work. Null out_work: the call waits. */
 GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count,
                                    void *stream, gw_work **out_work);
 
 /* Collective. Returns when every rank has called it. */
 GW_API gw_status gw_gang_barrier(gw_gang *gang, void *stream);
+/* Collective. Starts gw_gang_barrier and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_barrier_async(gw_gang *gang, void *stream, gw_work **out_work);
 /* Collective. input and output: `count` elements; in place when equal. */
 GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count,
                                     gw_dtype dtype, gw_reduce reduce, void *stream);
+/* Collective. Starts gw_gang_all_reduce and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_all_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
 /* Collective. input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
 GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count,
                                     gw_dtype dtype, void *stream);
+/* Collective. Starts gw_gang_all_gather and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_all_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
 /* Collective. Into one buffer for each rank: outputs[size], each of `count` elements. */
 GW_API gw_status gw_gang_all_gather_list(gw_gang *gang, const void *input, void *const *outputs, size_t count,
                                          gw_dtype dtype, void *stream);
+/* Collective. Starts gw_gang_all_gather_list and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_all_gather_list_async(gw_gang *gang, const void *input, void *const *outputs,
                                                size_t count, gw_dtype dtype, void *stream,
                                                gw_work **out_work);
 /* Collective. input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
 GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count,
                                         gw_dtype dtype, gw_reduce reduce, void *stream);
+/* Collective. Starts gw_gang_reduce_scatter and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_reduce_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
                                               gw_dtype dtype, gw_reduce reduce, void *stream,
                                               gw_work **out_work);
 /* Collective. input is read on the root only (may be null elsewhere); output is written on every rank. */
 GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count,
                                    gw_dtype dtype, int32_t root, void *stream);
+/* Collective. Starts gw_gang_broadcast and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_broadcast_async(gw_gang *gang, const void *input, void *output, size_t count,
                                          gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. output is written on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 gw_reduce reduce, int32_t root, void *stream);
+/* Collective. Starts gw_gang_reduce and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
                                       gw_dtype dtype, gw_reduce reduce, int32_t root, void *stream,
                                       gw_work **out_work);
 /* Collective. input: `count` elements; output: [size, count], on the root only (may be null elsewhere). */
 GW_API gw_status gw_gang_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                 int32_t root, void *stream);
+/* Collective. Starts gw_gang_gather and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
                                       gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. input: [size, count], on the root only (may be null elsewhere); output: `count` elements. */
 GW_API gw_status gw_gang_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
                                  int32_t root, void *stream);
+/* Collective. Starts gw_gang_scatter and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
                                        gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
 /* Collective. input and output: [size, count]. */
 GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count,
                                     gw_dtype dtype, void *stream);
+/* Collective. Starts gw_gang_all_to_all and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
 /* Collective over this rank and `peer`, which receives as many elements of the same dtype. */
 GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
+/* Collective. Starts gw_gang_send and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype,
                                     int32_t peer, void *stream, gw_work **out_work);
 /* Collective over this rank and `peer`, which sends as many elements of the same dtype. */
 GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
+/* Collective. Starts gw_gang_recv and returns; buffers belong to the collective until the work is done. The
+ * caller releases *out_work. */
 GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
 
 /* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes.
- * No asynchronous form, as of the next: the second half begins when the first has told its size. */
+ * It has no asynchronous form, because its second half begins only when the size is known. */
 GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
                                          gw_bytes **out_bytes);
 /* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. The caller releases
@@ -305,19 +344,20 @@ GW_API gw_status gw_gang_all_sum_async(gw_gang *gang, double value, double *out_
 GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
 /* Local. Waits until the output is ready and the input reusable; timeout_ms -1: until the gang's deadline.
  * NOT_READY: time ran out, harmless. CALLER: the interrupt hook, harmless too. Else the failure of the work,
- * as of gw_work_poll. The wait moves all outstanding works of this rank. */
+ * as gw_work_poll returns it. All outstanding works of this rank progress while it waits. */
 GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
-/* Local. The same for many, within timeout_ms for all; the first failure is returned, NOT_READY as of
+/* Local. The same for many, within timeout_ms for all; the first failure is returned, NOT_READY as in
  * gw_work_wait. */
 GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
 /* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline.
  * TIMEOUT, or another failure of the work. INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_work_order(gw_work *work, void *stream);
-/* Local, never blocks. OK, or the failure of the work (PEER_LOST and so on), as of gw_work_poll. */
+/* Local, never blocks. OK, or the failure of the work (PEER_LOST and so on), as in gw_work_poll. */
 GW_API gw_status gw_work_error(gw_work *work);
-/* Local. Keeps a caller's object alive until the work is done; free_object runs once, inside a later poll,
- * wait or release, also when this fails. INVALID_ARGUMENT: null work. */
+/* Local. Keeps a caller's object until the work is done: free_object runs once, inside a later poll, wait or
+ * release, or at once if this call fails. INVALID_ARGUMENT: null work. */
 GW_API gw_status gw_work_attach(gw_work *work, void *object, gw_free_fn free_object);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_work *gw_work_retain(gw_work *work);
 /* Local. Neither cancels nor waits. */
 GW_API void gw_work_release(gw_work *work);
@@ -325,25 +365,25 @@ GW_API void gw_work_release(gw_work *work);
 /* --- ends -------------------------------------------------------------------------------------------------------- */
 
 /* Collective and orderly; later calls are INVALID_STATE. timeout_ms -1: the gang's deadline. TIMEOUT,
- * PEER_LOST: not all came. */
+ * PEER_LOST: a rank did not arrive. */
 GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
 /* Local, any thread. Breaks the gang and wakes every waiter here and on peers, whose calls return ABORTED
- * with `reason` (null: none is told). A gang that is broken already keeps its first error. INVALID_ARGUMENT:
+ * with `reason` (null: no reason). A gang that is broken already keeps its first error. INVALID_ARGUMENT:
  * null gang. */
 GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
 /* Local, never blocks. OK while the gang works, else why it is broken (PEER_LOST, ABORTED and so on). */
 GW_API gw_status gw_gang_async_error(gw_gang *gang);
-/* Collective over the survivors (ranks of the broken gang, the same list on each), in this order. A rank that is lost
- * before all have come is left out, so lists that differ only by such ranks agree: gw_gang_size of *out_gang is how many
- * there are. Their memory is their own then: waits until what ranks left out were writing into it has ended, or their
- * processes have. The caller releases *out_gang. MISMATCH: ranks that live gave different lists, told to all of them;
- * ABORTED: the others held this rank for lost and went on without it; TIMEOUT names a rank that did not come or did not
- * end. The call may be made again. INVALID_STATE: the gang is not broken; INVALID_ARGUMENT: the calling rank is not in
- * the list. */
+/* Collective over the survivors (ranks of the broken gang, the same list on each). The new gang has them in the order
+ * of the list. A rank that is lost before all have arrived is left out, so lists that differ only by such ranks agree:
+ * gw_gang_size of *out_gang is the number that is left. On return no left-out rank writes into a survivor's memory any
+ * more: the call waits until such writes, or their processes, have ended. The caller releases *out_gang. MISMATCH, on
+ * all of them: live ranks gave different lists; ABORTED: the others took this rank for lost and went on without it;
+ * TIMEOUT names a rank that did not arrive or did not end. The call may be repeated. INVALID_STATE: the gang is not
+ * broken; INVALID_ARGUMENT: the calling rank is not in the list. */
 GW_API gw_status gw_gang_shrink(gw_gang *gang, const int32_t *survivors, size_t survivor_count,
                                 gw_gang **out_gang);
 /* Local. The ring of the last collectives as text, one a line. Null text asks the size. INVALID_ARGUMENT:
- * `capacity` is not over *out_len. */
+ * `capacity` must exceed *out_len, to leave room for the final zero. */
 GW_API gw_status gw_gang_flight_record(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
 
 #ifdef __cplusplus

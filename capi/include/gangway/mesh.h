@@ -17,28 +17,31 @@ typedef struct gw_mesh_options {
   const gw_ext *next;
   int32_t pp;           /* 1 */
   int32_t dp_replicate; /* 1 */
-  int32_t dp_shard;     /* -1: what the others leave; at most one degree may be -1 */
+  int32_t dp_shard;     /* -1: the ranks divided by the other degrees; at most one degree may be -1 */
   int32_t cp;           /* 1 */
   int32_t tp;           /* 1 */
   int32_t reserved;
 } gw_mesh_options;
 
+/* Local. Sets up a gw_mesh_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_mesh_options_init(gw_mesh_options *options, size_t size);
 /* Collective over `root`; null: a new root gang from the environment. A product that does not match is
  * INVALID_ARGUMENT, on every rank, and the text prints the equation. Null options: all ranks are dp_shard.
  * The caller releases *out_gangs, which holds the root. */
 GW_API gw_status gw_gangs_create(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
 /* Collective. tp, pp and cp by degree, the rest is dp. The caller releases *out_gangs. INVALID_ARGUMENT:
- * below 1, or no factor of the size. */
+ * a degree below 1, or one that does not divide the size. */
 GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp, int32_t cp,
                                           gw_gangs **out_gangs);
 /* Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp one
- * rank. The caller releases *out_gangs. INVALID_ARGUMENT: no factor of dp; cp over 1. */
+ * rank. The caller releases *out_gangs. INVALID_ARGUMENT: intra_node_size does not divide dp, or cp is over 1. */
 GW_API gw_status gw_gangs_create_fsdp(gw_gangs *gangs, int32_t intra_node_size, gw_gangs **out_gangs);
 /* Local. A fake gang of one in every place. Null device: "cpu". The caller releases *out_gangs.
  * INVALID_ARGUMENT, NOT_SUPPORTED: the device. */
 GW_API gw_status gw_gangs_create_fake(const char *device, gw_gangs **out_gangs);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_gangs *gw_gangs_retain(gw_gangs *gangs);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_gangs_release(gw_gangs *gangs);
 
 /* Local. "root", "dp", "rdp", "sdp", "tp", "pp", "cp", each axis, or any product of axes joined by '+'. The caller
@@ -51,23 +54,23 @@ GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, in
 /* Local. Which rows of the global batch this rank reads: part *out_index of *out_count (equal on tp, cp, pp).
  * INVALID_ARGUMENT: null. */
 GW_API gw_status gw_gangs_data_shard(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);
-/* Collective and orderly: all gangs that this made, those that are broken left out. timeout_ms -1: the gangs'
- * deadlines. TIMEOUT, PEER_LOST: the first failure, after all were tried. The second call does nothing. */
+/* Collective and orderly: shuts down all gangs that `gangs` made, except broken ones. timeout_ms -1: the gangs'
+ * deadlines. TIMEOUT, PEER_LOST: the first failure, after all were tried. A second call does nothing. */
 GW_API gw_status gw_gangs_shutdown(gw_gangs *gangs, int64_t timeout_ms);
-/* Local, any thread. Breaks the root and all gangs that this made: calls on them return ABORTED with
+/* Local, any thread. Breaks the root and all gangs that `gangs` made: calls on them return ABORTED with
  * `reason`. INVALID_ARGUMENT: null gangs. */
 GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
 
-/* Local. The current gangs of the calling thread are a stack; this puts `gangs` on it, which holds a
- * reference. INVALID_ARGUMENT: null. */
+/* Local. Pushes `gangs` on the calling thread's stack of current gangs; the stack holds a reference.
+ * INVALID_ARGUMENT: null. */
 GW_API gw_status gw_gangs_push_current(gw_gangs *gangs);
-/* Local. Takes `gangs`, the top, from the stack. INVALID_STATE: the top is another, or there is none. */
+/* Local. Pops `gangs`, which must be on top of the stack. INVALID_STATE: the top is another, or the stack is empty. */
 GW_API gw_status gw_gangs_pop_current(gw_gangs *gangs);
-/* Local. Null device: the top of this thread's stack, or null (and OK). Else the top, or the device's
- * default: what gw_gangs_set_default gave, or fake gangs of one. The caller releases *out_gangs.
+/* Local. Null device: the top of this thread's stack, or null (and OK). Otherwise the top; if the stack is empty, the
+ * device's default: what gw_gangs_set_default set, else fake gangs of one. The caller releases *out_gangs.
  * INVALID_ARGUMENT, NOT_SUPPORTED: the device. */
 GW_API gw_status gw_gangs_current(const char *device, gw_gangs **out_gangs);
-/* Local. The default of a device for this thread, which holds a reference; null gangs: back to the fake ones.
+/* Local. Sets the default of a device for this thread, which holds a reference; null gangs: fake gangs of one again.
  * INVALID_ARGUMENT: null device. */
 GW_API gw_status gw_gangs_set_default(const char *device, gw_gangs *gangs);
 

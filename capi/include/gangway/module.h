@@ -58,6 +58,7 @@ typedef struct gw_attention_options {
   int32_t reserved;
 } gw_attention_options;
 
+/* Local. Sets up a gw_llama_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
 /* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss
  * sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the rule. */
@@ -71,6 +72,8 @@ GW_API gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module **out_
 /* Local. {x} or {x, residual}, each [..., dim] -> {y, sum}. The caller releases *out_model. INVALID_ARGUMENT:
  * dim or eps not above 0. */
 GW_API gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module **out_model);
+/* Local. Sets up a gw_attention_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_attention_options_init(gw_attention_options *options, size_t size);
 /* Local. x [B, S, dim] -> the same. The caller releases *out_model. INVALID_ARGUMENT names the field and the
  * rule. */
@@ -119,6 +122,7 @@ typedef struct gw_init_options {
   void *user;
   gw_free_fn free_user;
 } gw_init_options;
+/* Local. Sets up a gw_init_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_init_options_init(gw_init_options *options, size_t size);
 
 /* One parameter of a custom module or a shard group. */
@@ -133,12 +137,14 @@ typedef struct gw_parameter_options {
   int32_t reserved;
   const gw_init_options *initializer; /* null: normal, 0.02 */
 } gw_parameter_options;
+/* Local. Sets up a gw_parameter_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_parameter_options_init(gw_parameter_options *options, size_t size);
 
-/* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase there is no data, and
- * each output starts as a copy of the first input's ndim, dtype and dims. The callback writes outputs[i].ndim and .dtype,
- * and the dims where outputs[i].shape points, which is room for 8 numbers of its own: ((int64_t *)outputs[i].shape)[d] = n.
- * It leaves the pointer itself, the strides and the data alone. */
+/* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase there is no data,
+ * and each output starts as a copy of the first input's ndim, dtype and dims. The callback writes outputs[i].ndim and
+ * .dtype, and the dims where outputs[i].shape points, which is room for 8 numbers of its own: ((int64_t
+ * *)outputs[i].shape)[d] = n. It leaves the pointer itself, the strides and the data alone. */
 typedef struct gw_call {
   size_t struct_size;
   const gw_ext *next;
@@ -171,8 +177,8 @@ typedef struct gw_custom_options {
   size_t struct_size;
   const gw_ext *next;
   const char *name; /* null: "Custom"; names the module in errors */
-  /* Local: outputs' dims and dtype from the inputs'; refuses inputs before anything runs, on every rank, where no custom
-   * module is around this one. Null: each output is one f64, a training root's. */
+  /* Local: outputs' dims and dtype from the inputs'; refuses inputs before anything runs, on every rank, where no
+   * custom module is around this one. Null: each output is one f64, a training root's. */
   gw_call_fn shapes;
   gw_call_fn forward;         /* required */
   gw_call_fn backward_input;  /* required: output_grads -> input_grads */
@@ -189,6 +195,8 @@ typedef struct gw_custom_options {
   const char *const *child_names;
   size_t child_count;
 } gw_custom_options;
+/* Local. Sets up a gw_custom_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
 /* Local. free_user runs once, also when this fails. The caller releases *out_model. INVALID_ARGUMENT names
  * the field or child; INVALID_STATE: a child that is part of another module, or bound to gangs. */
@@ -199,7 +207,7 @@ GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **
 GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
                                  gw_view out_views[], size_t out_capacity, size_t *out_count);
 /* Collective. Inside a backward_input callback, on its thread: the gradients of the child's inputs (null data
- * where there is none), as many as its forward had; likewise. INVALID_ARGUMENT as of gw_call_forward;
+ * where there is none), as many as its forward had; likewise. INVALID_ARGUMENT as in gw_call_forward;
  * INVALID_STATE: in another callback. */
 GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *output_grads,
                                   size_t grad_count, gw_view out_views[], size_t out_capacity,
@@ -207,7 +215,9 @@ GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *o
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
 
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_module *gw_module_retain(gw_module *model);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_module_release(gw_module *model);
 /* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model;
  * gw_parallelize does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). INVALID_STATE: a
@@ -229,6 +239,7 @@ typedef struct gw_frame_options {
   int32_t microbatch;
   int32_t reserved;
 } gw_frame_options;
+/* Local. Sets up a gw_frame_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. The caller releases *out_frame, which keeps the model. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
@@ -239,23 +250,24 @@ GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *optio
  * gw_zero_grad. So they are while any rank still has a forward that has added and awaits its backward. Its
  * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 /* Local, never blocks; from any thread at any moment, on each rank at another time: the last release frees what was
  * saved (free_state of a custom module runs there) and leaves a mark with the model. */
 GW_API void gw_frame_release(gw_frame *frame);
-/* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count
- * of them. Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
- * (lowest rank) with its text, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the outputs, an input's
- * shape or dtype, a token or label outside of the vocabulary, what a custom module's `shapes` returns (it runs once more
- * for that). INVALID_STATE: the frame has had a forward. MISMATCH: ranks differ in giving a frame, in no_sync,
- * or in number or dtypes of inputs. On its rank alone: no memory yet, `model` or `out_count` null.
- * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a model of several
+/* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count of them.
+ * Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
+ * (lowest rank) with its text, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the outputs, an
+ * input's shape or dtype, a token or label outside of the vocabulary, what a custom module's `shapes` returns (it
+ * runs once more for that). INVALID_STATE: the frame has had a forward. MISMATCH: ranks differ in giving a frame, in
+ * no_sync, or in number or dtypes of inputs. On its rank alone: no memory yet, `model` or `out_count` null. What
+ * fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a model of several
  * ranks, in backward too: peers get ABORTED with its text. */
 GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count,
                                    gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                    size_t out_capacity, size_t *out_count);
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
- * none), which the caller releases as of gw_module_forward; adds the sum over data ranks to the local
+ * none), which the caller releases as in gw_module_forward; adds the sum over data ranks to the local
  * gradients. The frame is reset. Refusals are agreed, as in forward, and leave the frame as it was. INVALID_ARGUMENT: a
  * gradient's shape or dtype, more of them than outputs, out_capacity. INVALID_STATE: the frame has had no forward;
  * gradients were emptied since a forward that had made some (a Llama's loss). MISMATCH: ranks differ in no_sync. */
@@ -315,8 +327,12 @@ GW_API gw_status gw_module_parameter_count(const gw_module *model, size_t *out_c
 GW_API gw_status gw_module_parameter(gw_module *model, size_t index, gw_parameter **out_parameter);
 /* Local. By whole name, aliases of tied parameters too; the caller releases *out_parameter. NOT_FOUND. */
 GW_API gw_status gw_module_find_parameter(gw_module *model, const char *name, gw_parameter **out_parameter);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_parameter *gw_parameter_retain(gw_parameter *parameter);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_parameter_release(gw_parameter *parameter);
+/* Local. Sets up a gw_parameter_info: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_parameter_info_init(gw_parameter_info *info, size_t size);
 /* Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small. */
 GW_API gw_status gw_parameter_describe(gw_parameter *parameter, gw_parameter_info *info);
@@ -326,10 +342,10 @@ GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_vie
 /* Local. The same part with a handle that keeps its memory: for DLPack. The caller releases *out_tensor. The
  * memory is never used for something else while the handle or an export of it lives; a full part is detached
  * from the parameter at reshard. A full value of a shared region is READ_ONLY and follows the parameter after
- * the next update. INVALID_STATE as of gw_parameter_view. */
+ * the next update. INVALID_STATE as in gw_parameter_view. */
 GW_API gw_status gw_parameter_tensor(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
-/* Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"; *out_view is borrowed until the release of
- * either handle. NOT_FOUND. */
+/* Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"; *out_view is borrowed until the
+ * release of either handle. NOT_FOUND. */
 GW_API gw_status gw_parameter_state(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
                                     gw_view *out_view);
 /* Local. The same state with a handle that keeps its memory; the caller releases *out_tensor. NOT_FOUND. */
@@ -345,6 +361,7 @@ GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *str
 /* Collective. New values from `whole` (global shape, f64, f32, bf16 or f16). INVALID_ARGUMENT, on every rank:
  * a rank's shape or dtype. INVALID_STATE: a unit is unsharded, between begin_update and end_update. */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
+/* Local. Sets up a gw_memory_use: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
 /* Local. Fills *memory with this rank's bytes. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_module_memory(gw_module *model, gw_memory_use *memory);
@@ -357,6 +374,7 @@ typedef struct gw_save_options {
   gw_dtype dtype; /* GW_DTYPE_NONE: the master's */
   int32_t reserved;
 } gw_save_options;
+/* Local. Sets up a gw_save_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_save_options_init(gw_save_options *options, size_t size);
 /* Collective. folder/model.safetensors with Hugging Face's names (and config.json for a Llama); there whole
  * or not at all. INVALID_ARGUMENT: a dtype that is not floating, an empty name; INVALID_STATE: a model
@@ -369,6 +387,7 @@ typedef struct gw_load_options {
   int32_t ignore_extra; /* 1: names in the file that the model lacks are no error */
   int32_t reserved;
 } gw_load_options;
+/* Local. Sets up a gw_load_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_load_options_init(gw_load_options *options, size_t size);
 /* Collective. A file or a folder, on any mesh. Every rank returns the first refusal. NOT_FOUND: a parameter
  * lacks; INVALID_ARGUMENT: a shape or dtype; CORRUPT; IO, where some values may be new already. */

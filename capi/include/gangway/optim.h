@@ -11,17 +11,20 @@ extern "C" {
 typedef int32_t gw_schedule;
 enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2 };
 
-/* For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match wins. Without a
- * match: the optimizer's weight decay, but none for 1-d parameters. */
+/* Applies to parameters whose whole name matches `pattern` ('*' stays within one dot, "**" matches everything); the
+ * last match wins. Parameters without a match get the optimizer's weight decay, except 1-d parameters, which get
+ * none. */
 typedef struct gw_optimizer_rule {
   size_t struct_size;
   const gw_ext *next;
   const char *pattern;
   double lr_scale;     /* 1 */
-  double weight_decay; /* -1: as without a rule (the optimizer's; 0 for 1-d parameters) */
+  double weight_decay; /* -1: as without a rule */
   int32_t frozen;      /* 1: not stepped */
   int32_t reserved;
 } gw_optimizer_rule;
+/* Local. Sets up a gw_optimizer_rule: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
 typedef struct gw_adamw_options {
@@ -40,6 +43,7 @@ typedef struct gw_adamw_options {
   const gw_optimizer_rule *rules;
   size_t rule_count;
 } gw_adamw_options;
+/* Local. Sets up a gw_adamw_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_adamw_options_init(gw_adamw_options *options, size_t size);
 
 typedef struct gw_sgd_options {
@@ -56,31 +60,34 @@ typedef struct gw_sgd_options {
   const gw_optimizer_rule *rules;
   size_t rule_count;
 } gw_sgd_options;
+/* Local. Sets up a gw_sgd_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
 
 /* Local. The optimizer keeps the model alive; the caller releases *out_optimizer. INVALID_STATE before
  * gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its range. */
 GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options,
                                  gw_optimizer **out_optimizer);
-/* Local. Likewise: the caller releases *out_optimizer; INVALID_STATE, INVALID_ARGUMENT. */
+/* Local. As gw_adamw_create. The caller releases *out_optimizer. INVALID_STATE, INVALID_ARGUMENT. */
 GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 
-/* Local. Steps taken. INVALID_ARGUMENT: null. */
+/* Local. The number of steps taken. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_steps(const gw_optimizer *optimizer, int64_t *out_steps);
 /* Local. The learning rate of the next step, before rules. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
-/* Local. A new base rate; every rank must set the same. INVALID_ARGUMENT: not finite, or below 0. */
+/* Local. Sets the base learning rate; every rank must set the same value. INVALID_ARGUMENT: not finite, or below 0. */
 GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
-/* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before
- * it. `p`: 1, 2 or any other; infinity for the largest. INVALID_ARGUMENT: max_norm or p not over 0;
- * INVALID_STATE: a model without memory; on every rank: a rank's gradients hold parts of forwards that were given
- * up or await their backward. */
+/* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum
+ * of |g|^p)^(1/p) over all gradients of the mesh. `p`: any number over 0; infinity for the largest element.
+ * INVALID_ARGUMENT: max_norm or p not over 0; INVALID_STATE: a model without memory; on every rank: a rank's
+ * gradients hold parts of forwards that were given up or await their backward. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
                                    double *out_norm);
-/* Local. Empties the local gradients. INVALID_STATE: a model without memory. */
+/* Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet. */
 GW_API gw_status gw_zero_grad(gw_module *model, void *stream);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* Parallelism by wrapping: fully sharded and plain data parallel, recomputation; shard groups for runtimes that compute
- * by themselves. Set-up calls are collective over the gangs and their refusals are agreed: every rank returns the first
- * refusal and nothing has changed. */
+/* Parallelism by wrapping: fully sharded and plain data parallel, recomputation, and shard groups for programs that
+ * compute by themselves. Set-up calls are collective over the gangs and their refusals are agreed: every rank returns
+ * the first refusal and nothing has changed. */
 #ifndef GANGWAY_PARALLEL_H
 #define GANGWAY_PARALLEL_H
 
@@ -23,9 +23,10 @@ enum gw_recompute_kind_value {
   GW_RECOMPUTE_INVALID = -1,
   GW_RECOMPUTE_NONE = 0,
   GW_RECOMPUTE_FULL = 1,
-  GW_RECOMPUTE_SELECTIVE = 2, /* keeps linear outputs and attention; makes norm and SwiGLU outputs again */
-  GW_RECOMPUTE_EVERY = 3,     /* each recompute_every-th block */
-  GW_RECOMPUTE_RATIO = 4      /* recompute_ratio of the blocks */
+  GW_RECOMPUTE_SELECTIVE =
+      2, /* keeps outputs of linear layers and attention; recomputes those of norms and SwiGLU */
+  GW_RECOMPUTE_EVERY = 3, /* each recompute_every-th block */
+  GW_RECOMPUTE_RATIO = 4  /* recompute_ratio of the blocks */
 };
 
 typedef struct gw_dtype_rule {
@@ -35,6 +36,7 @@ typedef struct gw_dtype_rule {
   gw_dtype dtype;
   int32_t reserved;
 } gw_dtype_rule;
+/* Local. Sets up a gw_dtype_rule: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_dtype_rule_init(gw_dtype_rule *rule, size_t size);
 
 typedef struct gw_shard_options {
@@ -54,6 +56,7 @@ typedef struct gw_shard_options {
   const gw_dtype_rule *rules;    /* param_dtype by name; last match wins */
   size_t rule_count;
 } gw_shard_options;
+/* Local. Sets up a gw_shard_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
 
 /* gw_shard_options and the rest, flat. */
@@ -80,11 +83,13 @@ typedef struct gw_parallel_options {
   double recompute_ratio; /* 1 */
   uint64_t seed;          /* of the first values */
 } gw_parallel_options;
+/* Local. Sets up a gw_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
-/* Collective. Checks all, then recomputation, units (of a language model: embedding | each block | norm +
- * head), memory and first values; once, before the optimizer. Null gangs: one rank. NOT_SUPPORTED: tp, cp or
- * pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. */
+/* Collective. Checks everything, then applies recomputation, makes the units (of a language model: embedding | each
+ * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: one
+ * rank. NOT_SUPPORTED: tp, cp or pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
 /* Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root,
  * the last. gw_module_materialize follows. NOT_FOUND: no match; INVALID_ARGUMENT names the option, or matches
@@ -109,26 +114,28 @@ GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name,
                                        const gw_parameter_options *parameters, size_t parameter_count,
                                        const gw_shard_options *options, uint64_t seed,
                                        gw_shard_group **out_group);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_shard_group *gw_shard_group_retain(gw_shard_group *group);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_shard_group_release(gw_shard_group *group);
 /* Collective. `into`: null, or one view of the caller's memory per parameter, which gets a stable copy.
  * INVALID_ARGUMENT: a view's shape, or one that is not floating and row-major. INVALID_STATE: between
  * begin_update and end_update. */
 GW_API gw_status gw_shard_group_unshard(gw_shard_group *group, const gw_view *into, void *stream);
-/* Collective. Starts what gw_shard_group_unshard would wait for, where values are gathered; that call comes
- * later and ends it. Elsewhere there is nothing to start and *out_work is done. The caller releases
- * *out_work, which has what fails (PEER_LOST and so on). INVALID_ARGUMENT: a stream on a CPU. */
+/* Collective. Starts the gather that gw_shard_group_unshard waits for; call gw_shard_group_unshard later to end it.
+ * If nothing is gathered (ranks on one host), *out_work is done at once. The caller releases *out_work, which has the
+ * error if the gather fails (PEER_LOST and so on). INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_shard_group_unshard_async(gw_shard_group *group, void *stream, gw_work **out_work);
-/* Local, waits for nobody. Full values and full gradients that were reduced are gone; ones that wait for
- * their reduction stay. INVALID_ARGUMENT: a stream on a CPU. */
+/* Local, does not wait. Drops full values and reduced gradients. Keeps gradients that are not reduced yet.
+ * INVALID_ARGUMENT: a stream on a CPU. */
 GW_API gw_status gw_shard_group_reshard(gw_shard_group *group, void *stream);
 /* Local. *out_view is borrowed until reshard; INVALID_STATE: a full part while sharded, the gradient of a
  * frozen parameter. INVALID_ARGUMENT: the index, the part. A full value that processes share is read-only
  * memory, which a call refuses as its output. */
 GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
-/* Local. The same part with a handle that keeps its memory: for DLPack. The caller releases *out_tensor.
- * After reshard it is detached: freed with the last handle or export, never used again under it. A full value
- * of a shared region is READ_ONLY and follows the parameter after the next update. INVALID_STATE as of
+/* Local. The same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor. After reshard
+ * its memory is detached: the library does not reuse it, and the last handle or export frees it. A full value of a
+ * shared region is READ_ONLY and follows the parameter after the next update. INVALID_STATE as in
  * gw_shard_group_view. */
 GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part,
                                        gw_tensor **out_tensor);
@@ -142,9 +149,10 @@ GW_API gw_status gw_shard_group_reduce(gw_shard_group *group, void *stream);
 /* Collective. Around a caller's own update of GW_PART_VALUE: waits for all readers. INVALID_STATE, on every rank: a
  * rank's group is still unsharded, or an update has begun already. */
 GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream);
-/* Collective. Ends it: casts, publishes the values, empties the gradient. INVALID_STATE: no update has begun. */
+/* Collective. Ends the update: casts to the compute dtype, publishes the values, sets the gradient to zero.
+ * INVALID_STATE: no update has begun. */
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
-/* Local. A materialised model of these groups, for optimizer, clip, load and save, which keeps them. The
+/* Local. A materialised model of these groups, for optimizer, clip, load and save; it holds references on them. The
  * caller releases *out_model. INVALID_ARGUMENT: none, one twice, groups of different gangs. */
 GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count,
                                        gw_module **out_model);

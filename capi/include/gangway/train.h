@@ -22,6 +22,7 @@ typedef struct gw_batch {
   int32_t shifted; /* 0: labels are the tokens, the library shifts them; 1: they are shifted already */
   int32_t reserved;
 } gw_batch;
+/* Local. Sets up a gw_batch: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_batch_init(gw_batch *batch, size_t size);
 
 typedef struct gw_step_options {
@@ -33,6 +34,7 @@ typedef struct gw_step_options {
   double norm_type;         /* 2 */
   double scale;             /* 1; of gradients, for loops that seed with 1 */
 } gw_step_options;
+/* Local. Sets up a gw_step_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
 
 typedef int32_t gw_skip_reason;
@@ -57,6 +59,7 @@ typedef struct gw_step_result {
   int32_t skipped; /* 1: nothing was changed; skip_reason says why */
   gw_skip_reason skip_reason;
 } gw_step_result;
+/* Local. Sets up a gw_step_result: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 
 /* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer.
@@ -84,6 +87,8 @@ typedef struct gw_generate_options {
   int64_t top_k;       /* 0: all */
   uint64_t seed;
 } gw_generate_options;
+/* Local. Sets up a gw_generate_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
 /* Collective. Continues `prompt` (token ids) by a sharded Llama: *out_count tokens (token_count of them), the
  * same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count; no

@@ -38,17 +38,20 @@ GW_API gw_status gw_view_set(gw_view *view, void *data, const int64_t *shape, in
 GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
 /* Local. *out_view is borrowed until the release of the tensor. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
-/* Local. 1: nobody may write it (memory of a shared region, a DLPack tensor that came so); 0; -1 for null. */
+/* Local. 1: the tensor must not be written (a shared region, or a DLPack tensor with the READ_ONLY flag); 0: it may
+ * be; -1 for null. */
 GW_API int32_t gw_tensor_is_read_only(const gw_tensor *tensor);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_tensor *gw_tensor_retain(gw_tensor *tensor);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_tensor_release(gw_tensor *tensor);
 
 /* Local. Takes over `managed` on success and calls its deleter once, on the thread that drops the last
  * reference; the caller releases *out_tensor. NOT_SUPPORTED: a major version other than 1, lanes other than
  * 1. INVALID_ARGUMENT names another field: a device other than the CPU, ndim over 8, null data. */
 GW_API gw_status gw_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, gw_tensor **out_tensor);
-/* Local. The caller owns *out_managed: the export holds a reference on the tensor's memory until its deleter
- * is called, by the caller or whom it was handed to. INVALID_ARGUMENT: null. */
+/* Local. The caller owns *out_managed: the export holds a reference on the tensor's memory until the
+ * caller, or the library that it was handed to, calls its deleter. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_to_dlpack(gw_tensor *tensor, struct DLManagedTensorVersioned **out_managed);
 
 #ifdef __cplusplus
