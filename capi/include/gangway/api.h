@@ -46,8 +46,7 @@ typedef struct gw_api {
   gw_status (*gang_create)(const gw_gang_options *options, gw_gang **out_gang);
   gw_status (*gang_id_create)(void *id, size_t capacity, size_t *out_size);
   gw_status (*gang_create_threads)(int32_t count, const gw_gang_options *options, gw_gang *out_gangs[]);
-  gw_status (*gang_create_fake)(int32_t rank, int32_t size, const gw_gang_options *options,
-                                gw_gang **out_gang);
+  gw_status (*gang_create_fake)(int32_t rank, int32_t size, const gw_gang_options *options, gw_gang **out_gang);
   gw_status (*gang_create_gang)(gw_gang *gang, const int32_t *ranks, size_t rank_count, gw_gang **out_gang);
   gw_status (*gang_split)(gw_gang *gang, int32_t color, int32_t key, gw_gang **out_gang);
   gw_status (*gang_duplicate)(gw_gang *gang, gw_gang **out_gang);
@@ -67,55 +66,54 @@ typedef struct gw_api {
   void (*collective_init)(gw_collective *record, size_t size);
   gw_status (*gang_run)(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
   gw_status (*gang_run_batch)(gw_gang *gang, const gw_collective *records, size_t record_count, void *stream,
-                              gw_work **out_work);
+      gw_work **out_work);
   gw_status (*gang_barrier)(gw_gang *gang, void *stream);
   gw_status (*gang_barrier_async)(gw_gang *gang, void *stream, gw_work **out_work);
   gw_status (*gang_all_reduce)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                               gw_reduce reduce, void *stream);
-  gw_status (*gang_all_reduce_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                     gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+      gw_reduce reduce, void *stream);
+  gw_status (*gang_all_reduce_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, gw_reduce reduce, void *stream, gw_work **out_work);
   gw_status (*gang_all_gather)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                               void *stream);
-  gw_status (*gang_all_gather_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                     gw_dtype dtype, void *stream, gw_work **out_work);
+      void *stream);
+  gw_status (*gang_all_gather_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, void *stream, gw_work **out_work);
   gw_status (*gang_all_gather_list)(gw_gang *gang, const void *input, void *const *outputs, size_t count,
-                                    gw_dtype dtype, void *stream);
-  gw_status (*gang_reduce_scatter)(gw_gang *gang, const void *input, void *output, size_t count,
-                                   gw_dtype dtype, gw_reduce reduce, void *stream);
-  gw_status (*gang_reduce_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                         gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
+      gw_dtype dtype, void *stream);
+  gw_status (*gang_reduce_scatter)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      gw_reduce reduce, void *stream);
+  gw_status (*gang_reduce_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, gw_reduce reduce, void *stream, gw_work **out_work);
   gw_status (*gang_broadcast)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                              int32_t root, void *stream);
-  gw_status (*gang_broadcast_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                    gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
+      int32_t root, void *stream);
+  gw_status (*gang_broadcast_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, int32_t root, void *stream, gw_work **out_work);
   gw_status (*gang_reduce)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                           gw_reduce reduce, int32_t root, void *stream);
+      gw_reduce reduce, int32_t root, void *stream);
   gw_status (*gang_reduce_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                 gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
-  gw_status (*gang_gather)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                           int32_t root, void *stream);
+      gw_reduce reduce, int32_t root, void *stream, gw_work **out_work);
+  gw_status (*gang_gather)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype, int32_t
+      root, void *stream);
   gw_status (*gang_gather_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                 int32_t root, void *stream, gw_work **out_work);
+      int32_t root, void *stream, gw_work **out_work);
   gw_status (*gang_scatter)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                            int32_t root, void *stream);
-  gw_status (*gang_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                  gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
+      int32_t root, void *stream);
+  gw_status (*gang_scatter_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
+      int32_t root, void *stream, gw_work **out_work);
   gw_status (*gang_all_to_all)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                               void *stream);
-  gw_status (*gang_all_to_all_async)(gw_gang *gang, const void *input, void *output, size_t count,
-                                     gw_dtype dtype, void *stream, gw_work **out_work);
-  gw_status (*gang_send)(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
-                         void *stream);
+      void *stream);
+  gw_status (*gang_all_to_all_async)(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype
+      dtype, void *stream, gw_work **out_work);
+  gw_status (*gang_send)(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer, void
+      *stream);
   gw_status (*gang_send_async)(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
-                               void *stream, gw_work **out_work);
-  gw_status (*gang_recv)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
-                         void *stream);
-  gw_status (*gang_recv_async)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
-                               void *stream, gw_work **out_work);
-  gw_status (*gang_broadcast_bytes)(gw_gang *gang, const void *data, size_t size, int32_t root,
-                                    gw_bytes **out_bytes);
-  gw_status (*gang_all_gather_bytes)(gw_gang *gang, const void *data, size_t size, size_t out_sizes[],
-                                     gw_bytes **out_bytes);
+      void *stream, gw_work **out_work);
+  gw_status (*gang_recv)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void *stream);
+  gw_status (*gang_recv_async)(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer, void
+      *stream, gw_work **out_work);
+  gw_status (*gang_broadcast_bytes)(gw_gang *gang, const void *data, size_t size, int32_t root, gw_bytes
+      **out_bytes);
+  gw_status (*gang_all_gather_bytes)(gw_gang *gang, const void *data, size_t size, size_t out_sizes[], gw_bytes
+      **out_bytes);
   gw_status (*gang_broadcast_flag)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
   gw_status (*gang_all_sum)(gw_gang *gang, double value, double *out_sum);
   gw_status (*work_poll)(gw_work *work, int32_t *out_done);
@@ -128,8 +126,7 @@ typedef struct gw_api {
   gw_status (*gang_shutdown)(gw_gang *gang, int64_t timeout_ms);
   gw_status (*gang_abort)(gw_gang *gang, const char *reason);
   gw_status (*gang_async_error)(gw_gang *gang);
-  gw_status (*gang_shrink)(gw_gang *gang, const int32_t *survivors, size_t survivor_count,
-                           gw_gang **out_gang);
+  gw_status (*gang_shrink)(gw_gang *gang, const int32_t *survivors, size_t survivor_count, gw_gang **out_gang);
   gw_status (*gang_flight_record)(const gw_gang *gang, char *text, size_t capacity, size_t *out_len);
   void (*mesh_options_init)(gw_mesh_options *options, size_t size);
   gw_status (*gangs_create)(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
@@ -139,8 +136,8 @@ typedef struct gw_api {
   gw_gangs *(*gangs_retain)(gw_gangs *gangs);
   void (*gangs_release)(gw_gangs *gangs);
   gw_status (*gangs_get)(gw_gangs *gangs, const char *axes, gw_gang **out_gang);
-  gw_status (*gangs_coordinate)(const gw_gangs *gangs, const char *axis, int32_t *out_index,
-                                int32_t *out_degree);
+  gw_status (*gangs_coordinate)(const gw_gangs *gangs, const char *axis, int32_t *out_index, int32_t
+      *out_degree);
   gw_status (*gangs_data_shard)(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);
   gw_status (*gangs_shutdown)(gw_gangs *gangs, int64_t timeout_ms);
   gw_status (*gangs_abort)(gw_gangs *gangs, const char *reason);
@@ -156,17 +153,17 @@ typedef struct gw_api {
   void (*attention_options_init)(gw_attention_options *options, size_t size);
   gw_status (*attention_create)(const gw_attention_options *options, gw_module **out_model);
   gw_status (*mlp_create)(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
-  gw_status (*block_create)(const gw_attention_options *attention, int64_t ffn, double eps,
-                            gw_module **out_model);
+  gw_status (*block_create)(const gw_attention_options *attention, int64_t ffn, double eps, gw_module
+      **out_model);
   gw_status (*sequential_create)(gw_module *const *models, size_t model_count, gw_module **out_model);
   void (*init_options_init)(gw_init_options *options, size_t size);
   void (*parameter_options_init)(gw_parameter_options *options, size_t size);
   void (*custom_options_init)(gw_custom_options *options, size_t size);
   gw_status (*custom_create)(const gw_custom_options *options, gw_module **out_model);
-  gw_status (*call_forward)(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
-                            gw_view out_views[], size_t out_capacity, size_t *out_count);
+  gw_status (*call_forward)(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count, gw_view
+      out_views[], size_t out_capacity, size_t *out_count);
   gw_status (*call_backward)(gw_call *call, int32_t child, const gw_view *output_grads, size_t grad_count,
-                             gw_view out_views[], size_t out_capacity, size_t *out_count);
+      gw_view out_views[], size_t out_capacity, size_t *out_count);
   gw_module *(*module_retain)(gw_module *model);
   void (*module_release)(gw_module *model);
   gw_status (*module_materialize)(gw_module *model, gw_gangs *gangs, uint64_t seed, gw_dtype master_dtype);
@@ -174,11 +171,10 @@ typedef struct gw_api {
   gw_status (*frame_create)(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
   gw_status (*frame_reset)(gw_frame *frame);
   void (*frame_release)(gw_frame *frame);
-  gw_status (*module_forward)(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame,
-                              void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
-  gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count,
-                               gw_frame *frame, void *stream, gw_tensor *out_tensors[], size_t out_capacity,
-                               size_t *out_count);
+  gw_status (*module_forward)(gw_module *model, const gw_view *inputs, size_t input_count, gw_frame *frame, void
+      *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
+  gw_status (*module_backward)(gw_module *model, const gw_view *output_grads, size_t grad_count, gw_frame
+      *frame, void *stream, gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count);
   gw_status (*module_parameter_count)(const gw_module *model, size_t *out_count);
   gw_status (*module_parameter)(gw_module *model, size_t index, gw_parameter **out_parameter);
   gw_status (*module_find_parameter)(gw_module *model, const char *name, gw_parameter **out_parameter);
@@ -186,8 +182,8 @@ typedef struct gw_api {
   void (*parameter_info_init)(gw_parameter_info *info, size_t size);
   gw_status (*parameter_describe)(gw_parameter *parameter, gw_parameter_info *info);
   gw_status (*parameter_view)(gw_parameter *parameter, gw_part part, gw_view *out_view);
-  gw_status (*parameter_state)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
-                               gw_view *out_view);
+  gw_status (*parameter_state)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name, gw_view
+      *out_view);
   gw_status (*parameter_gather)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
   gw_status (*parameter_gather_gradient)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
   gw_status (*parameter_assign)(gw_parameter *parameter, const gw_view *whole, void *stream);
@@ -201,21 +197,20 @@ typedef struct gw_api {
   void (*shard_options_init)(gw_shard_options *options, size_t size);
   void (*parallel_options_init)(gw_parallel_options *options, size_t size);
   gw_status (*parallelize)(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
-  gw_status (*fully_shard)(gw_module *model, const char *pattern, gw_gangs *gangs,
-                           const gw_shard_options *options);
+  gw_status (*fully_shard)(gw_module *model, const char *pattern, gw_gangs *gangs, const gw_shard_options
+      *options);
   gw_status (*replicate)(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
   gw_status (*recompute)(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
   gw_status (*shard_group_create)(gw_gangs *gangs, const char *name, const gw_parameter_options *parameters,
-                                  size_t parameter_count, const gw_shard_options *options, uint64_t seed,
-                                  gw_shard_group **out_group);
+      size_t parameter_count, const gw_shard_options *options, uint64_t seed, gw_shard_group **out_group);
   gw_shard_group *(*shard_group_retain)(gw_shard_group *group);
   void (*shard_group_release)(gw_shard_group *group);
   gw_status (*shard_group_unshard)(gw_shard_group *group, const gw_view *into, void *stream);
   gw_status (*shard_group_unshard_async)(gw_shard_group *group, void *stream, gw_work **out_work);
   gw_status (*shard_group_reshard)(gw_shard_group *group, void *stream);
   gw_status (*shard_group_view)(gw_shard_group *group, size_t index, gw_part part, gw_view *out_view);
-  gw_status (*shard_group_add_gradient)(gw_shard_group *group, size_t index, const gw_view *gradient,
-                                        void *stream);
+  gw_status (*shard_group_add_gradient)(gw_shard_group *group, size_t index, const gw_view *gradient, void
+      *stream);
   gw_status (*shard_group_reduce)(gw_shard_group *group, void *stream);
   gw_status (*shard_group_begin_update)(gw_shard_group *group, void *stream);
   gw_status (*shard_group_end_update)(gw_shard_group *group, void *stream);
@@ -235,16 +230,15 @@ typedef struct gw_api {
   void (*batch_init)(gw_batch *batch, size_t size);
   void (*step_options_init)(gw_step_options *options, size_t size);
   void (*step_result_init)(gw_step_result *result, size_t size);
-  gw_status (*train_step)(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
-                          const gw_step_options *options, void *stream, gw_step_result *result);
-  gw_status (*eval_step)(gw_module *model, const gw_batch *batch, const gw_step_options *options,
-                         void *stream, gw_step_result *result);
+  gw_status (*train_step)(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch, const
+      gw_step_options *options, void *stream, gw_step_result *result);
+  gw_status (*eval_step)(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
+      gw_step_result *result);
   gw_status (*optimizer_step)(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
-                              gw_step_result *result);
+      gw_step_result *result);
   void (*generate_options_init)(gw_generate_options *options, size_t size);
-  gw_status (*generate)(gw_module *model, const int64_t prompt[], size_t prompt_count,
-                        const gw_generate_options *options, void *stream, int64_t out_tokens[],
-                        size_t out_capacity, size_t *out_count);
+  gw_status (*generate)(gw_module *model, const int64_t prompt[], size_t prompt_count, const gw_generate_options
+      *options, void *stream, int64_t out_tokens[], size_t out_capacity, size_t *out_count);
   void (*frame_options_init)(gw_frame_options *options, size_t size);
   gw_status (*module_set_no_sync)(gw_module *model, int32_t no_sync);
   gw_status (*shard_group_tensor)(gw_shard_group *group, size_t index, gw_part part, gw_tensor **out_tensor);
@@ -257,16 +251,16 @@ typedef struct gw_api {
   gw_frame *(*frame_retain)(gw_frame *frame);
   gw_parameter *(*parameter_retain)(gw_parameter *parameter);
   gw_status (*parameter_tensor)(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
-  gw_status (*parameter_state_tensor)(gw_parameter *parameter, const gw_optimizer *optimizer,
-                                      const char *name, gw_tensor **out_tensor);
+  gw_status (*parameter_state_tensor)(gw_parameter *parameter, const gw_optimizer *optimizer, const char *name,
+      gw_tensor **out_tensor);
   void (*memory_info_init)(gw_memory_info *info, size_t size);
   gw_status (*host_memory)(gw_memory_info *info);
   void (*allocator_init)(gw_allocator *allocator, size_t size);
   gw_status (*allocator_set)(const gw_allocator *allocator);
-  gw_status (*gang_all_gather_list_async)(gw_gang *gang, const void *input, void *const *outputs,
-                                          size_t count, gw_dtype dtype, void *stream, gw_work **out_work);
-  gw_status (*gang_broadcast_flag_async)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag,
-                                         gw_work **out_work);
+  gw_status (*gang_all_gather_list_async)(gw_gang *gang, const void *input, void *const *outputs, size_t count,
+      gw_dtype dtype, void *stream, gw_work **out_work);
+  gw_status (*gang_broadcast_flag_async)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag, gw_work
+      **out_work);
   gw_status (*gang_all_sum_async)(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
 } gw_api;
 
