@@ -1,6 +1,5 @@
 // Forward and backward by hand.
 #include "module_handle.h"
-#include "parallel/or_abort.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -39,14 +38,11 @@ Context context_of(Model& model, const gw_frame* frame, Stream& stream) {
   return ctx;
 }
 
-// What follows the check phase of a call by hand. Peers wait for this rank's part of it; one that is alone has nobody to
-// tell, and works on. `frame` (or null) is given up when it fails.
+// `frame` (or null) is given up when the run fails.
 template <typename Run>
-Copies run_by_hand(Model& model, const char* call, gw_frame* frame, Run&& run) {
-  const Gang& root = *model.gangs().root();
+Copies run_by_hand(const CollectiveCall& call, gw_frame* frame, Run&& run) {
   try {
-    if (const std::optional<Error> broken = root.error(); broken && root.size() > 1) throw *broken;
-    return or_abort_peers(model.gangs(), call, run);
+    return call.run(run);
   } catch (...) {
     if (frame != nullptr) frame->reset();
     throw;
@@ -141,7 +137,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     std::optional<Context> context;
     std::vector<Tensor> tensors;
     std::string words;
-    const std::optional<Error> refusal = refusal_of([&] {
+    const CollectiveCall call(m.gangs(), "forward");
+    const auto check = [&] {
       context.emplace(context_of(m, frame, m.device().wrap_stream(stream)));
       if (frame != nullptr && frame_of(*model, frame).forward)
         fail(Code::invalid_state,
@@ -150,8 +147,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       tensors = tensors_of(inputs, input_count, m.device(), "inputs");
       m.check_forward(*context, tensors, saved);
       words = forward_said(m, tensors, saved);
-    });
-    m.gangs().root()->agree(refusal, words);
+    };
+    call.check(check, words);
     Context& ctx = *context;
     const StackScope scope(m.temporaries());
     const auto run = [&] {
@@ -167,7 +164,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       if (frame != nullptr) frame->outputs = without_values(outputs);
       return copies_of(outputs, m, out_capacity, ctx.stream);
     };
-    hand_out(run_by_hand(m, "forward", frame, run), out_tensors, out_count);
+    hand_out(run_by_hand(call, frame, run), out_tensors, out_count);
   });
 }
 
@@ -180,7 +177,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     Stream* ordered_on = nullptr;
     std::vector<Tensor> tensors;
     std::string words;
-    const std::optional<Error> refusal = refusal_of([&] {
+    const CollectiveCall call(m.gangs(), "backward");
+    const auto check = [&] {
       ordered_on = &m.device().wrap_stream(stream);
       const gw_frame& given = frame_of(*model, frame);
       if (!given.forward)
@@ -190,8 +188,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       check_gradients(given.outputs, tensors);
       m.check_backward(*given.forward);
       words = text("a backward, no_sync ", no_sync(m));
-    });
-    m.gangs().root()->agree(refusal, words);
+    };
+    call.check(check, words);
     gw_frame& f = *frame;
     const StackScope scope(m.temporaries());
     Context ctx = context_of(m, frame, *ordered_on);
@@ -208,7 +206,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       m.end_backward(*f.forward);
       return copies_of(dx, m, out_capacity, ctx.stream);
     };
-    hand_out(run_by_hand(m, "backward", frame, run), out_tensors, out_count);
+    hand_out(run_by_hand(call, frame, run), out_tensors, out_count);
     f.forward.reset();
     f.frame.reset();
   });

@@ -70,9 +70,9 @@ void gw_module::unbind() {
   gangs.reset();
 }
 
-Gang* gw_module::root_of(const gw_module* model, const gw_gangs* given) {
-  if (model != nullptr && model->model) return model->model->gangs().root().get();
-  return given != nullptr ? given->gangs->root().get() : nullptr;
+Gangs* gw_module::gangs_of(const gw_module* model, const gw_gangs* given) {
+  if (model != nullptr && model->model) return &model->model->gangs();
+  return given != nullptr ? given->gangs.get() : nullptr;
 }
 
 Model& gw_module::ready() const {
@@ -267,7 +267,7 @@ gw_status gw_module_save(gw_module* model, const char* folder, const gw_save_opt
     SaveOptions s;
     std::string path;
     Model& m = required(model, "model").ready();
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "save").read([&] {
       s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
       path = &required(folder, "folder");
     });
@@ -282,7 +282,7 @@ gw_status gw_module_load(gw_module* model, const char* path, const gw_load_optio
     gw_load_options o{};
     std::string from;
     Model& m = required(model, "model").ready();
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "load").read([&] {
       o = read_struct(options, gw_load_options_init, "options");
       from = &required(path, "path");
     });

@@ -9,6 +9,7 @@
 #include "gang_handle.h"
 #include "mesh_handle.h"
 #include "optim/optimizer.h"
+#include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 #include "tensor_handle.h"
 
@@ -21,8 +22,8 @@ struct gw_module : gangway::capi::Handle {
   gangway::Model& bind(gw_gangs* gangs);
   // Undoes a bind by a call that was refused.
   void unbind();
-  // The gang that set-up calls of this model agree on: that of the bound gangs, of `given`, or null.
-  static gangway::Gang* root_of(const gw_module* model, const gw_gangs* given);
+  // What set-up calls of this model agree on: the bound gangs, `given`, or null.
+  static gangway::Gangs* gangs_of(const gw_module* model, const gw_gangs* given);
   // INVALID_STATE that names gw_module_materialize.
   gangway::Model& ready() const;
 
@@ -94,10 +95,10 @@ void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
     binds = !m.model;
     m.bind(gangs);
   };
-  Gang* root = gw_module::root_of(model, gangs);
+  Gangs* const agreeing = gw_module::gangs_of(model, gangs);
   try {
-    if (root != nullptr)
-      agreed(*root, check);
+    if (agreeing != nullptr)
+      CollectiveCall(*agreeing, "set_up").read(check);
     else
       check();
     wrap(*model->model);

@@ -112,7 +112,7 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
     if (out_norm != nullptr) *out_norm = 0;
     Model& m = required(model, "model").ready();
     Stream* ordered_on = nullptr;
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "clip_grad_norm").read([&] {
       out(out_norm, "out_norm");
       ordered_on = &m.device().wrap_stream(stream);
     });

@@ -159,7 +159,7 @@ gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor**
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
     Stream* ordered_on = nullptr;
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "gather").read([&] {
       out(out_tensor, "out_tensor");
       ordered_on = &m.device().wrap_stream(stream);
     });
@@ -173,7 +173,7 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
     Stream* ordered_on = nullptr;
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "gather_gradient").read([&] {
       out(out_tensor, "out_tensor");
       ordered_on = &m.device().wrap_stream(stream);
     });
@@ -187,7 +187,7 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, voi
     Model& m = model_of(p);
     Tensor value;
     Stream* ordered_on = nullptr;
-    agreed(*m.gangs().root(), [&] {
+    CollectiveCall(m.gangs(), "assign").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
       value = tensor_of(required(whole, "whole"), m.device(), "whole");
       if (!(value.shape() == p.parameter->shape))

@@ -85,7 +85,7 @@ gw_status gw_shard_group_create(gw_gangs* gangs, const char* name, const gw_para
       handle->dims.resize(parameter_count);
     };
     if (gangs != nullptr)
-      agreed(*gangs->gangs->root(), read);
+      CollectiveCall(*gangs->gangs, "make_shard_group").read(read);
     else
       read();
     handle->gangs = gangs != nullptr ? gangs->gangs : nullptr;
@@ -171,7 +171,7 @@ gw_status gw_shard_group_begin_update(gw_shard_group* group, void* stream) {
   return guarded([&] {
     gw_shard_group& g = group_of(group);
     Stream* ordered_on = nullptr;
-    agreed(*g.group->gang(), [&] { ordered_on = &stream_of(g, stream); });
+    CollectiveCall(g.group->gangs(), "begin_update").read([&] { ordered_on = &stream_of(g, stream); });
     g.group->begin_update(*ordered_on);
   });
 }

@@ -73,7 +73,7 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
     Batch b;
     StepOptions s;
     Stream* ordered_on = &m.device().stream();
-    const auto refusal = refusal_of([&] {
+    CollectiveCall(m.gangs(), "train_step").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
       if (result != nullptr) check_out_struct(result, "result");
       b = batch_of(batch, m.device());
@@ -81,8 +81,8 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
       if (required(optimizer, "optimizer").model != model->model)
         fail(Code::invalid_argument, "optimizer was made for another model");
     });
-    const StepResult r = train_step(m, optimizer != nullptr ? optimizer->optimizer.get() : nullptr, b, s,
-                                    *ordered_on, refusal);
+    const StepResult r =
+        train_step(m, optimizer != nullptr ? optimizer->optimizer.get() : nullptr, b, s, *ordered_on);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }
@@ -94,13 +94,13 @@ gw_status gw_eval_step(gw_module* model, const gw_batch* batch, const gw_step_op
     Batch b;
     StepOptions s;
     Stream* ordered_on = &m.device().stream();
-    const auto refusal = refusal_of([&] {
+    CollectiveCall(m.gangs(), "eval_step").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
       check_out_struct(result, "result");
       b = batch_of(batch, m.device());
       s = step_options_of(options);
     });
-    const StepResult r = eval_step(m, b, s, *ordered_on, refusal);
+    const StepResult r = eval_step(m, b, s, *ordered_on);
     write_struct(result, result_of(r));
   });
 }
@@ -111,12 +111,12 @@ gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* opti
     gw_optimizer& o = required(optimizer, "optimizer");
     StepOptions s;
     Stream* ordered_on = &o.model->device().stream();
-    const auto refusal = refusal_of([&] {
+    CollectiveCall(o.model->gangs(), "optimizer_step").read([&] {
       ordered_on = &o.model->device().wrap_stream(stream);
       if (result != nullptr) check_out_struct(result, "result");
       s = step_options_of(options);
     });
-    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, *ordered_on, refusal);
+    const StepResult r = optimizer_step(*o.model, *o.optimizer, s, *ordered_on);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }
@@ -138,7 +138,7 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
     GenerateOptions g;
     std::span<const int64_t> given;
     Stream* ordered_on = &m.device().stream();
-    const auto refusal = refusal_of([&] {
+    CollectiveCall(m.gangs(), "generate").read([&] {
       out(out_count, "out_count");
       ordered_on = &m.device().wrap_stream(stream);
       const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
@@ -151,7 +151,7 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
       given = {prompt, prompt_count};
       g = {o.token_count, o.temperature, o.top_k, o.seed};
     });
-    const std::vector<int64_t> tokens = generate(m, given, g, *ordered_on, refusal);
+    const std::vector<int64_t> tokens = generate(m, given, g, *ordered_on);
     std::copy(tokens.begin(), tokens.end(), out_tokens);
     *out_count = tokens.size();
   });

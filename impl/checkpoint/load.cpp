@@ -13,8 +13,8 @@
 #include "base/interrupt.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/safetensors.h"
+#include "parallel/collective_call.h"
 #include "parallel/model/model.h"
-#include "parallel/or_abort.h"
 
 namespace gangway {
 namespace {
@@ -183,11 +183,11 @@ void read_rows(Model& model, const Parameter& parameter, const Source::Entry& en
 }  // namespace
 
 void load_model(Model& model, const std::string& path, bool strict) {
-  Gang& root = *model.gangs().root();
   Stream& stream = model.device().stream();
   Source source;
   std::vector<Source::Entry> entries;
-  root.agree_on(
+  const CollectiveCall call(model.gangs(), "load");
+  call.check(
       [&] {
         if (!model.materialized())
           fail(Code::invalid_state,
@@ -200,8 +200,8 @@ void load_model(Model& model, const std::string& path, bool strict) {
       },
       text("load, strict ", strict));
 
-  or_abort_peers(model.gangs(), "load", [&] { model.begin_update(stream); });
-  root.agree_on([&] {
+  call.run([&] { model.begin_update(stream); });
+  call.check([&] {
     try {
       for (size_t i = 0; i < entries.size(); ++i)
         read_rows(model, *model.parameters()[i].parameter, entries[i], stream);

@@ -16,6 +16,7 @@
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/safetensors.h"
+#include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 
 namespace gangway {
@@ -167,7 +168,8 @@ void save_model(Model& model, const std::string& folder, const SaveOptions& opti
   TemporaryFile temporary;  // rank 0's; removed on every way out but the good one
   SafetensorsHeader header;
   std::string bytes;
-  root.agree_on(
+  const CollectiveCall call(gangs, "save");
+  call.check(
       [&] {
         check(model, folder, options);
         header = describe(model, options);
@@ -183,7 +185,7 @@ void save_model(Model& model, const std::string& folder, const SaveOptions& opti
 
   // Ranks may have other working folders: they are told the whole path.
   const std::string path = root.broadcast_bytes(Channel::control, temporary.path(), 0);
-  root.agree_on([&] {
+  call.check([&] {
     OwnedFile own;
     own.open(path, O_WRONLY, "opening");
     for (const NamedParameter& named : model.parameters())
@@ -193,7 +195,7 @@ void save_model(Model& model, const std::string& folder, const SaveOptions& opti
     own.close();
   });
 
-  root.agree_on([&] {
+  call.check([&] {
     if (root.rank() != 0) return;
     temporary.file.sync();
     temporary.file.close();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "parallel/collective_call.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/model/model.h"
 #include "parallel/recompute.h"
@@ -51,7 +52,8 @@ void Model::check_describing(const char* call) const {
 
 void Model::fully_shard(const std::string& pattern, const ShardOptions& options) {
   std::vector<Place> places;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "fully_shard");
+  call.check([&] {
     check_describing("fully_shard");
     check(options, DType::f64);
     places = match_places(root_, pattern);
@@ -66,7 +68,8 @@ void Model::replicate(const ShardOptions& options) {
   ShardOptions whole = options;
   whole.strategy = Strategy::no_shard;
   std::vector<Place> places;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "replicate");
+  call.check([&] {
     check_describing("replicate");
     check(whole, DType::f64);
     places = default_places(root_);
@@ -77,7 +80,8 @@ void Model::replicate(const ShardOptions& options) {
 }
 
 void Model::recompute(const RecomputeOptions& options) {
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "recompute");
+  call.check([&] {
     check_describing("recompute");
     check(options);
     if (!domain_->units().empty())
@@ -91,7 +95,8 @@ void Model::recompute(const RecomputeOptions& options) {
 
 void Model::parallelize(const ParallelOptions& options) {
   std::set<const Module*> before;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "parallelize");
+  call.check([&] {
     check_describing("parallelize");
     check_master(options.master_dtype);
     check(options.shard, options.master_dtype);
@@ -106,7 +111,7 @@ void Model::parallelize(const ParallelOptions& options) {
   const bool pristine = std::exchange(pristine_, false);
   try {
     if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
-    gangs_->root()->agree_on([&] {  // wrappers want memory
+    call.check([&] {  // wrappers want memory
       wrap_recomputed(root_, options.recompute);
       wrap_all(root_, default_places(root_), options.shard, domain_);
     });
@@ -122,7 +127,8 @@ void Model::parallelize(const ParallelOptions& options) {
 
 void Model::materialize(uint64_t seed, DType master) {
   Listing listing;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "materialize");
+  call.check([&] {
     check_describing("materialize");
     check_master(master);
     for (const auto& unit : domain_->units()) check(unit->options(), master);

@@ -2,9 +2,9 @@
 
 #include <set>
 
+#include "parallel/collective_call.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/fsdp/wrap.h"
-#include "parallel/or_abort.h"
 
 namespace gangway {
 namespace {
@@ -67,7 +67,8 @@ class Group final : public ShardGroup {
   const std::vector<NamedParameter>& parameters() const override { return named_; }
   Device& device() override { return ops_->device(); }
   const GangPtr& gang() override { return gangs_->root(); }
-  const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
+  Gangs& gangs() override { return *gangs_; }
+  const std::shared_ptr<Gangs>& held_gangs() const { return gangs_; }
   const ModulePtr& module() const { return module_; }
   const FsdpState& domain() const { return domain_; }
 
@@ -118,8 +119,9 @@ class Group final : public ShardGroup {
 
   // A refusal on one rank alone would leave its peers waiting for it in the fence.
   void begin_update(Stream& stream) override {
-    gangs_->root()->agree_on([&] { domain_.check_update(); });
-    or_abort_peers(*gangs_, "begin_update", [&] { domain_.begin_update(stream); });
+    const CollectiveCall call(*gangs_, "begin_update");
+    call.check([&] { domain_.check_update(); });
+    call.run([&] { domain_.begin_update(stream); });
   }
   void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
 
@@ -199,7 +201,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
     alone.size = 1;
     held = create_gangs(Gang::create(alone), MeshOptions{});
   }
-  held->root()->agree_on([&] {
+  CollectiveCall(*held, "make_shard_group").check([&] {
     check_degrees(*held);
     check_parameters(name, parameters, options);
   });
@@ -211,9 +213,9 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
 std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups) {
   if (groups.empty()) fail(Code::invalid_argument, "model_from_groups: there are no groups");
   std::set<std::string> names;
-  const std::shared_ptr<Gangs>& gangs = as_group(groups[0]).gangs();
+  const std::shared_ptr<Gangs>& gangs = as_group(groups[0]).held_gangs();
   for (const auto& group : groups) {
-    if (as_group(group).gangs() != gangs)
+    if (as_group(group).held_gangs() != gangs)
       fail(Code::invalid_argument, "model_from_groups: groups ", groups[0]->name(), " and ", group->name(),
            " have different gangs");
     if (!names.insert(group->name()).second)

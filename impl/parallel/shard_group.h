@@ -30,6 +30,7 @@ class ShardGroup {
   virtual const std::vector<NamedParameter>& parameters() const = 0;  // "<group>.<parameter>"
   virtual Device& device() = 0;
   virtual const GangPtr& gang() = 0;  // the root gang
+  virtual Gangs& gangs() = 0;
 
   // Collective where peers are on other hosts; else a version check. Into the caller's memory when `into` has
   // one tensor per parameter: a stable copy.

@@ -6,8 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/philox.h"
-#include "parallel/or_abort.h"
-#include "train/agreement.h"
+#include "parallel/collective_call.h"
 #include "train/step.h"
 
 namespace gangway {
@@ -33,7 +32,7 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
   if (options.top_k < 0) fail(Code::invalid_argument, "generate: top_k = ", options.top_k, " is negative");
 }
 
-std::string said(std::span<const int64_t> prompt, const GenerateOptions& options) {
+std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions& options) {
   const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
   return text("generate of ", options.new_tokens, " tokens after a prompt of ", prompt.size(), " (hash ",
               philox_key(0, bytes), ") with temperature ", options.temperature, ", top_k ", options.top_k,
@@ -97,17 +96,18 @@ int64_t from_first_rank(Gang& root, int64_t value) {
 }  // namespace
 
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream, const std::optional<Error>& callers) {
+                              Stream& stream) {
   Gangs& gangs = model.gangs();
-  std::string words;
-  const auto refusal = refusal_of([&] {
-    words = said(prompt, options);
-    if (callers) throw *callers;
-    check(model, prompt, options);
-  });
-  agree(gangs, refusal, words, Totals{});
+  const CollectiveCall call(gangs, "generate");
+  std::string arguments;
+  call.check(
+      [&] {
+        arguments = arguments_of(prompt, options);
+        check(model, prompt, options);
+      },
+      arguments);
   int64_t broken = -1;
-  const std::vector<int64_t> made = or_abort(gangs, "generate", [&] {
+  const std::vector<int64_t> made = call.run([&] {
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());
     const uint64_t key = philox_key(options.seed, "generate");
     for (int64_t i = 0; i < options.new_tokens; ++i) {

@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "train/agreement.h"
 #include "train/batch.h"
+#include "train/totals.h"
 
 namespace gangway {
 

@@ -17,9 +17,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "parallel/collective_call.h"
 #include "parallel/model/clip.h"
-#include "parallel/or_abort.h"
-#include "train/agreement.h"
 #include "train/microbatches.h"
 
 namespace gangway {
@@ -29,153 +28,182 @@ using Clock = std::chrono::steady_clock;
 
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
-std::string said(const char* call, const StepOptions& options);
+std::string arguments_of(const char* call, const StepOptions& options);
 bool gradients_finite(Model& model, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
             StepResult& result);
-void measure(Model& model, Clock::time_point start, int64_t waited_ns, int64_t tokens, StepResult& result);
 
-// Without a clip, whose norm would show it, somebody has to look whether gradients are finite. The largest of
-// several numbers shows no NaN either.
+// Without a clip, whose norm would show it, the gradients are looked at. The largest of several numbers shows no
+// NaN either.
 bool needs_finite_flag(const StepOptions& options) {
   return options.check_finite && (options.max_grad_norm == 0 || std::isinf(options.norm_type));
 }
 
+// What the three calls below share: a check phase, runs that end with the numbers of all ranks, and a result with
+// times.
+class Step {
+ public:
+  Step(const char* name, Model& model, const StepOptions& options, Stream& stream)
+      : name_(name),
+        model_(model),
+        options_(options),
+        stream_(stream),
+        call_(model.gangs(), name),
+        waited_ns_(model.gangs().root()->owner()->waited_ns()) {}
+
+  // `own`: what this call refuses besides, and this rank's numbers.
+  template <typename Own>
+  Totals check(Own&& own) {
+    std::string arguments;
+    totals_ = sum_over(model_.gangs(), call_.check(
+                                           [&]() -> Totals {
+                                             arguments = arguments_of(name_, options_);
+                                             model_.check_trainable(name_);
+                                             check_options(options_);
+                                             return own();
+                                           },
+                                           arguments));
+    result.weight = totals_.weight;
+    return totals_;
+  }
+
+  // What fails leaves a rank that is alone with a model that works on.
+  template <typename Body>
+  void run(Body&& body) {
+    try {
+      call_.run(body);
+    } catch (...) {
+      if (call_.alone()) model_.give_up_run(stream_);
+      throw;
+    }
+  }
+
+  // Ends a run: its numbers, summed. A refusal of one rank is thrown on all; nothing has been stepped.
+  Outcome exchange(const std::optional<Error>& refusal, const Outcome& own) {
+    return sum_over(model_.gangs(), call_.check([&] {
+      if (refusal) throw *refusal;
+      return own;
+    }));
+  }
+
+  // Seconds are this rank's own; tokens are those of all data ranks.
+  StepResult end() {
+    const Gang& root = *model_.gangs().root();
+    result.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    result.tokens_per_second = result.seconds > 0 ? static_cast<double>(totals_.tokens) / result.seconds : 0;
+    result.exposed_wait_seconds = static_cast<double>(root.owner()->waited_ns() - waited_ns_) * 1e-9;
+    return result;
+  }
+  StepResult skip(Skip why) {
+    result.skipped = why;
+    return end();
+  }
+
+  StepResult result;
+
+ private:
+  const char* name_;
+  Model& model_;
+  const StepOptions& options_;
+  Stream& stream_;
+  CollectiveCall call_;
+  Totals totals_;
+  const Clock::time_point start_ = Clock::now();
+  const int64_t waited_ns_;
+};
+
 }  // namespace
 
 StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const StepOptions& options,
-                      Stream& stream, const std::optional<Error>& callers) {
-  const Clock::time_point start = Clock::now();
-  Gangs& gangs = model.gangs();
-  const int64_t waited_ns = gangs.root()->owner()->waited_ns();
+                      Stream& stream) {
+  Step step("train_step", model, options, stream);
   StackScope scope(model.temporaries());  // the shifted labels, for the whole step
-  StepResult result;
 
   // 1. Check phase. Everything that a caller can get wrong is looked at before anything moves.
+  // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
   std::optional<PreparedBatch> prepared;
-  std::string words;
-  const std::optional<Error> refusal = refusal_of([&] {
-    words = said("train_step", options);
-    if (callers) throw *callers;
-    model.check_trainable("train_step");
+  const Totals totals = step.check([&] {
     model.check_computes("train_step");
-    check_options(options);
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
-           ", but the step seeds with 1/N (scale is for ", "loops of your own)");
+           ", but the step seeds with 1/N (scale is for loops of your own)");
     if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
     check_optimizer(model, *given);
     model.check_gradients("train_step");
     prepared.emplace(model, batch, options.microbatches, stream);
     check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
+    return Totals{prepared->weight(), prepared->tokens()};
   });
-
-  // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
-  const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
-  const Totals totals = agree(gangs, refusal, words, mine);
   Optimizer& optimizer = *given;
-  result.weight = totals.weight;
-  result.lr = optimizer.lr();
-  result.step = optimizer.steps();
-  if (totals.weight == 0) {  // on every rank: there is no mean to learn from
-    result.skipped = Skip::no_weight;
-    measure(model, start, waited_ns, totals.tokens, result);
-    return result;
-  }
+  step.result.lr = optimizer.lr();
+  step.result.step = optimizer.steps();
+  if (totals.weight == 0) return step.skip(Skip::no_weight);  // on every rank: there is no mean to learn from
 
   // 3. Forward and backward of each microbatch, seeded with 1/N, then what of the gradients is still on its
   //    way: the reductions that accumulate unsharded, and those over replicas.
-  std::optional<Error> wrong_weight;
-  const Outcome own = or_abort(gangs, "train_step", [&] {
-    const Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
-    Outcome outcome =
-        run_microbatches(model, *prepared, ctx, 1 / static_cast<double>(totals.weight), &wrong_weight);
-    model.reshard();
-    model.finish_gradients(stream);
-    if (needs_finite_flag(options)) outcome.finite = gradients_finite(model, stream);
-    return outcome;
-  });
-
   // 4. The second small collective: the loss, the finite flag where no norm will tell, and a loss whose
-  //    weight was not the one that went into N (then 1/N was wrong on every rank, and nobody steps).
+  //    weight was not the one that went into N (then 1/N was wrong on every rank, and no rank steps).
   Outcome all;
   try {
-    all = exchange(gangs, wrong_weight, own);
-  } catch (const Error&) {
-    if (!gangs.root()->error()) model.zero_gradients(stream);
+    std::optional<Error> wrong_weight;
+    Outcome own;
+    step.run([&] {
+      const Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
+      own = run_microbatches(model, *prepared, ctx, 1 / static_cast<double>(totals.weight), &wrong_weight);
+      model.reshard();
+      model.finish_gradients(stream);
+      if (needs_finite_flag(options)) own.finite = gradients_finite(model, stream);
+    });
+    all = step.exchange(wrong_weight, own);
+  } catch (...) {
+    if (!model.gangs().root()->error()) model.zero_gradients(stream);
     throw;
   }
-  result.loss = all.loss / static_cast<double>(totals.weight);
+  step.result.loss = all.loss / static_cast<double>(totals.weight);
 
   // 5. to 7. Norm and clip, the fence around the optimizer's work, the result.
-  or_abort(gangs, "train_step", [&] { update(model, optimizer, options, all.finite, stream, result); });
-  measure(model, start, waited_ns, totals.tokens, result);
-  return result;
+  step.run([&] { update(model, optimizer, options, all.finite, stream, step.result); });
+  return step.end();
 }
 
-StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
-                     const std::optional<Error>& callers) {
-  const Clock::time_point start = Clock::now();
-  Gangs& gangs = model.gangs();
-  const int64_t waited_ns = gangs.root()->owner()->waited_ns();
+StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream) {
+  Step step("eval_step", model, options, stream);
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
-  std::string words;
-  const std::optional<Error> refusal = refusal_of([&] {
-    words = said("eval_step", options);
-    if (callers) throw *callers;
-    model.check_trainable("eval_step");
+  const Totals totals = step.check([&] {
     model.check_computes("eval_step");
-    check_options(options);
     prepared.emplace(model, batch, options.microbatches, stream);
     check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
+    return Totals{prepared->weight(), prepared->tokens()};
   });
-  const Totals mine = prepared ? Totals{prepared->weight(), prepared->tokens()} : Totals{};
-  const Totals totals = agree(gangs, refusal, words, mine);
-  StepResult result;
-  result.weight = totals.weight;
-  if (totals.weight == 0) {
-    result.skipped = Skip::no_weight;
-    measure(model, start, waited_ns, totals.tokens, result);
-    return result;
-  }
+  if (totals.weight == 0) return step.skip(Skip::no_weight);
   std::optional<Error> wrong_weight;
-  const Outcome own = or_abort(gangs, "eval_step", [&] {
-    return run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), 1, &wrong_weight);
+  Outcome own;
+  step.run([&] {
+    own = run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), 1, &wrong_weight);
   });
-  result.loss = exchange(gangs, wrong_weight, own).loss / static_cast<double>(totals.weight);
-  measure(model, start, waited_ns, totals.tokens, result);
-  return result;
+  step.result.loss = step.exchange(wrong_weight, own).loss / static_cast<double>(totals.weight);
+  return step.end();
 }
 
-StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream,
-                          const std::optional<Error>& callers) {
-  const Clock::time_point start = Clock::now();
-  Gangs& gangs = model.gangs();
-  const int64_t waited_ns = gangs.root()->owner()->waited_ns();
-  std::string words;
-  const std::optional<Error> refusal = refusal_of([&] {
-    words = said("optimizer_step", options);
-    if (callers) throw *callers;
-    model.check_trainable("optimizer_step");
-    check_options(options);
+StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream) {
+  Step step("optimizer_step", model, options, stream);
+  step.check([&] {
     check_optimizer(model, optimizer);
     model.check_gradients("optimizer_step");
     model.check_update();
+    return Totals{};
   });
-  agree(gangs, refusal, words, Totals{});
-  StepResult result;
-  result.lr = optimizer.lr();
-  result.step = optimizer.steps();
+  step.result.lr = optimizer.lr();
+  step.result.step = optimizer.steps();
   Outcome flag;
-  or_abort(gangs, "optimizer_step", [&] {
+  step.run([&] {
     model.finish_gradients(stream);
     if (needs_finite_flag(options)) flag.finite = gradients_finite(model, stream);
   });
-  if (needs_finite_flag(options)) flag = exchange(gangs, std::nullopt, flag);
-  or_abort(gangs, "optimizer_step", [&] { update(model, optimizer, options, flag.finite, stream, result); });
-  measure(model, start, waited_ns, 0, result);
-  return result;
+  if (needs_finite_flag(options)) flag = step.exchange(std::nullopt, flag);
+  step.run([&] { update(model, optimizer, options, flag.finite, stream, step.result); });
+  return step.end();
 }
 
 namespace {
@@ -204,7 +232,7 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
 }
 
 // Ranks that differ in any of this would run different collectives.
-std::string said(const char* call, const StepOptions& options) {
+std::string arguments_of(const char* call, const StepOptions& options) {
   return text(call, " with microbatches ", options.microbatches, ", max_grad_norm ", options.max_grad_norm,
               ", norm_type ", options.norm_type, ", check_finite ", options.check_finite, ", scale ",
               options.scale);
@@ -244,20 +272,12 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool
     return;
   }
 
-  // 6. The fence: nobody may still read old values when their owner writes new ones. end_update lets readers
+  // 6. The fence: no rank may still read old values when their owner writes new ones. end_update lets readers
   //    in again and empties the gradients.
   model.begin_update(stream);
   optimizer.step(options.scale, clip, stream);
   model.end_update(stream, /*copies_written=*/true);
   result.step = optimizer.steps();
-}
-
-// 7. Seconds are this rank's own; tokens are those of all data ranks.
-void measure(Model& model, Clock::time_point start, int64_t waited_ns, int64_t tokens, StepResult& result) {
-  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  result.tokens_per_second = result.seconds > 0 ? static_cast<double>(tokens) / result.seconds : 0;
-  result.exposed_wait_seconds =
-      static_cast<double>(model.gangs().root()->owner()->waited_ns() - waited_ns) * 1e-9;
 }
 
 }  // namespace

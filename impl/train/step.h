@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,21 +51,19 @@ struct StepResult {
 
 // Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients,
 // clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
-// pass different options; nothing has changed and the gangs work on. `refusal`: what the caller found wrong
-// on this rank already; it joins the check phase. A failure after that aborts every gang of the model, and
-// peers throw the failing rank's error. N = 0: loss 0, skipped.
+// pass different options; nothing has changed and the gangs work on. A failure after that breaks every gang of
+// the model, and peers throw the failing rank's error; a rank that is alone works on, with empty gradients.
+// N = 0: loss 0, skipped.
 // `optimizer` null: refused likewise.
 StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,
-                      Stream& stream, const std::optional<Error>& refusal = std::nullopt);
+                      Stream& stream);
 
 // Loss of a batch without gradients; of the options only microbatches matter. Collective.
-StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream,
-                     const std::optional<Error>& refusal = std::nullopt);
+StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream);
 
 // The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step
 // calls.
-StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream,
-                          const std::optional<Error>& refusal = std::nullopt);
+StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
 
 struct GenerateOptions {
   int64_t new_tokens = 64;
@@ -77,6 +74,6 @@ struct GenerateOptions {
 // Continues `prompt` (one sequence of token ids, equal on all ranks) on the sharded model; the new tokens,
 // the same on every rank. The model sees the last max_positions tokens. Collective.
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream, const std::optional<Error>& refusal = std::nullopt);
+                              Stream& stream);
 
 }  // namespace gangway

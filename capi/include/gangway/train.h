@@ -66,7 +66,8 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * Null options: defaults. Null result: not told. INVALID_ARGUMENT: one rank's bad argument comes back on
  * every rank, as does what gw_module_forward would refuse of any microbatch: custom modules' `shapes` run for
  * each before anything else does, in a step that is skipped for want of weight, too. A failure after the first
- * forward (CALLER, PEER_LOST and so on) aborts every gang of the model. */
+ * forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several ranks. A model of one rank works on: its
+ * gradients are empty, its parameters unchanged unless the optimizer had begun. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's

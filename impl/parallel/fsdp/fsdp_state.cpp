@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "parallel/collective_call.h"
 #include "parallel/interrupted.h"
 #include "parallel/memory_use.h"
 
@@ -46,9 +47,9 @@ GroupContext FsdpState::place_of(const ParamGroup& unit) {
 
 void FsdpState::materialize(uint64_t seed, DType master) {
   Stream& stream = ops_.device().stream();
-  Gang& root = *gangs_->root();
+  const CollectiveCall call(*gangs_, "materialize");
   std::vector<SharedRegion> regions;  // the fences', then those of units
-  root.agree_on([&] {
+  call.check([&] {
     plan(master);
     allocate();
     const auto in_region = [](const auto& unit) { return unit->values().region_bytes() != 0; };
@@ -56,9 +57,9 @@ void FsdpState::materialize(uint64_t seed, DType master) {
       regions.resize(1 + static_cast<size_t>(count));
   });
   // Replicas open regions of their own, and one may lack memory.
-  root.agree_on([&] { open_regions(regions); });
+  call.check([&] { open_regions(regions); });
   // An initialiser may be a caller's own.
-  root.agree_on([&] {
+  call.check([&] {
     for (const auto& unit : units_) unit->values().fill(seed, stream);
   });
   for (const auto& unit : units_) unit->values().publish(false, stream);

@@ -46,6 +46,7 @@ class FsdpState {
   void reshard_all();
   void finish_gradients(Stream& stream);
   void zero_gradients(Stream& stream);
+  bool updating() const { return updating_; }
   void check_update() const;  // what begin_update would refuse on this rank
   void begin_update(Stream& stream);
   // `cast`: masters into copies; `empty`: gradients.

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "nn/gradient.h"
+#include "parallel/collective_call.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/model/clip.h"
-#include "parallel/or_abort.h"
 
 namespace gangway {
 namespace {
@@ -156,6 +156,11 @@ void Model::zero_gradients(Stream& stream) {
   domain_->zero_gradients(stream);
 }
 
+void Model::give_up_run(Stream& stream) {
+  reshard();
+  if (domain_->updating()) domain_->end_update(true, false, stream);
+}
+
 void Model::enter(const char* call, Stream& stream) {
   check_running(call);
   if (forwards_.settle()) zero_gradients(stream);
@@ -196,13 +201,14 @@ double Model::gradient_norm(double p, Stream& stream) {
 }
 
 double Model::clip_gradients(double most, double p, Stream& stream) {
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "clip_grad_norm");
+  call.check([&] {
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
     check_gradients("clip_grad_norm");
   });
-  return or_abort_peers(*gangs_, "clip_grad_norm", [&] {
+  return call.run([&] {
     const double norm = gradient_norm(p, stream);
     scale_gradients(clip_factor(norm, most), stream);
     return norm;
@@ -245,12 +251,13 @@ const NamedParameter& Model::parameter(const std::string& name) const {
 
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
   Tensor whole;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "gather");
+  call.check([&] {
     check_running("gather");
     check_own(*domain_, parameter);
     whole = Tensor::allocate(device().allocator(), parameter.shard.dtype(), parameter.shape);
   });
-  or_abort_peers(*gangs_, "gather", [&] { gather_rows(parameter, parameter.shard, whole, stream); });
+  call.run([&] { gather_rows(parameter, parameter.shard, whole, stream); });
   return whole;
 }
 
@@ -266,14 +273,15 @@ Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   Tensor whole;
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "gather_gradient");
+  call.check([&] {
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
     check_gradients("gather_gradient");
     check_own(*domain_, parameter);
     whole = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
   });
-  or_abort_peers(*gangs_, "gather_gradient", [&] {
+  call.run([&] {
     domain_->finish_gradients(stream);
     if (parameter.shard_grad_written)
       gather_rows(parameter, parameter.shard_grad, whole, stream);
@@ -303,13 +311,14 @@ void Model::gather_rows(const Parameter& parameter, const Tensor& own, const Ten
 
 void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
   check_running("assign");
-  gangs_->root()->agree_on([&] {
+  const CollectiveCall call(*gangs_, "assign");
+  call.check([&] {
     if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
       fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
            " ", parameter.shape.text(), ", but the values are ", whole.text());
     check_update();
   });
-  or_abort_peers(*gangs_, "assign", [&] {
+  call.run([&] {
     begin_update(stream);
     if (parameter.shard.count() != 0)
       ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);

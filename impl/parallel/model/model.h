@@ -79,6 +79,8 @@ class Model {
   // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or a given up one.
   void reshard();
   void zero_gradients(Stream& stream);
+  // Local, alone: what a run that failed has left unsharded or under update is at rest again.
+  void give_up_run(Stream& stream);
   // Local. A forward and backward by hand, on a frame that is not one of frame().
   std::shared_ptr<Forwards::Forward> begin_by_hand();
   // Local, before begin_backward. INVALID_STATE: gradients were emptied since a forward that has made some already.

@@ -1,0 +1,85 @@
+#include "parallel/collective_call.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/philox.h"
+
+namespace gangway {
+namespace {
+
+// Inside a catch block: the failure with the place where it happened.
+Error caught(const Gang& root, const char* call) {
+  Error told(Code::internal, "");
+  try {
+    throw;
+  } catch (const Error& error) {
+    // A gang's own error, perhaps a peer's that came through it, already says where it happened.
+    if (!error.gang.empty()) return error;
+    told = Error(error.code(), text(call, ": rank ", root.rank(), ": ", error.message()));
+    told.system_error = error.system_error;
+  } catch (const std::bad_alloc&) {
+    told = Error(Code::out_of_memory, text(call, ": rank ", root.rank(), ": no memory left"));
+  } catch (const std::exception& error) {
+    told = Error(Code::internal, text(call, ": rank ", root.rank(), ": ", error.what()));
+  } catch (...) {  // out of a caller's callback: the peers must hear of it all the same
+    told = Error(Code::internal, text(call, ": rank ", root.rank(), ": an unknown exception"));
+  }
+  told.gang = root.name();
+  told.op = call;
+  told.rank = root.rank();
+  return told;
+}
+
+}  // namespace
+
+std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<Error>& refusal,
+                                                           const std::string& given,
+                                                           const Payload& mine) const {
+  struct Vote {
+    uint64_t arguments = 0;  // their hash
+    uint64_t refused = 0;
+    Payload value{};
+  };
+  Gang& root = *gangs_.root();
+  std::vector<Vote> votes;
+  std::vector<Payload> values;
+  std::string arguments;
+  run([&] {
+    arguments = given.empty() ? name_ : given;  // ranks in different calls are told so
+    votes.resize(static_cast<size_t>(root.size()));
+    values.resize(votes.size());
+    const Vote vote{philox_key(0, arguments), refusal.has_value(), mine};
+    Collective gather;
+    gather.op = CollectiveOp::all_gather;
+    gather.in = &vote;
+    gather.out = votes.data();
+    gather.count = sizeof vote;
+    gather.dtype = DType::u8;
+    root.run_now(Channel::control, gather);
+  });
+  // The texts travel only when there is something to tell.
+  if (std::any_of(votes.begin(), votes.end(), [&](const Vote& vote) {
+        return vote.refused != 0 || vote.arguments != votes[0].arguments;
+      }))
+    root.agree(refusal, arguments);
+  std::transform(votes.begin(), votes.end(), values.begin(), [](const Vote& vote) { return vote.value; });
+  return values;
+}
+
+void CollectiveCall::refuse(const Error& refusal) const {
+  if (!alone()) agree(refusal, {}, {});
+  throw refusal;
+}
+
+void CollectiveCall::break_gangs() const {
+  Error told(Code::out_of_memory, "no memory");  // short enough to need none
+  try {
+    told = caught(*gangs_.root(), name_);
+  } catch (const std::bad_alloc&) {
+  }
+  gangs_.abort(told);
+  throw told;
+}
+
+}  // namespace gangway

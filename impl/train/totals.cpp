@@ -1,0 +1,35 @@
+#include "train/totals.h"
+
+namespace gangway {
+namespace {
+
+int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
+  return gangs.mesh().coordinates(static_cast<int>(rank))[static_cast<size_t>(axis)];
+}
+
+}  // namespace
+
+Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
+  Totals sum;
+  for (size_t r = 0; r < all.size(); ++r) {
+    // tp, cp and pp ranks of one data coordinate pass the same batch.
+    if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::cp) != 0 ||
+        coordinate(gangs, r, Axis::pp) != 0)
+      continue;
+    sum.weight += all[r].weight;
+    sum.tokens += all[r].tokens;
+  }
+  return sum;
+}
+
+Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all) {
+  Outcome sum;
+  for (size_t r = 0; r < all.size(); ++r) {
+    sum.finite = sum.finite && all[r].finite;
+    // A loss is equal over tp; cp ranks hold parts of it, and stages without a head hold 0.
+    if (coordinate(gangs, r, Axis::tp) == 0) sum.loss += all[r].loss;
+  }
+  return sum;
+}
+
+}  // namespace gangway

@@ -1,0 +1,30 @@
+// Numbers of one rank around a step, and their sums over the mesh. They travel with the verdicts of
+// CollectiveCall::check.
+//
+// Thread rule: values; local.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mesh/gangs.h"
+
+namespace gangway {
+
+// What goes into a step.
+struct Totals {
+  int64_t weight = 0, tokens = 0;
+};
+
+// What came out of its microbatches.
+struct Outcome {
+  double loss = 0;
+  bool finite = true;
+};
+
+// `all`: each rank's, in rank order. What is equal on several ranks (tp, cp, pp) counts once.
+Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all);
+// Loss summed in rank order, finite where all are.
+Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all);
+
+}  // namespace gangway
