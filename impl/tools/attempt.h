@@ -16,6 +16,7 @@
 #include "tools/launch.h"
 #include "tools/line_prefix.h"
 #include "tools/output_queue.h"
+#include "tools/watchdog.h"
 
 namespace gangway::tools {
 
@@ -30,6 +31,7 @@ struct Stream {
 
 struct RankProcess {
   int rank = 0;
+  const Program* program = nullptr;
   pid_t pid = 0;
   bool running = false;
   Stream out, err;
@@ -57,15 +59,16 @@ bool exiting(pid_t pid);  // the kernel is taking the process down
 // One attempt of the job.
 class Attempt {
  public:
-  Attempt(const LaunchOptions& options, const Signals& signals, int secret, const std::string& job,
-          int restart, Deadline deadline)
+  Attempt(const LaunchOptions& options, const Signals& signals, Watchdog& watchdog, int secret,
+          const std::string& job, int restart, Deadline deadline)
       : options_(options),
         signals_(signals),
+        watchdog_(watchdog),
         secret_(secret),
         job_(job),
         restart_(restart),
         deadline_(deadline),
-        ranks_(static_cast<size_t>(options.ranks)) {}
+        ranks_(static_cast<size_t>(options.ranks())) {}
 
   std::optional<Failure> run();
 
@@ -81,6 +84,7 @@ class Attempt {
   void say(const std::string& words) { queues_[1].add(text("gangrun: ", words, "\n")); }
   void flush();
   void fail_job(Failure failure);
+  void end_all();
   void end_rank(RankProcess& rank, const siginfo_t& facts);
   void signal_all(int signal);
   void drain();
@@ -91,6 +95,7 @@ class Attempt {
 
   const LaunchOptions& options_;
   const Signals& signals_;
+  Watchdog& watchdog_;
   const int secret_;
   const std::string job_;
   const int restart_;
@@ -101,7 +106,7 @@ class Attempt {
   std::optional<Failure> cause_;  // the likeliest so far
   Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
   std::optional<Failure> failure_;
-  Deadline kill_at_ = Deadline::never();
+  Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
   int asked_to_end_ = 0;  // SIGINT, SIGTERM and SIGHUP that were forwarded
   bool drawing_ = false;  // a progress line stands on the terminal
 };

@@ -12,7 +12,7 @@
 namespace gangway::tools {
 namespace {
 
-constexpr int64_t kGraceMs = 5000;  // between SIGTERM and SIGKILL
+constexpr int64_t kKillMs = 5000;  // between SIGTERM and SIGKILL
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 }  // namespace
@@ -37,7 +37,7 @@ void Attempt::step() {
         fds.push_back({stream->fd, POLLIN, 0});
         streams.push_back(stream);
       }
-  const int64_t longest = kill_at_.left_ms(deadline_.left_ms(60'000));
+  const int64_t longest = end_at_.left_ms(kill_at_.left_ms(deadline_.left_ms(60'000)));
   poll(fds.data(), fds.size(), static_cast<int>(decide_at_.left_ms(longest) + 1));
   for (size_t i = 0; i < 2; ++i)
     if (fds[i + 1].revents != 0) queues_[i].write_some();
@@ -48,6 +48,7 @@ void Attempt::step() {
   decide();
   if (!failure_ && deadline_.passed())
     fail_job({124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false});
+  if (end_at_.passed()) end_all();
   if (kill_at_.passed()) {
     signal_all(SIGKILL);
     kill_at_ = Deadline::never();
@@ -89,13 +90,21 @@ void Attempt::fail_job(Failure failure) {
   const int others = running();
   if (drawing_) queues_[1].add("\n");
   drawing_ = false;
+  const bool grace = failure.may_restart && options_.grace_s > 0 && asked_to_end_ == 0;
+  const std::string when = grace ? text(" in ", options_.grace_s, " s") : "";
   say(others == 0 || !failure.may_restart
           ? failure.words
-          : text(failure.words, "; ending the other ", others, others == 1 ? " rank" : " ranks"));
+          : text(failure.words, "; ending the other ", others, others == 1 ? " rank" : " ranks", when));
   failure_ = std::move(failure);
+  if (!grace) return end_all();
+  end_at_ = Deadline::after_ms(static_cast<int64_t>(options_.grace_s * 1000));
+}
+
+void Attempt::end_all() {
+  end_at_ = Deadline::never();
   signal_all(SIGTERM);
   signal_all(SIGCONT);  // a stopped rank cannot end
-  kill_at_ = Deadline::after_ms(kGraceMs);
+  kill_at_ = Deadline::after_ms(kKillMs);
 }
 
 int launch(const LaunchOptions& options) {
@@ -111,13 +120,15 @@ int launch(const LaunchOptions& options) {
   signal(SIGCHLD, SIG_DFL);  // whoever started us may have had it ignored
   signals.fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals.fd < 0) fail_system(Code::io, "no signalfd", errno);
+  Watchdog watchdog(static_cast<size_t>(options.ranks()));
   const int secret = make_secret();
   const std::string job = make_job();
   const Deadline deadline = options.timeout_s > 0
                                 ? Deadline::after_ms(static_cast<int64_t>(options.timeout_s * 1000))
                                 : Deadline::never();
   for (int restart = 0;; ++restart) {
-    const std::optional<Failure> failure = Attempt(options, signals, secret, job, restart, deadline).run();
+    const std::optional<Failure> failure =
+        Attempt(options, signals, watchdog, secret, job, restart, deadline).run();
     if (!failure) return 0;
     if (!failure->may_restart || restart >= options.max_restarts) return failure->status;
     std::fprintf(stderr, "gangrun: restart %d of %d\n", restart + 1, options.max_restarts);

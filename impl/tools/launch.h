@@ -10,12 +10,23 @@
 
 namespace gangway::tools {
 
-struct LaunchOptions {
+struct Program {
   int ranks = 1;
+  std::vector<std::string> command;
+};
+
+struct LaunchOptions {
+  std::vector<Program> programs;  // of one gang: the first has the lowest ranks
   int max_restarts = 0;
   double timeout_s = 0;  // for the whole job; 0: none
+  double grace_s = 2;    // that the others have, when a rank failed, to end by themselves
   bool prefix = true;
-  std::vector<std::string> command;
+
+  int ranks() const {
+    int all = 0;
+    for (const Program& program : programs) all += program.ranks;
+    return all;
+  }
 };
 
 // The exit status: 0, or that of the rank that failed first (128 + the signal that killed it), 124 when the

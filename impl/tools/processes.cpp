@@ -72,14 +72,20 @@ bool exiting(pid_t pid) {
 
 void Attempt::start_all() {
   try {
-    for (int i = 0; i < options_.ranks && !failure_; ++i) {
-      ranks_[static_cast<size_t>(i)].rank = i;
-      start(ranks_[static_cast<size_t>(i)]);
-    }
+    size_t next = 0;
+    for (const Program& program : options_.programs)
+      for (int i = 0; i < program.ranks && !failure_; ++i, ++next) {
+        ranks_[next].rank = static_cast<int>(next);
+        ranks_[next].program = &program;
+        start(ranks_[next]);
+      }
   } catch (...) {  // what the ranks so far have started goes with them
     signal_all(SIGKILL);
-    for (RankProcess& rank : ranks_)
-      if (rank.running) waitpid(rank.pid, nullptr, 0);
+    for (RankProcess& rank : ranks_) {
+      if (!rank.running) continue;
+      watchdog_.forget(rank.rank);
+      waitpid(rank.pid, nullptr, 0);
+    }
     throw;
   }
 }
@@ -98,6 +104,7 @@ void Attempt::start(RankProcess& rank) {
     become(rank, ends, report[1]);
   }
   setpgid(rank.pid, rank.pid);  // here as well: a signal may be forwarded before the child's own call
+  watchdog_.watch(rank.rank, rank.pid);
   rank.running = true;
   close(report[1]);
   if (options_.prefix)
@@ -106,10 +113,11 @@ void Attempt::start(RankProcess& rank) {
   const bool refused = read(report[0], &reason, sizeof reason) == sizeof reason;
   close(report[0]);
   if (!refused) return;
+  watchdog_.forget(rank.rank);
   waitpid(rank.pid, nullptr, 0);
   rank.running = false;
-  fail_job({reason == ENOENT ? 127 : 126, text("cannot run ", options_.command[0], ": ", strerror(reason)),
-            false});
+  fail_job({reason == ENOENT ? 127 : 126,
+            text("cannot run ", rank.program->command[0], ": ", strerror(reason)), false});
 }
 
 // In the child. A group of its own, so that a rank that is a shell script is ended with all that it started.
@@ -124,16 +132,16 @@ void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, in
   fcntl(secret_, F_SETFD, 0);
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
   set("RANK", std::to_string(rank.rank));
-  set("WORLD_SIZE", std::to_string(options_.ranks));
+  set("WORLD_SIZE", std::to_string(options_.ranks()));
   set("LOCAL_RANK", std::to_string(rank.rank));
-  set("LOCAL_WORLD_SIZE", std::to_string(options_.ranks));
+  set("LOCAL_WORLD_SIZE", std::to_string(options_.ranks()));
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port_));
   set("GANGWAY_SECRET_FD", std::to_string(secret_));
   set("GANGWAY_JOB", job_);
   set("GANGWAY_RESTART_COUNT", std::to_string(restart_));
   std::vector<char*> words;
-  for (const std::string& word : options_.command) words.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& word : rank.program->command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &signals_.mask, nullptr);
   sigaction(SIGPIPE, &signals_.pipe, nullptr);
@@ -158,6 +166,7 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   const bool killed = facts.si_code != CLD_EXITED;
   const bool failed = killed || facts.si_status != 0;
   if (failed || failure_) kill(-rank.pid, SIGKILL);
+  watchdog_.forget(rank.rank);
   waitpid(rank.pid, nullptr, 0);
   rank.running = false;
   rank.out.pump();  // its last words come before ours

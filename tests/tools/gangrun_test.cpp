@@ -257,7 +257,7 @@ TEST(Gangrun, OneFailureEndsAllAndIsNamed) {
   for (const char* const note : {"asked.0", "asked.1", "asked.3"})
     EXPECT_TRUE(notes.has(note)) << "a request, which is heeded, and no kill";
   EXPECT_TRUE(o.has("gangrun: rank 2 (process ")) << o.err;
-  EXPECT_TRUE(o.has(") exited with code 7; ending the other 3 ranks\n")) << o.err;
+  EXPECT_TRUE(o.has(") exited with code 7; ending the other 3 ranks in 2 s\n")) << o.err;
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1)
       << "what our own SIGTERM did is no news: " << o.err;
 }
@@ -393,6 +393,46 @@ TEST(Gangrun, RanksDieWithTheLauncher) {
   const Outcome o = job.finish();
   EXPECT_EQ(o.status, 128 + SIGKILL);
   for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(8)))) << line;
+}
+
+TEST(Gangrun, WhatARankStartedDiesWithTheLauncher) {
+  Running job({"-n", "2", "--", "sh", "-c", "sleep 61 & echo pid $!; wait"});
+  for (const char* const words : {"[0] pid ", "[1] pid "}) ASSERT_TRUE(job.says(words));
+  kill(job.pid(), SIGKILL);
+  const Outcome o = job.finish();
+  EXPECT_LT(o.seconds, 30) << "nobody holds the output open";
+  for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(8)))) << line;
+}
+
+TEST(Gangrun, TheOthersHaveAGraceToSayWhy) {
+  const std::string script = "[ $RANK != 0 ] || exit 3; sleep 0.7; echo why; sleep 60";
+  Outcome o = shell(2, script);
+  EXPECT_EQ(o.status, 3);
+  EXPECT_EQ(o.out, "[1] why\n");
+  o = shell(2, script, {"--grace", "0"});
+  EXPECT_EQ(o.status, 3);
+  EXPECT_EQ(o.out, "");
+  EXPECT_TRUE(o.has("exited with code 3; ending the other 1 rank\n")) << o.err;
+}
+
+TEST(Gangrun, AJobWhoseOtherRanksEndByThemselvesDoesNotWaitForTheGrace) {
+  const Outcome o = shell(3, "[ $RANK != 0 ] || exit 3; sleep 0.3; echo why; exit 4", {"--grace", "60"});
+  EXPECT_EQ(o.status, 3) << o.err;
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[1] why", "[2] why"}));
+  EXPECT_LT(o.seconds, 30);
+}
+
+TEST(Gangrun, SeveralProgramsAreOfOneGang) {
+  Outcome o = gangrun({"-n", "2", "sh", "-c", "echo a $RANK of $WORLD_SIZE", ":", "-n", "1", "--", "sh", "-c",
+                       "echo b $LOCAL_RANK of $LOCAL_WORLD_SIZE", ":", "--ranks=1", "echo", "c", ":", "d"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] a 0 of 4", "[1] a 1 of 4", "[2] b 2 of 4", "[3] c : d"}));
+  o = gangrun({"-n", "2", GANGWAY_STARTUP_RANK, "gang", ":", "-n", "2", GANGWAY_STARTUP_RANK, "gang"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  for (const std::vector<std::string>& bad : {std::vector<std::string>{"-n", "1", "true", ":", "-n", "1"},
+                                              {"-n", "1", "true", ":", "-n", "0", "true"},
+                                              {"-n", "4000", "true", ":", "-n", "97", "true"}})
+    EXPECT_EQ(gangrun(bad).status, 2);
 }
 
 TEST(Gangrun, EndsAJobThatRunsTooLong) {

@@ -1,0 +1,55 @@
+#include "tools/watchdog.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+
+#include "base/error.h"
+
+namespace gangway::tools {
+
+Watchdog::Watchdog(size_t ranks) : ranks_(ranks) {
+  void* const shared =
+      mmap(nullptr, ranks * sizeof *groups_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) fail_system(Code::out_of_memory, "no memory for the watchdog", errno);
+  groups_ = static_cast<std::atomic<pid_t>*>(shared);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) fail_system(Code::io, "no pipe for the watchdog", errno);
+  pid_ = fork();
+  if (pid_ < 0) fail_system(Code::io, "cannot start the watchdog", errno);
+  if (pid_ == 0) run(ends[0]);
+  close(ends[0]);
+  launcher_end_ = ends[1];
+}
+
+Watchdog::~Watchdog() {
+  for (size_t i = 0; i < ranks_; ++i) groups_[i].store(0);
+  close(launcher_end_);
+  waitpid(pid_, nullptr, 0);
+  munmap(groups_, ranks_ * sizeof *groups_);
+}
+
+// A session and a name of its own, so that what is meant for the launcher's group, or its name, does not end it as well.
+void Watchdog::run(int end) {
+  setsid();
+  prctl(PR_SET_NAME, "gw-watch");
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  dup2(end, 0);
+  close_range(1, UINT_MAX, 0);  // also the launcher's own output: whoever reads it waits for its end
+  char byte;
+  while (read(0, &byte, 1) < 0 && errno == EINTR) {
+  }
+  for (size_t i = 0; i < ranks_; ++i)
+    if (const pid_t group = groups_[i].load(); group > 0) kill(-group, SIGKILL);
+  _exit(0);
+}
+
+}  // namespace gangway::tools
