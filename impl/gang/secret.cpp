@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -156,22 +157,52 @@ Secret secret_from_file(const std::string& path) {
   return secret;
 }
 
-std::string secret_folder() {
+namespace {
+
+// Why the folder cannot be used; "" when it can, made if need be.
+std::string refusal_of_folder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return text("cannot be made: ", strerror(errno));
   struct stat facts {};
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  const bool usable = runtime != nullptr && runtime[0] == '/' && stat(runtime, &facts) == 0 &&
-                      S_ISDIR(facts.st_mode) && facts.st_uid == geteuid() &&
-                      access(runtime, W_OK | X_OK) == 0;
-  const std::string folder = usable ? text(runtime, "/gangway") : text("/tmp/gangway-", geteuid());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    fail_system(Code::io, "cannot make the folder of secrets " + folder, errno);
-  if (lstat(folder.c_str(), &facts) != 0)
-    fail_system(Code::io, "cannot look at the folder of secrets " + folder, errno);
-  if (!S_ISDIR(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 077) != 0)
-    fail(Code::invalid_argument, "the folder of secrets ", folder, " is not a folder of user ", geteuid(),
-         " that only this user may enter; remove it or set GANGWAY_SECRET_FILE");
-  return folder;
+  if (lstat(folder.c_str(), &facts) != 0) return text("cannot be looked at: ", strerror(errno));
+  if (!S_ISDIR(facts.st_mode)) return "is no folder";
+  if (facts.st_uid != geteuid()) return text("belongs to user ", facts.st_uid);
+  if ((facts.st_mode & 077) != 0)
+    fail(Code::invalid_argument, "the folder of secrets ", folder,
+         " is this user's, but others may enter it: remove it "
+         "(its secrets may be known) or set GANGWAY_SECRET_FILE");
+  return "";
 }
+
+}  // namespace
+
+std::vector<std::string> secret_folders() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const uid_t user = geteuid();
+  std::vector<std::string> folders;
+  // Some shells of a user have the variable, others (a cron job's, su's) have not.
+  const std::string own = runtime != nullptr && runtime[0] == '/' ? runtime : text("/run/user/", user);
+  struct stat facts {};
+  if (stat(own.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == user &&
+      access(own.c_str(), W_OK | X_OK) == 0)
+    folders.push_back(own + "/gangway");
+  for (const char* const shared : {"/tmp", "/var/tmp", "/dev/shm"})
+    folders.push_back(text(shared, "/gangway-", user));
+  return folders;
+}
+
+std::string usable_folder(const std::vector<std::string>& folders) {
+  std::string why;
+  for (const std::string& folder : folders) {
+    const std::string refusal = refusal_of_folder(folder);
+    if (refusal.empty()) return folder;
+    why += text(why.empty() ? "" : ", ", folder, " ", refusal);
+  }
+  fail(Code::invalid_argument, "no folder for the gang's secret can be used: ", why,
+       "; set GANGWAY_SECRET_FILE on every rank to a file of mode 0600 with 32 random bytes "
+       "(head -c 32 /dev/urandom)");
+}
+
+std::string secret_folder() { return usable_folder(secret_folders()); }
 
 Secret shared_secret(const std::string& folder, const std::string& job, Deadline deadline) {
   std::string name;

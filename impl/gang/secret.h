@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "gang/tcp_store.h"
@@ -18,9 +19,13 @@ Secret secret_from_descriptor(int fd);
 // names GANGWAY_SECRET_FILE.
 Secret secret_from_file(const std::string& path);
 
-// The folder for secrets that ranks make themselves: $XDG_RUNTIME_DIR/gangway, else /tmp/gangway-<uid>. Made
-// with mode 0700; a folder of another user, or one that others may enter, is refused.
+// The folder for secrets that ranks make themselves: the first of secret_folders() that is this user's, made with mode
+// 0700 if it is absent. INVALID_ARGUMENT: none can be used, and why; others may enter this user's.
 std::string secret_folder();
+// gangway in $XDG_RUNTIME_DIR or /run/user/<uid>, then gangway-<uid> in /tmp, /var/tmp and /dev/shm: another user may have
+// taken one of those names beforehand.
+std::vector<std::string> secret_folders();
+std::string usable_folder(const std::vector<std::string>& folders);
 
 // The secret of `job` in `folder`: the first rank makes it, the others read it. Every process holds a lock on
 // the file for as long as it lives; a file that nobody holds is stale and gets a new secret. The last one to

@@ -84,6 +84,13 @@ class SelfEngine : public LocalEngine {
     return work ? WorkPtr(work) : finished_work();
   }
 
+  // A call that would wait for a counterpart which this rank, busy here, cannot make.
+  void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) override {
+    throw_if_broken();
+    refuse_half(channel, span);
+    Engine::run_now(channel, span, stream, order);
+  }
+
   std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 
@@ -105,6 +112,25 @@ class SelfEngine : public LocalEngine {
   }
 
  private:
+  void refuse_half(Channel channel, std::span<const Collective> span) {
+    const std::lock_guard lock(state_->mutex);
+    size_t sends = sends_[static_cast<size_t>(channel)].size();
+    size_t receives = receives_[static_cast<size_t>(channel)].size();
+    bool sending = false, receiving = false;
+    for (const Collective& c : span) {
+      sending = sending || c.op == CollectiveOp::send;
+      receiving = receiving || c.op == CollectiveOp::recv;
+      sends += c.op == CollectiveOp::send;
+      receives += c.op == CollectiveOp::recv;
+    }
+    if ((!receiving || receives <= sends) && (!sending || sends <= receives)) return;
+    const bool is_send = sending && sends > receives;
+    fail(
+        Code::invalid_state, "gang.", is_send ? "send" : "recv", ": in a gang of one the rank ",
+        is_send ? "sends to itself, but has begun no receive" : "receives from itself, but has begun no send",
+        ": begin that one first, without waiting for it, or both in one batch");
+  }
+
   void transfer(Channel channel, Half half) {
     const std::lock_guard lock(state_->mutex);
     const bool is_send = half.record.op == CollectiveOp::send;

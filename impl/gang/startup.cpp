@@ -161,9 +161,10 @@ std::string read_job(const Environment& e) {
   // The port as well: one allocation may hold several jobs side by side.
   if (slurm != nullptr) return text("slurm.", slurm, ".", step != nullptr ? step : "", ".", e.port);
   if (const char* const space = lookup("PMIX_NAMESPACE")) return text("pmix.", space, ".", e.port);
-  // Ranks of one host have one parent; ranks of several hosts have a secret of their own, so the port is
-  // enough.
-  return on_one_host(e) ? text("port.", e.port, ".", getppid()) : text("port.", e.port);
+  // Ranks of several hosts have a secret of their own, so the port is enough. On one host a launcher's ranks have one
+  // parent, which keeps jobs apart that name nothing else; ranks that are started by hand have a shell each.
+  const bool by_hand = e.launcher == "torchrun" && run == nullptr;
+  return on_one_host(e) && !by_hand ? text("port.", e.port, ".", getppid()) : text("port.", e.port);
 }
 
 Secret find_secret(const Environment& e, Deadline deadline) {

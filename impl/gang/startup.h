@@ -1,5 +1,6 @@
-// Who am I? Reads, in this order: explicit options; torchrun's variables (which gangrun sets too); Slurm's; Open MPI's;
-// PMI's. With none set: one rank. Thread rule: any thread that may read the environment.
+// Who am I? Reads, in this order: explicit options; RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
+// which torchrun and gangrun set (by hand RANK and WORLD_SIZE are enough on one host); Slurm's; Open MPI's; PMI's. With none
+// set: one rank. Thread rule: any thread that may read the environment.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,8 @@ struct Environment {
   std::string host;  // MASTER_ADDR
   int port = 0;      // MASTER_PORT
   // Names the job: GANGWAY_JOB (gangrun's), TORCHELASTIC_RUN_ID (but "none"), SLURM_JOB_ID.STEP, PMIX_NAMESPACE, else
-  // MASTER_PORT and on one host the parent's process id.
+  // MASTER_PORT (or none) and, for the ranks of a launcher on one host, the parent's process id. Ranks of one user that are
+  // started by hand, with RANK and WORLD_SIZE alone, meet: two such jobs at a time need a MASTER_PORT or GANGWAY_JOB each.
   std::string job;
   int restart = 0;       // GANGWAY_RESTART_COUNT, TORCHELASTIC_RESTART_COUNT
   std::string launcher;  // "none", "torchrun", "slurm", "openmpi", "pmi", "options"

@@ -106,7 +106,10 @@ Descriptor store_listen(const TcpStoreOptions& options) {
     if (reason != EADDRINUSE || !backoff.nap())
       fail_system(Code::io,
                   text("store: rank 0 cannot listen on ", store_place(options),
-                       reason == EADDRINUSE ? "; is another process rank 0 of this job?" : ""),
+                       reason == EADDRINUSE
+                           ? "; is another process rank 0 of this job? GANGWAY_JOB or MASTER_PORT keeps "
+                             "jobs of one user apart"
+                           : ""),
                   reason);
   }
 }

@@ -86,6 +86,22 @@ TEST(SelfEngine, ASendWithoutAReceiveEndsByTheDeadlineAndBreaksTheGang) {
   EXPECT_EQ(error_of([&] { gang->barrier(); }).code(), Code::timeout);
 }
 
+TEST(SelfEngine, ACallThatWouldWaitForItsOwnCounterpartIsRefusedAtOnce) {
+  const GangPtr gang = self();  // its deadline is far away
+  float a[2] = {1, 2}, b[2] = {};
+  const Collective send = record(CollectiveOp::send, a, nullptr, 2),
+                   recv = record(CollectiveOp::recv, nullptr, b, 2);
+  for (const Collective& alone : {recv, send}) {
+    const Error error = error_of([&] { gang->run_now(Channel::user, alone); });
+    EXPECT_EQ(error.code(), Code::invalid_state);
+    EXPECT_NE(error.message().find("in a gang of one the rank"), std::string::npos) << error.message();
+  }
+  const WorkPtr sent = gang->run(Channel::user, send);  // the gang works on
+  gang->run_now(Channel::user, recv);
+  EXPECT_EQ(b[1], 2);
+  EXPECT_TRUE(sent->poll());
+}
+
 TEST(SelfEngine, ASendAndAReceiveOfDifferentCountsAreAMismatch) {
   const GangPtr gang = self();
   float a[3] = {}, b[2] = {};

@@ -296,6 +296,46 @@ TEST_F(Processes, AFolderOfSecretsThatOthersMayEnterIsRefused) {
   }
 }
 
+// Each rank's parent is a shell of its own.
+TEST_F(Processes, RanksThatAreStartedByHandInTwoShellsMeet) {
+  for (const std::string& settings :
+       {std::string(), std::string("MASTER_ADDR=localhost MASTER_PORT=29511 ")}) {
+    FILE* shells[2];
+    for (int r = 0; r < 2; ++r) {
+      const std::string line = "XDG_RUNTIME_DIR=" + scratch_.path() + " " + settings +
+                               "RANK=" + std::to_string(r) +
+                               " WORLD_SIZE=2 " GANGWAY_STARTUP_RANK " gang 2>&1; echo status $?";
+      shells[r] = popen(line.c_str(), "r");
+    }
+    for (FILE* const shell : shells) {
+      char words[512] = "";
+      const size_t n = fread(words, 1, sizeof words - 1, shell);
+      EXPECT_EQ(std::string(words, n), "status 0\n");
+      pclose(shell);
+    }
+  }
+}
+
+TEST_F(Processes, AFolderThatAnotherUserMadeBeforehandIsPassedOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a folder of another user";
+  const std::string taken = scratch_.path() + "/taken", file = scratch_.path() + "/file";
+  const std::string own = scratch_.path() + "/own";
+  ASSERT_EQ(mkdir(taken.c_str(), 0700), 0);
+  ASSERT_EQ(chown(taken.c_str(), 12345, 12345), 0);
+  std::ofstream(file) << "no folder";
+  EXPECT_EQ(usable_folder({taken, file, own}), own);
+  EXPECT_EQ(usable_folder({taken, own}), own) << "also when it is there";
+  try {
+    usable_folder({taken, file});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    for (const std::string& words : {taken + " belongs to user 12345", file + " is no folder",
+                                     std::string("set GANGWAY_SECRET_FILE on every rank")})
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+  }
+}
+
 TEST_F(Processes, AStaleSecretIsNotUsed) {
   const std::string folder = scratch_.path();
   const pid_t child = fork();  // shared_secret holds its lock until the process ends

@@ -159,6 +159,11 @@ TEST_F(Startup, JobsAndRestartsAreNamed) {
   Variables v = {
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "none"}};
   EXPECT_EQ(read(v).job, text("port.29500.", getppid())) << "torchrun's \"none\" names no job";
+  v.erase("TORCHELASTIC_RUN_ID");
+  EXPECT_EQ(read(v).job, "port.29500") << "by hand each rank has a shell of its own";
+  v.erase("MASTER_PORT");
+  EXPECT_EQ(read(v).job, "port.0");
+  v["MASTER_PORT"] = "29500";
   v["PMIX_NAMESPACE"] = "space";
   EXPECT_EQ(read(v).job, "pmix.space.29500");
   v["SLURM_PROCID"] = "1";
