@@ -1,6 +1,9 @@
 #include "base/interrupt.h"
 
+#include <cxxabi.h>
+
 #include <chrono>
+#include <exception>
 
 #include "base/error.h"
 
@@ -24,6 +27,19 @@ struct Hook {
 thread_local Hook hook;
 thread_local int shields = 0;
 
+// A hook in C++ may throw; one that ends its thread unwinds through everything.
+bool says_stop() {
+  try {
+    return hook.check(hook.user) != 0;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail(Code::caller, "the caller's interrupt hook threw: ", error.what());
+  } catch (...) {
+    fail(Code::caller, "the caller's interrupt hook threw an unknown exception");
+  }
+}
+
 }  // namespace
 
 void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)) {
@@ -37,7 +53,7 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
 }
 
 void poll_interrupt() {
-  if (shields == 0 && hook.check != nullptr && hook.check(hook.user) != 0)
+  if (shields == 0 && hook.check != nullptr && says_stop())
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");
 }
 

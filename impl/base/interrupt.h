@@ -9,7 +9,8 @@ using InterruptCheck = int (*)(void* user);  // non-zero: stop waiting
 // Replaces this thread's hook; the former one's `release` is run once. Null check: none.
 void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user));
 
-// Throws Error{caller} when the hook says stop. Call it between naps of at most 100 ms.
+// Throws Error{caller} when the hook says stop or throws. A hook that ends its thread (pthread_exit, cancellation) unwinds
+// through the callers, so what they must undo is undone for any exception. Call it between naps of at most 100 ms.
 void poll_interrupt();
 
 // The same between two pieces of computing or copying, however short: asks at most every 20 ms, else reads a clock.

@@ -97,6 +97,9 @@ void Gang::run_now(Channel channel, std::span<const Collective> records, Stream*
         abort(error);
       }
       throw;
+    } catch (...) {  // the thread ends in the hook, and with it the caller's memory
+      abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
+      throw;
     }
   });
 }

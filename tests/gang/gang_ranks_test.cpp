@@ -1,9 +1,13 @@
 // A gang's own logic over several ranks (threads): agreement, creation, bytes, ends.
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <stdexcept>
 
 #include "base/expect_error.h"
+#include "base/interrupt.h"
 #include "gang/thread_ranks.h"
 
 namespace gangway {
@@ -257,6 +261,57 @@ TEST(GangRanks, ManyThreadsOfARankShareAGang) {
     for (std::thread& t : threads) t.join();
     EXPECT_EQ(right, 150);
   });
+}
+
+// A call whose hook throws, or ends the thread, leaves nobody at work on the caller's memory.
+struct Hooked {
+  GangPtr gang;
+  InterruptCheck hook;
+  Error error{Code::ok, ""};
+};
+
+void* call_with_hook(void* argument) {
+  Hooked& hooked = *static_cast<Hooked*>(argument);
+  std::vector<float> x(100'000, 1);
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = c.out = x.data();
+  c.count = x.size();
+  set_interrupt(hooked.hook, nullptr, nullptr);
+  hooked.error = error_of([&] { hooked.gang->run_now(Channel::user, c); });
+  return argument;
+}
+
+int sleeps(void*) {
+  for (;;) sleep(1);  // a point where the thread can be cancelled
+}
+
+TEST(GangRanks, AHookThatThrowsOrEndsItsThreadBreaksTheGangOnEveryRank) {
+  const InterruptCheck hooks[] = {[](void*) -> int { throw std::runtime_error("from the hook"); },
+                                  [](void*) -> int { throw 3; }, [](void*) -> int { pthread_exit(nullptr); },
+                                  sleeps};
+  for (const InterruptCheck hook : hooks) {
+    GangOptions options;
+    options.arena_bytes = uint64_t{1} << 30;
+    options.timeout_ms = 60'000;
+    options.threads = 1;
+    const std::vector<GangPtr> gangs = Gang::create_threads(2, options);
+    Hooked hooked{gangs[0], hook};
+    pthread_t thread;
+    ASSERT_EQ(pthread_create(&thread, nullptr, call_with_hook, &hooked), 0);
+    if (hook == sleeps) pthread_cancel(thread);
+    void* answer = nullptr;
+    pthread_join(thread, &answer);
+    const bool threw = hook == hooks[0] || hook == hooks[1];
+    EXPECT_EQ(answer, threw ? &hooked : hook == sleeps ? PTHREAD_CANCELED : nullptr);
+    EXPECT_EQ(hooked.error.code(), threw ? Code::caller : Code::ok) << hooked.error.message();
+    if (hook == hooks[0]) {
+      EXPECT_EQ(hooked.error.message(), "the caller's interrupt hook threw: from the hook");
+    }
+    const Error other = error_of([&] { gangs[1]->barrier(Channel::user); });
+    EXPECT_EQ(other.code(), Code::aborted) << other.message();
+  }
 }
 
 TEST(GangRanks, AFailureInOneBodyEndsTheOthers) {

@@ -89,6 +89,9 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
   } catch (const std::bad_alloc&) {
     handover.give_up(Error(Code::out_of_memory, "no memory"));
     throw;
+  } catch (...) {  // the thread ends in the interrupt hook
+    handover.give_up(Error(Code::aborted, "its thread ended"));
+    throw;
   }
 }
 

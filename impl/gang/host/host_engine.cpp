@@ -49,6 +49,9 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   } catch (const std::bad_alloc&) {
     core_->abort(Error(Code::out_of_memory, "no memory"));
     throw;
+  } catch (...) {  // the thread ends in the interrupt hook
+    core_->abort(Error(Code::aborted, "the thread ended in the call"));
+    throw;
   }
   return notes;
 }
