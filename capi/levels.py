@@ -2,9 +2,10 @@
 """What the released levels of the ABI promise, and whether the headers keep it.
 
 The major level is the first part of the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. Level 0 is open: all of
-it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is two files that its release writes and that are
-never edited: capi/levels/X.N.txt, the golden ABI text (capi/abi.py), and X.N.abi, the baseline of abidiff. A function is of
-the symbol node of the first level that has it; one that no level has is of the next, open one.
+it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is three files that its release writes and that are
+never edited in capi/levels/: X.N.txt, the golden ABI text (capi/abi.py), X.N.defaults, what each _init sets
+(capi/defaults.py), and X.N.abi, the baseline of abidiff. A function is of the symbol node of the first level that has it;
+one that no level has is of the next, open one.
 
 usage: levels.py --check      1: the headers break a level, with a line for each thing that is not as it was promised
        levels.py --release    writes the next level from the headers (tests/regenerate.sh --release BUILD_DIR)
@@ -16,7 +17,7 @@ import sys
 CAPI = pathlib.Path(__file__).resolve().parent
 LEVELS = CAPI / "levels"
 BASELINE = CAPI.parent / "tests/capi/abi/gangway.abi"
-GOLDEN = CAPI / "abi.txt"
+GOLDEN, DEFAULTS = CAPI / "abi.txt", CAPI / "defaults.txt"
 RELEASE = tuple(map(int, re.search(r"^project\(gangway VERSION (\d+)\.(\d+)\.(\d+)",
                                    (CAPI.parent / "CMakeLists.txt").read_text(), re.M).groups()))
 MAJOR = RELEASE[0]
@@ -78,11 +79,13 @@ def table():
 
 
 def fields_of(old, new):
-    """What is broken of a struct's fields. One that begins with its size may grow at its end, others are frozen."""
+    """What is broken of a struct's fields. One that begins with its size may grow at its end, others are frozen. A field
+    `reserved` may get a name."""
     size, fields = old
     now_size, now = new
     for index, field in enumerate(fields):
-        if index >= len(now) or now[index].split() != field.split():
+        same = [field] if index >= len(now) else [field, re.sub(r"\breserved$", now[index].split()[-1], field)]
+        if index >= len(now) or now[index].split() not in [line.split() for line in same]:
             return f"has lost or changed the field \"{' '.join(field.split())}\""
     if size == now_size:
         return None
@@ -121,8 +124,33 @@ def broken(old, new):
     return bad
 
 
+def defaults(text):
+    """Value by struct and field."""
+    found, struct = {}, None
+    for line in text.splitlines():
+        if line.startswith("struct "):
+            struct = line.split()[1]
+        elif line.startswith("  "):
+            field, value = line.strip().split(" = ", 1)
+            found[struct, field] = value
+    return found
+
+
+def changed_defaults(old, new):
+    """A line for each default that is not what it was. `reserved` may have got a name, with the default zero."""
+    bad = []
+    for (struct, field), value in defaults(old).items():
+        now = defaults(new).get((struct, field))
+        if now != value and not (field == "reserved" and now is None):
+            bad.append(f"default {struct}.{field} was {value} and is {now or 'gone'}")
+    return bad
+
+
 def check(current):
     levels, bad = released(), []
+    for level, _ in levels:
+        bad += [f"level {level} is broken: {line}"
+                for line in changed_defaults((LEVELS / f"{level}.defaults").read_text(), DEFAULTS.read_text())]
     for index, (level, text) in enumerate(levels):
         following, what = (levels[index + 1][1], f"level {levels[index + 1][0]}") if index + 1 < len(levels) else \
             (current, "the headers")
@@ -145,6 +173,7 @@ def main():
         sys.exit(f"nothing is new since level {last[0][0]}: a release without anything new has no level of its own")
     LEVELS.mkdir(exist_ok=True)
     (LEVELS / f"{name}.txt").write_text(text)
+    (LEVELS / f"{name}.defaults").write_bytes(DEFAULTS.read_bytes())
     (LEVELS / f"{name}.abi").write_bytes(BASELINE.read_bytes())
     print(f"level {name} is released: commit capi/levels/{name}.*")
 

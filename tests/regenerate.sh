@@ -40,6 +40,7 @@ make "bindings/rust/gangway-sys/src" "${BINDGEN:-bindgen}" bash bindings/rust/ga
 if [ ${#check[@]} -eq 0 ]; then
   ninja -C "$build" gangway >/dev/null || { echo "the library does not build: no baseline"; exit 1; }
 fi
+make "capi/defaults.txt" python3 python3 capi/defaults.py "$library"
 make "tests/capi/abi/gangway.abi" abidw python3 tests/capi/abi/abidiff.py --baseline "$library"
 [ $bad -eq 0 ] || exit 1
 [ $skipped -eq 0 ] || exit 77

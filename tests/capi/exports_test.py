@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 root, library = pathlib.Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(root / "capi"))
@@ -69,10 +70,25 @@ if "NODELETE" not in dynamic:
 for needed in re.findall(r"NEEDED.*\[(.*)\]", dynamic):
     if re.search(r"cuda|nccl|mpi", needed, re.I):
         bad.append(f"the library needs {needed}")
-undefined = run("nm", "-D", "--undefined-only", library)
-for name in ("abort", "exit", "_exit", "setenv", "putenv", "setlocale", "signal", "sigaction"):
-    if re.search(rf"\bU {name}(@|$)", undefined, re.M):
-        print(f"note: the library (or what is linked into it) refers to {name}")
+
+
+def forbidden(file):
+    """Functions that end the process, change what belongs to the program, or print."""
+    names = re.findall(r"\b[Uw] (\w+)", run("nm", "-D", "--undefined-only", file))
+    return [n for n in names if re.fullmatch(FORBIDDEN, n)]
+
+
+FORBIDDEN = (r"abort|_?_?exit|_Exit|quick_exit|raise|kill|tgkill|setenv|unsetenv|putenv|clearenv|setlocale|"
+             r"signal|sigaction|sigprocmask|(__)?v?f?printf(_chk)?|f?puts|putchar|perror|stdout|stderr|"
+             r"_ZSt4cout|_ZSt4cerr|_ZSt4clog|system|popen|fork|exec\w+")
+bad += [f"the library refers to {name}" for name in forbidden(library)]
+with tempfile.TemporaryDirectory() as folder:  # would it be seen?
+    source, stub = pathlib.Path(folder) / "stub.c", pathlib.Path(folder) / "libstub.so"
+    source.write_text("#include <stdio.h>\n#include <stdlib.h>\n"
+                      "void f(int x) { if (x > 1) abort(); if (x) exit(x); fprintf(stderr, \"%d\", x); setenv(\"a\", \"b\", 1); }\n")
+    subprocess.run(["cc", "-w", "-O1", "-shared", "-fPIC", "-o", stub, source], check=True)
+    if not {"abort", "exit", "setenv", "stderr"} <= set(forbidden(stub)):
+        bad.append(f"of abort, exit, setenv and stderr only {forbidden(stub)} are seen in a library that calls them")
 
 print("\n".join(bad) or f"{len(listed)} exports")
 sys.exit(1 if bad else 0)

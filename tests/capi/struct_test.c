@@ -267,6 +267,35 @@ static void inputs_of_every_size(void** state) {
   }
 }
 
+#define RESERVED(type) {#type, offsetof(gw_##type, reserved)},
+static const struct {
+  const char* name;
+  size_t offset;
+} reserved[] = {
+#include "reserved.inc"
+};
+
+/* A later level may give the field a name: what an older library does not know it refuses. */
+static void a_reserved_field_that_is_set_is_refused(void** state) {
+  (void)state;
+  for (size_t r = 0; r < sizeof reserved / sizeof *reserved; ++r) {
+    size_t i = 0;
+    while (i < sizeof inputs / sizeof *inputs && strcmp(inputs[i].name, reserved[r].name) != 0) ++i;
+    if (i == sizeof inputs / sizeof *inputs) fail_msg("no call reads a gw_%s", reserved[r].name);
+    char* x = made(i, inputs[i].size);
+    if (inputs[i].need != NULL) inputs[i].need(x);
+    assert_ok(inputs[i].call(x));
+    for (size_t byte = 0; byte < 4; ++byte) {
+      x[reserved[r].offset + byte] = 1;
+      if (inputs[i].call(x) == GW_OK) fail_msg("gw_%s.reserved is not looked at", reserved[r].name);
+      assert_refused(inputs[i].call(x), "reserved is");
+      x[reserved[r].offset + byte] = 0;
+    }
+    assert_ok(inputs[i].call(x));
+    free(x);
+  }
+}
+
 static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
 static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
@@ -432,6 +461,7 @@ static int end(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size),
+                                     cmocka_unit_test(a_reserved_field_that_is_set_is_refused),
                                      cmocka_unit_test(results_of_every_size),
                                      cmocka_unit_test(arrays_step_by_the_first_size),
                                      cmocka_unit_test(objects_of_structs_of_every_size_are_freed_once)};

@@ -31,6 +31,9 @@ CHANGES = [
      "struct gw_generate_options has lost or changed the field \"24 8 double temperature\""),
     ("a field at the end", "train", "} gw_generate_options;", "  int64_t more;\n} gw_generate_options;", None),
     ("a frozen struct grows", "view", "} gw_view;", "  int64_t more;\n} gw_view;", "struct gw_view is frozen"),
+    ("a reserved field gets a name", "train", "int32_t reserved;", "int32_t more;", None),
+    ("a field is named again", "train", "int64_t token_count;", "int64_t tokens;",
+     "struct gw_generate_options has lost or changed"),
     ("a function goes away", "mesh", "GW_API gw_status gw_gangs_abort", "gw_status gw_else",
      "function gw_gangs_abort is gone"),
     ("a parameter's type changes", "optim", "gw_optimizer *optimizer, double lr)", "gw_optimizer *optimizer, float lr)",
@@ -157,6 +160,10 @@ def growth(tree):
             tree.must("levels", "--release")
     if tree.nodes() != of_1_0 | {"gw_first": "GW_1.1", "gw_second": "GW_1.2"}:
         bad.append(f"nodes: {tree.nodes()}")
+    tree.edit("defaults.txt", "lr = 0.001\n", "lr = 0.002\n")
+    tree.refuses("another default", "level 1.0 is broken: default gw_adamw_options.lr was 0.001 and is 0.002", "levels",
+                 "--check")
+    tree.edit("defaults.txt", "lr = 0.002\n", "lr = 0.001\n")
     tree.edit("include/gangway/base.h", "gw_first(void)", "gw_first(int32_t more)")
     tree.refuses("a function of the second level", "level 1.1 is broken by the headers: function gw_first was", "levels",
                  "--check")
