@@ -157,7 +157,8 @@ T read_struct(const T* given, void (*init)(T*, size_t), const char* name) {
          ", unknown to this library");
   if constexpr (requires { whole.reserved; })  // a later level may give it a name
     if (whole.reserved != 0)
-      fail(Code::invalid_argument, name, ".reserved is ", whole.reserved, ", not zero: call its _init function first");
+      fail(Code::invalid_argument, name, ".reserved is ", whole.reserved,
+           ", not zero: call its _init function first");
   return whole;
 }
 

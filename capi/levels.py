@@ -2,9 +2,9 @@
 """What the released levels of the ABI promise, and whether the headers keep it.
 
 The major level is the first part of the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. Level 0 is open: all of
-it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is three files that its release writes and that are
+it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is four files that its release writes and that are
 never edited in capi/levels/: X.N.txt, the golden ABI text (capi/abi.py), X.N.defaults, what each _init sets
-(capi/defaults.py), and X.N.abi, the baseline of abidiff. A function is of the symbol node of the first level that has it;
+(capi/defaults.py), X.N.abi, the baseline of abidiff, and X.N.consumer, a program of its day (tests/capi/abi/consumer.py). A function is of the symbol node of the first level that has it;
 one that no level has is of the next, open one.
 
 usage: levels.py --check      1: the headers break a level, with a line for each thing that is not as it was promised
@@ -17,6 +17,7 @@ import sys
 CAPI = pathlib.Path(__file__).resolve().parent
 LEVELS = CAPI / "levels"
 BASELINE = CAPI.parent / "tests/capi/abi/gangway.abi"
+CONSUMER = BASELINE.with_name("old_consumer.base64")
 GOLDEN, DEFAULTS = CAPI / "abi.txt", CAPI / "defaults.txt"
 RELEASE = tuple(map(int, re.search(r"^project\(gangway VERSION (\d+)\.(\d+)\.(\d+)",
                                    (CAPI.parent / "CMakeLists.txt").read_text(), re.M).groups()))
@@ -175,6 +176,7 @@ def main():
     (LEVELS / f"{name}.txt").write_text(text)
     (LEVELS / f"{name}.defaults").write_bytes(DEFAULTS.read_bytes())
     (LEVELS / f"{name}.abi").write_bytes(BASELINE.read_bytes())
+    (LEVELS / f"{name}.consumer").write_bytes(CONSUMER.read_bytes())
     print(f"level {name} is released: commit capi/levels/{name}.*")
 
 

@@ -42,6 +42,7 @@ if [ ${#check[@]} -eq 0 ]; then
 fi
 make "capi/defaults.txt" python3 python3 capi/defaults.py "$library"
 make "tests/capi/abi/gangway.abi" abidw python3 tests/capi/abi/abidiff.py --baseline "$library"
+make "tests/capi/abi/old_consumer.base64" cc python3 tests/capi/abi/consumer.py "$library"
 [ $bad -eq 0 ] || exit 1
 [ $skipped -eq 0 ] || exit 77
-[ $release -eq 0 ] || python3 capi/levels.py --release
+[ $release -eq 0 ] || { python3 tests/capi/abi/consumer.py --make "$library" && python3 capi/levels.py --release; }

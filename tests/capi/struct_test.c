@@ -460,10 +460,9 @@ static int end(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(inputs_of_every_size),
-                                     cmocka_unit_test(a_reserved_field_that_is_set_is_refused),
-                                     cmocka_unit_test(results_of_every_size),
-                                     cmocka_unit_test(arrays_step_by_the_first_size),
-                                     cmocka_unit_test(objects_of_structs_of_every_size_are_freed_once)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(inputs_of_every_size), cmocka_unit_test(a_reserved_field_that_is_set_is_refused),
+      cmocka_unit_test(results_of_every_size), cmocka_unit_test(arrays_step_by_the_first_size),
+      cmocka_unit_test(objects_of_structs_of_every_size_are_freed_once)};
   return cmocka_run_group_tests_name("capi_struct", tests, begin, end);
 }

@@ -2,7 +2,7 @@
 
 include("level.jl")
 
-# GANGWAY_LIBRARY, then the preference "library" (Julia 1.6 and later read LocalPreferences.toml), then the loader's path.
+# GANGWAY_LIBRARY, then the preference "library" (Julia 1.6 and later read LocalPreferences.toml), then an installed one.
 function library_path()
     haskey(ENV, "GANGWAY_LIBRARY") && return ENV["GANGWAY_LIBRARY"]
     if isdefined(Base, :get_preferences)
@@ -10,7 +10,19 @@ function library_path()
         found = uuid === nothing ? nothing : get(Base.get_preferences(uuid), "library", nothing)
         found === nothing || return found
     end
-    return LIBRARY
+    return installed_library()
+end
+
+# By its name on the loader's path, else where pkg-config finds gangway.pc.
+function installed_library()
+    Libdl.dlopen(LIBRARY, LOADER_FLAGS; throw_error = false) === nothing || return LIBRARY
+    folder = try
+        readchomp(pipeline(`pkg-config --variable=libdir gangway`; stderr = devnull))
+    catch # no such program, or no such package
+        return LIBRARY
+    end
+    found = joinpath(folder, LIBRARY)
+    return isfile(found) ? found : LIBRARY
 end
 
 # Without RTLD_DEEPBIND, Julia's default: where Julia itself brings a libunwind (Debian), libstdc++ unwinds by that one, and
@@ -20,21 +32,27 @@ const LOADER_FLAGS = Libdl.RTLD_LAZY | Libdl.RTLD_LOCAL
 function load_library()
     path = library_path()
     handle = Libdl.dlopen(path, LOADER_FLAGS; throw_error = false)
-    handle === nothing && error("Gangway: cannot open $path; set GANGWAY_LIBRARY to the path of libgangway.so")
+    handle === nothing && error("Gangway: cannot open $path: install libgangway and run ldconfig, let pkg-config find gangway.pc ",
+                                "(PKG_CONFIG_PATH), or name the library's file in GANGWAY_LIBRARY or the preference `library`")
     range = Libdl.dlsym(handle, :gw_abi_range; throw_error = false)
     range === nothing && error("Gangway: $path is no Gangway library: it lacks gw_abi_range")
-    lowest, highest = Ref{Int32}(-1), Ref{Int32}(-1)
-    ccall(range, Cvoid, (Ptr{Int32}, Ptr{Int32}), lowest, highest)
-    check_level(path, lowest[], highest[])
+    major, minor, patch = Ref{Int32}(-1), Ref{Int32}(-1), Ref{Int32}(-1)
+    ccall(Libdl.dlsym(handle, :gw_version), Cvoid, (Ptr{Int32}, Ptr{Int32}, Ptr{Int32}), major, minor, patch)
+    release = VersionNumber(major[], minor[], patch[])
+    ccall(Libdl.dlsym(handle, :gw_abi_version), Cvoid, (Ptr{Int32}, Ptr{Int32}), major, minor)
+    check_version(path, release, major[], minor[])
     LibGangway.open_library(path)
-    major = abi_version().major
-    major == ABI_MAJOR || error("Gangway: $path has ABI $major, this package wants ABI $ABI_MAJOR")
     return nothing
 end
 
-check_level(path, lowest, highest) = lowest <= ABI_MINOR <= highest ||
-    error("Gangway: $path knows the ABI levels $ABI_MAJOR.$lowest to $ABI_MAJOR.$highest, this package wants ",
-          "$ABI_MAJOR.$ABI_MINOR")
+# Of the same major level, and of no lower minor one. Level 0 is open, so there the release has to be the same, up to its last
+# part.
+function check_version(path, release, major, minor)
+    same_release = (release.major, release.minor) == (RELEASE.major, RELEASE.minor)
+    major == ABI_MAJOR && minor >= ABI_MINOR && (ABI_MAJOR > 0 || same_release) && return nothing
+    error("Gangway: $path is libgangway $release (ABI level $major.$minor), which does not fit Gangway.jl $RELEASE ",
+          "(ABI level $ABI_MAJOR.$ABI_MINOR): install the library and the package of one release")
+end
 
 "The library's ABI level."
 function abi_version()

@@ -30,15 +30,40 @@ fact("every exported function is bound") do
 end
 
 fact("the library's level is checked, and what is no Gangway library is refused") do
-    @test Gangway.library_version() >= v"0.1"
     @test Gangway.abi_version() == (major = Gangway.ABI_MAJOR, minor = Gangway.ABI_MINOR)
     @test Gangway.library_version() == Gangway.RELEASE
-    @test refused(() -> Gangway.check_level("here.so", 1, 3), "here.so", "0.1 to 0.3", "wants 0.0")
+    own, major, minor = Gangway.RELEASE, Gangway.ABI_MAJOR, Gangway.ABI_MINOR
+    @test Gangway.check_version("here.so", VersionNumber(own.major, own.minor, own.patch + 5), major, minor + 1) === nothing
+    others = [(VersionNumber(own.major + 1), major + 1, minor), (own, major, minor - 1)]
+    major == 0 && push!(others, (VersionNumber(own.major, own.minor + 1), major, minor))
+    for (release, other_major, other_minor) in others
+        @test refused(() -> Gangway.check_version("here.so", release, other_major, other_minor), "here.so",
+                      "libgangway $release (ABI level $other_major.$other_minor)", "Gangway.jl $own (ABI level $major.$minor)")
+    end
     withenv("GANGWAY_LIBRARY" => "/no/such/libgangway.so") do
         @test refused(Gangway.load_library, "/no/such/libgangway.so", "GANGWAY_LIBRARY")
     end
     withenv("GANGWAY_LIBRARY" => "libm.so.6") do
         @test refused(Gangway.load_library, "no Gangway library", "gw_abi_range")
+    end
+end
+
+fact("an installed library is found by the loader, else by pkg-config") do
+    mktempdir() do folder
+        symlink(abspath(Gangway.library_path()), joinpath(folder, Gangway.LIBRARY))
+        write(joinpath(folder, "gangway.pc"), "libdir=$folder\nName: gangway\nDescription: a test\nVersion: 0\n")
+        program = "using Gangway, Libdl; print(Gangway.library_path(), '\\n', join(dllist(), '\\n'))"
+        command = `$(Base.julia_cmd()) -O1 --startup-file=no -e $program`
+        file = joinpath(folder, Gangway.LIBRARY)
+        path = join(Base.load_path(), ':')
+        Sys.which("pkg-config") === nothing ||
+            withenv("GANGWAY_LIBRARY" => nothing, "PKG_CONFIG_PATH" => folder, "JULIA_LOAD_PATH" => path) do
+            @test file in split(read(command, String), '\n')
+        end
+        withenv("GANGWAY_LIBRARY" => nothing, "JULIA_LOAD_PATH" => path,
+                "LD_LIBRARY_PATH" => join([folder, get(ENV, "LD_LIBRARY_PATH", "")], ':')) do
+            @test split(read(command, String), '\n')[1] == Gangway.LIBRARY
+        end
     end
 end
 

@@ -20,6 +20,8 @@ from .errors import (
 )
 from .gang import Gang, new_id
 from .groups import ShardGroup
+from .library import abi_version, version
+from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, set_default_gangs, watch_signals
 from .module import (
     Attention, Block, Embedding, Frame, Linear, Llama, Mlp, Module, Parameter, RMSNorm, Sequential, Tensor,
@@ -32,17 +34,7 @@ from .structs import text as _text
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all
 
-
-def version() -> tuple[int, int, int]:
-    """Of the library that is loaded."""
-    major, minor, patch = _c.gw_version()
-    return major, minor, patch
-
-
-def abi_version() -> tuple[int, int]:
-    """The ABI level of the library that is loaded."""
-    major, minor = _c.gw_abi_version()
-    return major, minor
+_check_library()
 
 
 def config() -> str:

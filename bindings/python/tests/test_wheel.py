@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gangway
-from gangway.level import LIBRARY
+from gangway.level import ABI, LIBRARY, RELEASE
 
 TOP = Path(__file__).resolve().parents[1]
 FOLDER = Path(gangway.__file__).parent
@@ -29,6 +29,30 @@ def test_the_library_keeps_its_soname_and_is_found_next_to_the_module():
     assert f"[{LIBRARY}]" in facts and "[$ORIGIN]" in facts
     assert str(FOLDER / LIBRARY) in Path("/proc/self/maps").read_text()
     assert (FOLDER / "gangrun").stat().st_mode & 0o111 and (FOLDER / "py.typed").exists()
+
+
+OTHER = """
+#include <stdint.h>
+void gw_version(int32_t *major, int32_t *minor, int32_t *patch) { *major = RELEASE_0, *minor = RELEASE_1, *patch = 5; }
+void gw_abi_version(int32_t *major, int32_t *minor) { *major = ABI_0, *minor = ABI_1; }
+"""
+
+
+@pytest.mark.parametrize("release, abi, fits", [
+    (RELEASE[:2], ABI, True), ((RELEASE[0], RELEASE[1] + 1), ABI, ABI[0] > 0), ((RELEASE[0], RELEASE[1]), (ABI[0], ABI[1] + 1), True),
+    ((RELEASE[0] + 1, 0), (ABI[0] + 1, 0), False), (RELEASE[:2], (ABI[0], ABI[1] - 1), False)])
+def test_a_library_of_another_release_is_refused(tmp_path, release, abi, fits):
+    """These functions come before the library's own."""
+    source, library = tmp_path / "other.c", tmp_path / "libother.so"
+    source.write_text(OTHER)
+    numbers = [f"-D{name}_{i}={value}" for name, pair in (("RELEASE", release), ("ABI", abi)) for i, value in enumerate(pair)]
+    subprocess.run(["cc", "-shared", "-fPIC", *numbers, "-o", str(library), str(source)], check=True)
+    done = subprocess.run([sys.executable, "-c", "import gangway"], env={**os.environ, "LD_PRELOAD": str(library)},
+                          capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode == 0) == fits, done.stderr
+    own = f"{'.'.join(map(str, RELEASE))} (ABI level {ABI[0]}.{ABI[1]})"
+    other = f"libgangway {release[0]}.{release[1]}.5 (ABI level {abi[0]}.{abi[1]}) does not fit"
+    assert fits or f"ImportError: {other}" in done.stderr and own in done.stderr
 
 
 MAPPED = """

@@ -4,6 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "src/level.rs"]
+#[allow(dead_code)]
+mod level;
+#[path = "src/version.rs"]
+mod version;
+
 fn main() {
     for name in ["GANGWAY_LIB_DIR", "GANGWAY_INCLUDE_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "BINDGEN"] {
         println!("cargo:rerun-if-env-changed={name}");
@@ -23,7 +29,10 @@ fn link() {
     let folder = match env::var_os("GANGWAY_LIB_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => match pkg_config("libdir") {
-            Some(folder) => PathBuf::from(folder),
+            Some(folder) => {
+                fits();
+                PathBuf::from(folder)
+            }
             None => panic!(
                 "libgangway was not found: set GANGWAY_LIB_DIR, or PKG_CONFIG_PATH to where gangway.pc is"
             ),
@@ -31,6 +40,17 @@ fn link() {
     };
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:libdir={}", folder.display()); // DEP_GANGWAY_LIBDIR of crates that depend on this one
+}
+
+/// gangway.pc tells the release; the level is looked at when the library is used.
+fn fits() {
+    let release = pkg_config("version").unwrap_or_default();
+    let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(-1));
+    let mut next = || numbers.next().unwrap_or(-1);
+    let release = (next(), next(), next());
+    if let Some(text) = version::refusal(release, (release.0, level::ABI.1)) {
+        panic!("{text}");
+    }
 }
 
 fn generate() {

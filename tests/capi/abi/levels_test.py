@@ -53,7 +53,7 @@ class Tree:
     def __init__(self, folder):
         self.folder, self.capi = folder, folder / "capi"
         shutil.copytree(root / "capi", self.capi, ignore=shutil.ignore_patterns("levels", "__pycache__", "manual"))
-        for name in ("CMakeLists.txt", "tests/regenerate.sh", "tests/capi/abi/gangway.abi", *WITH_RELEASE):
+        for name in ("CMakeLists.txt", "tests/regenerate.sh", "tests/capi/abi/gangway.abi", "tests/capi/abi/old_consumer.base64", *WITH_RELEASE):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder / name)
 

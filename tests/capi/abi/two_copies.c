@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(holds) \
-  do { \
+#define CHECK(holds)                                                   \
+  do {                                                                 \
     if (!(holds)) return printf("line %d: %s\n", __LINE__, #holds), 1; \
   } while (0)
 
@@ -33,7 +33,8 @@ static int strangers(const gw_api* api, const void* base) {
     Dl_info info;
     memcpy(&entry, (const char*)api + at, sizeof entry);
     if (dladdr(entry, &info) != 0 && info.dli_fbase == base) continue;
-    printf("entry %zu of the table is %s of %s\n", (at - first) / sizeof(void*), info.dli_sname, info.dli_fname);
+    printf("entry %zu of the table is %s of %s\n", (at - first) / sizeof(void*), info.dli_sname,
+           info.dli_fname);
     ++found;
   }
   return found;
@@ -93,7 +94,8 @@ static int keep_apart(const gw_api* one, const gw_api* other) {
 int main(int argc, char** argv) {
   void *first_base = NULL, *second_base = NULL;
   CHECK(argc == 3);
-  const gw_api* first = table_of(argv[1], RTLD_GLOBAL, &first_base); /* its names come before the other's own */
+  const gw_api* first =
+      table_of(argv[1], RTLD_GLOBAL, &first_base); /* its names come before the other's own */
   const gw_api* second = table_of(argv[2], RTLD_LOCAL, &second_base);
   CHECK(first != NULL && second != NULL && first != second && first_base != second_base);
   CHECK(strangers(first, first_base) + strangers(second, second_base) == 0);

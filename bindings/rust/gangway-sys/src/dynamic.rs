@@ -33,9 +33,16 @@ pub fn load() -> Result<(), String> {
     }
     let table = unsafe { get_api(ABI.1)? };
     if table.is_null() {
-        return Err(format!("this libgangway has no ABI level {}.{}", ABI.0, ABI.1));
+        return Err(format!(
+            "this libgangway is older than its bindings: it has no ABI level {}.{}",
+            ABI.0, ABI.1
+        ));
     }
-    let table = Box::into_raw(Box::new(unsafe { own_table(table)? }));
+    let table = unsafe { own_table(table)? };
+    if let Some(text) = crate::refusal(release_of(&table), (table.abi_major, table.abi_minor)) {
+        return Err(text);
+    }
+    let table = Box::into_raw(Box::new(table));
     if TABLE.compare_exchange(std::ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire).is_err() {
         drop(unsafe { Box::from_raw(table) }); // another thread was first
     }
@@ -56,6 +63,14 @@ unsafe fn own_table(found: *const gw_api) -> Result<gw_api, String> {
     let mut table = std::mem::MaybeUninit::<gw_api>::zeroed();
     std::ptr::copy_nonoverlapping(found.cast::<u8>(), table.as_mut_ptr().cast::<u8>(), bytes);
     Ok(table.assume_init())
+}
+
+fn release_of(table: &gw_api) -> (i32, i32, i32) {
+    let (mut major, mut minor, mut patch) = (-1, -1, -1);
+    if let Some(version) = table.version {
+        unsafe { version(&mut major, &mut minor, &mut patch) };
+    }
+    (major, minor, patch)
 }
 
 unsafe fn get_api(abi_minor: i32) -> Result<*const gw_api, String> {

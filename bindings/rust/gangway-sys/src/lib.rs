@@ -6,7 +6,9 @@
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
 mod level;
+mod version;
 pub use level::{ABI, LIBRARY, RELEASE};
+pub use version::refusal;
 
 #[cfg(feature = "dlopen")]
 mod dynamic;

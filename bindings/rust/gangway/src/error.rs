@@ -1,6 +1,7 @@
 use gangway_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -235,8 +236,23 @@ pub(crate) fn check(status: sys::gw_status) -> Result<()> {
     Err(crate::callback::with_own(Error::last(status)))
 }
 
-/// A handle that a call has just made.
+/// The library is of a release that this crate fits.
+fn check_library() -> Result<()> {
+    static FITS: AtomicBool = AtomicBool::new(false);
+    if FITS.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if let Some(text) = sys::refusal(crate::version(), crate::abi_version()) {
+        return Err(Error::new(Code::NotSupported, text));
+    }
+    FITS.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A handle that a call has just made. Every use of the library begins with one, so a library that does not fit is refused
+/// here.
 pub(crate) fn made<T>(status: sys::gw_status, handle: *mut T) -> Result<std::ptr::NonNull<T>> {
+    check_library()?;
     check(status)?;
     std::ptr::NonNull::new(handle).ok_or_else(|| Error::new(Code::Internal, "the library made a null handle"))
 }
