@@ -28,7 +28,7 @@ foreach(component runtime development tools)
 
  -- ${CPACK_PACKAGE_CONTACT}  Thu, 01 Jan 2026 00:00:00 +0000
 ")
-  file(GLOB_RECURSE pages "${root}/usr/share/man/*.1")
+  file(GLOB_RECURSE pages "${root}/usr/share/man/*.[13]")
   foreach(file "${folder}/changelog.Debian" ${pages})
     execute_process(COMMAND gzip -9nf "${file}" COMMAND_ERROR_IS_FATAL ANY)
   endforeach()

@@ -33,6 +33,8 @@ printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan} /usr/share/man/man1/{gangrun,gw
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
   printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc
   [ ! -e "$build/capi/libgangway.a" ] || printf '%s\n' $lib/libgangway.a $lib/pkgconfig/gangway-static.pc
+  # A man page for each function, where the manual was made.
+  [ ! -d "$build/manual/man3" ] || ls "$build/manual/man3" | sed 's|.*|/usr/share/man/man3/&.gz|'
   # One file of targets for each build type, named after it.
   files libgangway-dev | grep "^$lib/cmake/gangway/gangway-" || true
 } | holds libgangway-dev || bad=1
