@@ -68,6 +68,14 @@ suite "documentation" env RUSTC_BOOTSTRAP=1 "$cargo" test --no-fail-fast --works
 dlopen=(env -u GANGWAY_LIB_DIR CARGO_TARGET_DIR="$build/rust-dlopen" "$cargo")
 check "examples build (dlopen)" "${dlopen[@]}" build -q -p gangway --features dlopen --examples
 suite "opened at run time" "${dlopen[@]}" test --no-fail-fast -p gangway --features dlopen --lib --tests
+# As docs.rs does: without any library, pkg-config file or header.
+as_docs_rs() {
+  local root=$build/rust/docs_rs
+  rm -rf "$root" && mkdir -p "$root" && cp -R Cargo.toml Cargo.lock gangway gangway-sys "$root"
+  (cd "$root" && env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG=false DOCS_RS=1 CARGO_TARGET_DIR="$root/target" \
+    "$cargo" doc -q --no-deps --workspace) && [ -e "$root/target/doc/gangway/struct.Gang.html" ]
+}
+check "documentation is made as docs.rs does" as_docs_rs
 check "documentation has no warnings" env RUSTDOCFLAGS="-D warnings" "$cargo" doc -q --no-deps --workspace
 if "$cargo" clippy --version >/dev/null 2>&1; then
   check "clippy has no warnings" "$cargo" clippy -q --workspace --all-targets -- -D warnings

@@ -11,15 +11,17 @@ mod level;
 mod version;
 
 fn main() {
-    for name in ["GANGWAY_LIB_DIR", "GANGWAY_INCLUDE_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "BINDGEN"] {
+    for name in ["GANGWAY_LIB_DIR", "GANGWAY_INCLUDE_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "BINDGEN", "DOCS_RS"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=generate.sh");
-    if env::var_os("CARGO_FEATURE_DLOPEN").is_none() {
+    // docs.rs has no library: documentation needs only the committed bindings.
+    let documented = env::var_os("DOCS_RS").is_some();
+    if !documented && env::var_os("CARGO_FEATURE_DLOPEN").is_none() {
         link();
     }
-    if env::var_os("CARGO_FEATURE_BINDGEN").is_some() {
+    if !documented && env::var_os("CARGO_FEATURE_BINDGEN").is_some() {
         generate();
     }
 }
