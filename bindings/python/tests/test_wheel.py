@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -55,6 +57,33 @@ def test_a_library_of_another_release_is_refused(tmp_path, release, abi, fits):
     assert fits or f"ImportError: {other}" in done.stderr and own in done.stderr
 
 
+def test_nothing_that_only_a_debugger_reads_is_carried():
+    if (FOLDER / LIBRARY).is_symlink():
+        pytest.skip("runs from the source folder, not from a wheel")
+    for path in (FOLDER / LIBRARY, FOLDER / "gangrun", *FOLDER.glob("_low.*.so")):
+        sections = subprocess.run(["readelf", "-SW", str(path)], capture_output=True, text=True, check=True).stdout
+        assert ".debug_info" not in sections and ".symtab" not in sections, path.name
+
+
+def source_archive(folder):
+    subprocess.run(["bash", str(TOP / "sdist.sh"), str(folder)], check=True, env={**os.environ, "PYTHON": sys.executable})
+    (archive,) = folder.glob("gangway-*.tar.gz")
+    return archive
+
+
+def test_the_source_archive_has_every_source(tmp_path):
+    root = TOP.parents[1]
+    tracked = subprocess.run(["git", "-C", str(root), "ls-files", "CMakeLists.txt", "LICENSE", "cmake", "capi", "impl"],
+                             capture_output=True, text=True)
+    if tracked.returncode != 0:
+        pytest.skip("no git repository: there is nothing to compare with")
+    with tarfile.open(source_archive(tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"library/{name}" for name in tracked.stdout.split()} - names == set()
+    assert {"pyproject.toml", "CMakeLists.txt", "LICENSE", "swig/gangway.i", "gangway/__init__.py"} <= names
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".o", ".so", ".a"))]
+
+
 MAPPED = """
 import gangway
 print(gangway.__file__, *{line.split()[-1] for line in open("/proc/self/maps") if "libgangway" in line})
@@ -90,6 +119,27 @@ def test_wheel_and_numpy_are_all_that_a_fresh_environment_needs(tmp_path):
     all_reduce_works(fresh, tmp_path, kept)
 
 
+def test_auditwheel_bundles_what_the_library_links_to(tmp_path):
+    """libgangway keeps its name; the libraries that it links to come along under names of their own."""
+    tool = Path(sys.executable).with_name("auditwheel")
+    if not tool.exists() or "GANGWAY_TEST_WHEELS" not in os.environ:
+        pytest.skip("auditwheel is not installed, or GANGWAY_TEST_WHEELS, a folder with wheels of gangway and NumPy, is not set")
+    (wheel,) = Path(os.environ["GANGWAY_TEST_WHEELS"]).glob("gangway-*.whl")
+    env = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    run(str(tool), "repair", "--plat", "auto", "-w", str(tmp_path / "repaired"), str(wheel), folder=tmp_path, env=env)
+    (repaired,) = (tmp_path / "repaired").glob("gangway-*-manylinux_*.whl")
+    with zipfile.ZipFile(repaired) as archive:
+        names = archive.namelist()
+    assert f"gangway/{LIBRARY}" in names and [n for n in names if n.startswith("gangway.libs/libdnnl-")]
+    fresh = tmp_path / "fresh"
+    run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=env)
+    run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
+        "--find-links", os.environ["GANGWAY_TEST_WHEELS"], str(repaired), folder=tmp_path, env=env)
+    python = str(fresh / "bin" / "python")
+    used = run(python, "-c", MAPPED.replace('"libgangway" in', '"libdnnl" in'), folder=tmp_path, env={"HOME": str(tmp_path)})
+    assert "gangway.libs/libdnnl-" in used
+
+
 def lend_build_requirements(fresh, folder):
     """Links to what builds the wheel, and nothing else of this environment: pip may not look for it elsewhere."""
     folder.mkdir(exist_ok=True)
@@ -101,19 +151,21 @@ def lend_build_requirements(fresh, folder):
     (site / "lender.pth").write_text(str(folder))
 
 
-def test_pip_install_of_the_source_folder_builds_the_library_too(tmp_path):
+@pytest.mark.parametrize("source", ["folder", "archive"])
+def test_pip_install_of_the_sources_builds_the_library_too(tmp_path, source):
     """Minutes where no compiler cache knows the sources, so it is asked for. The build folder stays for the next time."""
     if "GANGWAY_TEST_PIP_BUILD" not in os.environ or "GANGWAY_TEST_WHEELS" not in os.environ:
-        pytest.skip("GANGWAY_TEST_PIP_BUILD=1 is not set: pip install ./bindings/python, library included, is not tried")
+        pytest.skip("GANGWAY_TEST_PIP_BUILD=1 is not set: pip install of the sources, library included, is not tried")
     wheels = Path(os.environ["GANGWAY_TEST_WHEELS"])
-    work = wheels.parent / "pip_build"
-    work.mkdir(exist_ok=True)
+    work = wheels.parent / "pip_build" / source
+    work.mkdir(parents=True, exist_ok=True)
+    sources = TOP if source == "folder" else source_archive(tmp_path / "archive")
     fresh = work / "fresh"  # always the same: CMake would begin anew for another interpreter
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "GANGWAY_BUILD_DIR")}
     run(sys.executable, "-m", "venv", "--clear", "--without-pip", str(fresh), folder=tmp_path, env=env)
     lend_build_requirements(fresh, work / "lender")
     run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
-        "--find-links", str(wheels), "--no-build-isolation", f"--config-settings=build-dir={work / 'build'}", str(TOP),
+        "--find-links", str(wheels), "--no-build-isolation", f"--config-settings=build-dir={work / 'build'}", str(sources),
         folder=tmp_path, env=env, timeout=1800)
     assert "GANGWAY_BUILD_DIR:PATH=\n" in (work / "build" / "CMakeCache.txt").read_text()
     all_reduce_works(fresh, tmp_path, env)
