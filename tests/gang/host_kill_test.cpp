@@ -1,8 +1,10 @@
 // What peers see of a rank that dies, with ranks as processes.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 
 #include "gang/host_mix.h"
 #include "gang/joined.h"
@@ -10,11 +12,13 @@
 namespace gangway::test {
 namespace {
 
-// What the victim does in which call when it dies is left to chance.
-TEST(HostKill, TwoHundredKillsAtRandomPointsNameTheRightRank) {
+// What the victim does in which call when it dies is left to chance. GANGWAY_TEST_KILLS says how many die.
+TEST(HostKill, KillsAtRandomPointsNameTheRightRank) {
+  const char* const wanted = std::getenv("GANGWAY_TEST_KILLS");
+  const uint64_t kills = wanted == nullptr ? 200 : std::stoull(wanted);
   std::map<std::string, int> calls;  // in which a survivor heard of it
   std::vector<double> took;
-  for (uint64_t round = 0; round < 200; ++round) {
+  for (uint64_t round = 0; round < kills; ++round) {
     auto random = [&, i = uint64_t{0}](uint64_t below) mutable {
       return static_cast<int>(drawn(12345 + round, i++) % below);
     };

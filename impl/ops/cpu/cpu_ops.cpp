@@ -26,7 +26,7 @@ class CpuOps final : public Ops {
         context_{cpu, cpu.pool(), isa, scratch_, gemm_cache_} {}
 
   Device& device() override { return *device_; }
-  Isa isa() const { return context_.isa; }
+  Context& context() { return context_; }
 
   void gemm(const GemmArgs& args, Stream&) override { run(args, cpu::gemm); }
   void rmsnorm(const RmsNormArgs& args, Stream&) override { run(args, cpu::rmsnorm); }
@@ -107,17 +107,16 @@ std::unique_ptr<Ops> make_cpu_ops(const std::shared_ptr<Device>& device, Isa cap
 }
 
 std::string describe_cpu_paths(Ops& ops) {
-  const auto* cpu = dynamic_cast<const CpuOps*>(&ops);
+  auto* cpu = dynamic_cast<CpuOps*>(&ops);
   if (cpu == nullptr) return {};
-  const Isa isa = cpu->isa();
-  const std::string own = std::string("own kernel, ") + name(isa) + "\n";
-  std::string out =
-      "gemm f32: " +
-      (isa == Isa::portable ? own : "oneDNN, one slice a thread; tiny and unpacked shapes own\n");
-  out += "gemm bf16: " + (isa == Isa::portable ? own
-                          : isa == Isa::avx512 ? "oneDNN, one slice a thread\n"
-                                               : "f32 panels, " + own);
-  out += "gemm f64: " + own;
+  Context& context = cpu->context();
+  const std::string own = std::string("own kernel, ") + name(context.isa) + "\n";
+  std::string out;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f64})
+    out += std::string("gemm ") + name(dtype) + ": " +
+           (gemm_by_vendor(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
+            : dtype == DType::bf16         ? "f32 panels, " + own
+                                           : own);
   for (const char* op :
        {"rmsnorm", "rope", "swiglu", "attention", "embedding", "head_loss", "adamw", "sgd", "cast", "fill",
         "add", "scale", "column_sum", "norm_power", "fill_normal", "id_range"})

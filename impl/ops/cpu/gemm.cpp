@@ -85,12 +85,17 @@ bool packs_badly(const GemmArgs& args, int64_t m, int64_t n) {
 // Below this many multiplications a call of oneDNN costs more than our own loops take.
 constexpr int64_t kTiny = 32 * 32 * 32;
 
+// Whether oneDNN is asked. A cap on the instruction set below the processor's keeps bf16 and f64 to our own
+// product: oneDNN knows nothing of the cap.
+bool asks_vendor(const Context& context, DType dtype) {
+  if (context.isa == Isa::portable) return false;
+  return dtype == DType::f32 || context.isa == processor_isa();
+}
+
 bool vendor_multiplies(const Context& context, const GemmArgs& args, int64_t m, int64_t n, int64_t k) {
-  if (context.isa == Isa::portable || m * n * k <= kTiny) return false;
   const DType dtype = args.a.dtype();
-  if (args.b.dtype() != dtype || dtype == DType::f64) return false;
-  if (context.isa == Isa::avx512) return true;
-  return dtype == DType::f32 && args.c.dtype() == DType::f32 && !packs_badly(args, m, n);
+  if (!asks_vendor(context, dtype) || args.b.dtype() != dtype || m * n * k <= kTiny) return false;
+  return context.isa == Isa::avx512 || dtype != DType::f32 || !packs_badly(args, m, n);
 }
 
 GemmSlice vendor_slice(const GemmArgs& args, const Slice& s, int64_t k) {
@@ -133,6 +138,16 @@ void own_slice(Context& context, const GemmArgs& args, const Slice& s, int64_t k
 }
 
 }  // namespace
+
+bool gemm_by_vendor(Context& context, DType dtype) {
+  if (!asks_vendor(context, dtype)) return false;
+  constexpr int64_t kSize = 64;
+  GemmSlice slice{.m = kSize, .n = kSize, .k = kSize, .a_row = kSize, .b_row = kSize, .c_row = kSize};
+  slice.dtype = slice.c_dtype = dtype;
+  bool found = false;
+  context.pool.run(1, 1, [&](int, size_t, size_t) { found = context.gemm_cache.find(slice) != nullptr; });
+  return found;
+}
 
 void gemm(Context& context, const GemmArgs& args) {
   const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);

@@ -1,9 +1,9 @@
 #include "ops/cpu/gemm_cache.h"
 
-#include <dnnl.hpp>
 #include <unordered_map>
 
 #include "ops/cpu/context.h"
+#include "ops/cpu/dnnl_matmul.h"
 
 namespace gangway::cpu {
 namespace {
@@ -24,14 +24,10 @@ struct SliceHash {
   }
 };
 
-dnnl::memory::data_type vendor(DType dtype) {
-  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
-
 // A [rows, columns] operand that lies transposed has its columns `row` apart.
-dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t row, bool transposed) {
-  return {
-      {rows, columns}, vendor(dtype), transposed ? dnnl::memory::dims{1, row} : dnnl::memory::dims{row, 1}};
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, dnnl::memory::data_type type, int64_t row,
+                          bool transposed) {
+  return {{rows, columns}, type, transposed ? dnnl::memory::dims{1, row} : dnnl::memory::dims{row, 1}};
 }
 
 }  // namespace
@@ -44,10 +40,12 @@ class GemmCache::Entry {
   };
 
   Entry(const GemmSlice& s, const dnnl::engine& engine, size_t threads) {
-    const dnnl::memory::desc a = matrix(s.m, s.k, s.dtype, s.a_row, s.transpose_a);
-    const dnnl::memory::desc b = matrix(s.k, s.n, s.dtype, s.b_row, s.transpose_b);
-    const dnnl::memory::desc c = matrix(s.m, s.n, s.c_dtype, s.c_row, false);
-    const dnnl::memory::desc bias({1, s.n}, vendor(s.dtype), dnnl::memory::dims{s.n, 1});
+    const auto type = dnnl_type(s.dtype), c_type = dnnl_type(s.c_dtype);
+    if (!type || !c_type) return;
+    const dnnl::memory::desc a = matrix(s.m, s.k, *type, s.a_row, s.transpose_a);
+    const dnnl::memory::desc b = matrix(s.k, s.n, *type, s.b_row, s.transpose_b);
+    const dnnl::memory::desc c = matrix(s.m, s.n, *c_type, s.c_row, false);
+    const dnnl::memory::desc bias = matrix(1, s.n, *type, s.n, false);
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (s.accumulate) {
@@ -55,9 +53,7 @@ class GemmCache::Entry {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const dnnl::matmul::desc operation =
-        s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-    const dnnl::matmul::primitive_desc made(operation, attributes, engine, true);
+    const auto made = make_matmul(engine, a, b, s.bias ? &bias : nullptr, c, attributes);
     if (!made) return;
     product_ = dnnl::matmul(made);
     scratchpad_bytes_ = made.scratchpad_desc().get_size();

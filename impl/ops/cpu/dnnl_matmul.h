@@ -1,0 +1,41 @@
+// oneDNN's matrix product: the one place where its versions 2 and 3 differ.
+#pragma once
+
+#include <dnnl.hpp>
+#include <optional>
+#include <string_view>
+
+#include "base/dtype.h"
+
+namespace gangway::cpu {
+
+// None where this version has no such type.
+inline std::optional<dnnl::memory::data_type> dnnl_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return dnnl::memory::data_type::f32;
+    case DType::bf16: return dnnl::memory::data_type::bf16;
+#if DNNL_VERSION_MAJOR >= 3
+    case DType::f64: return dnnl::memory::data_type::f64;
+#endif
+    default: return std::nullopt;
+  }
+}
+
+// c = a b [+ bias]; `bias` may be null. Empty where oneDNN has no such product for this processor, or plain loops
+// only.
+inline dnnl::matmul::primitive_desc make_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                                const dnnl::memory::desc& b, const dnnl::memory::desc* bias,
+                                                const dnnl::memory::desc& c,
+                                                const dnnl::primitive_attr& attributes = {}) {
+  using Product = dnnl::matmul::primitive_desc;
+#if DNNL_VERSION_MAJOR >= 3
+  const Product made = bias != nullptr ? Product(engine, a, b, *bias, c, attributes, true)
+                                       : Product(engine, a, b, c, attributes, true);
+#else
+  using Wanted = dnnl::matmul::desc;
+  const Product made(bias != nullptr ? Wanted(a, b, *bias, c) : Wanted(a, b, c), attributes, engine, true);
+#endif
+  return made && !std::string_view(made.impl_info_str()).starts_with("ref") ? made : Product();
+}
+
+}  // namespace gangway::cpu

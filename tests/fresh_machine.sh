@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Runs a command in a clean clone of a repository on a bare Debian, where nothing is installed but the essential packages:
+# what a newcomer has. Mirror, proxies and certificates are this machine's. Needs root.
+#   usage: tests/fresh_machine.sh [--suite bookworm|trixie] REPOSITORY COMMAND
+#   for instance: tests/fresh_machine.sh --suite bookworm . 'bash examples/quickstart.sh'
+# trixie (Debian 13) is the default. Ends with the command's status; a file that the command leaves in the clone and that
+# git does not ignore is a failure, too. FRESH names a folder that keeps the bare systems for the next time.
+set -euo pipefail
+
+suite=trixie
+if [ "${1:-}" = --suite ]; then suite=$2; shift 2; fi
+case $suite in bookworm|trixie) ;; *) echo "--suite takes bookworm or trixie, not $suite" >&2; exit 2 ;; esac
+[ $# -eq 2 ] || { sed -n '2,8p' "$0" >&2; exit 2; }
+repository=$1 command=$2
+
+# What this machine needs to reach packages, given to the bare one.
+share_network_settings() { # SYSTEM
+  cp -L /etc/resolv.conf /etc/hosts "$1/etc/"
+  apt-config dump --format '%F "%v";%n' Acquire::http Acquire::https Acquire::Retries >"$1/etc/apt/apt.conf.d/90network"
+  mkdir -p "$1/etc/ssl/certs"
+  local file
+  for file in /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do
+    [ ! -e $file ] || cp -L $file "$1$file"
+  done
+}
+
+# The bare system, made once in each folder.
+make_system() { # FOLDER
+  [ ! -e "$1.made" ] || return 0
+  command -v debootstrap >/dev/null || { apt-get update -qq; apt-get install -y -qq debootstrap >/dev/null; }
+  local mirror
+  mirror=$(cat /etc/apt/sources.list.d/* /etc/apt/sources.list 2>/dev/null |
+    awk '/^URIs:/ && $2 ~ /debian\/?$/ {print $2; exit} /^deb / && $0 ~ /debian\/? / {sub(/\[.*\] /, ""); print $2; exit}')
+  rm -rf "$1"
+  debootstrap --variant=minbase "$suite" "$1" "${mirror:-http://deb.debian.org/debian}" >"$1.log" 2>&1 ||
+    { tail -n 5 "$1.log" >&2; return 1; }
+  share_network_settings "$1"
+  touch "$1.made"
+}
+
+# Runs in name spaces of its own, so that mounts and processes end with it. The system itself stays as it is.
+run_inside() { # SYSTEM WORK REPOSITORY COMMAND
+  local system=$1 work=$2 root=$2/root repository=$3 command=$4
+  mkdir -p "$work"/{changes,overlay,root}
+  mount -t overlay overlay -o "lowerdir=$system,upperdir=$work/changes,workdir=$work/overlay" "$root" 2>/dev/null ||
+    cp -a "$system/." "$root/"
+  mount -t proc proc "$root/proc"
+  mount --rbind /dev "$root/dev"
+  mount -t tmpfs tmpfs "$root/dev/shm"
+  mount --rbind /sys "$root/sys"
+  git -c safe.directory='*' clone -q "$repository" "$root/root/project"
+  local status=0 left
+  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+    chroot "$root" bash -c "cd /root/project && $command" || status=$?
+  left=$(git -C "$root/root/project" status --porcelain)
+  [ -z "$left" ] || { echo "left in the clone, and not ignored:"; echo "$left"; [ $status -ne 0 ] || status=1; }
+  return $status
+}
+
+temporary=$(mktemp -d "${FRESH:-${TMPDIR:-/var/tmp}}/fresh.XXXXXX")
+trap 'rm -rf "$temporary"' EXIT
+system=${FRESH:-$temporary}/$suite
+make_system "$system"
+export -f run_inside
+unshare --mount --pid --fork --kill-child \
+  bash -euo pipefail -c 'run_inside "$@"' fresh_machine "$system" "$temporary/work" "$(realpath "$repository")" "$command"
