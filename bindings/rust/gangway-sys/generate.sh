@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes src/types.rs and src/functions.rs from the public headers, with the bindgen program (0.60, Debian 12's).
+# Writes src/types.rs and src/functions.rs from the public headers, with the bindgen program.
 #   usage: generate.sh [--check] [INCLUDE_DIR [OUT_DIR]]
-# --check: changes nothing, exits 1 when a committed file is out of date.
+# --check: changes nothing, exits 1 when a committed file is out of date. Versions of bindgen write the same declarations in
+# other words, so the committed files are of 0.60.1 (Debian 12's) alone; 77: this is another.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 check=0
@@ -13,7 +14,15 @@ case $out in /*) ;; *) out=$PWD/$out ;; esac
 case $include in /*) ;; *) include=$PWD/$include ;; esac
 cd "$here" # rustfmt takes its options from here
 bindgen=${BINDGEN:-bindgen}
-common="--default-enum-style consts --no-prepend-enum-name --size_t-is-usize"
+common="--default-enum-style consts --no-prepend-enum-name"
+case $("$bindgen" --version) in
+  "bindgen 0.60.1") common="$common --size_t-is-usize" ;;
+  *) common="$common --rust-target 1.63" # the crates' oldest compiler
+     if [ $check -eq 1 ] || [ $# -lt 2 ]; then
+       echo "skipped: bindgen is not 0.60.1 but $("$bindgen" --version)"
+       exit 77
+     fi ;;
+esac
 
 # $common is a list of words.
 # shellcheck disable=SC2086

@@ -4,6 +4,7 @@ next symbol node, and nothing of the level can be changed or made anew.
 
 usage: levels_test.py SOURCE-ROOT
 """
+import os
 import pathlib
 import re
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the trees below are compared, file by file
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "capi"))
 import version  # noqa: E402

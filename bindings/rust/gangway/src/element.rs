@@ -78,7 +78,7 @@ impl From<f32> for Bf16 {
         if value.is_nan() {
             return Bf16((bits >> 16) as u16 | 0x40);
         }
-        Bf16(((bits as u64 + 0x7fff + (bits as u64 >> 16 & 1)) >> 16) as u16)
+        Bf16(((bits as u64 + 0x7fff + ((bits as u64 >> 16) & 1)) >> 16) as u16)
     }
 }
 
