@@ -122,7 +122,7 @@ unsafe extern "C" fn delete(_: *mut Managed) {
 
 #[test]
 fn a_tensor_of_another_device_or_version_is_refused_and_stays_its_owner_s() {
-    const F32: u32 = 2 | 32 << 8 | 1 << 16;
+    const F32: u32 = 2 | (32 << 8) | (1 << 16);
     let (mut values, shape) = ([1f32, 2.0], [2i64]);
     let mut managed = Managed {
         version: [1, 0],
