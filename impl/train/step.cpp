@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "parallel/collective_call.h"
 #include "parallel/model/clip.h"
@@ -94,8 +95,10 @@ class Step {
     result.exposed_wait_seconds = static_cast<double>(root.owner()->waited_ns() - waited_ns_) * 1e-9;
     return result;
   }
-  StepResult skip(Skip why) {
-    result.skipped = why;
+  // Without weight there is no mean: nothing to learn from, and no loss.
+  StepResult end_without_weight() {
+    result.skipped = Skip::no_weight;
+    result.loss = std::numeric_limits<double>::quiet_NaN();
     return end();
   }
 
@@ -137,7 +140,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   Optimizer& optimizer = *given;
   step.result.lr = optimizer.lr();
   step.result.step = optimizer.steps();
-  if (totals.weight == 0) return step.skip(Skip::no_weight);  // on every rank: there is no mean to learn from
+  if (totals.weight == 0) return step.end_without_weight();  // on every rank
 
   // 3. Forward and backward of each microbatch, seeded with 1/N, then what of the gradients is still on its
   //    way: the reductions that accumulate unsharded, and those over replicas.
@@ -160,9 +163,10 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     throw;
   }
   step.result.loss = all.loss / static_cast<double>(totals.weight);
+  const bool finite = all.finite && std::isfinite(all.loss);  // a NaN loss may come with finite gradients
 
   // 5. to 7. Norm and clip, the fence around the optimizer's work, the result.
-  step.run([&] { update(model, optimizer, options, all.finite, stream, step.result); });
+  step.run([&] { update(model, optimizer, options, finite, stream, step.result); });
   return step.end();
 }
 
@@ -176,7 +180,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
     return Totals{prepared->weight(), prepared->tokens()};
   });
-  if (totals.weight == 0) return step.skip(Skip::no_weight);
+  if (totals.weight == 0) return step.end_without_weight();
   std::optional<Error> wrong_weight;
   Outcome own;
   step.run([&] {
@@ -216,8 +220,7 @@ void check_options(const StepOptions& options) {
   if (!(std::isfinite(options.max_grad_norm) && options.max_grad_norm >= 0))
     fail(Code::invalid_argument, "step.max_grad_norm = ", options.max_grad_norm,
          " is not a finite number >= 0");
-  if (!(options.norm_type > 0))  // infinity is the norm of the largest
-    fail(Code::invalid_argument, "step.norm_type = ", options.norm_type, " is not over 0");
+  check_norm_type("step.norm_type", options.norm_type);
   if (!std::isfinite(options.scale))
     fail(Code::invalid_argument, "step.scale = ", options.scale, " is not finite");
 }

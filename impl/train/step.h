@@ -31,14 +31,14 @@ struct StepOptions {
   int microbatches = 1;      // dim 0 split evenly, first ones larger
   double max_grad_norm = 0;  // 0: no clipping
   double norm_type = 2;
-  bool check_finite = true;  // non-finite gradients skip the step alike on all ranks
+  bool check_finite = true;  // a non-finite loss or gradient skips the step alike on all ranks
   double scale = 1;          // of gradients, for loops that seed with 1; train_step takes 1 only
 };
 
-enum class Skip : uint8_t { none, no_weight /* N = 0 */, non_finite /* gradients */ };
+enum class Skip : uint8_t { none, no_weight /* N = 0 */, non_finite /* loss or gradients */ };
 
 struct StepResult {
-  double loss = 0;            // global mean, on every rank
+  double loss = 0;            // global mean, on every rank; NaN without weight
   double grad_norm = -1;      // before clipping; -1: not taken (no clipping asked, or no gradients)
   int64_t weight = 0;         // N
   Skip skipped = Skip::none;  // why nothing was changed
@@ -53,7 +53,7 @@ struct StepResult {
 // clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
 // pass different options; nothing has changed and the gangs work on. A failure after that breaks every gang of
 // the model, and peers throw the failing rank's error; a rank that is alone works on, with empty gradients.
-// N = 0: loss 0, skipped.
+// N = 0: skipped, and the loss is NaN.
 // `optimizer` null: refused likewise.
 StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,
                       Stream& stream);

@@ -165,6 +165,8 @@ TEST(FullyShard, GradientsThatOneRankHasInPartAreSummedUpOnNone) {
     expect_refusal(Code::invalid_state, [&] { model.gather_gradient(weight, stream); },
                    {"gather_gradient", "awaits its backward"});
     if (forward) forward->give_up();
+    for (const double p : {0.0, -1.0, 65.0, static_cast<double>(NAN)})
+      expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(1, p, stream); }, {"p = "});
     expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(root.rank() - 1, 2, stream); },
                    {"max_norm is -1"});
     EXPECT_EQ(model.clip_gradients(1, 2, stream), 0);

@@ -73,6 +73,28 @@ TEST(TrainStep, NonFiniteGradientsOfOneRankSkipTheStepOnAll) {
       });
 }
 
+TEST(TrainStep, ANanLossOfOneRankWithFiniteGradientsSkipsTheStepOnAll) {
+  for (const double max_grad_norm : {0.0, 1.0})
+    for (const int size : {1, 3})
+      test::run_ranks(size, [&](Gang& root) {
+        const auto loss = std::make_shared<SquareLoss>();
+        const Rig rig = square_rig(root, loss);
+        const std::vector<double> before = rig.parameters();
+        StepOptions options;
+        options.max_grad_norm = max_grad_norm;
+        loss->poison_loss = root.rank() == root.size() - 1;
+        const Batch batch = loss->batch(*rig.model, root.rank(), 0);
+        const StepResult result = rig.step(batch, options);
+        EXPECT_EQ(result.skipped, Skip::non_finite) << max_grad_norm;
+        EXPECT_TRUE(std::isnan(result.loss)) << result.loss;
+        EXPECT_EQ(result.step, 0);
+        EXPECT_EQ(rig.parameters(), before);
+        options.check_finite = false;
+        EXPECT_EQ(rig.step(batch, options).skipped, Skip::none) << "the caller wants it";
+        EXPECT_NE(rig.parameters(), before);
+      });
+}
+
 TEST(TrainStep, ThePowerOfTheNormIsTheCallersChoice) {
   test::run_ranks(2, [](Gang& root) {
     for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {

@@ -26,6 +26,7 @@ const Refusal kRefusals[] = {
     {"microbatches", [](Model&, Batch&, StepOptions& o) { o.microbatches = 0; }, "step.microbatches = 0"},
     {"norm", [](Model&, Batch&, StepOptions& o) { o.max_grad_norm = -1; }, "step.max_grad_norm = -1"},
     {"norm type", [](Model&, Batch&, StepOptions& o) { o.norm_type = 0; }, "step.norm_type = 0"},
+    {"great norm type", [](Model&, Batch&, StepOptions& o) { o.norm_type = 65; }, "step.norm_type = 65"},
     {"scale", [](Model&, Batch&, StepOptions& o) { o.scale = 2; }, "scale = 2"},
     {"no input", [](Model&, Batch& b, StepOptions&) { b.inputs.clear(); }, "batch.inputs is empty"},
     {"absent", [](Model&, Batch& b, StepOptions&) { b.targets[0] = Tensor(); }, "batch.targets[0] is absent"},

@@ -21,7 +21,7 @@ struct SquareRow {
 
 class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_this<SquareLoss> {
  public:
-  bool wrong_weight = false, poison = false, fail_forward = false, fail_backward = false;
+  bool wrong_weight = false, poison = false, poison_loss = false, fail_forward = false, fail_backward = false;
   std::chrono::milliseconds forward_takes{0};
 
   ModulePtr module() {
@@ -68,7 +68,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
     if (fail_forward) fail(Code::caller, "the square broke");
     double sum = 0;
     for (int64_t i = 0; i < call.inputs[0].dim(0); ++i) sum += 0.5 * error(call, i) * error(call, i);
-    *call.outputs[0].data<double>() = sum;
+    *call.outputs[0].data<double>() = poison_loss ? std::numeric_limits<double>::quiet_NaN() : sum;
     *call.outputs[1].data<double>() = wrong_weight ? 100 : static_cast<double>(call.inputs[0].dim(0));
   }
   void backward_input(Call& call) override {

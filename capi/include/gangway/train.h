@@ -29,9 +29,9 @@ typedef struct gw_step_options {
   size_t struct_size;
   const gw_ext *next;
   int32_t microbatches;     /* 1 */
-  int32_t allow_non_finite; /* 0: non-finite gradients skip the step alike on all ranks */
+  int32_t allow_non_finite; /* 0: a non-finite loss or gradient skips the step alike on all ranks */
   double max_grad_norm;     /* 0: no clipping */
-  double norm_type;         /* 2 */
+  double norm_type;         /* 2; over 0 and at most 64, or infinity: the largest element */
   double scale;             /* 1; of gradients, for loops that seed with 1 */
 } gw_step_options;
 /* Local. Sets up a gw_step_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
@@ -42,13 +42,13 @@ enum gw_skip_reason_value {
   GW_SKIP_INVALID = -1,
   GW_SKIP_NONE = 0,
   GW_SKIP_NO_WEIGHT = 1, /* no item counted on any rank */
-  GW_SKIP_NON_FINITE = 2
+  GW_SKIP_NON_FINITE = 2 /* the loss or a gradient */
 };
 
 typedef struct gw_step_result {
   size_t struct_size;
   const gw_ext *next;
-  double loss;              /* global mean, on every rank */
+  double loss;              /* global mean, on every rank; NaN if no item counted */
   double grad_norm;         /* before clipping; -1: not taken */
   double tokens_per_second; /* over all data ranks */
   double seconds;

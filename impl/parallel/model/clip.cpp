@@ -27,8 +27,16 @@ double local_power(const FsdpState& domain, bool sharded, Ops& ops, double p, St
 
 }  // namespace
 
+void check_norm_type(const char* what, double p) {
+  constexpr double kMost = 64;
+  if (!(p > 0)) fail(Code::invalid_argument, what, " = ", p, " is not over 0");
+  if (p > kMost && !std::isinf(p))
+    fail(Code::invalid_argument, what, " = ", p, " is over ", kMost,
+         ": powers of gradients underflow; infinity gives the largest gradient");
+}
+
 double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream) {
-  if (!(p > 0)) fail(Code::invalid_argument, "norm_type is ", p, ", not above 0");
+  check_norm_type("norm_type", p);
   const bool greatest = std::isinf(p);
   double sharded = 0;
   GangPtr shards;

@@ -9,8 +9,11 @@
 
 namespace gangway {
 
-// (sum |g|^p)^(1/p), or max |g| for p = infinity; INVALID_ARGUMENT when p is not above 0. Gradients must be
-// finished. 0 on a meta device.
+// INVALID_ARGUMENT: p is not in (0, 64] and not infinity. Greater powers of usual gradients underflow, and a norm of 0
+// clips nothing. `what` names p.
+void check_norm_type(const char* what, double p);
+
+// (sum |g|^p)^(1/p), or max |g| for p = infinity. Gradients must be finished. 0 on a meta device.
 double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream);
 
 // What gradients of this norm are scaled by: min(1, max_norm / (norm + 1e-6)), PyTorch's formula.

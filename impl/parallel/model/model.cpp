@@ -205,7 +205,7 @@ double Model::clip_gradients(double most, double p, Stream& stream) {
   call.check([&] {
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
-    if (!(p > 0)) fail(Code::invalid_argument, "p is ", p, ", not over 0 (infinity: the largest)");
+    check_norm_type("p", p);
     check_gradients("clip_grad_norm");
   });
   return call.run([&] {
