@@ -1,9 +1,28 @@
 #include "gang/registry.h"
 
+#include <atomic>
+#include <utility>
+
 #include "gang/host/host.h"
 #include "gang/local_engine.h"
 
 namespace gangway {
+namespace {
+
+std::atomic<DataPlane> extension = nullptr;
+
+// Engines of one gang; all its ranks are on devices of one kind.
+std::vector<std::shared_ptr<Engine>> with_data_plane(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                     std::vector<std::shared_ptr<Engine>> engines,
+                                                     const EngineOptions& options) {
+  const DataPlane make = extension;
+  if (make == nullptr || ranks[0]->device().kind() != DeviceKind::extension) return engines;
+  return make(ranks, std::move(engines), options);
+}
+
+}  // namespace
+
+void register_data_plane(DataPlane make) { extension = make; }
 
 void check_engine(const std::string& engine, int size) {
   if (engine == "gloo" || engine == "mpi" || engine == "nccl")
@@ -23,14 +42,17 @@ std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared
                                     const EngineOptions& options, const std::shared_ptr<Store>& store) {
   check_engine(engine, options.size);
   if (engine == "fake") return make_fake_engine(rank, options, /*record=*/false);
-  if (options.size == 1) return make_self_engine(rank, options);
+  if (options.size == 1) return with_data_plane({rank}, {make_self_engine(rank, options)}, options)[0];
   return make_host_engine(rank, options, store);
 }
 
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options) {
-  if (ranks.size() == 1) return {make_self_engine(ranks[0], options)};
-  return make_host_thread_engines(ranks, options);
+  return with_data_plane(ranks,
+                         ranks.size() == 1
+                             ? std::vector<std::shared_ptr<Engine>>{make_self_engine(ranks[0], options)}
+                             : make_host_thread_engines(ranks, options),
+                         options);
 }
 
 }  // namespace gangway

@@ -35,6 +35,13 @@ std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 
+// Engines of gangs on a device that was registered from outside (DeviceKind::extension): given the engines over host
+// memory of a gang's ranks in this process, they move that device's memory beside them. Any thread.
+using DataPlane = std::vector<std::shared_ptr<Engine>> (*)(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                           std::vector<std::shared_ptr<Engine>> control,
+                                                           const EngineOptions& options);
+void register_data_plane(DataPlane make);
+
 // No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
 // recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
 std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,

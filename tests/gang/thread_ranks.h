@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "gang/gang.h"
+#include "support/test_device.h"
 
 namespace gangway::test {
 
 inline GangOptions thread_rank_options() {
   GangOptions options;
+  options.device = test_device();
   options.threads = 1;
   options.timeout_ms = 60'000;
   options.arena_bytes = uint64_t{256} << 20;

@@ -13,15 +13,13 @@
 namespace gangway::nn_testing {
 
 struct Rig {
-  explicit Rig(const std::string& device_name = testing_support::test_device())
+  explicit Rig(const std::string& device_name = test::test_device())
       : device(make_device(device_name)),
         ops(device_name == "cpu" ? std::unique_ptr<Ops>(std::make_unique<PlainOps>(device))
                                  : make_ops(device)),
         temporaries(device->allocator()) {}
   explicit Rig(std::unique_ptr<Ops> (*make)(const std::shared_ptr<Device>&))
-      : device(make_device(testing_support::test_device())),
-        ops(make(device)),
-        temporaries(device->allocator()) {}
+      : device(make_device(test::test_device())), ops(make(device)), temporaries(device->allocator()) {}
 
   Context context() {
     return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_scale = {}};

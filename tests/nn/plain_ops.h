@@ -11,7 +11,7 @@
 
 #include "base/philox.h"
 #include "ops/ops.h"
-#include "support/device.h"
+#include "support/host_memory.h"
 
 namespace gangway::nn_testing {
 
@@ -27,7 +27,7 @@ inline int64_t place(const Tensor& t, int64_t i) {
 }
 
 inline Vector get(const Tensor& t) {
-  const testing_support::HostMemory host(t);
+  const test::HostMemory host(t);
   Vector out(static_cast<size_t>(t.count()));
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));
@@ -42,7 +42,7 @@ inline Vector get(const Tensor& t) {
 }
 
 inline void put(const Tensor& t, const Vector& from) {
-  testing_support::HostMemory host(t);
+  test::HostMemory host(t);
   GW_CHECK(t.count(), ==, static_cast<int64_t>(from.size()));
   for (size_t i = 0; i < from.size(); ++i) {
     const int64_t at = place(t, static_cast<int64_t>(i));

@@ -13,14 +13,14 @@
 #include "device/device.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/ops.h"
-#include "support/device.h"
+#include "support/host_memory.h"
 #include "tensor/tensor.h"
 
 namespace gangway::ops_testing {
 
-using testing_support::HostMemory;
-using testing_support::on_cpu;
-using testing_support::test_device;
+using test::HostMemory;
+using test::on_cpu;
+using test::test_device;
 
 // The device of the test, its Ops and a stack of temporaries. `cap`: for a cpu.
 struct Bench {

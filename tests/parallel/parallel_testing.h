@@ -13,27 +13,31 @@
 #include "nn/reference_file.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/model/model.h"
+#include "support/host_memory.h"
 
 namespace gangway::test {
 
 using Vector = std::vector<double>;
 
 inline Vector get(const Tensor& t) {
+  const HostMemory host(t);
   Vector out(static_cast<size_t>(t.count()));
   for (size_t i = 0; i < out.size(); ++i) {
-    if (t.dtype() == DType::f64) out[i] = t.data<double>()[i];
-    if (t.dtype() == DType::f32) out[i] = t.data<float>()[i];
-    if (t.dtype() == DType::bf16) out[i] = to_f32(t.data<bf16_t>()[i]);
+    if (t.dtype() == DType::f64) out[i] = host.data<double>()[i];
+    if (t.dtype() == DType::f32) out[i] = host.data<float>()[i];
+    if (t.dtype() == DType::bf16) out[i] = to_f32(host.data<bf16_t>()[i]);
   }
   return out;
 }
 
 inline void put(const Tensor& t, const Vector& from) {
+  HostMemory host(t);
   for (size_t i = 0; i < from.size(); ++i) {
-    if (t.dtype() == DType::f64) t.data<double>()[i] = from[i];
-    if (t.dtype() == DType::f32) t.data<float>()[i] = static_cast<float>(from[i]);
-    if (t.dtype() == DType::bf16) t.data<bf16_t>()[i] = to_bf16(static_cast<float>(from[i]));
+    if (t.dtype() == DType::f64) host.data<double>()[i] = from[i];
+    if (t.dtype() == DType::f32) host.data<float>()[i] = static_cast<float>(from[i]);
+    if (t.dtype() == DType::bf16) host.data<bf16_t>()[i] = to_bf16(static_cast<float>(from[i]));
   }
+  host.write();
 }
 
 inline Tensor make(Device& device, DType dtype, const Shape& shape, const Vector& from) {
@@ -44,7 +48,9 @@ inline Tensor make(Device& device, DType dtype, const Shape& shape, const Vector
 
 inline Tensor make_ids(Device& device, const Shape& shape, const std::vector<int64_t>& from) {
   Tensor t = Tensor::allocate(device.allocator(), DType::i64, shape);
-  std::memcpy(t.raw(), from.data(), from.size() * sizeof(int64_t));
+  HostMemory host(t);
+  std::memcpy(host.data<int64_t>(), from.data(), from.size() * sizeof(int64_t));
+  host.write();
   return t;
 }
 

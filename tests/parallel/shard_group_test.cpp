@@ -110,7 +110,9 @@ TEST(ShardGroup, FullValuesFollowTheUpdateAndCopiesStay) {
       group->begin_update(stream);
       const Tensor own = group->view(0, Part::value);
       EXPECT_EQ(own.dtype(), DType::f32);
-      for (int64_t i = 0; i < own.count(); ++i) own.data<float>()[i] *= 2;
+      Vector rows = get(own);
+      for (double& x : rows) x *= 2;
+      put(own, rows);
       group->end_update(stream);
       group->unshard({}, stream);
       Vector twice = before;
@@ -212,11 +214,13 @@ TEST(ShardGroup, ViewsOfFullGradientsStayUntilReshard) {
     const auto group = make_shard_group(mesh_of(root), "g", parameters(), {}, 1);
     Stream& stream = root.device().stream();
     group->unshard({}, stream);
-    double* const view = group->view(0, Part::full_gradient).data<double>();
+    const Tensor view = group->view(0, Part::full_gradient);
     for (int times = 1; times <= 2; ++times) {
-      for (int i = 0; i < 15; ++i) view[i] += 1;
+      Vector more = get(view);
+      for (double& x : more) x += 1;
+      put(view, more);
       group->reduce(stream);
-      ASSERT_EQ(group->view(0, Part::full_gradient).data<double>(), view);
+      ASSERT_EQ(group->view(0, Part::full_gradient).raw(), view.raw());
       EXPECT_EQ(get(group->view(0, Part::full_gradient)), Vector(15)) << "reduce emptied it";
       const Vector own = get(group->view(0, Part::gradient));
       EXPECT_EQ(own, Vector(own.size(), 2 * times));

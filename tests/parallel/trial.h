@@ -92,7 +92,7 @@ struct Trial {
   struct Alone {
     explicit Alone(const Trial& trial)
         : trial(trial),
-          device(make_device("cpu")),
+          device(make_device(test_device())),
           ops(make_ops(device)),
           model(trial.make()),
           temporaries(device->allocator()),

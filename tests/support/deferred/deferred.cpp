@@ -28,6 +28,7 @@ class DeferredStream final : public Stream {
   void synchronize() override;
   void* native() override { return this; }
   Queue& queue() { return queue_; }
+  const Queue& queue() const { return queue_; }
 
  private:
   DeferredDevice& device_;
@@ -69,8 +70,10 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
   int index() const override { return 0; }
   std::string name() const override { return name_; }
   Stream& stream() override { return stream_; }
-  std::unique_ptr<Stream> make_stream(StreamPriority) override {
-    return std::make_unique<DeferredStream>(*this, seed_ + ++made_, threads_);
+  std::unique_ptr<Stream> make_stream(StreamPriority priority) override {
+    auto stream = std::make_unique<DeferredStream>(*this, seed_ + ++made_, threads_);
+    if (priority == StreamPriority::high) stream->queue().set_sleep(slow_collectives);
+    return stream;
   }
   Stream& wrap_stream(void* native) override;
   std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(synchronizations); }
@@ -105,6 +108,7 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
   }
 
   std::atomic<int64_t> synchronizations = 0, waits = 0, ignored_wait = -1;
+  std::atomic<int> slow_collectives = 0;
 
  private:
   const std::string name_;
@@ -186,19 +190,26 @@ const DeferredDevice& deferred_device(const Device& device) {
   return dynamic_cast<const DeferredDevice&>(device);
 }
 
-}  // namespace
-
-void enroll() {
+[[maybe_unused]] const bool registered = [] {
   register_device("deferred", make_deferred_device);
   register_ops(make_deferred_ops);
-}
+  return true;
+}();
+
+}  // namespace
 
 void enqueue(Stream& stream, std::function<void(Worker&)> task) {
   deferred_stream(stream).queue().push(std::move(task));
 }
 
+bool is_idle(const Stream& stream) { return dynamic_cast<const DeferredStream&>(stream).queue().idle(); }
+
 int64_t synchronizations(const Device& device) { return deferred_device(device).synchronizations; }
+void count_synchronization(Device& device) { ++dynamic_cast<DeferredDevice&>(device).synchronizations; }
 int64_t waits(const Device& device) { return deferred_device(device).waits; }
+void set_slow_collectives(Device& device, int microseconds) {
+  dynamic_cast<DeferredDevice&>(device).slow_collectives = microseconds;
+}
 void set_ignored_wait(Device& device, int64_t number) {
   dynamic_cast<DeferredDevice&>(device).ignored_wait = number;
 }

@@ -9,7 +9,8 @@
 // - A freed block lives until the streams have run what they held, as on an accelerator with stream-ordered memory. A
 //   queued task keeps no tensor alive.
 //
-// Its name is "deferred" or "deferred:SEED"; the seed sets the delays.
+// Its name is "deferred" or "deferred:SEED"; the seed sets the delays. A program that links it can make it by name, with
+// its operations; gangway_deferred_gangs adds the engines of its gangs.
 //
 // Thread rule: a Device's, see device/device.h; the counters and set_ignored_wait from any thread.
 #pragma once
@@ -31,16 +32,20 @@ struct Worker {
   Stack& temporaries;
 };
 
-// Registers the device with its operations. Any number of calls.
-void enroll();
-
 // Puts a task at the end of a deferred stream.
 void enqueue(Stream& stream, std::function<void(Worker&)> task);
 
+// Whether nothing is queued.
+bool is_idle(const Stream& stream);
+
 // How often a host thread blocked until a stream or an event of this device was done.
 int64_t synchronizations(const Device& device);
+void count_synchronization(Device& device);  // for what blocks by itself
 // How often a stream of this device was told to wait for an event.
 int64_t waits(const Device& device);
+// Streams of high priority, on which collectives run, sleep so long before each task when they are made
+// after this; 0: as others do.
+void set_slow_collectives(Device& device, int microseconds);
 // The wait with this number, counted from 0 over the device's life, is ignored; -1: none.
 void set_ignored_wait(Device& device, int64_t number);
 
@@ -48,6 +53,7 @@ void set_ignored_wait(Device& device, int64_t number);
 void* reachable(const void* address);
 Tensor reachable(const Tensor& tensor);
 
+// What the device's file registers.
 std::unique_ptr<Ops> make_deferred_ops(const std::shared_ptr<Device>& device);
 
 }  // namespace gangway::deferred

@@ -7,15 +7,14 @@
 #include <thread>
 
 #include "base/expect_error.h"
-#include "support/device.h"
+#include "support/host_memory.h"
 
 namespace gangway {
 namespace {
 
-using testing_support::HostMemory;
+using test::HostMemory;
 
 std::shared_ptr<Device> deferred_device(int seed = 1) {
-  deferred::enroll();
   return make_device("deferred:" + std::to_string(seed));
 }
 

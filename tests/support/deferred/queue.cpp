@@ -47,6 +47,7 @@ void Queue::synchronize() {
 }
 
 void Queue::delay() {
+  if (sleep_ != 0) return std::this_thread::sleep_for(std::chrono::microseconds(sleep_));
   if (random_() % kDelayedOneIn != 0) return;
   std::this_thread::sleep_for(std::chrono::microseconds(random_() % kLongestDelay));
 }

@@ -2,6 +2,7 @@
 // Thread rule: any thread, but for the end, which waits for all tasks.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -24,7 +25,8 @@ class Queue {
 
   void push(std::function<void(Worker&)> task);
   bool idle() const;
-  void drain();        // blocks until every task has ended
+  void set_sleep(int microseconds) { sleep_ = microseconds; }  // before each task; 0: at random
+  void drain();                                                // blocks until every task has ended
   void synchronize();  // drain(), then rethrows the first exception of a task, once
 
  private:
@@ -36,6 +38,7 @@ class Queue {
   std::deque<std::function<void(Worker&)>> tasks_;
   size_t open_ = 0;  // tasks that have not ended
   bool ending_ = false;
+  std::atomic<int> sleep_ = 0;
   std::exception_ptr error_;
   std::minstd_rand random_;
   const int threads_;

@@ -1,29 +1,12 @@
-// The device that a test program runs on, and tensors of it as the host sees them.
-//
-// A suite is written once. ctest runs its program for each device that its CMake line names: GANGWAY_TEST_DEVICE is
-// "cpu" (the default) or "deferred".
-//
-// Thread rule: any thread.
+// Tensors of any device as the host sees them. Thread rule: a Device's (device/device.h).
 #pragma once
 
-#include <cstdlib>
-#include <string>
 #include <vector>
 
-#include "support/deferred/deferred.h"
+#include "support/test_device.h"
 #include "tensor/tensor.h"
 
-namespace gangway::testing_support {
-
-inline const std::string& test_device() {
-  static const std::string name = [] {
-    deferred::enroll();
-    const char* const wanted = std::getenv("GANGWAY_TEST_DEVICE");
-    return std::string(wanted == nullptr ? "cpu" : wanted);
-  }();
-  return name;
-}
-inline bool on_cpu() { return test_device() == "cpu"; }
+namespace gangway::test {
 
 // The memory of a tensor from its first to its last element: in place where the host may read it, else a copy, made
 // after everything that the rank's own stream holds. write() brings the copy back.
@@ -60,4 +43,4 @@ class HostMemory {
   std::vector<char> copy_;
 };
 
-}  // namespace gangway::testing_support
+}  // namespace gangway::test

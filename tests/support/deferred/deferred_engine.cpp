@@ -1,0 +1,272 @@
+// The data plane of gangs on the deferred device. Each channel of a gang has a stream of its own on each rank, as it has
+// a communicator on an accelerator: a collective starts when that stream reaches it and blocks it until all ranks came.
+// What moves the bytes there is the engine of threads, one per channel, opened at the channel's first use.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device/cpu/cpu_device.h"
+#include "gang/registry.h"
+#include "support/deferred/deferred.h"
+
+namespace gangway::deferred {
+namespace {
+
+// What the ranks of one gang share.
+class Group {
+ public:
+  Group(int size, EngineOptions options) : size_(size), options_(std::move(options)) {
+    options_.arena_bytes = 1 << 28;
+  }
+  int size() const { return size_; }
+
+  // The engine that moves the bytes of one rank's channel.
+  std::shared_ptr<Engine> open(Channel channel, int rank) {
+    const std::lock_guard lock(mutex_);
+    auto& engines = channels_[static_cast<size_t>(channel)];
+    if (engines.empty()) {
+      std::vector<std::shared_ptr<Rank>> ranks;
+      for (int r = 0; r < size_; ++r)
+        ranks.push_back(std::make_shared<Rank>(cpu::make_cpu_device({.threads = 1})));
+      engines = make_thread_engines(ranks, options_);
+    }
+    return std::move(engines[static_cast<size_t>(rank)]);
+  }
+
+  // The group of a gang that was made of this one by its `call`-th collective call.
+  std::shared_ptr<Group> child(uint64_t call, std::span<const int> ranks) {
+    const std::lock_guard lock(mutex_);
+    auto& group = children_[{call, std::vector<int>(ranks.begin(), ranks.end())}];
+    if (group == nullptr) group = std::make_shared<Group>(static_cast<int>(ranks.size()), options_);
+    return group;
+  }
+
+ private:
+  const int size_;
+  EngineOptions options_;
+  std::mutex mutex_;
+  std::array<std::vector<std::shared_ptr<Engine>>, kChannels> channels_;
+  std::map<std::pair<uint64_t, std::vector<int>>, std::shared_ptr<Group>> children_;
+};
+
+// The first failure of a rank's collectives; outlives the engine in queued tasks.
+struct Failure {
+  std::mutex mutex;
+  std::optional<Error> error;
+  void keep(const Error& first) noexcept {
+    const std::lock_guard lock(mutex);
+    keep_first(error, first);
+  }
+  std::optional<Error> get() {
+    const std::lock_guard lock(mutex);
+    return error;
+  }
+};
+
+class DeferredWork final : public Work {
+ public:
+  DeferredWork(Device& device, std::shared_ptr<Failure> failure)
+      : output(device.make_event()),
+        input(device.make_event()),
+        failure_(std::move(failure)),
+        device_(device) {}
+  bool poll() override { return output->done(); }
+  bool poll_input() override { return input->done(); }
+  void wait(Deadline deadline) override { wait_for(*output, deadline); }
+  void wait_input(Deadline deadline) override { wait_for(*input, deadline); }
+  void order(Stream& stream) override { order_after(stream, *output); }
+  void order_input(Stream& stream) override { order_after(stream, *input); }
+  std::optional<Error> error() const override { return failure_->get(); }
+
+  const std::unique_ptr<Event> output, input;
+
+ private:
+  void wait_for(Event& event, Deadline deadline) {
+    count_synchronization(device_);
+    while (!event.done()) {
+      if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    if (const auto first = failure_->get()) throw *first;
+  }
+  void order_after(Stream& stream, Event& event) {
+    if (const auto first = failure_->get()) throw *first;
+    if (&stream.device() == &device_)
+      stream.wait(event);
+    else
+      wait_for(event, Deadline::never());
+  }
+
+  const std::shared_ptr<Failure> failure_;
+  Device& device_;
+};
+
+class DeferredEngine final : public Engine {
+ public:
+  DeferredEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, std::shared_ptr<Group> group)
+      : owner_(std::move(owner)), control_(std::move(control)), group_(std::move(group)) {}
+
+  // Peers that never come must not keep this rank from ending.
+  ~DeferredEngine() override {
+    constexpr auto kPatience = std::chrono::seconds(5);
+    const auto given_up = std::chrono::steady_clock::now() + kPatience;
+    while (!idle() && std::chrono::steady_clock::now() < given_up)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (!idle()) abort(Error(Code::aborted, "the gang ended before its collectives"));
+  }
+
+  const char* name() const override { return "deferred"; }
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+  bool on_one_host() const override { return false; }  // no memory that ranks share
+  std::shared_ptr<Allocator> allocator() override { return owner_->device().allocator(); }
+  SharedRegion allocate_shared(size_t) override { fail(Code::internal, "device memory is not shared"); }
+  void publish(std::atomic<uint64_t>&, uint64_t) override {}
+  void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override {}
+
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
+    if (const auto first = error()) throw *first;
+    if (channel == Channel::control) return control_->run(channel, span, stream);
+    started_ += span.size();
+    Lane& lane = open(channel);
+    auto work = std::make_shared<DeferredWork>(owner_->device(), failure_);
+    lane.ready->record(stream);
+    lane.stream->wait(*lane.ready);
+    auto records = std::make_shared<Records>(span, size());
+    auto moving = std::make_shared<WorkPtr>();
+    enqueue_guarded(lane, [records, moving, engine = lane.engine](Worker& worker) {
+      *moving = engine->run(Channel::user, records->records, worker.cpu.stream());
+      (*moving)->wait(Deadline::never());
+    });
+    work->output->record(*lane.stream);
+    enqueue_guarded(lane, [records, moving](Worker&) {
+      if (*moving) (*moving)->wait_input(Deadline::never());
+    });
+    work->input->record(*lane.stream);
+    return work;
+  }
+
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    std::shared_ptr<Engine> control = control_->create(ranks);
+    const uint64_t call = calls_++;
+    if (control == nullptr) return nullptr;
+    return std::make_shared<DeferredEngine>(owner_, std::move(control), group_->child(call, ranks));
+  }
+
+  void abort(const Error& error) noexcept override {
+    failure_->keep(error);
+    control_->abort(error);
+    const std::lock_guard lock(mutex_);
+    for (const auto& lane : lanes_)
+      if (lane) lane->engine->abort(error);
+  }
+  std::optional<Error> error() const override {
+    if (auto first = failure_->get()) return first;
+    return control_->error();
+  }
+  void shutdown(Deadline deadline) override {
+    for (const auto& lane : lanes_)
+      if (lane) lane->stream->synchronize();
+    control_->shutdown(deadline);
+  }
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
+    std::shared_ptr<Engine> control = control_->shrink(survivors);
+    return std::make_shared<DeferredEngine>(owner_, std::move(control),
+                                            group_->child(uint64_t{1} << 63, survivors));
+  }
+  Traffic traffic() const override {
+    Traffic sum = control_->traffic();
+    sum.calls += started_;
+    for (const auto& lane : lanes_) {
+      if (!lane) continue;
+      const Traffic more = lane->engine->traffic();
+      sum.bytes_moved += more.bytes_moved;
+      sum.bytes_staged += more.bytes_staged;
+    }
+    return sum;
+  }
+  std::vector<FlightEntry> flight_record() const override { return control_->flight_record(); }
+
+ private:
+  struct Lane {
+    std::shared_ptr<Engine> engine;
+    std::unique_ptr<Event> ready;
+    std::unique_ptr<Stream> stream;  // ends first, with all its tasks
+  };
+
+  // Copies of the records with counts of their own, and addresses that a task reaches.
+  struct Records {
+    Records(std::span<const Collective> span, int size) : records(span.begin(), span.end()) {
+      counts.reserve(span.size());
+      for (Collective& c : records) {
+        c.in = reachable(c.in);
+        c.out = reachable(c.out);
+        if (c.counts == nullptr) continue;
+        const size_t n = static_cast<size_t>(size) * (c.op == CollectiveOp::all_to_all ? 2 : 1);
+        c.counts = counts.emplace_back(c.counts, c.counts + n).data();
+      }
+    }
+    std::vector<Collective> records;
+    std::vector<std::vector<size_t>> counts;
+  };
+
+  Lane& open(Channel channel) {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Lane>& lane = lanes_[static_cast<size_t>(channel)];
+    if (lane == nullptr)
+      lane = std::make_unique<Lane>(Lane{group_->open(channel, rank()), owner_->device().make_event(),
+                                         owner_->device().make_stream(StreamPriority::high)});
+    return *lane;
+  }
+
+  // A failure breaks the gang; the stream goes on, as a device's does.
+  template <typename Task>
+  void enqueue_guarded(Lane& lane, Task task) {
+    enqueue(*lane.stream, [task = std::move(task), failure = failure_, control = control_](Worker& worker) {
+      try {
+        task(worker);
+      } catch (const Error& error) {
+        failure->keep(error);
+        control->abort(error);
+      }
+    });
+  }
+
+  bool idle() const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& lane : lanes_)
+      if (lane && !is_idle(*lane->stream)) return false;
+    return true;
+  }
+
+  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Engine> control_;
+  const std::shared_ptr<Group> group_;
+  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  std::atomic<uint64_t> calls_ = 0;    // that made gangs
+  std::atomic<uint64_t> started_ = 0;  // records
+  mutable std::mutex mutex_;
+  std::array<std::unique_ptr<Lane>, kChannels> lanes_;
+};
+
+std::vector<std::shared_ptr<Engine>> make_data_plane(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                     std::vector<std::shared_ptr<Engine>> control,
+                                                     const EngineOptions& options) {
+  const auto group = std::make_shared<Group>(static_cast<int>(ranks.size()), options);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    control[r] = std::make_shared<DeferredEngine>(ranks[r], std::move(control[r]), group);
+  return control;
+}
+
+[[maybe_unused]] const bool registered = [] {
+  register_data_plane(make_data_plane);
+  return true;
+}();
+
+}  // namespace
+}  // namespace gangway::deferred

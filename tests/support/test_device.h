@@ -1,0 +1,16 @@
+// The device that a test program runs on. A suite is written once; ctest runs its program for each device that its CMake
+// line names, with the name in GANGWAY_TEST_DEVICE.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace gangway::test {
+
+inline std::string test_device() {
+  const char* const wanted = std::getenv("GANGWAY_TEST_DEVICE");
+  return wanted == nullptr ? "cpu" : wanted;
+}
+inline bool on_cpu() { return test_device() == "cpu"; }
+
+}  // namespace gangway::test
