@@ -51,6 +51,7 @@ Config read_config() {
   c.secret_fd = static_cast<int>(integer("GANGWAY_SECRET_FD", d.secret_fd, -1, kInt));
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
   c.interface = words("GANGWAY_INTERFACE", "");
+  c.module_folder = words("GANGWAY_MODULES", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   return c;
 }
@@ -76,6 +77,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_SECRET_FD", c.secret_fd);
   line("GANGWAY_PORT", c.port);
   line("GANGWAY_INTERFACE", c.interface);
+  line("GANGWAY_MODULES", c.module_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
   return out.str();
 }

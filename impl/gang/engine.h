@@ -2,7 +2,8 @@
 // once, in gang.cpp.
 //
 // Implementations: self (one rank), fake (any rank and size, no peers), host (shared memory; ranks are processes or
-// threads). Registered by name in registry.h.
+// threads). Registered by name in registry.h. What engines differ in is said by facts() and shared_memory(), never by
+// their names.
 //
 // Thread rule: run() is called by one thread at a time per channel; abort() from any thread.
 #pragma once
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <span>
@@ -59,6 +59,46 @@ struct FlightEntry {
   std::string state;     // "done", "waiting for ranks 1, 3", "failed: ..."
 };
 
+// What an engine does, beyond the calls that all of them answer.
+struct EngineFacts {
+  // Other ranks hold data of their own. False: every result is made from this rank's data (self, fake).
+  bool has_peers = true;
+  // Sums and products are left folds in rank order: the same bits on every rank and in every run.
+  bool folds_in_rank_order = true;
+  bool moves_host_memory = true;
+  bool moves_device_memory = false;
+  // Records that it takes as they are; the others are made of these (lowering.h).
+  bool takes_counts =
+      true;  // per rank; without: sends and receives of a channel keep the order of its other calls
+  bool takes_accumulate = true;
+  bool takes_mean = true;
+  bool takes_narrow_reductions = true;  // bf16 and f16, with an f32 accumulator
+  bool takes_batches = true;            // several records in one launch
+  // Names wrong calls, lost peers and passed deadlines itself. Else its calls are announced on a control engine first
+  // (dual_engine.h).
+  bool detects_failures = true;
+  // abort() ends a call in flight, so calls may start before the others are known to have come. Else a call starts when
+  // all notes are here.
+  bool aborts_in_flight = true;
+};
+
+// Memory that all ranks of an engine reach directly, and counters in it.
+class SharedMemory {
+ public:
+  virtual ~SharedMemory() = default;
+
+  // Memory that peers reach directly. Local call; blocks may be freed in any order, from any thread, after the engine.
+  virtual std::shared_ptr<Allocator> allocator() = 0;
+  // Collective: one zeroed region, the same size on every rank. Freed when the last rank's buffers are.
+  virtual SharedRegion allocate(size_t bytes) = 0;
+
+  // Counters in shared regions. publish() stores with release order and wakes waiters; wait() blocks until *counter >=
+  // at_least, with acquire order. `owner` is the rank that publishes; `what` names the wait in errors. A channel wait:
+  // gang deadline, interrupt, PEER_LOST.
+  virtual void publish(std::atomic<uint64_t>& counter, uint64_t value) = 0;
+  virtual void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -66,38 +106,27 @@ class Engine {
   virtual const char* name() const = 0;  // "self", "fake", "host", "threads"
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual void* native_handle() const { return nullptr; }  // ncclComm_t, MPI_Comm ...
-  virtual bool on_one_host() const = 0;
+  virtual EngineFacts facts() const = 0;
+  virtual void* native_handle() const { return nullptr; }    // ncclComm_t, MPI_Comm ...
+  virtual SharedMemory* shared_memory() { return nullptr; }  // null: ranks share no memory
+  // The engine of the same ranks that carries values of the host: verdicts, sizes, names. Itself where it can.
+  virtual Engine& control() { return *this; }
 
+  // Collective: comes before the first collective of a channel where calls are announced (EngineFacts), so that a
+  // communicator can be made for it. All ranks are here.
+  virtual void open(Channel) {}
   // Starts all records of the span as one launch, in order, on the channel, after what `stream` holds so far. Never
   // waits for peers. A span of sends and receives cannot deadlock. Throws the engine's first error when it is broken.
   virtual WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) = 0;
-  // run, then waits for both ends; an engine may do it with less than a work takes. `order` keeps other calls off the
-  // channel and is released before the call blocks.
-  using Order = std::unique_lock<std::recursive_mutex>;
-  virtual void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) {
-    const WorkPtr work = run(channel, span, stream);
-    order.unlock();
-    work->wait(Deadline::never());
-    work->wait_input(Deadline::never());
+  // The same for a caller who will block on both ends: an engine may be quicker than a work allows. Null: both ends are
+  // reached. Else what is left to wait for.
+  virtual WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
+    return run(channel, span, stream);
   }
 
   // Engine of a subset. Collective over this engine (control channel). `ranks` are ranks of this engine in the new order;
   // null for a rank that is not in it. Equal members in equal order: may share everything but the abort state.
   virtual std::shared_ptr<Engine> create(std::span<const int> ranks) = 0;
-
-  // Memory that peers reach directly. Local call; blocks may be freed in any order, from any thread, after the engine.
-  virtual std::shared_ptr<Allocator> allocator() = 0;
-  // Collective, on_one_host() only: one zeroed region, the same size on every rank. Freed when the last rank's buffers
-  // are.
-  virtual SharedRegion allocate_shared(size_t bytes) = 0;
-
-  // Counters in shared regions (fences). publish() stores with release order and wakes waiters; wait_counter() blocks
-  // until *counter >= at_least, with acquire order. `owner` is the rank that publishes; `what` names the wait in errors.
-  // A channel wait: gang deadline, interrupt, PEER_LOST.
-  virtual void publish(std::atomic<uint64_t>& counter, uint64_t value) = 0;
-  virtual void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
-                            const char* what) = 0;
 
   // Breaks the engine here and, where it can, on its peers; wakes every waiter. The first error stays.
   virtual void abort(const Error& error) noexcept = 0;

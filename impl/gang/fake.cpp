@@ -1,6 +1,7 @@
 #include "gang/fake.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "gang/local_data.h"
 #include "gang/local_engine.h"
@@ -69,7 +70,7 @@ class FakeEngine : public LocalEngine {
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return create(survivors); }
 
   // Peers hold what this rank holds, so they have published already.
-  void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
+  void wait(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
 
   std::vector<RecordedCollective> records() const {
     if (records_ == nullptr) return {};

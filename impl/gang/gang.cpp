@@ -80,6 +80,7 @@ WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* 
     admit(records, stream);
     if (records.empty()) return finished_work();
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+    if (channel == Channel::control) return control_.run(channel, records, rank_->host_stream());
     return engine_->run(channel, records, stream != nullptr ? *stream : device().stream());
   });
 }
@@ -88,20 +89,35 @@ void Gang::run_now(Channel channel, std::span<const Collective> records, Stream*
   named(records, [&] {
     admit(records, stream);
     if (records.empty()) return;
-    try {
-      Engine::Order order(channel_mutex_[static_cast<size_t>(channel)]);
-      engine_->run_now(channel, records, stream != nullptr ? *stream : device().stream(), order);
-    } catch (Error& error) {
-      if (error.code() == Code::caller) {
-        place(error, records);
-        abort(error);
-      }
-      throw;
-    } catch (...) {  // the thread ends in the hook, and with it the caller's memory
-      abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
-      throw;
-    }
+    if (channel == Channel::control) return block_on(control_, channel, records, rank_->host_stream());
+    block_on(*engine_, channel, records, stream != nullptr ? *stream : device().stream());
   });
+}
+
+void Gang::tell(Channel channel, const Collective& record) {
+  const std::span<const Collective> records(&record, 1);
+  named(records, [&] {
+    admit(records, nullptr);
+    block_on(control_, channel, records, rank_->host_stream());
+  });
+}
+
+void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream) {
+  try {
+    std::unique_lock order(channel_mutex_[static_cast<size_t>(channel)]);
+    const WorkPtr rest = engine.run_now(channel, records, stream);
+    order.unlock();  // other calls on the channel need not wait for the end of this one
+    if (rest != nullptr) rest->wait_input(Deadline::never());
+  } catch (Error& error) {
+    if (error.code() == Code::caller) {
+      place(error, records);
+      abort(error);
+    }
+    throw;
+  } catch (...) {  // the thread ends in the hook, and with it the caller's memory
+    abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
+    throw;
+  }
 }
 
 void Gang::admit(std::span<const Collective> records, const Stream* stream) const {
@@ -142,13 +158,13 @@ void Gang::place(Error& error, std::span<const Collective> records) const {
   place(error, call_name(records), call_peer(records));
 }
 
-void Gang::barrier(Channel channel) { run_now(channel, Collective{}); }
+void Gang::barrier(Channel channel) { tell(channel, Collective{}); }
 
 std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::string& mine) {
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
   const uint64_t own = mine.size();
   std::vector<uint64_t> sizes(static_cast<size_t>(size()));
-  run_now(channel, gather_of_bytes(&own, sizes.data(), sizeof own));
+  tell(channel, gather_of_bytes(&own, sizes.data(), sizeof own));
   std::string packed;
   const std::vector<size_t> counts = in_mid_call([&] {
     packed.resize(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
@@ -157,7 +173,7 @@ std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::stri
   if (!packed.empty()) {
     Collective bytes = gather_of_bytes(mine.data(), packed.data(), mine.size());
     bytes.counts = counts.data();
-    run_now(channel, bytes);
+    tell(channel, bytes);
   }
   std::vector<std::string> all;
   size_t at = 0;
@@ -177,12 +193,12 @@ std::string Gang::broadcast_bytes(Channel channel, const std::string& value, int
   c.count = 1;
   c.dtype = DType::u64;
   c.peer = root;
-  run_now(channel, c);
+  tell(channel, c);
   std::string result = in_mid_call([&] { return rank() == root ? value : std::string(bytes, '\0'); });
   c.in = c.out = result.data();
   c.count = bytes;
   c.dtype = DType::u8;
-  if (bytes != 0) run_now(channel, c);
+  if (bytes != 0) tell(channel, c);
   return result;
 }
 
@@ -193,7 +209,7 @@ double Gang::all_sum(Channel channel, double value) {
   c.count = 1;
   c.dtype = DType::f64;
   c.reduce = Reduce::sum;
-  run_now(channel, c);
+  tell(channel, c);
   return value;
 }
 
@@ -227,8 +243,7 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
       place(own, "", -1);
       bytes = pack(own);
     }
-    if (std::string_view(engine_->name()) == "fake")
-      throw unpack(bytes);  // every rank refused as this one did
+    if (!has_peers()) throw unpack(bytes);  // every rank refused as this one did
     throw_when_all_know(unpack(broadcast_bytes(Channel::control, bytes, r)));
   }
   for (int r = 1; r < size(); ++r) {
@@ -241,17 +256,22 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
   }
 }
 
+std::shared_ptr<Allocator> Gang::allocator() const {
+  SharedMemory* const shared = shared_memory();
+  return shared != nullptr ? shared->allocator() : device().allocator();
+}
+
 SharedRegion Gang::allocate_shared(size_t bytes) {
   return collective("allocate_shared", [&] {
     agree_on(
         [&] {
-          if (!engine_->on_one_host())
+          if (shared_memory() == nullptr)
             fail(Code::not_supported, "gang.allocate_shared: the ", size(), " ranks of gang \"", name_,
-                 "\" are not all on one host");
+                 "\" share no memory (engine \"", engine_name(), "\")");
         },
         text("a shared region of ", bytes, " bytes"));
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
-    return engine_->allocate_shared(bytes);
+    return shared_memory()->allocate(bytes);
   });
 }
 

@@ -51,6 +51,9 @@ class Gang : public std::enable_shared_from_this<Gang> {
   static std::shared_ptr<Gang> create(const GangOptions& options);
   // Local: `count` root gangs, one for each thread. Engine "threads".
   static std::vector<std::shared_ptr<Gang>> create_threads(int count, const GangOptions& options);
+  // Local: a root gang over an engine that was made elsewhere.
+  static std::shared_ptr<Gang> over(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
+                                    const GangOptions& options);
   // size < 1, rank outside, meta device are INVALID_ARGUMENT, in that order (meta only when `refuse_meta`).
   static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
                                            bool refuse_meta = true);
@@ -70,6 +73,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
   const char* engine_name() const { return engine_->name(); }
+  // False: no other rank holds data of its own (a gang of one, a fake gang).
+  bool has_peers() const { return engine_->facts().has_peers; }
   Device& device() const { return rank_->device(); }
   const std::shared_ptr<Rank>& owner() const { return rank_; }
   // members()[i] is the rank in the root gang of rank i.
@@ -78,7 +83,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   bool is_shut_down() const { return shut_down_; }
 
   // --- collectives ---
-  // The one entry: checks every record, then one launch. `stream` null: the rank's own.
+  // The one entry: checks every record, then one launch. `stream` null: the rank's own. Channel::control moves values
+  // of the host over the control engine (Engine::control), whatever the stream; the other channels move the device's.
   WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
@@ -91,6 +97,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
 
   void barrier(Channel channel = Channel::control);
+  // Of here to agree: over the control engine on every channel.
   // Every rank's bytes, in rank order; sizes may differ.
   std::vector<std::string> all_gather_bytes(Channel channel, const std::string& mine);
   // `value` of `root` on every rank; the size travels with it.
@@ -120,8 +127,11 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
 
   // --- memory ---
-  std::shared_ptr<Allocator> allocator() const { return engine_->allocator(); }
-  SharedRegion allocate_shared(size_t bytes);  // collective
+  // Memory that peers reach directly where the ranks share some, else the device's own.
+  std::shared_ptr<Allocator> allocator() const;
+  // Null: the ranks share no memory, because they are not all on one host or the engine has none.
+  SharedMemory* shared_memory() const { return engine_->shared_memory(); }
+  SharedRegion allocate_shared(size_t bytes);  // collective; NOT_SUPPORTED without shared memory
 
   // --- end ---
   void shutdown(int64_t timeout_ms);      // collective, orderly; later calls are INVALID_STATE
@@ -144,6 +154,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
   void vote(const std::optional<Error>& refusal, const std::string& said);
+  void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
+  void tell(Channel channel, const Collective& record);  // run_now over the control engine
   [[noreturn]] void throw_when_all_know(Error error);
   void check(const Collective& record) const;
   void check_usable(const char* call) const;
@@ -181,6 +193,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
 
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
+  Engine& control_;
   const int own_, size_;   // the engine's, at hand for the checks of every call
   EngineOptions options_;  // what children inherit
   std::vector<int> members_;

@@ -79,7 +79,8 @@ Environment find_place(const GangOptions& options) {
     e = read_environment();
   } else {
     check_place(options.rank, options.size);
-    if (options.size > 1 && !options.store && options.id.empty() && options.engine != "fake")
+    const bool meets_otherwise = options.engine == "fake" || options.engine == "mpi";
+    if (options.size > 1 && !options.store && options.id.empty() && !meets_otherwise)
       fail(Code::invalid_argument, "gang.create: rank ", options.rank, " of ", options.size,
            " was given without a store to meet at");
     e.rank = options.rank;
@@ -137,6 +138,7 @@ Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const Eng
            std::vector<int> members)
     : rank_(std::move(rank)),
       engine_(std::move(engine)),
+      control_(engine_->control()),
       own_(engine_->rank()),
       size_(engine_->size()),
       options_(options),
@@ -159,14 +161,22 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   if (place.size > 1 && options.liveness_ms == 0) check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
-  std::shared_ptr<Store> store = options.store;
-  if (!store && place.size > 1) {  // last: the others wait for whoever connects
+  std::shared_ptr<Store> store;
+  if (needs_store(options.engine, place.size)) {  // last: the others wait for whoever connects
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
-    store = options.id.empty() ? connect(place, next_generation(place), deadline)
-                               : connect_by_id(options.id, place.rank, place.size, deadline);
+    store = options.store        ? options.store
+            : options.id.empty() ? connect(place, next_generation(place), deadline)
+                                 : connect_by_id(options.id, place.rank, place.size, deadline);
   }
   std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
   return make(std::move(rank), std::move(made), engine, all_ranks(place.size));
+}
+
+std::shared_ptr<Gang> Gang::over(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
+                                 const GangOptions& options) {
+  check_options(options);
+  const EngineOptions o = engine_options(options, engine->rank(), engine->size());
+  return make(std::move(rank), std::move(engine), o, all_ranks(o.size));
 }
 
 std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOptions& options) {
@@ -217,9 +227,8 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.rank = 0;
     options.size = 1;
     options.label = child_name(name);
-    const bool fake = std::string_view(engine_name()) == "fake";
-    std::shared_ptr<Engine> engine =
-        fake ? engine_->create(std::span<const int>(&own, 1)) : make_engine("self", rank_, options, nullptr);
+    std::shared_ptr<Engine> engine = has_peers() ? make_engine("self", rank_, options, nullptr)
+                                                 : engine_->create(std::span<const int>(&own, 1));
     return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]});
   });
 }
@@ -301,8 +310,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     options.rank = engine->rank();
     options.size = engine->size();
     options.label = child_name("");
-    if (options.size == 1 && std::string_view(engine->name()) != "fake")
-      engine = make_engine("self", rank_, options, nullptr);
+    if (options.size == 1 && engine->facts().has_peers) engine = make_engine("self", rank_, options, nullptr);
     std::vector<int> members;
     for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
     return make(rank_, std::move(engine), options, std::move(members));

@@ -1,20 +1,9 @@
 #include "gang/local_engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 namespace gangway {
-namespace {
-
-constexpr size_t kFlightEntries = 64;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 void LocalState::fail_with(const Error& first) noexcept {
   const std::lock_guard lock(mutex);
@@ -23,9 +12,9 @@ void LocalState::fail_with(const Error& first) noexcept {
 }
 
 LocalEngine::LocalEngine(std::shared_ptr<Rank> rank, const EngineOptions& options)
-    : rank_(std::move(rank)), options_(options), state_(std::make_shared<LocalState>()), made_ns_(now_ns()) {}
+    : rank_(std::move(rank)), options_(options), state_(std::make_shared<LocalState>()) {}
 
-SharedRegion LocalEngine::allocate_shared(size_t bytes) {
+SharedRegion LocalEngine::allocate(size_t bytes) {
   const std::shared_ptr<Buffer> writable = Buffer::allocate(allocator(), bytes);
   if (writable->data() != nullptr) std::memset(writable->data(), 0, bytes);
   return {writable, Buffer::borrow(rank_->device(), writable->kind(), writable->data(), bytes, writable,
@@ -62,25 +51,9 @@ void LocalEngine::throw_if_broken() const {
   if (state_->error) throw *state_->error;
 }
 
-Traffic LocalEngine::traffic() const {
-  const std::lock_guard lock(record_mutex_);
-  return traffic_;
-}
-
-std::vector<FlightEntry> LocalEngine::flight_record() const {
-  const std::lock_guard lock(record_mutex_);
-  return {flight_.begin(), flight_.end()};
-}
-
 void LocalEngine::count(Channel channel, const Collective& c, uint64_t bytes_received) {
-  const int64_t now = now_ns() - made_ns_;
-  const std::lock_guard lock(record_mutex_);
-  ++traffic_.calls;
-  traffic_.bytes_moved += bytes_received;
   const size_t elements = std::max(in_count(c, rank(), size()), out_count(c, rank(), size()));
-  if (flight_.size() == kFlightEntries) flight_.pop_front();
-  flight_.push_back({sequence_[static_cast<size_t>(channel)]++, channel, c.op, elements * item_bytes(c.dtype),
-                     now, now, "done"});
+  log_.end(log_.begin(channel, c, elements, bytes_received), "done");
 }
 
 }  // namespace gangway

@@ -2,11 +2,10 @@
 // device. Thread rule: an Engine's (gang/engine.h); LocalState under its mutex.
 #pragma once
 
-#include <array>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 
+#include "gang/call_log.h"
 #include "gang/engine.h"
 #include "gang/registry.h"
 
@@ -20,21 +19,24 @@ struct LocalState {
   void fail_with(const Error& first) noexcept;  // the first one stays; wakes all
 };
 
-class LocalEngine : public Engine {
+class LocalEngine : public Engine, public SharedMemory {
  public:
   LocalEngine(std::shared_ptr<Rank> rank, const EngineOptions& options);
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  bool on_one_host() const override { return true; }
-  std::shared_ptr<Allocator> allocator() override { return rank_->device().allocator(); }
-  SharedRegion allocate_shared(size_t bytes) override;
-  void publish(std::atomic<uint64_t>& counter, uint64_t value) override;
+  EngineFacts facts() const override { return {.has_peers = false}; }
+  SharedMemory* shared_memory() override { return this; }
   void abort(const Error& error) noexcept override;
   std::optional<Error> error() const override;
   void shutdown(Deadline) override {}
-  Traffic traffic() const override;
-  std::vector<FlightEntry> flight_record() const override;
+  Traffic traffic() const override { return log_.traffic(); }
+  std::vector<FlightEntry> flight_record() const override { return log_.flight_record(); }
+
+  // SharedMemory
+  std::shared_ptr<Allocator> allocator() override { return rank_->device().allocator(); }
+  SharedRegion allocate(size_t bytes) override;
+  void publish(std::atomic<uint64_t>& counter, uint64_t value) override;
 
  protected:
   void throw_if_broken() const;
@@ -45,11 +47,7 @@ class LocalEngine : public Engine {
   std::shared_ptr<LocalState> state_;
 
  private:
-  const int64_t made_ns_;
-  mutable std::mutex record_mutex_;
-  Traffic traffic_;
-  std::array<uint64_t, kChannels> sequence_{};
-  std::deque<FlightEntry> flight_;
+  CallLog log_;
 };
 
 // The engine of a gang of one.

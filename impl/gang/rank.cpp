@@ -7,6 +7,18 @@
 
 namespace gangway {
 
+namespace {
+
+std::shared_ptr<Device> host_for(const std::shared_ptr<Device>& device) {
+  const bool runs_at_once = device->kind() == DeviceKind::cpu || device->kind() == DeviceKind::meta;
+  return runs_at_once ? device : make_device("cpu", DeviceOptions{0, 1});
+}
+
+}  // namespace
+
+Rank::Rank(std::shared_ptr<Device> device)
+    : device_(std::move(device)), host_(host_for(device_)), works_(std::make_shared<Works>()) {}
+
 class Works::Kept final : public Progressive {
  public:
   Kept(Works& works, std::shared_ptr<Work> work, std::shared_ptr<void> object)

@@ -61,19 +61,20 @@ class Works {
 
 class Rank {
  public:
-  explicit Rank(std::shared_ptr<Device> device)
-      : device_(std::move(device)), works_(std::make_shared<Works>()) {}
+  explicit Rank(std::shared_ptr<Device> device);
   ~Rank() { works_->end(); }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
   Device& device() { return *device_; }
   const std::shared_ptr<Device>& device_ptr() const { return device_; }
+  // Of calls whose values the host holds: nothing on the device comes before them.
+  Stream& host_stream() { return host_->stream(); }
   const std::shared_ptr<Works>& works() const { return works_; }
   int64_t waited_ns() const noexcept { return works_->waited_ns(); }
 
  private:
-  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Device> device_, host_;
   const std::shared_ptr<Works> works_;
 };
 

@@ -26,8 +26,12 @@ struct EngineOptions {
 // Pure: refuses an engine's name as make_engine would, before anybody connects.
 void check_engine(const std::string& engine, int size);
 
-// `engine`: "auto" (size 1: self; else host), "self", "host", "fake". NOT_SUPPORTED for gloo, mpi, nccl, and for ranks on
-// several hosts; INVALID_ARGUMENT for an unknown name. Collective over the store.
+// Do ranks of this engine meet at a store? Collective over all ranks for "mpi": not if they are on several hosts.
+bool needs_store(const std::string& engine, int size);
+
+// `engine`: "auto" (size 1: self; else host), "self", "host", "mpi", "fake". NOT_SUPPORTED for gloo, nccl, an MPI that is
+// not here, and for ranks on several hosts but with "mpi"; INVALID_ARGUMENT for an unknown name. Collective over the
+// store, or over MPI without one.
 std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);
 

@@ -1,8 +1,10 @@
 // The engine of one rank: results are copies of its own data. A send to itself meets a receive from itself in
 // call order per channel, in the same span or a later one.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 
 #include "base/interrupt.h"
 #include "gang/local_data.h"
@@ -95,7 +97,7 @@ class SelfEngine : public LocalEngine {
   std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 
   // Another thread of the rank may publish.
-  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int, const char* what) override {
+  void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int, const char* what) override {
     const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
     std::unique_lock lock(state_->mutex);
     while (counter.load(std::memory_order_acquire) < at_least) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "gang/modules.h"
 #include "ops/ops.h"
 
 namespace {
@@ -39,8 +40,9 @@ int main(int count, char** arguments) {
     std::printf("gangway %s\n\nprocessor: %s, %u hardware threads\n", GANGWAY_VERSION, processor().c_str(),
                 std::thread::hardware_concurrency());
     std::printf(
-        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n");
-    std::printf("not in this build: cuda, gloo, mpi, nccl\n\noperations on the cpu:\n%s\n",
+        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n%s",
+        describe_modules().c_str());
+    std::printf("not in this build: cuda, gloo, nccl\n\noperations on the cpu:\n%s\n",
                 describe_paths(*ops).c_str());
     std::printf("configuration:\n%s", describe(config()).c_str());
   } catch (const std::exception& error) {

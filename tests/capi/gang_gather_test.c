@@ -109,7 +109,7 @@ static void* come_without_a_device(void* user) {
   seat* const s = user;
   gw_gang_options o = options_of(s);
   if (s->rank == 1) o.device = "cuda";
-  if (s->rank == 2) o.engine = "mpi";
+  if (s->rank == 2) o.engine = "gloo";
   create_with(s, &o);
   return NULL;
 }

@@ -30,7 +30,7 @@ static void options_of_a_gang(void** state) {
       "device \"cuda\": libgangway_cuda.so is not installed next to libgangway.so");
   ROW(WITH(device, "toaster"), INVALID_ARGUMENT, "\"toaster\"");
   ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
-  ROW(WITH(engine, "mpi"), NOT_SUPPORTED, "mpi");
+  ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
   ROW(WITH(engine, "nccl"), NOT_SUPPORTED, "nccl");
   ROW(WITH(engine, "bus"), INVALID_ARGUMENT, "\"bus\"");
   ROW(WITH(timeout_ms, -5), INVALID_ARGUMENT, "timeout_ms is -5");

@@ -9,6 +9,7 @@
 namespace gangway::test {
 
 void matrix(Gang& gang);
+void small_matrix(Gang& gang);  // counts 0, 1 and 7, in plain memory
 // Calls of more bytes than are staged at once; of two ranks or more.
 void several_chunks(Gang& gang);
 

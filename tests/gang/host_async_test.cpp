@@ -39,8 +39,8 @@ TEST(HostAsync, TwoGangsInCrossedOrderWorkInBothWaitOrders) {
           for (int i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
           turned.assign(all.rbegin(), all.rend());
           const auto a = root.create(all), b = root.create(turned);
-          const auto from =
-              inside ? root.allocator() : ranks.ranks[static_cast<size_t>(r)]->device().allocator();
+          const auto from = inside ? root.shared_memory()->allocator()
+                                   : ranks.ranks[static_cast<size_t>(r)]->device().allocator();
           for (const bool swap : {false, true}) {
             Floats x(from, count, 1), y(from, count, 10);
             const Collective cx = reduction(x.data, x.data, count), cy = reduction(y.data, y.data, count);
@@ -105,7 +105,8 @@ TEST(HostAsync, WhatAPeerGaveUpIsNoResult) {
     ranks.run([&](int r, Engine& engine) {
       Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
       constexpr size_t kCount = 5000;
-      Floats in(engine.allocator(), 2 * kCount, 1), out(engine.allocator(), 2 * kCount, 0);
+      Floats in(engine.shared_memory()->allocator(), 2 * kCount, 1),
+          out(engine.shared_memory()->allocator(), 2 * kCount, 0);
       Collective c;
       c.op = op == CollectiveOp::recv && r == 0 ? CollectiveOp::send : op;
       c.in = in.data;
@@ -139,7 +140,7 @@ TEST(HostAsync, BorrowGivesTheOutputBeforeTheInput) {
   std::atomic<int> stage{0};
   ranks.run([&](int r, Engine& engine) {
     Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
-    Floats x(engine.allocator(), 50'000, static_cast<float>(r));
+    Floats x(engine.shared_memory()->allocator(), 50'000, static_cast<float>(r));
     Collective c;
     c.op = CollectiveOp::broadcast;
     c.peer = 0;
@@ -252,7 +253,8 @@ TEST(HostAsync, ArenaTensorsAreNotStaged) {
     constexpr size_t kCount = 100'000;
     for (const bool inside : {true, false}) {
       const Traffic before = engine.traffic();
-      Floats x(inside ? engine.allocator() : ranks.ranks[static_cast<size_t>(r)]->device().allocator(),
+      Floats x(inside ? engine.shared_memory()->allocator()
+                      : ranks.ranks[static_cast<size_t>(r)]->device().allocator(),
                kCount, 1);
       now(engine, reduction(x.data, x.data, kCount), stream);
       const Traffic after = engine.traffic();

@@ -9,7 +9,7 @@ constexpr size_t kCount = (20 << 20) / sizeof(int32_t) + 5;
 class LargeBroadcast {
  public:
   LargeBroadcast(Engine& engine, int root)
-      : x_(Buffer::allocate(engine.allocator(), kCount * sizeof(int32_t))),
+      : x_(Buffer::allocate(engine.shared_memory()->allocator(), kCount * sizeof(int32_t))),
         data_(static_cast<int32_t*>(x_->data())) {
     c_.op = CollectiveOp::broadcast;
     c_.dtype = DType::i32;

@@ -50,8 +50,8 @@ int64_t left_out(Wanted&& wanted) {
 TEST(HostCore, BothMappingsAreLeftOutAlsoWhereTheyWereEmptiedOrSplit) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
-    const auto kept = Buffer::allocate(joined.engine->allocator(), 8 << 20);
-    Buffer::allocate(joined.engine->allocator(), 8 << 20);  // its pages are given back
+    const auto kept = Buffer::allocate(joined.engine->shared_memory()->allocator(), 8 << 20);
+    Buffer::allocate(joined.engine->shared_memory()->allocator(), 8 << 20);  // its pages are given back
     auto* const page = static_cast<unsigned char*>(kept->data()) + (4 << 20);
     mprotect(page, 4096, PROT_READ);
     std::vector<float> x(10);
@@ -67,7 +67,7 @@ TEST(HostCore, BothMappingsAreLeftOutAlsoWhereTheyWereEmptiedOrSplit) {
 
 TEST(HostCore, TheArenaOfThreadsIsLeftOut) {
   ThreadRanks ranks(2);
-  const auto block = Buffer::allocate(ranks.engines[0]->allocator(), 1 << 20);
+  const auto block = Buffer::allocate(ranks.engines[0]->shared_memory()->allocator(), 1 << 20);
   const auto at = reinterpret_cast<uintptr_t>(block->data());
   EXPECT_EQ(left_out([&](const Mapping& m) { return m.first <= at && at < m.last; }), 1);
 }
@@ -82,7 +82,7 @@ TEST(HostCore, ACrashIsToldWhileItsCoreFileIsWrittenAndTheFileHoldsNoArena) {
   const Scratch scratch;
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 3, store);
-    const auto block = Buffer::allocate(joined.engine->allocator(), 1 << 20);
+    const auto block = Buffer::allocate(joined.engine->shared_memory()->allocator(), 1 << 20);
     std::vector<float> x(10);
     sum(joined, x);
     if (r == 1) {

@@ -37,8 +37,8 @@ void check_call(ThreadRanks& ranks, const Collective& call, uint32_t inside,
     const size_t out_bytes = out_count(c, r, size) * item_bytes(c.dtype);
     Stream& stream = ranks.ranks[i]->device().stream();
     if ((inside >> r & 1) != 0) {
-      const auto a = Buffer::allocate(engine.allocator(), in[i].size());
-      const auto b = Buffer::allocate(engine.allocator(), out_bytes);
+      const auto a = Buffer::allocate(engine.shared_memory()->allocator(), in[i].size());
+      const auto b = Buffer::allocate(engine.shared_memory()->allocator(), out_bytes);
       if (!in[i].empty()) std::memcpy(a->data(), in[i].data(), in[i].size());
       if (out_bytes != 0) std::memset(b->data(), 0xee, out_bytes);
       c.in = a->data();
@@ -117,8 +117,8 @@ TEST(HostEngineLarge, OutputsThatNoCacheHoldsAreWhole) {
   }
   // In place on one of the two alone.
   ranks.run([&](int r, Engine& engine) {
-    const auto in = Buffer::allocate(engine.allocator(), kCount * sizeof(float));
-    const auto out = Buffer::allocate(engine.allocator(), kCount * sizeof(float));
+    const auto in = Buffer::allocate(engine.shared_memory()->allocator(), kCount * sizeof(float));
+    const auto out = Buffer::allocate(engine.shared_memory()->allocator(), kCount * sizeof(float));
     auto* const x = static_cast<float*>(in->data());
     for (size_t i = 0; i < kCount; ++i) x[i] = static_cast<float>(i % 1000) + static_cast<float>(r);
     Collective c;
@@ -186,7 +186,7 @@ TEST_P(HostEngine, InPlaceFormsEqualTheOthers) {
         const auto i = static_cast<size_t>(r);
         const bool inside = (places >> r & 1) != 0;
         Stream& stream = ranks.ranks[i]->device().stream();
-        const auto arena = Buffer::allocate(engine.allocator(), w * count * 4);
+        const auto arena = Buffer::allocate(engine.shared_memory()->allocator(), w * count * 4);
         std::vector<float> heap(w * count);
         float* const x = inside ? static_cast<float*>(arena->data()) : heap.data();
         Collective c;
@@ -237,10 +237,10 @@ TEST_P(HostEngine, AccumulateAddsToTheOutput) {
       for (const size_t count : {size_t{3}, size_t{50001}}) {
         ranks.run([&](int r, Engine& engine) {
           const size_t bytes = count * item_bytes(dtype);
-          const auto a =
-              Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
-          const auto b =
-              Buffer::allocate(inside ? engine.allocator() : make_device("cpu")->allocator(), bytes);
+          const auto a = Buffer::allocate(
+              inside ? engine.shared_memory()->allocator() : make_device("cpu")->allocator(), bytes);
+          const auto b = Buffer::allocate(
+              inside ? engine.shared_memory()->allocator() : make_device("cpu")->allocator(), bytes);
           Bytes in(bytes), out(bytes);
           for (size_t k = 0; k < count; ++k)
             set(in, k, dtype, static_cast<double>(k % 3)), set(out, k, dtype, r + 1);
@@ -269,7 +269,7 @@ TEST_P(HostEngine, SendsAndReceivesInBatchesCannotDeadlock) {
     for (const size_t count : {size_t{0}, size_t{3}, size_t{1000}, size_t{300001}}) {
       ranks.run([&](int r, Engine& engine) {
         const auto w = static_cast<size_t>(size);
-        const auto arena = Buffer::allocate(engine.allocator(), 2 * w * count * 4 + 64);
+        const auto arena = Buffer::allocate(engine.shared_memory()->allocator(), 2 * w * count * 4 + 64);
         std::vector<int32_t> heap(2 * w * count);
         int32_t* const out = inside ? static_cast<int32_t*>(arena->data()) : heap.data();
         int32_t* const in = out + w * count;

@@ -467,14 +467,14 @@ TEST(HostFailure, ARankThatLeavesWhileTheOthersShrinkIsPassedOver) {
 TEST(HostFailure, AFenceWaitsForItsOwner) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {
-    const SharedRegion region = engine.allocate_shared(4096);
+    const SharedRegion region = engine.shared_memory()->allocate(4096);
     auto& counter = *static_cast<std::atomic<uint64_t>*>(region.writable->data());
     EXPECT_EQ(counter.load(), 0u);
     if (r == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      engine.publish(counter, 1);
+      engine.shared_memory()->publish(counter, 1);
     } else {
-      engine.wait_counter(counter, 1, 0, "ready");
+      engine.shared_memory()->wait(counter, 1, 0, "ready");
     }
     Collective barrier;
     now(engine, barrier, ranks.ranks[static_cast<size_t>(r)]->device().stream());
@@ -487,13 +487,13 @@ TEST(HostFailure, AnEndedThreadIsLostToAFenceAndToAShutdown) {
     ThreadRanks ranks(2);
     Meeting both(2);
     ranks.run([&](int r, Engine& engine) {
-      const SharedRegion region = engine.allocate_shared(4096);
+      const SharedRegion region = engine.shared_memory()->allocate(4096);
       auto& counter = *static_cast<std::atomic<uint64_t>*>(region.writable->data());
       both.come();
       if (r == 1) return;
       const Error error = error_of([&] {
         if (fence)
-          engine.wait_counter(counter, 1, 1, "ready");
+          engine.shared_memory()->wait(counter, 1, 1, "ready");
         else
           engine.shutdown(Deadline::never());
       });
@@ -546,10 +546,10 @@ TEST(HostFailure, AFenceThatNobodyPublishesTimesOutAndNamesItsOwner) {
   Meeting both(2);
   ranks.run([&](int r, Engine& engine) {
     both.come();  // the set-up has the same deadline
-    const SharedRegion region = engine.allocate_shared(4096);
+    const SharedRegion region = engine.shared_memory()->allocate(4096);
     auto& counter = *static_cast<std::atomic<uint64_t>*>(region.writable->data());
     if (r == 1) {
-      const Error error = error_of([&] { engine.wait_counter(counter, 2, 0, "ready"); });
+      const Error error = error_of([&] { engine.shared_memory()->wait(counter, 2, 0, "ready"); });
       EXPECT_EQ(error.code(), Code::timeout);
       EXPECT_EQ(error.message(), "gang.ready: rank 0 did not come within 1000 ms");
     }

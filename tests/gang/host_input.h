@@ -29,7 +29,7 @@ class ReusedInputs {
         rank_(engine.rank()),
         size_(engine.size()) {
     const size_t bytes = kMost * static_cast<size_t>(size_) * sizeof(float);
-    const auto memory = inside ? engine.allocator() : device.allocator();
+    const auto memory = inside ? engine.shared_memory()->allocator() : device.allocator();
     in_ = Buffer::allocate(memory, bytes);
     out_ = Buffer::allocate(memory, bytes);
   }

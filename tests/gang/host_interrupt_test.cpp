@@ -38,7 +38,7 @@ TEST(HostInterrupt, OneWhileAGangIsMadeBreaksTheParentOnEveryRank) {
       if (r == 0) interrupt.emplace();
       const Error error = error_of([&] {
         if (shared)
-          engine.allocate_shared(4096);
+          engine.shared_memory()->allocate(4096);
         else
           engine.create(both);
       });
@@ -75,7 +75,7 @@ TEST(HostInterrupt, TheHookIsAskedWhileDataMoves) {
   ThreadRanks ranks(2);
   Meeting begun(2);
   ranks.run([&](int r, Engine& engine) {
-    const auto x = Buffer::allocate(engine.allocator(), kBytes);
+    const auto x = Buffer::allocate(engine.shared_memory()->allocator(), kBytes);
     if (r == 0) begun.come();
     const auto works = transfers(engine, ranks.ranks[static_cast<size_t>(r)]->device().stream(), *x, kCalls);
     if (r == 1) begun.come();
@@ -95,7 +95,7 @@ TEST(HostInterrupt, OneTurnMovesAPartOfALargeCall) {
   ThreadRanks ranks(2);
   Meeting begun(2);
   ranks.run([&](int r, Engine& engine) {
-    const auto x = Buffer::allocate(engine.allocator(), kBytes);
+    const auto x = Buffer::allocate(engine.shared_memory()->allocator(), kBytes);
     if (r == 0) begun.come();
     const auto works = transfers(engine, ranks.ranks[static_cast<size_t>(r)]->device().stream(), *x, 1);
     if (r == 1) begun.come();

@@ -192,7 +192,7 @@ TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {
   constexpr size_t kBytes = 60 << 20;  // one fits, two do not
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 3, store, options);
-    std::optional<SharedRegion> region(joined.engine->allocate_shared(kBytes));
+    std::optional<SharedRegion> region(joined.engine->shared_memory()->allocate(kBytes));
     std::vector<float> x(10);
     sum(joined, x);
     report.stage = 1;
@@ -203,7 +203,7 @@ TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {
     joined.engine = joined.engine->shrink(rest);
     region.reset();
     sum(joined, x);  // both have let go
-    region.emplace(joined.engine->allocate_shared(kBytes));
+    region.emplace(joined.engine->shared_memory()->allocate(kBytes));
     joined.engine->shutdown(Deadline::after_ms(60'000));
   });
   for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);

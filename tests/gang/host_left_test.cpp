@@ -39,7 +39,8 @@ TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
       Joined joined(r, 3, store);
       std::vector<float> x(kCount);
       sum(joined, x);
-      const auto block = Buffer::allocate(joined.engine->allocator(), kCount * sizeof(float));
+      const auto block =
+          Buffer::allocate(joined.engine->shared_memory()->allocator(), kCount * sizeof(float));
       const Collective c = broadcast_of_rank_1(r == 1 ? static_cast<float*>(block->data()) : x.data());
       WorkPtr begun;
       if (r == 0) begun = joined.engine->run(Channel::user, {&c, 1}, joined.stream());
@@ -106,7 +107,7 @@ TEST(HostLeft, ARankThatLetsGoInMidCallIsLost) {
     Joined joined(r, 2, store);
     std::vector<float> x(kCount);
     sum(joined, x);
-    const auto block = Buffer::allocate(joined.engine->allocator(), kCount * sizeof(float));
+    const auto block = Buffer::allocate(joined.engine->shared_memory()->allocator(), kCount * sizeof(float));
     const Collective c = broadcast_of_rank_1(r == 1 ? static_cast<float*>(block->data()) : x.data());
     come(report, 1);
     if (r == 1) {

@@ -20,7 +20,7 @@ namespace {
 
 TEST(HostMemory, BlocksAreAlignedAndFreedInAnyOrderFromAnyThread) {
   ThreadRanks ranks(2);
-  const auto allocator = ranks.engines[0]->allocator();
+  const auto allocator = ranks.engines[0]->shared_memory()->allocator();
   EXPECT_EQ(allocator->kind(), MemoryKind::gang_shared);
   std::vector<std::shared_ptr<Buffer>> blocks;
   uint64_t seed = 7;
@@ -54,7 +54,7 @@ TEST(HostMemory, ABlockOutlivesTheEngine) {
   std::shared_ptr<Buffer> block;
   {
     ThreadRanks ranks(2);
-    block = Buffer::allocate(ranks.engines[1]->allocator(), 100'000);
+    block = Buffer::allocate(ranks.engines[1]->shared_memory()->allocator(), 100'000);
   }
   std::memset(block->data(), 1, block->bytes());
   block.reset();
@@ -144,38 +144,38 @@ TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {
   EngineOptions options = small_arena();
   options.memory_limit = uint64_t{100} << 20;
   ThreadRanks ranks(2, options);
-  const auto big = Buffer::allocate(ranks.engines[0]->allocator(), uint64_t{60} << 20);
+  const auto big = Buffer::allocate(ranks.engines[0]->shared_memory()->allocator(), uint64_t{60} << 20);
   try {
-    Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{60} << 20);
+    Buffer::allocate(ranks.engines[1]->shared_memory()->allocator(), uint64_t{60} << 20);
     FAIL() << "over the limit";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::out_of_memory);
     EXPECT_NE(error.message().find("62914560 bytes are wanted"), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("of 104857600 bytes"), std::string::npos) << error.message();
   }
-  const auto fits = Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{30} << 20);
+  const auto fits = Buffer::allocate(ranks.engines[1]->shared_memory()->allocator(), uint64_t{30} << 20);
   EXPECT_NE(fits->data(), nullptr);
-  EXPECT_THROW(Buffer::allocate(ranks.engines[1]->allocator(), uint64_t{2} << 30), Error);
+  EXPECT_THROW(Buffer::allocate(ranks.engines[1]->shared_memory()->allocator(), uint64_t{2} << 30), Error);
 }
 
 TEST(HostMemory, MoreThanThereCanBeIsRefusedAndTakesNothing) {
   ThreadRanks ranks(2, small_arena());
   ranks.run([&](int r, Engine& engine) {
-    const auto first = Buffer::allocate(engine.allocator(), 1 << 20);
+    const auto first = Buffer::allocate(engine.shared_memory()->allocator(), 1 << 20);
     for (const size_t bytes : {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX - 4094, SIZE_MAX / 2}) {
       for (const bool shared : {false, true}) {
         try {
           if (shared)
-            engine.allocate_shared(bytes);
+            engine.shared_memory()->allocate(bytes);
           else
-            Buffer::allocate(engine.allocator(), bytes);
+            Buffer::allocate(engine.shared_memory()->allocator(), bytes);
           ADD_FAILURE() << bytes << " bytes on rank " << r;
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), Code::out_of_memory) << error.message();
         }
       }
     }
-    const auto second = Buffer::allocate(engine.allocator(), 1 << 20);
+    const auto second = Buffer::allocate(engine.shared_memory()->allocator(), 1 << 20);
     EXPECT_NE(first->data(), second->data());
   });
 }
@@ -185,7 +185,8 @@ TEST(HostMemory, AFreedLargeBlockGivesItsShareBack) {
   options.memory_limit = uint64_t{100} << 20;
   ThreadRanks ranks(2, options);
   for (int i = 0; i < 10; ++i) {
-    const auto block = Buffer::allocate(ranks.engines[i % 2]->allocator(), uint64_t{80} << 20);
+    const auto block =
+        Buffer::allocate(ranks.engines[i % 2]->shared_memory()->allocator(), uint64_t{80} << 20);
     ASSERT_NE(block->data(), nullptr);
   }
 }
@@ -199,7 +200,7 @@ TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
     Collective barrier;
     for (int round = 0; round < 5; ++round) {  // each time the last holder frees it
       constexpr size_t kBytes = 50 << 20;
-      auto held = std::make_unique<SharedRegion>(engine.allocate_shared(kBytes));
+      auto held = std::make_unique<SharedRegion>(engine.shared_memory()->allocate(kBytes));
       const SharedRegion& region = *held;
       EXPECT_FALSE(region.writable->read_only());
       EXPECT_TRUE(region.readable->read_only());
@@ -212,7 +213,7 @@ TEST(HostMemory, ASharedRegionIsZeroedAndSeenByAll) {
       held.reset();
       now(engine, barrier, stream);
     }
-    EXPECT_EQ(engine.allocate_shared(0).writable->bytes(), 0u);
+    EXPECT_EQ(engine.shared_memory()->allocate(0).writable->bytes(), 0u);
   });
 }
 
@@ -223,7 +224,7 @@ TEST(HostMemory, SharedRegionsOfOtherSizesAreRefusedAndFreed) {
   ranks.run([&](int r, Engine& engine) {
     for (int i = 0; i < 3; ++i) {  // the second would not fit beside the first
       try {
-        engine.allocate_shared((r == 0 ? 60 : 50) << 20);
+        engine.shared_memory()->allocate((r == 0 ? 60 : 50) << 20);
         ADD_FAILURE();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Code::mismatch) << error.message();
@@ -264,7 +265,7 @@ TEST(HostMemory, ARegionThatABreakLeavesHalfMadeGoesWithItsGang) {
           leave_a_region_half_made(*child, kBytes, says_size, stream);
         } else {
           try {
-            child->allocate_shared(kBytes);
+            child->shared_memory()->allocate(kBytes);
             ADD_FAILURE();
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), Code::aborted) << error.message();
@@ -274,7 +275,7 @@ TEST(HostMemory, ARegionThatABreakLeavesHalfMadeGoesWithItsGang) {
         ranks.ranks[static_cast<size_t>(r)]->works()->progress();  // which still lists it
         now(engine, Collective{}, stream);
       }
-      EXPECT_EQ(engine.allocate_shared(kBytes).writable->bytes(), kBytes);
+      EXPECT_EQ(engine.shared_memory()->allocate(kBytes).writable->bytes(), kBytes);
     });
   }
 }
@@ -337,7 +338,7 @@ TEST(HostMemory, ABoardKeepsOneThatIsMadeOnItUntilEveryMemberHasTakenIt) {
 unsigned long long taken_by_all(Engine& engine, size_t limit) {
   unsigned long long taken = 0;
   try {
-    Buffer::allocate(engine.allocator(), limit + 1);
+    Buffer::allocate(engine.shared_memory()->allocator(), limit + 1);
   } catch (const Error& error) {
     EXPECT_EQ(std::sscanf(error.message().c_str(), "host engine: %*u bytes are wanted, but %llu of", &taken),
               1)

@@ -32,7 +32,7 @@ class HostMix {
         size_(engine.size()) {
     constexpr size_t kBytes = kMost * sizeof(float);
     for (const bool inside : {false, true}) {
-      const auto memory = inside ? engine.allocator() : rank.device().allocator();
+      const auto memory = inside ? engine.shared_memory()->allocator() : rank.device().allocator();
       in_[inside] = Buffer::allocate(memory, kBytes);
       std::fill_n(static_cast<float*>(in_[inside]->data()), kMost, static_cast<float>(rank_ + 1));
       for (Seat& seat : seats_) seat.out[inside] = Buffer::allocate(memory, kBytes);

@@ -12,9 +12,10 @@ TEST(HostOverlap, CallsThatShareMemoryRunInCallOrder) {
     ranks.run([&](int r, Engine& engine) {
       Device& device = ranks.ranks[static_cast<size_t>(r)]->device();
       for (int round = 0; round < 5; ++round) {
-        OverlappingCalls(engine, device.stream(), engine.allocator()).check_all();
+        OverlappingCalls(engine, device.stream(), engine.shared_memory()->allocator()).check_all();
         OverlappingCalls(engine, device.stream(), device.allocator()).check_all();
-        OverlappingCalls(engine, device.stream(), r % 2 == 0 ? engine.allocator() : device.allocator())
+        OverlappingCalls(engine, device.stream(),
+                         r % 2 == 0 ? engine.shared_memory()->allocator() : device.allocator())
             .check_all();
       }
     });

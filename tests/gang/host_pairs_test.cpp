@@ -24,7 +24,7 @@ TEST(HostPairs, BlockingMessagesOfAnySizeArriveInOrderInBothDirections) {
     ThreadRanks ranks(3);
     ranks.run([&](int r, Engine& engine) {
       Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
-      const auto arena = Buffer::allocate(engine.allocator(), kMost * sizeof(int32_t));
+      const auto arena = Buffer::allocate(engine.shared_memory()->allocator(), kMost * sizeof(int32_t));
       std::vector<int32_t> heap(kMost);
       int32_t* const data = inside ? static_cast<int32_t*>(arena->data()) : heap.data();
       for (int lap = 0; lap < 3; ++lap)

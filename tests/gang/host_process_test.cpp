@@ -14,7 +14,8 @@ Bytes one_call(Joined& joined, Collective c, bool inside) {
   const int r = joined.engine->rank(), size = joined.engine->size();
   const Bytes in = sample_input(c, r, size);
   const size_t out_bytes = out_count(c, r, size) * item_bytes(c.dtype);
-  const auto allocator = inside ? joined.engine->allocator() : joined.rank->device().allocator();
+  const auto allocator =
+      inside ? joined.engine->shared_memory()->allocator() : joined.rank->device().allocator();
   const auto a = Buffer::allocate(allocator, in.size());
   const auto b = Buffer::allocate(allocator, out_bytes);
   if (!in.empty()) std::memcpy(a->data(), in.data(), in.size());
@@ -67,7 +68,7 @@ TEST_P(HostProcesses, CallsThatShareMemoryRunInCallOrder) {
     Device& device = joined.rank->device();
     for (const bool inside : {false, true, r % 2 == 0})
       OverlappingCalls(*joined.engine, device.stream(),
-                       inside ? joined.engine->allocator() : device.allocator())
+                       inside ? joined.engine->shared_memory()->allocator() : device.allocator())
           .check_all();
     joined.engine->shutdown(Deadline::after_ms(60'000));
   });
@@ -92,7 +93,7 @@ TEST(HostFork, EveryCallInAForkedChildIsRefused) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
     std::vector<float> x(10);
-    const auto block = Buffer::allocate(joined.engine->allocator(), 1000);
+    const auto block = Buffer::allocate(joined.engine->shared_memory()->allocator(), 1000);
     sum(joined, x);
     const pid_t child = fork();
     if (child == 0) {

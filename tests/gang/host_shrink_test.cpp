@@ -38,7 +38,7 @@ struct Stopped {
 
   Stopped(int r, const std::shared_ptr<Store>& store, const EngineOptions& options)
       : joined(r, 3, store, options),
-        x(Buffer::allocate(joined.engine->allocator(), kCount * sizeof(float))) {
+        x(Buffer::allocate(joined.engine->shared_memory()->allocator(), kCount * sizeof(float))) {
     std::fill_n(data(), kCount, 1.0f);
     sum();
   }

@@ -146,9 +146,9 @@ TEST(SelfEngine, ASharedRegionIsZeroAndReadOnlyOnItsOtherSide) {
 TEST(SelfEngine, CountersPassWhenTheyArePublished) {
   const GangPtr gang = self(/*timeout_ms=*/30);
   std::atomic<uint64_t> counter{0};
-  gang->engine().publish(counter, 3);
-  gang->engine().wait_counter(counter, 3, 0, "fence");
-  const Error error = error_of([&] { gang->engine().wait_counter(counter, 4, 0, "fence"); });
+  gang->engine().shared_memory()->publish(counter, 3);
+  gang->engine().shared_memory()->wait(counter, 3, 0, "fence");
+  const Error error = error_of([&] { gang->engine().shared_memory()->wait(counter, 4, 0, "fence"); });
   EXPECT_EQ(error.code(), Code::timeout);
   EXPECT_EQ(error.message(), "fence: counter is 3, not 4, after 30 ms");
 }

@@ -122,9 +122,9 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   const CoreOptions& options() const { return options_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  // run and both ends of the wait. Most calls are over within one hold of the mutex, without a work to hand
-  // out.
-  void run_now(Channel channel, std::span<const Collective> span, Engine::Order& order);
+  // For a caller who will block. Most calls are over within one hold of the mutex, without a work to hand
+  // out: null then.
+  WorkPtr run_now(Channel channel, std::span<const Collective> span);
   bool progress() override;      // Progressive
   void end() noexcept override;  // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that nobody holds. What is left goes on until its

@@ -28,8 +28,8 @@ WorkPtr HostEngine::run(Channel channel, std::span<const Collective> span, Strea
   return core_->run(channel, span);
 }
 
-void HostEngine::run_now(Channel channel, std::span<const Collective> span, Stream&, Order& order) {
-  core_->run_now(channel, span, order);
+WorkPtr HostEngine::run_now(Channel channel, std::span<const Collective> span, Stream&) {
+  return core_->run_now(channel, span);
 }
 
 std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
@@ -100,7 +100,7 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   return engine;
 }
 
-SharedRegion HostEngine::allocate_shared(size_t bytes) {
+SharedRegion HostEngine::allocate(size_t bytes) {
   // Sizes first: nobody takes memory for a region that will not be, and all have taken the one before.
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)

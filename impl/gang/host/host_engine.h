@@ -8,7 +8,7 @@
 
 namespace gangway::host {
 
-class HostEngine final : public Engine {
+class HostEngine final : public Engine, public SharedMemory {
  public:
   HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core);
   ~HostEngine() override;
@@ -16,23 +16,25 @@ class HostEngine final : public Engine {
   const char* name() const override { return threads_ ? "threads" : "host"; }
   int rank() const override { return core_->rank(); }
   int size() const override { return core_->size(); }
-  bool on_one_host() const override { return true; }
+  EngineFacts facts() const override { return {}; }
+  SharedMemory* shared_memory() override { return this; }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
-  void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) override;
+  WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override;
   std::shared_ptr<Engine> create(std::span<const int> ranks) override;
-  std::shared_ptr<Allocator> allocator() override { return allocator_; }
-  SharedRegion allocate_shared(size_t bytes) override;
-  void publish(std::atomic<uint64_t>& counter, uint64_t value) override { core_->publish(counter, value); }
-  void wait_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
-                    const char* what) override {
-    core_->wait_counter(counter, at_least, owner, what);
-  }
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }
   void shutdown(Deadline deadline) override { core_->shutdown(deadline); }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override;
   Traffic traffic() const override { return core_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
+
+  // SharedMemory
+  std::shared_ptr<Allocator> allocator() override { return allocator_; }
+  SharedRegion allocate(size_t bytes) override;
+  void publish(std::atomic<uint64_t>& counter, uint64_t value) override { core_->publish(counter, value); }
+  void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) override {
+    core_->wait_counter(counter, at_least, owner, what);
+  }
 
  private:
   struct Note {

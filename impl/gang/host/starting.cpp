@@ -53,7 +53,7 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   return work;
 }
 
-void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Order& order) {
+WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   std::unique_lock lock(mutex_);
   if (error_) throw *error_;  // another thread broke the engine since enter: nobody would end this call
@@ -63,7 +63,10 @@ void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Or
     if (span.size() == 1 && active_.empty()) {
       Lane& lane = lane_of(channel, span[0]);
       met = begin(lane, channel, span[0]);
-      if (meet(lane, *met)) return recycle(met);
+      if (meet(lane, *met)) {
+        recycle(met);
+        return nullptr;
+      }
     }
     work = new_work();
   } catch (const Error& error) {
@@ -79,8 +82,8 @@ void Core::run_now(Channel channel, std::span<const Collective> span, Engine::Or
   const int looks = member_->crowded() ? kCrowdedLooks : kLooks;
   const bool over = look(*work, HostWork::kInput | HostWork::kFailed, looks);
   lock.unlock();
-  order.unlock();
-  if (!over || work->is_in(HostWork::kFailed)) work->wait_input(Deadline::never());
+  if (over && !work->is_in(HostWork::kFailed)) return nullptr;
+  return work;
 }
 
 void Core::start(HostWork& work, Channel channel, std::span<const Collective> span, Op* begun) {

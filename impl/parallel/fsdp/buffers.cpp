@@ -99,14 +99,15 @@ size_t GradientBuffers::bytes() const {
 void PendingReductions::push(GradientBuffer& slot, Stream& stream) {
   slot.in_flight = true;
   line_.push_back(&slot);
-  advance(stream);
+  chain(stream);
 }
 
-void PendingReductions::advance(Stream& stream) {
+void PendingReductions::chain(Stream& stream) {
   for (GradientBuffer* slot : line_) {
+    if (slot == line_.back()) return;
     if (slot->second != nullptr) continue;
-    if (!slot->first->poll()) return;
-    slot->first->order(stream);
+    if (slot->user->second_gang().size() > 1)
+      wait_or_break(slot->user->first_gang(), [&] { slot->first->order(stream); });
     slot->second = slot->user->reduce_over_replicas(*slot, stream);
   }
 }

@@ -77,13 +77,11 @@ class GradientBuffers {
   size_t next_ = 0;
 };
 
-// Reductions in flight, oldest first. Their second halves (over replicas) start in this order on every rank,
-// and sums land in the local gradients in it.
+// Reductions in flight, oldest first. The second half of each (over replicas) starts with the next push, after the first
+// half: program order alone decides, so all ranks launch alike. Sums land in the local gradients in this order.
 class PendingReductions {
  public:
   void push(GradientBuffer& slot, Stream& stream);
-  // Starts second halves whose first half is done; never waits for peers.
-  void advance(Stream& stream);
   // Later work of the stream comes after everything up to `slot`: sums landed, no peer reads the slot any more.
   void finish_through(GradientBuffer& slot, Stream& stream);
   void finish_all(Stream& stream);
@@ -91,6 +89,7 @@ class PendingReductions {
   void give_up() noexcept;
 
  private:
+  void chain(Stream& stream);  // starts the second halves of all but the newest
   void accumulate(GradientBuffer& slot, Stream& stream);
   std::deque<GradientBuffer*> line_;
 };

@@ -11,7 +11,8 @@ GroupValues::GroupValues(const std::string& unit, const GroupContext& place, con
     : name_(unit), place_(place), packing_(packing) {
   gathering_.shares_slots = shares_slots;
   if (place_.shard_ranks() == 1 || packing_.bytes.region == 0) return;  // nothing to shard: as good as whole
-  storage_ = place_.regions && place_.shards->engine().on_one_host() ? Storage::region : Storage::gathered;
+  storage_ =
+      place_.regions && place_.shards->shared_memory() != nullptr ? Storage::region : Storage::gathered;
   if (storage_ == Storage::gathered && shares_slots) place_.values->need(packing_.bytes.full);
 }
 

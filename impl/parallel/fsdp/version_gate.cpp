@@ -28,26 +28,26 @@ void VersionGate::wait_ready() {
   if (memory_->data() == nullptr || seen_ready_ == version_) return;
   wait_or_break(*gang_, [&] {
     for (int r = 0; r < gang_->size(); ++r)
-      gang_->engine().wait_counter(of(r).ready, version_, r, ready_name_.c_str());
+      gang_->shared_memory()->wait(of(r).ready, version_, r, ready_name_.c_str());
   });
   seen_ready_ = version_;
 }
 
 void VersionGate::release() {
-  if (memory_->data() != nullptr) gang_->engine().publish(of(gang_->rank()).released, version_);
+  if (memory_->data() != nullptr) gang_->shared_memory()->publish(of(gang_->rank()).released, version_);
 }
 
 void VersionGate::wait_released() {
   if (memory_->data() == nullptr) return;
   wait_or_break(*gang_, [&] {
     for (int r = 0; r < gang_->size(); ++r)
-      gang_->engine().wait_counter(of(r).released, version_, r, released_name_.c_str());
+      gang_->shared_memory()->wait(of(r).released, version_, r, released_name_.c_str());
   });
 }
 
 void VersionGate::publish() {
   ++version_;
-  if (memory_->data() != nullptr) gang_->engine().publish(of(gang_->rank()).ready, version_);
+  if (memory_->data() != nullptr) gang_->shared_memory()->publish(of(gang_->rank()).ready, version_);
 }
 
 }  // namespace gangway

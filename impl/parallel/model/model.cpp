@@ -80,8 +80,7 @@ void Model::check_running(const char* call) const {
 void Model::check_trainable(const char* call) const {
   check_running(call);
   const Gang& gang = *gangs_->root();
-  if (gang.size() > 1 && std::string_view(gang.engine_name()) == "fake" &&
-      gangs_->root()->device().kind() != DeviceKind::meta)
+  if (gang.size() > 1 && !gang.has_peers() && gangs_->root()->device().kind() != DeviceKind::meta)
     fail(Code::not_supported, call, ": training over a fake gang of ", gang.size(),
          " ranks: its peers have no data (device meta counts without them)");
 }

@@ -24,10 +24,9 @@ Collective record_of(const job& j, float* data) {
 
 void call(Gang& gang, const job& j, const Collective& record) {
   if (j.arena == 1) return gang.run_now(Channel::user, record);
-  static std::recursive_mutex mutex;
-  Engine::Order order(mutex);
-  gang.engine().run_now(Channel::user, std::span<const Collective>(&record, 1), gang.device().stream(),
-                        order);
+  const std::span<const Collective> span(&record, 1);
+  if (const WorkPtr rest = gang.engine().run_now(Channel::user, span, gang.device().stream()))
+    rest->wait_input(Deadline::never());
 }
 
 int serve(const char* socket, bool pin) {

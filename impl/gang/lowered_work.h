@@ -1,0 +1,35 @@
+// The second half of a call that was lowered: native works, then what their outputs still need.
+// Thread rule: a Work's (gang/work.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gang/rank.h"
+#include "gang/work.h"
+#include "tensor/tensor.h"
+
+namespace gangway {
+
+// to[i] = (add ? to[i] : 0) + from[i] / divisor, rounded once. Types differ, or divisor and add say something, for
+// floating types only.
+struct Finish {
+  const void* from;
+  DType from_type;
+  void* to;
+  DType to_type;
+  size_t count;
+  int divisor;
+  bool add;
+};
+void finish(const Finish& f, Device& device, Stream& stream);
+
+struct Remainder {
+  std::vector<Finish> finishes;
+  std::vector<std::shared_ptr<Buffer>> temporaries;
+};
+
+// The rank's waits drive it to its end, also when nobody holds it.
+WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest);
+
+}  // namespace gangway

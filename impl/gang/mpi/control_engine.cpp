@@ -1,0 +1,386 @@
+#include "gang/mpi/control_engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gang/call_log.h"
+#include "gang/mpi/messages.h"
+#include "gang/mpi/runtime.h"
+
+namespace gangway::mpi {
+namespace {
+
+constexpr int kAbortTag = 2 * kChannels, kChildTag = kAbortTag + 1;
+constexpr auto kYield = std::chrono::milliseconds(1);
+constexpr auto kLongestNap = std::chrono::microseconds(500);
+
+class Exchange;
+
+// One launch.
+class Call final : public Work {
+ public:
+  explicit Call(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  bool poll() override;
+  bool poll_input() override { return poll(); }
+  void wait(Deadline deadline) override;
+  void wait_input(Deadline deadline) override { wait(deadline); }
+  void order(Stream&) override { wait(Deadline::never()); }
+  void order_input(Stream&) override { wait(Deadline::never()); }
+  std::optional<Error> error() const override;
+
+  std::atomic<int> open = 0;  // records that are not over
+
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+};
+
+// One record that waits for messages.
+struct Record {
+  Collective c;
+  std::vector<size_t> counts;
+  Head head;
+  std::vector<std::string> came;
+  std::vector<bool> here;
+  int missing = 0;
+  std::shared_ptr<Call> call;
+  uint64_t number = 0;  // in the log
+};
+
+// What outlives the engine in its calls.
+class Exchange final : public Progressive, public std::enable_shared_from_this<Exchange> {
+ public:
+  Exchange(MPI_Comm comm, std::shared_ptr<Works> works, const EngineOptions& options)
+      : comm(comm), works(std::move(works)), options(options) {
+    check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  }
+  ~Exchange() override {  // what is still under way stays where MPI reads it
+    if (!sent_.empty()) new auto(std::move(sent_));
+  }
+
+  std::shared_ptr<Call> run(Channel channel, std::span<const Collective> span) {
+    auto call = std::make_shared<Call>(shared_from_this());
+    const std::lock_guard lock(mutex_);
+    if (error_) throw *error_;
+    call->open = static_cast<int>(span.size());
+    for (const Collective& c : span) begin(channel, c, call);
+    move();
+    if (!queues_.empty() && !std::exchange(listed_, true)) works->add(shared_from_this());
+    return call;
+  }
+
+  bool progress() override {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    move();
+    listed_ = !queues_.empty() || !sent_.empty();
+    return !listed_;
+  }
+  // The engine is gone: nothing may hold the rank any more.
+  void leave() noexcept { works->remove(this); }
+  void advance() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) move();
+  }
+
+  void wait(const Call& call, Deadline deadline) {
+    const auto start = Deadline::Clock::now();
+    const Deadline own = Deadline::after_ms(options.timeout_ms);
+    auto nap = std::chrono::microseconds(5);
+    while (call.open != 0) {
+      advance();
+      works->progress();
+      if (call.open == 0) break;
+      if (const auto broken = error()) throw *broken;
+      if (Deadline::Clock::now() - start < kYield) {
+        sched_yield();
+        continue;
+      }
+      if (own.passed()) {
+        fail_with(
+            Error(Code::timeout, text(options.label, ".", awaited(call), " in ", options.timeout_ms, " ms")));
+        continue;
+      }
+      if (deadline.passed()) fail(Code::not_ready, options.label, ".", awaited(call), " yet");
+      poll_core_interrupt();
+      std::this_thread::sleep_for(nap);
+      nap = std::min(nap * 2, std::chrono::microseconds(kLongestNap));
+    }
+    works->add_wait(std::chrono::nanoseconds(Deadline::Clock::now() - start).count());
+  }
+
+  std::optional<Error> error() {
+    const std::unique_lock lock(mutex_);
+    hear_of_abort();
+    return error_;
+  }
+  // Breaks it here and tells the others.
+  void fail_with(const Error& error) noexcept {
+    const std::lock_guard lock(mutex_);
+    break_with(error);
+  }
+
+  const MPI_Comm comm;
+  const std::shared_ptr<Works> works;
+  const EngineOptions options;
+  int rank = 0, size = 0;
+  CallLog log;
+
+ private:
+  // Calls of one channel hear from all ranks in turn; receives of one pair from that one.
+  struct Key {
+    int tag, peer;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  void begin(Channel channel, const Collective& c, const std::shared_ptr<Call>& call) {
+    const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
+    const Key key{2 * static_cast<int>(channel) + (pair ? 1 : 0), pair ? c.peer : -1};
+    uint64_t& sequence = sequences_[{key.tag + (c.op == CollectiveOp::recv ? kChildTag : 0), key.peer}];
+    auto record = std::make_shared<Record>();
+    record->c = c;
+    if (c.counts != nullptr) {
+      const int lists = c.op == CollectiveOp::all_to_all ? 2 : 1;
+      record->counts.assign(c.counts, c.counts + lists * size);
+      record->c.counts = record->counts.data();
+    }
+    record->head = head_of(c, sequence++);
+    record->call = call;
+    record->came.resize(static_cast<size_t>(size));
+    record->here.resize(static_cast<size_t>(size));
+    record->number = log.begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)), 0);
+    for (int r = 0; r < size; ++r) {
+      const bool own = r == rank;
+      if (sends_to(c, rank, r) && !(own && !pair)) send(key.tag, r, *record);
+      if (!hears_from(c, rank, r)) continue;
+      if (own && !pair) {
+        record->came[static_cast<size_t>(r)] = own_part(record->c);
+        record->here[static_cast<size_t>(r)] = true;
+      } else {
+        ++record->missing;
+      }
+    }
+    if (record->missing == 0) return end(*record);
+    queues_[key].push_back(std::move(record));
+  }
+
+  std::string own_part(const Collective& c) const {
+    if (c.op == CollectiveOp::broadcast) {  // the root's own copy
+      return {static_cast<const char*>(c.in), c.count * item_bytes(c.dtype)};
+    }
+    return outgoing(c, rank, rank);
+  }
+
+  void send(int tag, int to, const Record& record) {
+    std::string message(reinterpret_cast<const char*>(&record.head), sizeof record.head);
+    message += outgoing(record.c, rank, to);
+    post(tag, to, std::move(message));
+  }
+  void post(int tag, int to, std::string message) {
+    sent_.emplace_back(MPI_REQUEST_NULL, std::move(message));
+    auto& [request, bytes] = sent_.back();
+    check(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, to, tag, comm, &request),
+          "MPI_Isend");
+  }
+
+  // Takes what has come. Under the mutex.
+  void move() {
+    try {
+      hear_of_abort();
+      std::erase_if(sent_, [](auto& one) {
+        int done = 0;
+        check(MPI_Test(&one.first, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        return done != 0;
+      });
+      for (auto queue = queues_.begin(); queue != queues_.end() && !error_;) {
+        while (!queue->second.empty() && take(queue->first.tag, *queue->second.front())) {
+          end(*queue->second.front());
+          queue->second.pop_front();
+        }
+        queue = queue->second.empty() ? queues_.erase(queue) : std::next(queue);
+      }
+    } catch (const Error& error) {
+      break_with(error);
+    } catch (const std::bad_alloc&) {
+      break_with(Error(Code::out_of_memory, "no memory"));
+    }
+  }
+
+  // True: all that it waits for has come.
+  bool take(int tag, Record& record) {
+    for (int r = 0; r < size && record.missing != 0; ++r) {
+      if (record.here[static_cast<size_t>(r)] || !hears_from(record.c, rank, r)) continue;
+      std::optional<std::string> message = receive(r, tag);
+      if (!message) continue;
+      check_message(record, r, *message);
+      record.came[static_cast<size_t>(r)] = message->substr(sizeof(Head));
+      record.here[static_cast<size_t>(r)] = true;
+      --record.missing;
+    }
+    return record.missing == 0;
+  }
+
+  std::optional<std::string> receive(int from, int tag) {
+    int here = 0, bytes = 0;
+    MPI_Message handle;
+    MPI_Status status;
+    check(MPI_Improbe(from, tag, comm, &here, &handle, &status), "MPI_Improbe");
+    if (here == 0) return std::nullopt;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    std::string message(static_cast<size_t>(bytes), '\0');
+    check(MPI_Mrecv(message.data(), bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
+    return message;
+  }
+
+  void check_message(const Record& record, int from, const std::string& message) const {
+    Head other;
+    if (message.size() < sizeof other) fail(Code::internal, "a message without a head");
+    std::memcpy(&other, message.data(), sizeof other);
+    const size_t bytes = incoming_bytes(record.c, rank, size, from);
+    if (other == record.head && message.size() == sizeof other + bytes) return;
+    Error error(Code::mismatch,
+                text(options.label, ".", text_of(record.head, rank), " meets ", text_of(other, from),
+                     other == record.head ? ": their counts per rank differ"
+                                          : ": ranks called different collectives"));
+    error.gang = options.label;
+    error.op = name(record.c.op);
+    error.rank = rank;
+    error.peer = from;
+    throw std::move(error);
+  }
+
+  void end(Record& record) {
+    finish(record.c, rank, size, record.came);
+    log.end(record.number, "done");
+    --record.call->open;
+  }
+
+  void break_with(const Error& error) noexcept {
+    if (error_) return;
+    keep_first(error_, error);
+    queues_.clear();
+    try {
+      const int32_t code = static_cast<int32_t>(error.code());
+      const std::string words = error.code() == Code::aborted
+                                    ? text("aborted by rank ", rank, ": ", error.message())
+                                    : error.message();
+      for (int r = 0; r < size; ++r)
+        if (r != rank)
+          post(kAbortTag, r, std::string(reinterpret_cast<const char*>(&code), sizeof code) + words);
+    } catch (...) {  // they hear of it by their deadline
+    }
+  }
+
+  void hear_of_abort() {
+    if (error_) return;
+    for (int r = 0; r < size; ++r) {
+      if (r == rank) continue;
+      const std::optional<std::string> message = receive(r, kAbortTag);
+      if (!message || message->size() < sizeof(int32_t)) continue;
+      int32_t code;
+      std::memcpy(&code, message->data(), sizeof code);
+      Error error(static_cast<Code>(code), text(options.label, ": ", message->substr(sizeof code)));
+      error.gang = options.label;
+      error.rank = rank;
+      error.peer = r;
+      keep_first(error_, error);
+      queues_.clear();
+      return;
+    }
+  }
+
+  // "all_reduce #3: ranks 1, 2 did not come"
+  std::string awaited(const Call& call) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, queue] : queues_)
+      for (const auto& record : queue) {
+        if (record->call.get() != &call) continue;
+        const Record& first = *queue.front();
+        std::string ranks;
+        for (int r = 0; r < size; ++r)
+          if (!first.here[static_cast<size_t>(r)] && hears_from(first.c, rank, r))
+            ranks += text(ranks.empty() ? "rank " : ", rank ", r);
+        return text(name(first.c.op), " #", first.head.sequence, ": ", ranks, " did not come");
+      }
+    return "run: it did not end";
+  }
+
+  std::mutex mutex_;
+  std::optional<Error> error_;
+  std::map<Key, std::deque<std::shared_ptr<Record>>> queues_;
+  std::map<Key, uint64_t> sequences_;
+  std::list<std::pair<MPI_Request, std::string>> sent_;
+  bool listed_ = false;
+};
+
+bool Call::poll() {
+  exchange_->advance();
+  return open == 0 || exchange_->error().has_value();
+}
+void Call::wait(Deadline deadline) { exchange_->wait(*this, deadline); }
+std::optional<Error> Call::error() const { return open == 0 ? std::nullopt : exchange_->error(); }
+
+class ControlEngine final : public Engine {
+ public:
+  ControlEngine(MPI_Comm comm, std::shared_ptr<Rank> owner, const EngineOptions& options)
+      : owner_(std::move(owner)), exchange_(std::make_shared<Exchange>(comm, owner_->works(), options)) {}
+  ~ControlEngine() override { exchange_->leave(); }
+
+  const char* name() const override { return "mpi"; }
+  int rank() const override { return exchange_->rank; }
+  int size() const override { return exchange_->size; }
+  EngineFacts facts() const override {
+    EngineFacts facts;
+    facts.takes_accumulate = facts.takes_mean = facts.takes_narrow_reductions = false;
+    return facts;
+  }
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
+    return exchange_->run(channel, span);
+  }
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    meet();
+    if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
+    return over(subset(exchange_->comm, ranks, kChildTag));
+  }
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
+    return over(subset(exchange_->comm, survivors, kChildTag));
+  }
+  void abort(const Error& error) noexcept override { exchange_->fail_with(error); }
+  std::optional<Error> error() const override { return exchange_->error(); }
+  void shutdown(Deadline deadline) override {
+    const Collective barrier;
+    exchange_->run(Channel::control, {&barrier, 1})->wait(deadline);
+  }
+  Traffic traffic() const override { return exchange_->log.traffic(); }
+  std::vector<FlightEntry> flight_record() const override { return exchange_->log.flight_record(); }
+
+ private:
+  // MPI's own way to a communicator has no deadline, so all come here first.
+  void meet() {
+    const Collective barrier;
+    exchange_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());
+  }
+  std::shared_ptr<Engine> over(MPI_Comm comm) const {
+    return std::make_shared<ControlEngine>(comm, owner_, exchange_->options);
+  }
+
+  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& owner,
+                                            const EngineOptions& options) {
+  return std::make_shared<ControlEngine>(copy_of(MPI_COMM_WORLD, 1), owner, options);
+}
+
+}  // namespace gangway::mpi

@@ -1,0 +1,177 @@
+#include "gang/mpi/messages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace gangway::mpi {
+namespace {
+
+bool is_split(CollectiveOp op) {
+  return op == CollectiveOp::reduce_scatter || op == CollectiveOp::scatter || op == CollectiveOp::all_to_all;
+}
+
+bool has_root(CollectiveOp op) {
+  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
+         op == CollectiveOp::scatter;
+}
+
+size_t part(const Collective& c, const size_t* counts, int rank) {
+  return counts == nullptr ? c.count : counts[rank];
+}
+
+size_t offset(const Collective& c, const size_t* counts, int rank) {
+  if (counts == nullptr) return c.count * static_cast<size_t>(rank) * item_bytes(c.dtype);
+  return std::accumulate(counts, counts + rank, size_t{0}) * item_bytes(c.dtype);
+}
+
+template <typename T>
+T folded(T a, T b, Reduce reduce) {
+  switch (reduce) {
+    case Reduce::sum: return static_cast<T>(a + b);
+    case Reduce::product: return static_cast<T>(a * b);
+    case Reduce::min: return std::min(a, b);
+    case Reduce::max: return std::max(a, b);
+    case Reduce::none:
+    case Reduce::mean: break;
+  }
+  return a;
+}
+
+template <typename T>
+void fold(const Collective& c, std::span<const std::string> came) {
+  std::string all = came[0];
+  const size_t count = all.size() / sizeof(T);
+  for (size_t r = 1; r < came.size(); ++r)
+    for (size_t i = 0; i < count; ++i) {
+      T a, b;
+      std::memcpy(&a, all.data() + i * sizeof(T), sizeof(T));
+      std::memcpy(&b, came[r].data() + i * sizeof(T), sizeof(T));
+      a = folded(a, b, c.reduce);
+      std::memcpy(all.data() + i * sizeof(T), &a, sizeof(T));
+    }
+  if (!all.empty()) std::memcpy(c.out, all.data(), all.size());
+}
+
+void fold_any(const Collective& c, std::span<const std::string> came) {
+  if (c.dtype == DType::f64) return fold<double>(c, came);
+  if (c.dtype == DType::f32) return fold<float>(c, came);
+  if (c.dtype == DType::i64) return fold<int64_t>(c, came);
+  if (c.dtype == DType::i32) return fold<int32_t>(c, came);
+  return fold<uint8_t>(c, came);
+}
+
+}  // namespace
+
+Head head_of(const Collective& c, uint64_t sequence) {
+  Head head;
+  head.sequence = sequence;
+  head.count = c.counts == nullptr ? c.count : 0;
+  head.dtype = static_cast<uint32_t>(c.dtype);
+  head.root = has_root(c.op) ? c.peer : -1;
+  head.op = c.op == CollectiveOp::recv ? CollectiveOp::send : c.op;  // two ends of one
+  head.reduce = c.reduce;
+  return head;
+}
+
+std::string text_of(const Head& head, int rank) {
+  return text(name(head.op), " #", head.sequence, " of rank ", rank, " (", head.count, " ",
+              name(static_cast<DType>(head.dtype)),
+              head.reduce == Reduce::none ? "" : text(", ", name(head.reduce)),
+              head.root < 0 ? "" : text(", root ", head.root), ")");
+}
+
+bool sends_to(const Collective& c, int rank, int to) {
+  switch (c.op) {
+    case CollectiveOp::broadcast:
+    case CollectiveOp::scatter: return rank == c.peer;
+    case CollectiveOp::reduce:
+    case CollectiveOp::gather:
+    case CollectiveOp::send: return to == c.peer;
+    case CollectiveOp::recv: return false;
+    case CollectiveOp::barrier:
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::all_gather:
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::all_to_all: return true;
+  }
+  return false;
+}
+
+bool hears_from(const Collective& c, int rank, int from) {
+  switch (c.op) {
+    case CollectiveOp::broadcast:
+    case CollectiveOp::scatter:
+    case CollectiveOp::recv: return from == c.peer;
+    case CollectiveOp::reduce:
+    case CollectiveOp::gather: return rank == c.peer;
+    case CollectiveOp::send: return false;
+    case CollectiveOp::barrier:
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::all_gather:
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::all_to_all: return true;
+  }
+  return false;
+}
+
+std::string outgoing(const Collective& c, int rank, int to) {
+  if (c.op == CollectiveOp::barrier) return {};
+  const char* const in = static_cast<const char*>(c.in);
+  const size_t item = item_bytes(c.dtype);
+  if (is_split(c.op)) return {in + offset(c, c.counts, to), part(c, c.counts, to) * item};
+  const bool gathers = c.op == CollectiveOp::all_gather || c.op == CollectiveOp::gather;
+  return {in, (gathers ? part(c, c.counts, rank) : c.count) * item};
+}
+
+size_t incoming_bytes(const Collective& c, int rank, int size, int from) {
+  const size_t item = item_bytes(c.dtype);
+  switch (c.op) {
+    case CollectiveOp::barrier: return 0;
+    case CollectiveOp::all_gather:
+    case CollectiveOp::gather: return part(c, c.counts, from) * item;
+    case CollectiveOp::all_to_all:
+      return part(c, c.counts == nullptr ? nullptr : c.counts + size, from) * item;
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::scatter: return part(c, c.counts, rank) * item;
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::reduce:
+    case CollectiveOp::broadcast:
+    case CollectiveOp::send:
+    case CollectiveOp::recv: return c.count * item;
+  }
+  return 0;
+}
+
+void finish(const Collective& c, int rank, int size, std::span<const std::string> came) {
+  char* const out = static_cast<char*>(c.out);
+  const auto put = [&](size_t at, int from) {
+    const std::string& bytes = came[static_cast<size_t>(from)];
+    if (!bytes.empty()) std::memcpy(out + at, bytes.data(), bytes.size());
+  };
+  switch (c.op) {
+    case CollectiveOp::barrier:
+    case CollectiveOp::send: return;
+    case CollectiveOp::reduce:
+      if (rank == c.peer) fold_any(c, came);
+      return;
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::reduce_scatter: return fold_any(c, came);
+    case CollectiveOp::broadcast:
+    case CollectiveOp::scatter:
+    case CollectiveOp::recv: return put(0, c.peer);
+    case CollectiveOp::gather:
+      if (rank != c.peer) return;
+      [[fallthrough]];
+    case CollectiveOp::all_gather:
+      for (int r = 0; r < size; ++r) put(offset(c, c.counts, r), r);
+      return;
+    case CollectiveOp::all_to_all:
+      for (int r = 0; r < size; ++r) put(offset(c, c.counts == nullptr ? nullptr : c.counts + size, r), r);
+      return;
+  }
+}
+
+}  // namespace gangway::mpi

@@ -1,0 +1,35 @@
+// Which bytes of a collective go from which rank to which, and what is made of those that came: every collective as
+// messages between single ranks. Pure functions over a rank's memory.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gang/collective.h"
+
+namespace gangway::mpi {
+
+// Stands before every message. Both ends must say the same.
+struct Head {
+  uint64_t sequence = 0, count = 0;
+  uint32_t dtype = 0;
+  int32_t root = -1;
+  CollectiveOp op = CollectiveOp::barrier;
+  Reduce reduce = Reduce::none;
+  uint8_t zero[6] = {};
+  bool operator==(const Head&) const = default;
+};
+static_assert(sizeof(Head) == 32);
+
+Head head_of(const Collective& c, uint64_t sequence);
+std::string text_of(const Head& head, int rank);  // "all_reduce #3 of rank 1 (1 f64, sum)"
+
+bool sends_to(const Collective& c, int rank, int to);
+bool hears_from(const Collective& c, int rank, int from);
+std::string outgoing(const Collective& c, int rank, int to);  // the bytes of `rank`, this one, for `to`
+size_t incoming_bytes(const Collective& c, int rank, int size, int from);
+// `came[r]` is what rank r sent, this rank's own among them; sums are left folds in rank order.
+void finish(const Collective& c, int rank, int size, std::span<const std::string> came);
+
+}  // namespace gangway::mpi

@@ -1,0 +1,58 @@
+#include "gang/mpi/requests.h"
+
+#include <cstring>
+#include <thread>
+
+#include "gang/mpi/runtime.h"
+
+namespace gangway::mpi {
+
+MPI_Request* Requests::next() {
+  requests_.push_back(MPI_REQUEST_NULL);
+  return &requests_.back();
+}
+
+const int* Requests::keep(std::vector<int> numbers) {
+  kept_.push_back(std::move(numbers));
+  return kept_.back().data();
+}
+
+bool Requests::poll() {
+  if (over_ || broken_->load(std::memory_order_acquire)) return true;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || over_) return over_;
+  int done = 0;
+  const int answer =
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+  try {
+    check(answer, "MPI_Testall");
+  } catch (const Error& error) {
+    error_ = error;
+    over_ = true;
+    return true;
+  }
+  if (done == 0) return false;
+  for (const Landing& landing : landings_)
+    if (landing.bytes != 0) std::memcpy(landing.to, landing.from.data(), landing.bytes);
+  over_ = true;
+  return true;
+}
+
+void Requests::wait(Deadline deadline) {
+  auto nap = std::chrono::microseconds(1);
+  for (int i = 0; !poll(); ++i) {
+    if (deadline.passed()) fail(Code::not_ready, "the call is not done yet");
+    if (i < 100) continue;
+    std::this_thread::sleep_for(nap);
+    nap = std::min(nap * 2, std::chrono::microseconds(500));
+  }
+  if (const auto failed = error()) throw *failed;
+}
+
+std::optional<Error> Requests::error() const {
+  const std::lock_guard lock(mutex_);
+  if (!over_ && broken_->load(std::memory_order_acquire)) return Error(Code::gang, "the gang was broken");
+  return error_;
+}
+
+}  // namespace gangway::mpi

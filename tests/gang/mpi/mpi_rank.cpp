@@ -1,0 +1,155 @@
+// One rank under a launcher of MPI: mpi_rank WHAT. Ends with 0 and "well" on rank 0 if what was to be seen was seen.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "gang/gang.h"
+#include "gang/gang_matrix.h"
+
+namespace gangway::test {
+namespace {
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) fail(Code::internal, "does not hold: ", what);
+}
+
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Code::ok, "no error");
+}
+
+void expect_error(Code code, const std::function<void()>& call) {
+  const Error error = error_of(call);
+  expect(error.code() == code, text("the error is ", name(error.code()), ": ", error.message()));
+}
+
+GangPtr make_root(int64_t timeout_ms = 60'000) {
+  GangOptions options;
+  options.engine = "mpi";
+  options.threads = 1;
+  options.timeout_ms = timeout_ms;
+  options.arena_bytes = uint64_t{256} << 20;
+  return Gang::create(options);
+}
+
+Collective sum_of(std::vector<float>& x) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = x.data();
+  c.count = x.size();
+  c.reduce = Reduce::sum;
+  return c;
+}
+
+void check_matrix() {
+  const GangPtr root = make_root();
+  expect(std::string(root->engine_name()) == "mpi", root->engine_name());
+  expect(root->shared_memory() == nullptr, "no shared memory");
+  small_matrix(*root);
+  several_chunks(*root);
+  root->shutdown(60'000);
+}
+
+void check_children() {
+  const GangPtr root = make_root();
+  const GangPtr half = root->split(root->rank() % 2, root->rank());
+  if (half->size() > 1) {
+    expect(std::string(half->engine_name()) == "mpi", half->engine_name());
+    small_matrix(*half);
+  }
+  const auto all = root->all_gather_bytes(Channel::user, std::string(static_cast<size_t>(root->rank()), 'x'));
+  for (int r = 0; r < root->size(); ++r)
+    expect(all[static_cast<size_t>(r)].size() == static_cast<size_t>(r), "bytes of every rank");
+  expect(root->broadcast_bytes(Channel::user, "from " + std::to_string(root->rank()), 1) == "from 1",
+         "bytes of rank 1");
+  expect(root->all_sum(Channel::user, 1.5) == 1.5 * root->size(), "a sum");
+  expect(root->engine().native_handle() != nullptr, "an MPI_Comm");
+  expect_error(Code::not_supported, [&] { root->allocate_shared(64); });
+  expect_error(Code::invalid_argument, [&] {
+    const int ranks[] = {0, 0};
+    root->create_gang(ranks);
+  });
+  std::vector<float> x(10, 1);
+  root->run_now(Channel::tp, sum_of(x));
+  expect(x[9] == static_cast<float>(root->size()), "the sum after a refusal");
+  if (half->size() > 1) half->shutdown(60'000);
+  root->shutdown(60'000);
+}
+
+void check_mismatch() {
+  const GangPtr root = make_root();
+  std::vector<float> x(10);
+  Collective c = sum_of(x);
+  if (root->rank() == 1) c.count = 5;
+  const Error error = error_of([&] { root->run_now(Channel::user, c); });
+  expect(error.code() == Code::mismatch, text(name(error.code()), ": ", error.message()));
+  expect(error.message().find("10 f32") != std::string::npos &&
+             error.message().find("5 f32") != std::string::npos,
+         error.message());
+  expect_error(Code::mismatch, [&] { root->barrier(); });
+}
+
+// Rank 1 does not come.
+void check_timeout() {
+  const GangPtr root = make_root(1000);
+  std::vector<float> x(10);
+  if (root->rank() == 1) {
+    while (!root->error()) usleep(5000);
+    return;
+  }
+  const Error error = error_of([&] { root->run_now(Channel::user, sum_of(x)); });
+  expect(error.code() == Code::timeout, text(name(error.code()), ": ", error.message()));
+  expect(error.message().find("rank 1") != std::string::npos, error.message());
+}
+
+// Rank 1 is killed; a launcher that lets the others live sees them get an error soon.
+void check_kill() {
+  const GangPtr root = make_root(5000);
+  std::vector<float> x(10);
+  root->run_now(Channel::user, sum_of(x));
+  if (root->rank() == 1) kill(getpid(), SIGKILL);
+  const Error error = error_of([&] { root->run_now(Channel::user, sum_of(x)); });
+  expect(error.code() == Code::peer_lost || error.code() == Code::timeout,
+         text(name(error.code()), ": ", error.message()));
+  std::printf("survivor %d: %s\n", root->rank(), name(error.code()));
+  std::fflush(stdout);
+  _exit(0);
+}
+
+int run(const std::string& what) {
+  const std::map<std::string, void (*)()> checks = {{"matrix", check_matrix},
+                                                    {"children", check_children},
+                                                    {"mismatch", check_mismatch},
+                                                    {"timeout", check_timeout},
+                                                    {"kill", check_kill}};
+  alarm(300);  // no rank outlives a broken test for long
+  try {
+    checks.at(what)();
+  } catch (const Error& error) {
+    std::printf("failed: %s: %s\n", name(error.code()), error.message().c_str());
+    return 1;
+  }
+  std::printf("well\n");
+  std::fflush(stdout);
+  // MPI is left without its end after a failure. Launchers may kill the others then: when all have told.
+  if (what == "mismatch" || what == "timeout") {
+    sleep(2);
+    _exit(0);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace gangway::test
+
+int main(int count, char** arguments) { return count == 2 ? gangway::test::run(arguments[1]) : 2; }
