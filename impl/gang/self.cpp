@@ -87,10 +87,10 @@ class SelfEngine : public LocalEngine {
   }
 
   // A call that would wait for a counterpart which this rank, busy here, cannot make.
-  void run_now(Channel channel, std::span<const Collective> span, Stream& stream, Order& order) override {
+  WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override {
     throw_if_broken();
     refuse_half(channel, span);
-    Engine::run_now(channel, span, stream, order);
+    return run(channel, span, stream);
   }
 
   std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
