@@ -57,6 +57,7 @@ Error named(const Error& error, const char* call) {
   named.rank = error.rank;
   named.peer = error.peer;
   named.system_error = error.system_error;
+  named.path = error.path;
   return named;
 }
 
@@ -204,6 +205,7 @@ void describe_into(const Error& error, gw_error_info* info) {
   filled.message = error.message().c_str();
   filled.gang = error.gang.c_str();
   filled.op = error.op.c_str();
+  filled.path = error.path.c_str();
   write_struct(info, filled);
 }
 
@@ -212,7 +214,7 @@ void describe_into(const Error& error, gw_error_info* info) {
 void gw_error_info_init(gw_error_info* info, size_t size) {
   gw_error_info d{};
   d.rank = d.peer = -1;
-  d.message = d.gang = d.op = "";
+  d.message = d.gang = d.op = d.path = "";
   init_struct(info, size, d);
 }
 
@@ -226,7 +228,7 @@ gw_status gw_last_error(gw_error_info* info) {
   filled.code = static_cast<gw_status>(last.code);
   filled.rank = filled.peer = -1;
   filled.message = last.fixed;
-  filled.gang = filled.op = "";
+  filled.gang = filled.op = filled.path = "";
   write_struct(info, filled);
   return GW_OK;
 }

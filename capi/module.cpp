@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/config_json.h"
 #include "checkpoint/safetensors.h"
 #include "module_handle.h"
 
@@ -20,6 +21,30 @@ RopeOptions rope_of(double theta) {
   RopeOptions r;
   r.theta = finite(theta, "options.rope_theta");
   return r;
+}
+
+gw_llama_options llama_options_of(const LlamaConfig& c) {
+  gw_llama_options o{};
+  o.vocab = c.vocab;
+  o.dim = c.dim;
+  o.layers = c.layers;
+  o.heads = c.heads;
+  o.kv_heads = c.kv_heads;
+  o.head_dim = c.head_dim;
+  o.ffn = c.ffn;
+  o.max_positions = c.max_positions;
+  o.eps = c.eps;
+  o.rope_theta = c.rope.theta;
+  o.rope_factor = c.rope.factor;
+  o.rope_low_frequency_factor = c.rope.low_frequency_factor;
+  o.rope_high_frequency_factor = c.rope.high_frequency_factor;
+  o.rope_original_positions = c.rope.original_positions;
+  o.initializer_range = c.deviation;
+  o.qkv_bias = c.qkv_bias;
+  o.out_bias = c.out_bias;
+  o.mlp_bias = c.mlp_bias;
+  o.tied = c.tied;
+  return o;
 }
 
 AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
@@ -106,21 +131,7 @@ void check_once(const std::vector<ModulePtr>& modules, const std::string& last) 
 // --- layers
 
 void gw_llama_options_init(gw_llama_options* options, size_t size) {
-  const LlamaConfig c;
-  gw_llama_options d{};
-  d.vocab = c.vocab;
-  d.dim = c.dim;
-  d.layers = c.layers;
-  d.heads = c.heads;
-  d.max_positions = c.max_positions;
-  d.eps = c.eps;
-  d.rope_theta = c.rope.theta;
-  d.rope_factor = c.rope.factor;
-  d.rope_low_frequency_factor = c.rope.low_frequency_factor;
-  d.rope_high_frequency_factor = c.rope.high_frequency_factor;
-  d.rope_original_positions = c.rope.original_positions;
-  d.initializer_range = c.deviation;
-  init_struct(options, size, d);
+  init_struct(options, size, llama_options_of(LlamaConfig{}));
 }
 
 gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
@@ -147,6 +158,14 @@ gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model
     c.mlp_bias = o.mlp_bias != 0;
     c.tied = o.tied != 0;
     result = new gw_module(make_llama(c));
+  });
+}
+
+gw_status gw_llama_options_from_folder(const char* folder, gw_llama_options* options) {
+  return guarded([&] {
+    check_out_struct(options, "options");
+    const LlamaConfig c = llama_config_of_folder(&required(folder, "folder"));
+    write_struct(options, llama_options_of(c));
   });
 }
 
@@ -279,14 +298,15 @@ void gw_load_options_init(gw_load_options* options, size_t size) { start_struct(
 
 gw_status gw_module_load(gw_module* model, const char* path, const gw_load_options* options) {
   return guarded([&] {
-    gw_load_options o{};
+    LoadOptions l;
     std::string from;
     Model& m = required(model, "model").ready();
     CollectiveCall(m.gangs(), "load").read([&] {
-      o = read_struct(options, gw_load_options_init, "options");
+      const gw_load_options o = read_struct(options, gw_load_options_init, "options");
+      l = {o.ignore_extra != 0, o.ignore_config != 0};
       from = &required(path, "path");
     });
-    load_model(m, from, o.ignore_extra == 0);
+    load_model(m, from, l);
   });
 }
 

@@ -1,5 +1,7 @@
 #include <gangway/parallel.h>
 
+#include "checkpoint/config_json.h"
+#include "checkpoint/safetensors.h"
 #include "parallel_options.h"
 
 using namespace gangway;
@@ -121,6 +123,27 @@ gw_status gw_parallelize(gw_module* model, gw_gangs* gangs, const gw_parallel_op
           if (p.recompute.kind == RecomputeKind::none) p.recompute = model->recompute;
         },
         [&](Model& bound) { bound.parallelize(p); });
+  });
+}
+
+gw_status gw_llama_from_folder(gw_gangs* gangs, const char* folder, const gw_parallel_options* options,
+                               gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    ParallelOptions p;
+    std::string path;
+    auto made = std::make_unique<gw_module>(ModulePtr());
+    set_up(
+        made.get(), gangs,
+        [&] {
+          p = parallel_options_of(options);
+          path = &required(folder, "folder");
+          made->module = make_llama(llama_config_of_folder(path));
+          check_loads(*made->module, path);
+        },
+        [&](Model& bound) { bound.parallelize(p); });
+    load_model(*made->model, path);
+    result = made.release();
   });
 }
 

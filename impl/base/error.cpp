@@ -33,11 +33,25 @@ const char* name(Code code) noexcept {
   return "UNKNOWN";
 }
 
-void fail_system(Code code, const std::string& message, int system_error) {
+namespace {
+
+Error system_error_of(Code code, const std::string& message, int system_error) {
   char words[256] = "";
   const char* said = strerror_r(system_error, words, sizeof words);  // the GNU form returns the text
   Error error(code, message + ": " + said);
   error.system_error = system_error;
+  return error;
+}
+
+}  // namespace
+
+void fail_system(Code code, const std::string& message, int system_error) {
+  throw system_error_of(code, message, system_error);
+}
+
+void fail_file(const std::string& message, const std::string& path, int system_error) {
+  Error error = system_error_of(Code::io, message + " " + path, system_error);
+  error.path = path;
   throw error;
 }
 

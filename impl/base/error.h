@@ -44,12 +44,13 @@ class Error : public std::exception {
   Code code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
 
-  // Where it happened; empty or -1 when it does not apply. Ranks are relative to `gang`.
+  // Where it happened; empty, -1 or 0 when it does not apply. Ranks are relative to `gang`.
   std::string gang;
   std::string op;
   int rank = -1;
   int peer = -1;
   int system_error = 0;  // errno
+  std::string path;      // of the file that a system call failed for
 
  private:
   Code code_;
@@ -72,6 +73,8 @@ template <typename... Parts>
 
 // Error whose text ends with the system's own words for `system_error` (an errno).
 [[noreturn]] void fail_system(Code code, const std::string& message, int system_error);
+// IO of a file: "message path: words".
+[[noreturn]] void fail_file(const std::string& message, const std::string& path, int system_error);
 
 namespace detail {
 template <typename A, typename B>

@@ -1,162 +1,122 @@
-// Loading: every rank reads headers, then its own rows. All checks are agreed before the fence opens; a read
-// that fails after that is agreed too, and the values are then undefined.
-#include <sys/stat.h>
-
+// Loading: every rank opens the files, the ranks compare what they have opened, then each reads its own rows. All checks
+// are agreed before the fence opens; a read that fails after that is agreed too, and the values are then undefined.
 #include <algorithm>
-#include <fstream>
-#include <memory>
+#include <cstring>
+#include <optional>
 #include <set>
-
-#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "checkpoint/config_json.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/pieces.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/source.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
 
-using Json = nlohmann::json;
-
-// The tensors of one file or of a folder's shards, by name.
-struct Source {
-  struct Entry {
-    const SafetensorsFile* file;
-    StoredTensor tensor;
-  };
-  std::map<std::string, Entry> tensors;
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-};
-
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-bool exists(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0;
-}
-
-std::string read_text(const std::string& path) {
-  struct stat status {};  // opening a fifo would block
-  if (stat(path.c_str(), &status) != 0) fail_system(Code::io, text("load: reading ", path), errno);
-  if (!S_ISREG(status.st_mode)) fail(Code::io, "load: ", path, " is not a regular file");
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(file.tellg());
-  if (!file || size < 0) fail_system(Code::io, text("load: reading ", path), errno);
-  if (static_cast<uint64_t>(size) > kSafetensorsHeaderLimit)
-    fail(Code::corrupt, "load: ", path, " has ", size, " bytes, over the limit of ", kSafetensorsHeaderLimit);
-  std::string content(static_cast<size_t>(size), '\0');
-  file.seekg(0).read(content.data(), size);
-  if (!file) fail_system(Code::io, text("load: reading ", path), errno);
-  return content;
-}
-
-// {"metadata": {...}, "weight_map": {tensor: file}}. Nesting is cut off, and a key that stands twice is
-// CORRUPT.
-Json parse_index(const std::string& path) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > 8) fail(Code::corrupt, "load: ", path, " is nested over 8 deep");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      fail(Code::corrupt, "load: ", path, ": ", printable(value.get<std::string>()), " stands there twice");
-    return true;
-  };
-  try {
-    return Json::parse(read_text(path), watch);
-  } catch (const Json::exception&) {
-    fail(Code::corrupt, "load: ", path, " is not JSON");
-  }
-}
-
-// A plain name: what has a separator or a parent could point outside of the folder.
-void check_file_name(const std::string& index, const std::string& tensor, const std::string& file) {
-  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
-      file.find('\0') != std::string::npos)
-    fail(Code::corrupt, "load: ", index, ": weight_map.", printable(tensor), " is ", printable(file),
-         ", not a file of this folder");
-}
-
-const SafetensorsFile& add_file(Source& source, const std::string& path) {
-  source.files.push_back(std::make_unique<SafetensorsFile>(path));
-  return *source.files.back();
-}
-
-void open_index(Source& source, const std::string& folder, const std::string& index) {
-  const Json json = parse_index(index);
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
-  if (!json.is_object() || map == json.end() || !map->is_object())
-    fail(Code::corrupt, "load: ", index, " has no object weight_map");
-  std::map<std::string, const SafetensorsFile*> opened;
-  for (const auto& [tensor, value] : map->items()) {
-    if (!value.is_string())
-      fail(Code::corrupt, "load: ", index, ": weight_map.", printable(tensor), " is not text");
-    const std::string file = value.get<std::string>();
-    check_file_name(index, tensor, file);
-    if (opened[file] == nullptr) opened[file] = &add_file(source, folder + "/" + file);
-    const auto found = opened[file]->tensors().find(tensor);
-    if (found == opened[file]->tensors().end())
-      fail(Code::corrupt, "load: ", index, " places ", printable(tensor), " in ", printable(file),
-           ", which lacks it");
-    source.tensors[tensor] = {opened[file], found->second};
-  }
-}
-
-Source open_source(const std::string& path) {
-  Source source;
-  std::string file = path;
-  if (is_folder(path)) {
-    file = path + "/model.safetensors";
-    const std::string index = file + ".index.json";
-    if (!exists(file) && exists(index)) {
-      open_index(source, path, index);
-      return source;
-    }
-  }
-  const SafetensorsFile& opened = add_file(source, file);
-  for (const auto& [tensor, stored] : opened.tensors()) source.tensors[tensor] = {&opened, stored};
-  return source;
-}
 
 // Rotary tables that old files carry; they follow from config.json.
 bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// For each parameter, in order, its entry. Takes them out of source.tensors, so that what is left is extra.
-std::vector<Source::Entry> match(Model& model, Source& source, const std::string& path, bool strict) {
-  std::vector<Source::Entry> entries;
+// What the files have of one parameter: under its name first, then under the later names of a tied one.
+using Found = std::vector<std::pair<std::string, Source::Entry>>;
+
+void check_tensor(const NamedParameter& named, const std::string& name_there, const StoredTensor& stored,
+                  const std::string& path) {
+  if (!(stored.shape == named.parameter->shape))
+    fail(Code::invalid_argument, "load: ", name_there, " has shape ", stored.shape.text(), " in ", path, ", ",
+         named.parameter->shape.text(), " in the model");
+  if (!is_floating(stored.dtype))
+    fail(Code::invalid_argument, "load: ", name_there, " is ", name(stored.dtype), " in ", path,
+         ", not a floating dtype");
+}
+
+// For each parameter, in order, what the files have of it.
+std::vector<Found> match(const Module& module, const Source& source, const std::string& path,
+                         const LoadOptions& options) {
+  const std::vector<NamedParameter> parameters = named_parameters(module);
+  const std::vector<NamedParameter> names = named_parameters_with_aliases(module);
+  std::vector<Found> all;
   std::set<std::string> known;
-  for (const NamedParameter& named : named_parameters_with_aliases(model.root())) known.insert(named.name);
-  for (const NamedParameter& named : model.parameters()) {
-    known.insert(named.name);
-    auto found = source.tensors.find(named.name);
-    if (found == source.tensors.end()) {
-      // A tied parameter may stand under a later name.
-      for (const NamedParameter& alias : named_parameters_with_aliases(model.root()))
-        if (alias.parameter == named.parameter && found == source.tensors.end())
-          found = source.tensors.find(alias.name);
+  for (const NamedParameter& named : parameters) {
+    Found found;
+    for (const NamedParameter& alias : names) {
+      if (alias.parameter != named.parameter) continue;
+      known.insert(alias.name);
+      const auto at = source.tensors().find(alias.name);
+      if (at == source.tensors().end() || (options.ignore_extra && !found.empty())) continue;
+      check_tensor(named, alias.name, at->second.tensor, path);
+      found.emplace_back(alias.name, at->second);
     }
-    if (found == source.tensors.end()) fail(Code::not_found, "load: ", path, " has no tensor ", named.name);
-    const StoredTensor& stored = found->second.tensor;
-    if (!(stored.shape == named.parameter->shape))
-      fail(Code::invalid_argument, "load: ", named.name, " has shape ", stored.shape.text(), " in ", path,
-           ", ", named.parameter->shape.text(), " in the model");
-    if (!is_floating(stored.dtype))
-      fail(Code::invalid_argument, "load: ", named.name, " is ", name(stored.dtype), " in ", path,
-           ", not a floating dtype");
-    entries.push_back(found->second);
+    if (found.empty()) fail(Code::not_found, "load: ", path, " has no tensor ", named.name);
+    all.push_back(std::move(found));
   }
-  if (strict)
-    for (const auto& [tensor, entry] : source.tensors)
+  if (!options.ignore_extra)
+    for (const auto& [tensor, entry] : source.tensors())
       if (known.count(tensor) == 0 && !is_derived(tensor))
         fail(Code::invalid_argument, "load: ", path, " has a tensor ", printable(tensor),
-             " that the model lacks");
-  return entries;
+             " that the model does not have");
+  return all;
+}
+
+void check_config(const Module& module, const Source& source, const LoadOptions& options) {
+  const LlamaConfig* config = llama_config(module);
+  if (config == nullptr || source.config() == nullptr || options.ignore_config) return;
+  const std::string& path = source.config()->path();
+  check_same_function(parse_config_json(source.config_text(), path), *config, path);
+}
+
+// Rank 0's lines are `expected`.
+void check_same_files(const Source& source, const std::string& expected, const Gang& root) {
+  std::istringstream theirs(expected);
+  const std::vector<std::string> own = source.lines(root.shared_memory() != nullptr);
+  std::string line;
+  for (size_t i = 0;; ++i) {
+    const bool more = static_cast<bool>(std::getline(theirs, line));
+    if (!more && i == own.size()) return;
+    if (more && i < own.size() && own[i] == line) continue;
+    fail(Code::mismatch, "load: rank ", root.rank(), " opened ", i < own.size() ? own[i] : "no further file",
+         ", rank 0 ", more ? line : "no further file", "; all ranks must read the same files");
+  }
+}
+
+double value_at(const char* bytes, DType dtype) {
+  const auto as = [&](auto value) {
+    std::memcpy(&value, bytes, sizeof value);
+    return value;
+  };
+  if (dtype == DType::f64) return as(double{});
+  if (dtype == DType::f32) return static_cast<double>(as(float{}));
+  return static_cast<double>(dtype == DType::bf16 ? to_f32(as(bf16_t{})) : to_f32(as(f16_t{})));
+}
+
+// A tied parameter that the files have twice must have one value: own rows are compared.
+void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
+  const auto& [name, entry] = found.front();
+  const size_t item = item_bytes(entry.tensor.dtype);
+  for (size_t i = 1; i < found.size(); ++i) {
+    const auto& [other_name, other] = found[i];
+    const std::string what = text("load: ", path, " has another ", other_name, " than ", name);
+    const std::string advice = ", but the model ties them; make an untied model, or load with ignore_extra";
+    if (other.tensor.dtype != entry.tensor.dtype)
+      fail(Code::invalid_argument, what, " (", gangway::name(other.tensor.dtype), " and ",
+           gangway::name(entry.tensor.dtype), ")", advice);
+    std::vector<char> a(kPieceBytes), b(kPieceBytes);
+    for_pieces(parameter, item, [&](int64_t, int64_t count, uint64_t from) {
+      const size_t bytes = static_cast<size_t>(count) * item;
+      entry.file->read(entry.tensor, from, from + bytes, a.data());
+      other.file->read(other.tensor, from, from + bytes, b.data());
+      const auto differs = std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(bytes), b.begin());
+      const auto at = static_cast<size_t>(differs.first - a.begin()) / item * item;
+      if (at < bytes)
+        fail(Code::invalid_argument, what, " (", value_at(b.data() + at, other.tensor.dtype), " and ",
+             value_at(a.data() + at, entry.tensor.dtype), " as element ", (from + at) / item, ")", advice);
+    });
+  }
 }
 
 void read_rows(Model& model, const Parameter& parameter, const Source::Entry& entry, Stream& stream) {
@@ -174,12 +134,23 @@ void read_rows(Model& model, const Parameter& parameter, const Source::Entry& en
   });
 }
 
+std::string joined(const std::vector<std::string>& lines) {
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all;
+}
+
 }  // namespace
 
-void load_model(Model& model, const std::string& path, bool strict) {
+void check_loads(const Module& module, const std::string& path) {
+  match(module, Source::open(path), path, {});
+}
+
+void load_model(Model& model, const std::string& path, const LoadOptions& options) {
+  Gang& root = *model.gangs().root();
   Stream& stream = model.device().stream();
-  Source source;
-  std::vector<Source::Entry> entries;
+  std::optional<Source> source;
+  std::vector<Found> found;
   const CollectiveCall call(model.gangs(), "load");
   call.check(
       [&] {
@@ -189,16 +160,26 @@ void load_model(Model& model, const std::string& path, bool strict) {
         if (model.device().kind() == DeviceKind::meta)
           fail(Code::invalid_argument, "load: a meta device has no values");
         model.check_update();
-        source = open_source(path);
-        entries = match(model, source, path, strict);
+        source = Source::open(path);
       },
-      text("load, strict ", strict));
+      text("load, ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
+
+  const std::string expected = root.broadcast_bytes(
+      Channel::control,
+      root.in_mid_call([&] { return joined(source->lines(root.shared_memory() != nullptr)); }), 0);
+  call.check([&] {
+    check_same_files(*source, expected, root);
+    check_config(model.root(), *source, options);
+    found = match(model.root(), *source, path, options);
+    for (size_t i = 0; i < found.size(); ++i) check_tied(*model.parameters()[i].parameter, found[i], path);
+  });
 
   call.run([&] { model.begin_update(stream); });
   call.check([&] {
     try {
-      for (size_t i = 0; i < entries.size(); ++i)
-        read_rows(model, *model.parameters()[i].parameter, entries[i], stream);
+      for (size_t i = 0; i < found.size(); ++i)
+        read_rows(model, *model.parameters()[i].parameter, found[i].front().second, stream);
+      source->check_unchanged();
     } catch (...) {
       // The fence closes on every rank, whatever happened, so that the gangs work on.
       model.end_update(stream);

@@ -1,12 +1,8 @@
 #include "checkpoint/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -89,22 +85,6 @@ void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t da
     fail(Code::corrupt, "the tensors end at byte ", end, " of a data section of ", data_bytes, " bytes");
 }
 
-// Reads exactly [offset, offset + bytes).
-void read_exactly(int file, const std::string& path, uint64_t offset, uint64_t bytes, void* out) {
-  char* to = static_cast<char*>(out);
-  while (bytes > 0) {
-    const size_t piece = static_cast<size_t>(std::min<uint64_t>(bytes, 1u << 30));
-    const ssize_t got = pread(file, to, piece, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_system(Code::io, text("safetensors: reading ", path), errno);
-    if (got == 0)
-      fail(Code::io, "safetensors: ", path, " ends at byte ", offset, ", ", bytes, " bytes early");
-    to += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<uint64_t>(got);
-  }
-}
-
 }  // namespace
 
 std::string safetensors_dtype(DType dtype) {
@@ -160,46 +140,36 @@ std::string make_safetensors_header(SafetensorsHeader& header) {
   return out + json;
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a fifo must not block
-  if (file_ < 0) fail_system(Code::io, text("safetensors: opening ", path), errno);
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   try {
-    open_and_parse();
+    parse();
   } catch (const Error& error) {
-    close(file_);
     if (error.code() != Code::corrupt && error.code() != Code::not_supported) throw;
     fail(error.code(), "safetensors: ", path, ": ", error.message());
-  } catch (...) {
-    close(file_);
-    throw;
   }
 }
 
-SafetensorsFile::~SafetensorsFile() { close(file_); }
-
-void SafetensorsFile::open_and_parse() {
-  struct stat status {};
-  if (fstat(file_, &status) != 0) fail_system(Code::io, text("safetensors: reading ", path_), errno);
-  if (!S_ISREG(status.st_mode)) fail(Code::io, "safetensors: ", path_, " is not a regular file");
-  const uint64_t size = static_cast<uint64_t>(status.st_size);
+void SafetensorsFile::parse() {
+  const uint64_t size = file_.opened().bytes;
   if (size < 8) fail(Code::corrupt, "it has ", size, " bytes, fewer than the 8 of the header's length");
   unsigned char prefix[8];
-  read_exactly(file_, path_, 0, 8, prefix);
+  file_.read(0, 8, prefix);
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= static_cast<uint64_t>(prefix[i]) << (8 * i);
   if (length > kSafetensorsHeaderLimit)
     fail(Code::corrupt, "a header of ", length, " bytes is over the limit of ", kSafetensorsHeaderLimit);
   if (length > size - 8) fail(Code::corrupt, "a header of ", length, " bytes in a file of ", size);
   std::string json(static_cast<size_t>(length), '\0');
-  read_exactly(file_, path_, 8, length, json.data());
+  file_.read(8, length, json.data());
   data_start_ = 8 + length;
+  header_hash_ = XXH3_64bits(json.data(), json.size());
   header_ = parse_safetensors_header(json, size - data_start_);
 }
 
 void SafetensorsFile::read(const StoredTensor& tensor, uint64_t first, uint64_t last, void* out) const {
   GW_CHECK(first, <=, last);
   GW_CHECK(last, <=, tensor.last - tensor.first);
-  read_exactly(file_, path_, data_start_ + tensor.first + first, last - first, out);
+  file_.read(data_start_ + tensor.first + first, last - first, out);
 }
 
 }  // namespace gangway

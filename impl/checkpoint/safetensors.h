@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "checkpoint/input_file.h"
 #include "tensor/shape.h"
 
 namespace gangway {
 
-class Model;  // parallel/model.h
+class Model;   // parallel/model/model.h
+class Module;  // nn/module.h
 
 struct StoredTensor {
   DType dtype = DType::f32;
@@ -50,22 +52,19 @@ class SafetensorsFile {
  public:
   // IO (with the system's words) or CORRUPT (with the field and the numbers).
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::string& path() const { return path_; }
+  const InputFile& file() const { return file_; }
+  uint64_t header_hash() const { return header_hash_; }
   const std::map<std::string, StoredTensor>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   // Bytes [first, last) of one tensor's data.
   void read(const StoredTensor& tensor, uint64_t first, uint64_t last, void* out) const;
 
  private:
-  void open_and_parse();
+  void parse();
 
-  std::string path_;
-  int file_ = -1;
-  uint64_t data_start_ = 0;
+  InputFile file_;
+  uint64_t data_start_ = 0, header_hash_ = 0;
   SafetensorsHeader header_;
 };
 
@@ -74,16 +73,31 @@ struct SaveOptions {
   std::map<std::string, std::string> metadata;
 };
 
-// Writes folder/model.safetensors (Hugging Face's names) and, for a Llama, folder/config.json. Collective;
-// each rank writes its own rows into the file; complete and renamed into place at the end, or not there at
-// all.
+// Hugging Face's names of the files in a folder.
+inline constexpr char kWeightsName[] = "model.safetensors";
+inline constexpr char kIndexName[] = "model.safetensors.index.json";
+
+// Writes folder/model.safetensors and, for a Llama, folder/config.json. Collective; each rank writes its own rows into the
+// file. One commit (save_folder.h): readers find all of the earlier checkpoint or all of the new one, whose files replace
+// also an index and the files model-*-of-*.safetensors beside it.
 void save_model(Model& model, const std::string& folder, const SaveOptions& options);
 
-// Reads a file or a folder (model.safetensors, or model.safetensors.index.json with its shards) into a
-// materialised model on any mesh; each rank reads its rows only. Collective; refusals are agreed: a name that
-// lacks (NOT_FOUND), a shape that differs, a dtype that is not floating (INVALID_ARGUMENT). Extra names in
-// the file are an error when `strict`. Goes through the fence. A read that fails after the checks is thrown
-// on all ranks and leaves values undefined; the gangs work on.
-void load_model(Model& model, const std::string& path, bool strict = true);
+struct LoadOptions {
+  // Tensors that the model has no place for are no error: other names, and lm_head.weight where it is tied.
+  bool ignore_extra = false;
+  // A folder's config.json may describe another model.
+  bool ignore_config = false;
+};
+
+// Reads a file or a folder (model.safetensors, or model.safetensors.index.json with its files) into a materialised model
+// on any mesh; each rank reads its rows only. Collective; refusals are agreed and change nothing: a name is missing
+// (NOT_FOUND), a shape differs, a dtype is not floating, a tied parameter has two values, the folder's config.json
+// describes another model (INVALID_ARGUMENT), ranks have opened different files (MISMATCH). Goes through the fence. A read
+// that fails after that, or a file that changed meanwhile, is IO on all ranks and leaves values undefined; the gangs work
+// on.
+void load_model(Model& model, const std::string& path, const LoadOptions& options = {});
+
+// Local. Throws what load_model would refuse of names, shapes and dtypes; takes no memory for values.
+void check_loads(const Module& model, const std::string& path);
 
 }  // namespace gangway

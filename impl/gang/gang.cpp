@@ -28,11 +28,11 @@ Collective gather_of_bytes(const void* in, void* out, size_t count) {
   return c;
 }
 
-// An Error as bytes: numbers, then its three texts, each after its length.
+// An Error as bytes: numbers, then its four texts, each after its length.
 std::string pack(const Error& error) {
   const int32_t numbers[4] = {static_cast<int32_t>(error.code()), error.rank, error.peer, error.system_error};
   std::string bytes(reinterpret_cast<const char*>(numbers), sizeof numbers);
-  for (const std::string* words : {&error.gang, &error.op, &error.message()}) {
+  for (const std::string* words : {&error.gang, &error.op, &error.path, &error.message()}) {
     const uint32_t length = static_cast<uint32_t>(words->size());
     bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
     bytes += *words;
@@ -44,16 +44,17 @@ Error unpack(const std::string& bytes) {
   int32_t numbers[4];
   std::memcpy(numbers, bytes.data(), sizeof numbers);
   size_t at = sizeof numbers;
-  std::string words[3];
+  std::string words[4];
   for (std::string& w : words) {
     uint32_t length;
     std::memcpy(&length, bytes.data() + at, sizeof length);
     w = bytes.substr(at + sizeof length, length);
     at += sizeof length + length;
   }
-  Error error(static_cast<Code>(numbers[0]), std::move(words[2]));
+  Error error(static_cast<Code>(numbers[0]), std::move(words[3]));
   error.gang = std::move(words[0]);
   error.op = std::move(words[1]);
+  error.path = std::move(words[2]);
   error.rank = numbers[1];
   error.peer = numbers[2];
   error.system_error = numbers[3];

@@ -18,6 +18,7 @@ Error caught(const Gang& root, const char* call) {
     if (!error.gang.empty()) return error;
     told = Error(error.code(), text(call, ": rank ", root.rank(), ": ", error.message()));
     told.system_error = error.system_error;
+    told.path = error.path;
   } catch (const std::bad_alloc&) {
     told = Error(Code::out_of_memory, text(call, ": rank ", root.rank(), ": no memory left"));
   } catch (const std::exception& error) {

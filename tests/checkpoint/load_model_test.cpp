@@ -2,11 +2,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
-#include "base/interrupt.h"
+#include "checkpoint/file_calls.h"
 #include "checkpoint/model_io.h"
 #include "parallel/fsdp/fsdp_state.h"
 
@@ -162,7 +162,7 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
   };
   const Row table[] = {
       {"", "is not JSON"},
-      {"[]", "has no object weight_map"},
+      {"[]", "is no JSON object"},
       {R"({"weight_map": 3})", "has no object weight_map"},
       {R"({"weight_map": {"a": 3}})", "weight_map.\"a\" is not text"},
       {R"({"weight_map": {"a": "../model.safetensors"}})", "not a file of this folder"},
@@ -222,7 +222,7 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
       {[](SafetensorsHeader& h) {
          h.tensors["extra"] = {DType::u8, Shape{3}, 0, 0};
        },
-       Code::invalid_argument, "\"extra\" that the model lacks"},
+       Code::invalid_argument, "\"extra\" that the model does not have"},
   };
   for (const Row& row : table)
     run_ranks(2, [&](Gang& root) {
@@ -236,7 +236,7 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
       EXPECT_EQ(all_values(*model), before);
       // One rank's file alone is bad: all refuse, and none has changed.
       const Error one =
-          error_of([&] { load_model(*model, root.rank() == 1 ? folder.path() + "/absent" : path, false); });
+          error_of([&] { load_model(*model, root.rank() == 1 ? folder.path() + "/absent" : path); });
       EXPECT_NE(one.code(), Code::ok);
       EXPECT_EQ(all_values(*model), before);
     });
@@ -258,39 +258,131 @@ TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
   });
 }
 
-// Rank 1's own file ends early once its head was read: its interrupt hook, asked while it waits for rank 0 in
-// the check, cuts it.
-TEST(LoadModel, AReadThatFailsOnOneRankIsToldToAllAndTheGangWorksOn) {
-  const TemporaryFolder folder, own;
-  struct Cut {
-    std::string path;
-    std::atomic<bool> done{false};
-  } cut{own.path() + "/model.safetensors"};
+// What is behind a header is read when every rank has opened and checked the file.
+TEST(LoadModel, AFileThatChangesWhileItIsReadIsToldToAllAndTheGangsWorkOn) {
+  struct Row {
+    void (*change)(const std::string& path);
+    const char* words;
+  };
+  const Row table[] = {
+      {[](const std::string& path) { EXPECT_EQ(truncate(path.c_str(), 4096), 0); }, "ends at byte "},
+      {[](const std::string& path) {  // the same size and header, other values in its second half
+         const std::string bytes = read_all(path);
+         std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+         const auto half = static_cast<std::streamoff>(bytes.size() / 2);
+         file.seekp(half).write(bytes.data() + 4096, static_cast<std::streamoff>(bytes.size()) - half);
+       },
+       "was changed while it was read"},
+  };
+  for (const Row& row : table) {
+    const TemporaryFolder folder, whole;
+    std::once_flag once;
+    run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(21));
+      const std::vector<double> values = all_values(*model);
+      save_model(*model, folder.path(), {});
+      save_model(*model, whole.path(), {});
+      if (root.rank() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the change has another time
+        set_before_call([&](const std::string& call, int64_t offset) {
+          if (call == "pread" && offset > 8)
+            std::call_once(once, [&] { row.change(folder.path() + "/model.safetensors"); });
+          return 0;
+        });
+      }
+      root.barrier();
+      const Error error = error_of([&] { load_model(*model, folder.path()); });
+      root.barrier();
+      if (root.rank() == 0) set_before_call(nullptr);
+      EXPECT_EQ(error.code(), Code::io) << row.words;
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+      EXPECT_FALSE(root.error().has_value());
+      load_model(*model, whole.path());
+      EXPECT_EQ(all_values(*model), values);
+    });
+  }
+}
+
+TEST(LoadModel, RanksThatOpenDifferentFilesAreToldWithBoth) {
+  const TemporaryFolder folders[2];
   run_ranks(2, [&](Gang& root) {
-    const auto model = llama(root, seeded(21));
-    const std::vector<double> values = all_values(*model);
-    save_model(*model, folder.path(), {});
-    save_model(*model, own.path(), {});
-    if (root.rank() == 1) {
-      set_interrupt(
-          [](void* user) {
-            Cut& its = *static_cast<Cut*>(user);
-            if (its.done) return 0;
-            EXPECT_EQ(truncate(its.path.c_str(), 4096), 0);
-            its.done = true;
-            return 0;
-          },
-          &cut, nullptr);
-    } else {
-      while (!cut.done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const TemporaryFolder& folder : folders) save_model(*llama(root, seeded(22)), folder.path(), {});
+    const auto model = llama(root, seeded(23));
+    const std::vector<double> before = all_values(*model);
+    const Error error = error_of([&] { load_model(*model, folders[root.rank()].path()); });
+    EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+    EXPECT_NE(error.message().find("rank 1 opened config.json ("), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("), rank 0 config.json ("), std::string::npos) << error.message();
+    EXPECT_EQ(all_values(*model), before);
+    load_model(*model, folders[0].path());
+    EXPECT_NE(all_values(*model), before);
+  });
+}
+
+// Both names stand in some tied checkpoints, with the same values.
+TEST(LoadModel, ATiedModelTakesOneValueUnderBothNamesAndRefusesTwo) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/model.safetensors";
+    run_ranks(3, [&](Gang& root) {
+      const auto untied = llama(root, seeded(24), small_llama());
+      const auto tied = llama(root, seeded(25), small_llama(/*tied=*/true));
+      const std::vector<double> before = all_values(*tied);
+      SaveOptions options;
+      options.dtype = dtype;
+      save_model(*untied, folder.path(), options);
+      const Error error = error_of([&] { load_model(*tied, path); });
+      EXPECT_EQ(error.code(), Code::invalid_argument) << error.message();
+      EXPECT_NE(error.message().find("another lm_head.weight than model.embed_tokens.weight ("), std::string::npos)
+          << error.message();
+      EXPECT_NE(error.message().find(" as element 0)"), std::string::npos) << error.message();
+      EXPECT_EQ(all_values(*tied), before);
+      load_model(*tied, path, {.ignore_extra = true});
+      EXPECT_EQ(gathered(*tied, *tied->parameter("lm_head.weight").parameter),
+                gathered(*tied, *tied->parameter("model.embed_tokens.weight").parameter));
+      const Tensor embedding =
+          untied->gather(*untied->parameter("model.embed_tokens.weight").parameter, untied->device().stream());
+      untied->assign(*untied->parameter("lm_head.weight").parameter, embedding, untied->device().stream());
+      save_model(*untied, folder.path(), options);
+      load_model(*tied, path);
+    });
+  }
+}
+
+// Each row's model has the names and shapes of the saved one, or nearly so.
+TEST(LoadModel, AFolderOfAnotherFunctionIsRefusedWithBothValues) {
+  struct Row {
+    void (*change)(LlamaConfig&);
+    const char* words;
+  };
+  const Row table[] = {
+      {[](LlamaConfig& c) { c.rope.theta = 500000; }, "says rope_theta = 10000.0, but the model has 500000.0"},
+      {[](LlamaConfig& c) { c.eps = 1e-6; }, "says rms_norm_eps = 1e-05, but the model has 1e-06"},
+      {[](LlamaConfig& c) { c.rope.factor = 8; }, "says the factor of rope_scaling = 1.0, but the model has 8.0"},
+      {[](LlamaConfig& c) { c.heads = 2, c.kv_heads = 1, c.head_dim = 12; },
+       "says num_attention_heads = 4, but the model has 2"},
+      {[](LlamaConfig& c) { c.layers = 3; }, "says num_hidden_layers = 2, but the model has 3"},
+      {[](LlamaConfig& c) { c.tied = true; }, "says tie_word_embeddings = false, but the model has true"},
+  };
+  const TemporaryFolder folder;
+  run_ranks(2, [&](Gang& root) {
+    save_model(*llama(root, seeded(26)), folder.path(), {});
+    for (const Row& row : table) {
+      LlamaConfig config = small_llama();
+      row.change(config);
+      const auto model = llama(root, seeded(27), config);
+      const std::vector<double> before = all_values(*model);
+      const Error error = error_of([&] { load_model(*model, folder.path()); });
+      EXPECT_EQ(error.code(), Code::invalid_argument) << row.words;
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+      EXPECT_EQ(all_values(*model), before);
+      if (config.layers == 2 && !config.tied) load_model(*model, folder.path(), {.ignore_config = true});
     }
-    const Error error = error_of([&] { load_model(*model, root.rank() == 1 ? own.path() : folder.path()); });
-    set_interrupt(nullptr, nullptr, nullptr);
-    EXPECT_EQ(error.code(), Code::io) << error.message();
-    EXPECT_EQ(error.rank, 1);
-    EXPECT_NE(error.message().find("ends at byte "), std::string::npos) << error.message();
-    load_model(*model, folder.path());
-    EXPECT_EQ(all_values(*model), values);
+    // What only bounds or starts a model may differ.
+    LlamaConfig longer = small_llama();
+    longer.max_positions = 99;
+    longer.deviation = 1;
+    load_model(*llama(root, seeded(27), longer), folder.path());
   });
 }
 
@@ -319,7 +411,7 @@ TEST(LoadModel, ExtraNamesAreForgivenWhenNotStrictAndRotaryTablesAlways) {
       h.tensors["extra"] = {DType::u8, Shape{3}, 0, 0};
     });
     EXPECT_EQ(error_of([&] { load_model(*model, path); }).code(), Code::invalid_argument);
-    load_model(*model, path, /*strict=*/false);
+    load_model(*model, path, {.ignore_extra = true});
     for (const double x : all_values(*model)) EXPECT_EQ(x, 0);
   });
 }

@@ -1,9 +1,9 @@
 // A folder that goes away, small models, and a reader of saved files that is not the library's.
 #pragma once
 
-#include <dirent.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -14,27 +14,22 @@
 
 namespace gangway::test {
 
+inline std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) out.push_back(entry.path().filename());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     char path[] = "/tmp/gangway_model_io_XXXXXX";
     path_ = mkdtemp(path);
   }
-  ~TemporaryFolder() {
-    for (const std::string& name : names()) unlink((path_ + "/" + name).c_str());
-    rmdir(path_.c_str());
-  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
   const std::string& path() const { return path_; }
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    DIR* folder = opendir(path_.c_str());
-    while (const dirent* entry = readdir(folder))
-      if (std::string_view(entry->d_name) != "." && std::string_view(entry->d_name) != "..")
-        out.push_back(entry->d_name);
-    closedir(folder);
-    std::sort(out.begin(), out.end());
-    return out;
-  }
+  std::vector<std::string> names() const { return names_in(path_); }
 
  private:
   std::string path_;

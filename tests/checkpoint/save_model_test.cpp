@@ -1,9 +1,13 @@
 // Saving sharded models: the same bytes from every mesh, files that others read, all or nothing.
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <csignal>
+#include <thread>
 
 #include "checkpoint/model_io.h"
+#include "checkpoint/save_folder.h"
 
 namespace gangway::test {
 namespace {
@@ -105,14 +109,13 @@ TEST(SaveModel, RefusalsAreAgreed) {
   });
 }
 
-// A limit on file size stands in for a full disk: writes behind it fail.
-TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
+// SIGXFSZ is as it was at start: it would end the process.
+TEST(SaveModel, AWriteOverTheLimitOfFileSizesIsIoOnAllRanksAndLeavesTheOldFiles) {
   const TemporaryFolder folder;
   run_ranks(3, [&](Gang& root) { save_model(*llama(root, seeded(19)), folder.path(), {}); });
   const std::string before = read_all(folder.path() + "/model.safetensors");
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   run_ranks(3, [&](Gang& root) {
     const auto model = llama(root, seeded(20));
     root.barrier();
@@ -123,15 +126,79 @@ TEST(SaveModel, AFailedWriteLeavesTheOldFileAndNoOther) {
     root.barrier();
     const Error error = error_of([&] { save_model(*model, folder.path(), {}); });
     EXPECT_EQ(error.code(), Code::io) << error.message();
+    EXPECT_EQ(error.system_error, EFBIG);
     EXPECT_NE(error.message().find("save: writing "), std::string::npos) << error.message();
+    EXPECT_NE(error.path.find(folder.path() + "/"), std::string::npos) << "the path is told to all ranks";
+    sigset_t pending;
+    sigpending(&pending);
+    EXPECT_EQ(sigismember(&pending, SIGXFSZ), 0);
     root.barrier();
     if (root.rank() == 0) setrlimit(RLIMIT_FSIZE, &old);
     root.barrier();
     EXPECT_FALSE(root.error().has_value());
   });
-  std::signal(SIGXFSZ, handler);
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
   EXPECT_TRUE(read_all(folder.path() + "/model.safetensors") == before);
+}
+
+// A file system of its own for a thread and those that it starts.
+bool mount_small(const std::string& folder, const char* size) {
+  return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", folder.c_str(), "tmpfs", 0, text("size=", size).c_str()) == 0;
+}
+
+TEST(SaveModel, AFullDiskIsIoOnAllRanksAndLeavesTheOldFiles) {
+  const TemporaryFolder disk;
+  bool mounted = false;
+  std::thread([&] {
+    if (!(mounted = mount_small(disk.path(), "64k"))) return;
+    const std::string folder = disk.path() + "/model";
+    run_ranks(3, [&](Gang& root) {
+      save_model(*llama(root, seeded(19)), folder, {});  // about 40 KiB: there is no room for two
+      const std::string before = read_all(folder + "/model.safetensors");
+      const Error error = error_of([&] { save_model(*llama(root, seeded(20)), folder, {}); });
+      EXPECT_EQ(error.code(), Code::io) << error.message();
+      EXPECT_EQ(error.system_error, ENOSPC) << error.message();
+      EXPECT_TRUE(read_all(folder + "/model.safetensors") == before);
+      EXPECT_FALSE(root.error().has_value());
+      load_model(*llama(root, seeded(20)), folder);
+    });
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  }).join();
+  if (!mounted) GTEST_SKIP() << "this user may not mount a file system";
+}
+
+TEST(SaveModel, ReplacesAnEarlierCheckpointWhollyAndNothingElse) {
+  const TemporaryFolder folder;
+  const auto put = [&](const std::string& name) { std::ofstream(folder.path() + "/" + name) << name; };
+  for (const char* name : {"model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                           "model-00002-of-00002.safetensors", "model-1-of-2.safetensors", "tokenizer.json"})
+    put(name);
+  std::filesystem::create_directory(folder.path() + "/original");
+  put("original/consolidated.pth");
+  std::filesystem::create_symlink("tokenizer.json", folder.path() + "/link");
+  run_ranks(2, [&](Gang& root) { save_model(*llama(root, seeded(28)), folder.path() + "/", {}); });
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "link", "model-1-of-2.safetensors",
+                                                      "model.safetensors", "original", "tokenizer.json"}));
+  EXPECT_EQ(read_all(folder.path() + "/link"), "tokenizer.json");
+  EXPECT_EQ(read_all(folder.path() + "/original/consolidated.pth"), "original/consolidated.pth");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.path() + "/model.safetensors"));
+}
+
+TEST(SaveModel, AnotherSaveIntoTheFolderMeanwhileIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/new/model";
+  {
+    const SaveFolder other(path);
+    run_ranks(2, [&](Gang& root) {
+      const Error error = error_of([&] { save_model(*llama(root, seeded(29)), path, {}); });
+      EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
+      EXPECT_NE(error.message().find("another save into " + path), std::string::npos) << error.message();
+    });
+  }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"new"});
+  EXPECT_TRUE(names_in(folder.path() + "/new").empty()) << "a folder made for a save that failed is gone";
+  run_ranks(2, [&](Gang& root) { save_model(*llama(root, seeded(29)), path, {}); });
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ typedef struct gw_error_info {
   const char *message;  /* one line, UTF-8, never null */
   const char *gang;     /* name of the gang, or "" */
   const char *op;       /* the call or collective, or "" */
+  const char *path;     /* the file that a system call failed for, or "" */
 } gw_error_info;
 
 /* An error that outlives the thread's next call. */

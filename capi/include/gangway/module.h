@@ -63,6 +63,37 @@ GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
 /* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss
  * sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the rule. */
 GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **out_model);
+/* Local. Fills *options, which gw_llama_options_init has set up, from folder/config.json as transformers writes it for the
+ * families llama, qwen2 and mistral:
+ *
+ *   config.json                                 field                 if it is missing or null
+ *   vocab_size                                  vocab                 CORRUPT
+ *   hidden_size                                 dim                   CORRUPT
+ *   num_hidden_layers                           layers                CORRUPT
+ *   num_attention_heads                         heads                 CORRUPT
+ *   num_key_value_heads                         kv_heads              heads; qwen2: 32, mistral: 8
+ *   head_dim                                    head_dim              hidden_size / num_attention_heads
+ *   intermediate_size                           ffn                   CORRUPT
+ *   max_position_embeddings                     max_positions         2048; qwen2: 32768, mistral: 131072
+ *   rms_norm_eps                                eps                   1e-6
+ *   rope_theta                                  rope_theta            10000
+ *   rope_scaling: rope_type (or type) llama3:
+ *     factor                                    rope_factor           CORRUPT; without scaling: 1
+ *     low_freq_factor                           rope_low_frequency_factor, likewise
+ *     high_freq_factor                          rope_high_frequency_factor
+ *     original_max_position_embeddings          rope_original_positions
+ *   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5
+ *   initializer_range                           initializer_range     0.02
+ *   attention_bias                              qkv_bias, out_bias    0; qwen2: always qkv_bias alone
+ *   attention_out_bias (of this library)        out_bias              attention_bias
+ *   mlp_bias                                    mlp_bias              0
+ *   tie_word_embeddings                         tied                  0
+ *
+ * NOT_SUPPORTED, with the value: another model_type, rope_type or hidden_act (silu, swish), attention_dropout not 0,
+ * partial_rotary_factor not 1, a sliding_window in use that is below max_position_embeddings, a quantization_config. All
+ * other fields are ignored; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO.
+ * After a failure *options is as before. */
+GW_API gw_status gw_llama_options_from_folder(const char *folder, gw_llama_options *options);
 /* Local. y = x W^T + b: x [..., input_dim] -> [..., output_dim]; weight [output_dim, input_dim]. The caller
  * releases *out_model. INVALID_ARGUMENT: a dim below 1. */
 GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
@@ -376,21 +407,41 @@ typedef struct gw_save_options {
 } gw_save_options;
 /* Local. Sets up a gw_save_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_save_options_init(gw_save_options *options, size_t size);
-/* Collective. folder/model.safetensors with Hugging Face's names (and config.json for a Llama); there whole
- * or not at all. INVALID_ARGUMENT: a dtype that is not floating, an empty name; INVALID_STATE: a model
- * without memory; IO, on every rank. */
+/* Collective. Writes folder/model.safetensors with Hugging Face's names and, for a Llama, folder/config.json. Makes the
+ * folder if it is missing.
+ *
+ * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic and hard links, each
+ * reader of the folder finds all files of the earlier checkpoint or all files of the new one. The new files replace an
+ * index (model.safetensors.index.json) and the files that it names (model-00001-of-00002.safetensors and so on), too; all
+ * else in the folder stays. Until the commit the new files lie in folder/.gangway-save, on the same file system, so it
+ * needs room for both. The next save removes what a killed one left.
+ *
+ * INVALID_ARGUMENT: a dtype that is not floating, an empty name; INVALID_STATE: a model without memory, another save into
+ * the folder at work; IO, on every rank: a full disk, a limit on file sizes (which is no signal here) and so on. */
 GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
 
 typedef struct gw_load_options {
   size_t struct_size;
   const gw_ext *next;
-  int32_t ignore_extra; /* 1: names in the file that the model lacks are no error */
-  int32_t reserved;
+  int32_t ignore_extra;  /* 1: tensors that the model has no place for are no error, nor is another lm_head.weight than
+                            model.embed_tokens.weight for a model that ties them */
+  int32_t ignore_config; /* 1: a folder's config.json may describe another model */
 } gw_load_options;
 /* Local. Sets up a gw_load_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_load_options_init(gw_load_options *options, size_t size);
-/* Collective. A file or a folder, on any mesh. Every rank returns the first refusal. NOT_FOUND: a parameter
- * lacks; INVALID_ARGUMENT: a shape or dtype; CORRUPT; IO, where some values may be new already. */
+/* Collective, on any mesh. Values from a safetensors file, or from a folder: its model.safetensors, else the files that
+ * its model.safetensors.index.json names. Files may hold f64, f32, bf16 or f16: each value is converted to the master's
+ * dtype, and rounded to the nearest where that is narrower. Each rank reads its own rows alone. All ranks must open the
+ * same files: they compare size, time of change and a hash of each header (on one host the inode, too).
+ *
+ * For a Llama, a folder's config.json must describe the same function: all fields of the table at
+ * gw_llama_options_from_folder but max_positions and initializer_range.
+ *
+ * Every rank returns the first refusal, and values are as before: NOT_FOUND: a parameter is missing in the files.
+ * INVALID_ARGUMENT: a shape or dtype, a tensor that the model has no place for, two values for a tied parameter, another
+ * config.json, each with both values. MISMATCH: ranks opened different files. CORRUPT, NOT_SUPPORTED: what a file says. IO:
+ * a file is missing (errno ENOENT). Once reading has begun, IO (a file ends early or was changed meanwhile) leaves some
+ * values new and some old; the gangs work on. */
 GW_API gw_status gw_module_load(gw_module *model, const char *path, const gw_load_options *options);
 
 #ifdef __cplusplus

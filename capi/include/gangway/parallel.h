@@ -103,6 +103,13 @@ GW_API gw_status gw_replicate(gw_module *model, gw_gangs *gangs, const gw_shard_
  * INVALID_STATE: once the model is bound to gangs. */
 GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
 
+/* Collective. From a folder of Hugging Face to a model that trains and generates: gw_llama_options_from_folder,
+ * gw_llama_create, gw_parallelize with these options (null: their defaults), gw_module_load. Names and shapes of the files
+ * are checked before memory is taken. Null gangs: one rank. The caller releases *out_model. Returns what those functions
+ * return, on every rank; IO with errno ENOENT: no such folder, or a file in it is missing. */
+GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder,
+                                      const gw_parallel_options *options, gw_module **out_model);
+
 /* --- shard groups -------------------------------------------------------------------------------------------------- */
 
 typedef struct gw_shard_group gw_shard_group;

@@ -1,0 +1,117 @@
+#include "checkpoint/json_scalars.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/header_json.h"
+
+namespace gangway {
+namespace {
+
+using Json = nlohmann::json;
+using Kind = JsonValue::Kind;
+
+constexpr int kDeepest = 8;
+
+class ScalarEvents final : public nlohmann::json_sax<Json> {
+ public:
+  explicit ScalarEvents(JsonScalars& scalars) : scalars_(scalars) {}
+
+  bool null() override { return add({}); }
+  bool boolean(bool value) override {
+    return add({Kind::boolean, value, 0, 0, ""});
+  }
+  bool number_integer(number_integer_t value) override {
+    return add({Kind::integer, false, value, static_cast<double>(value), std::to_string(value)});
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value <= INT64_MAX) return number_integer(static_cast<number_integer_t>(value));
+    return number_float(static_cast<double>(value), std::to_string(value));
+  }
+  bool number_float(number_float_t value, const string_t& token) override {
+    return add({Kind::real, false, 0, value, token});
+  }
+  bool string(string_t& value) override {
+    return add({Kind::text, false, 0, 0, value});
+  }
+  bool binary(binary_t&) override { return refuse("bytes stand in it"); }
+
+  bool start_object(size_t) override { return enter(Kind::object); }
+  bool start_array(size_t) override { return enter(Kind::list); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+
+  bool key(string_t& key) override {
+    if (depth_ == 1 || (depth_ == 2 && listed_ == 0)) {
+      key_[depth_ - 1] = key;
+      if (depth_ == 1) key_[1].clear();
+      if (scalars_.count({key_[0], key_[1]}) != 0) return refuse(printable(key) + " stands there twice");
+    }
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    return refuse(text("it is not JSON at byte ", position));
+  }
+
+  std::string refusal;
+
+ private:
+  // A value where depth_ objects and lists are open.
+  bool add(JsonValue value) {
+    if (depth_ == 0) return refuse("it is no JSON object");
+    if (listed_ == 0 && depth_ <= 2) scalars_.emplace(std::pair(key_[0], key_[1]), std::move(value));
+    return true;
+  }
+  bool enter(Kind kind) {
+    if (depth_ == 0 && kind == Kind::list) return refuse("it is no JSON object");
+    if (depth_ == kDeepest) return refuse(text("it is nested over ", kDeepest, " deep"));
+    if (depth_ > 0) add({kind, false, 0, 0, ""});
+    ++depth_;
+    // What lies in a list, or a third level down, has no place in the result.
+    if (listed_ > 0 || kind == Kind::list || depth_ > 2) ++listed_;
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    if (listed_ > 0) --listed_;
+    if (depth_ == 1) key_[1].clear();
+    return true;
+  }
+  bool refuse(std::string what) {
+    if (refusal.empty()) refusal = std::move(what);
+    return false;
+  }
+
+  JsonScalars& scalars_;
+  std::string key_[2];
+  int depth_ = 0, listed_ = 0;
+};
+
+}  // namespace
+
+std::string JsonValue::shown() const {
+  switch (kind) {
+    case Kind::null: return "null";
+    case Kind::boolean: return boolean ? "true" : "false";
+    case Kind::integer:
+    case Kind::real: return text.substr(0, 40);
+    case Kind::text: return printable(text);
+    case Kind::list: return "a list";
+    case Kind::object: return "an object";
+  }
+  return "";
+}
+
+JsonScalars read_json_scalars(std::string_view json, const std::string& name) {
+  JsonScalars scalars;
+  ScalarEvents events(scalars);
+  try {
+    if (!Json::sax_parse(json.begin(), json.end(), &events)) fail(Code::corrupt, name, ": ", events.refusal);
+  } catch (const Json::exception&) {
+    fail(Code::corrupt, name, ": it is not JSON");
+  }
+  return scalars;
+}
+
+}  // namespace gangway

@@ -1,0 +1,157 @@
+#include "checkpoint/save_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kStaging = ".gangway-save";
+const std::string kCurrent = kStaging + "/current";
+
+// Each new folder is on disk before something is put into it. True: the last one is new.
+bool make_folders(const fs::path& folder) {
+  struct stat status {};
+  if (stat(folder.c_str(), &status) == 0) return false;
+  if (folder.has_relative_path()) make_folders(folder.parent_path());
+  if (mkdir(folder.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return false;  // made meanwhile
+    fail_file("save: making", folder.string(), errno);
+  }
+  OutputFile(folder.parent_path().string(), O_RDONLY | O_DIRECTORY).sync();
+  return true;
+}
+
+// What a symbolic link says; empty: it is none.
+std::string link_at(int folder, const std::string& name) {
+  char to[PATH_MAX];
+  const ssize_t length = readlinkat(folder, name.c_str(), to, sizeof to);
+  return length < 0 ? "" : std::string(to, static_cast<size_t>(length));
+}
+
+std::string absolute(const std::string& path) {
+  std::string whole = fs::absolute(path).string();
+  while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
+  return whole;
+}
+
+}  // namespace
+
+SaveFolder::SaveFolder(const std::string& path) : path_(absolute(path)) {
+  made_ = make_folders(path_);
+  // Not O_NOFOLLOW, which OutputFile adds: the folder's own name may be a link.
+  folder_.open(path_ + "/.", O_RDONLY | O_DIRECTORY);
+  lock();
+  settle();
+  for (const std::string& folder : {kStaging, kStaging + "/new", kStaging + "/old"})
+    if (mkdirat(folder_.descriptor(), folder.c_str(), 0777) != 0)
+      fail_file("save: making", path_ + "/" + folder, errno);
+}
+
+SaveFolder::~SaveFolder() {
+  try {
+    settle();
+  } catch (...) {  // the next save does it
+  }
+  if (made_ && !committed_) rmdir(path_.c_str());
+}
+
+std::string SaveFolder::staged(const std::string& name) const {
+  return path_ + "/" + kStaging + "/new/" + name;
+}
+
+// A file system without locks (some network ones) leaves it to the caller that saves come one by one.
+void SaveFolder::lock() {
+  if (flock(folder_.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  fail(Code::invalid_state, "save: another save into ", path_,
+       " is at work; wait for its end or choose another folder");
+}
+
+void SaveFolder::commit(const std::vector<std::string>& names) {
+  for (const std::string& name : names) keep_old(name);
+  point_current("old");
+  for (const char* folder : {"/new", "/old", ""}) sync(kStaging + folder);
+  const std::string link = kStaging + "/link";
+  for (const std::string& name : names) {
+    if (!exists(kStaging + "/old/" + name) && !exists(kStaging + "/new/" + name)) continue;
+    if (symlinkat((kCurrent + "/" + name).c_str(), folder_.descriptor(), link.c_str()) != 0)
+      fail_file("save: making the symbolic link", path_ + "/" + link, errno);
+    if (renameat(folder_.descriptor(), link.c_str(), folder_.descriptor(), name.c_str()) != 0)
+      fail_file("save: putting a symbolic link at", path_ + "/" + name, errno);
+  }
+  sync(".");
+  point_current("new");  // the commit
+  committed_ = true;
+  sync(kStaging);
+  settle();
+}
+
+void SaveFolder::keep_old(const std::string& name) {
+  const std::string kept = kStaging + "/old/" + name;
+  if (linkat(folder_.descriptor(), name.c_str(), folder_.descriptor(), kept.c_str(), AT_SYMLINK_FOLLOW) == 0)
+    return;
+  if (errno != ENOENT) fail_file(text("save: making a hard link to ", path_, "/", name, ":"), path_ + "/" + kept, errno);
+}
+
+void SaveFolder::point_current(const char* at) {
+  const std::string next = kStaging + "/next";
+  if (symlinkat(at, folder_.descriptor(), next.c_str()) != 0)
+    fail_file("save: making the symbolic link", path_ + "/" + next, errno);
+  if (renameat(folder_.descriptor(), next.c_str(), folder_.descriptor(), kCurrent.c_str()) != 0)
+    fail_file("save: renaming to", path_ + "/" + kCurrent, errno);
+}
+
+void SaveFolder::settle() {
+  const std::string current = link_at(folder_.descriptor(), kCurrent);
+  if (!current.empty()) {
+    for (const std::string& name : names())
+      if (link_at(folder_.descriptor(), name) == kCurrent + "/" + name) move_back(name, kStaging + "/" + current);
+    sync(".");
+  }
+  std::error_code error;
+  fs::remove_all(path_ + "/" + kStaging, error);
+  if (error) fail_file("save: removing", path_ + "/" + kStaging, error.value());
+}
+
+void SaveFolder::move_back(const std::string& name, const std::string& current) {
+  const std::string from = current + "/" + name;
+  if (exists(from) ? renameat(folder_.descriptor(), from.c_str(), folder_.descriptor(), name.c_str()) != 0
+                   : unlinkat(folder_.descriptor(), name.c_str(), 0) != 0)
+    fail_file("save: moving into place", path_ + "/" + name, errno);
+}
+
+void SaveFolder::remove(const std::string& name) {
+  if (unlinkat(folder_.descriptor(), name.c_str(), 0) != 0 && errno != ENOENT)
+    fail_file("save: removing", path_ + "/" + name, errno);
+}
+
+std::vector<std::string> SaveFolder::names() const {
+  std::vector<std::string> all;
+  std::error_code error;
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
+    all.push_back(entry->path().filename().string());
+  if (error) fail_file("save: listing", path_, error.value());
+  return all;
+}
+
+bool SaveFolder::exists(const std::string& name) const {
+  struct stat status {};
+  return fstatat(folder_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void SaveFolder::sync(const std::string& name) const {
+  OutputFile(path_ + "/" + name, O_RDONLY | O_DIRECTORY).sync();
+}
+
+}  // namespace gangway

@@ -1,0 +1,128 @@
+#include "checkpoint/source.h"
+
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/config_json.h"
+#include "checkpoint/header_json.h"
+#include "checkpoint/json_scalars.h"
+
+namespace gangway {
+namespace {
+
+constexpr int kTries = 10;
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+bool exists(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0;
+}
+
+// A plain name: what has a separator or a parent could point outside of the folder.
+void check_file_name(const std::string& index, const std::string& tensor, const std::string& file) {
+  if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
+      file.find('\0') != std::string::npos)
+    fail(Code::corrupt, "load: ", index, ": weight_map.", printable(tensor), " is ", printable(file),
+         ", not a file of this folder");
+}
+
+std::string line_of(const InputFile& file, uint64_t hash, bool same_host) {
+  const std::string& path = file.path();
+  std::string line = text(path.substr(path.rfind('/') + 1), " (", file.opened().text(), ", header ", std::hex, hash, std::dec);
+  if (same_host) line += text(", inode ", file.opened().inode, " of device ", file.opened().device);
+  return line + ")";
+}
+
+}  // namespace
+
+Source Source::open(const std::string& path) {
+  for (int i = 0; i < kTries; ++i) {
+    Source source;
+    if (is_folder(path))
+      source.open_folder(path);
+    else
+      source.open_file(path);
+    const std::vector<const InputFile*> files = source.files();
+    if (std::all_of(files.begin(), files.end(), [](const InputFile* file) { return file->is_at_its_path(); }))
+      return source;
+  }
+  fail(Code::io, "load: ", path, " was replaced ", kTries, " times while it was opened");
+}
+
+void Source::open_file(const std::string& path) {
+  const SafetensorsFile& opened = add(path);
+  for (const auto& [tensor, stored] : opened.tensors()) tensors_[tensor] = {&opened, stored};
+}
+
+void Source::open_folder(const std::string& path) {
+  if (exists(path + "/" + kConfigName)) {
+    config_ = std::make_unique<InputFile>(path + "/" + kConfigName);
+    config_text_ = config_->read_all(kConfigLimit);
+  }
+  if (!exists(path + "/" + kWeightsName) && exists(path + "/" + kIndexName))
+    open_index(path);
+  else
+    open_file(path + "/" + kWeightsName);
+}
+
+// {"metadata": {...}, "weight_map": {tensor: file}}.
+void Source::open_index(const std::string& folder) {
+  index_ = std::make_unique<InputFile>(folder + "/" + kIndexName);
+  const std::string json = index_->read_all(kSafetensorsHeaderLimit);
+  index_hash_ = XXH3_64bits(json.data(), json.size());
+  const std::string& index = index_->path();
+  const JsonScalars scalars = read_json_scalars(json, "load: " + index);
+  const auto map = scalars.find({"weight_map", ""});
+  if (map == scalars.end() || map->second.kind != JsonValue::Kind::object)
+    fail(Code::corrupt, "load: ", index, " has no object weight_map");
+  std::map<std::string, const SafetensorsFile*> opened;
+  for (auto entry = std::next(map); entry != scalars.end() && entry->first.first == "weight_map"; ++entry) {
+    const std::string& tensor = entry->first.second;
+    if (entry->second.kind != JsonValue::Kind::text)
+      fail(Code::corrupt, "load: ", index, ": weight_map.", printable(tensor), " is not text");
+    const std::string& file = entry->second.text;
+    check_file_name(index, tensor, file);
+    if (opened[file] == nullptr) opened[file] = &add(folder + "/" + file);
+    const auto found = opened[file]->tensors().find(tensor);
+    if (found == opened[file]->tensors().end())
+      fail(Code::corrupt, "load: ", index, " places ", printable(tensor), " in ", printable(file),
+           ", where it is missing");
+    tensors_[tensor] = {opened[file], found->second};
+  }
+}
+
+const SafetensorsFile& Source::add(const std::string& path) {
+  weights_.push_back(std::make_unique<SafetensorsFile>(path));
+  return *weights_.back();
+}
+
+std::vector<const InputFile*> Source::files() const {
+  std::vector<const InputFile*> all;
+  for (const InputFile* file : {config_.get(), index_.get()})
+    if (file != nullptr) all.push_back(file);
+  for (const auto& file : weights_) all.push_back(&file->file());
+  return all;
+}
+
+std::vector<std::string> Source::lines(bool same_host) const {
+  std::vector<std::string> all;
+  if (config_) all.push_back(line_of(*config_, XXH3_64bits(config_text_.data(), config_text_.size()), same_host));
+  if (index_) all.push_back(line_of(*index_, index_hash_, same_host));
+  for (const auto& file : weights_) all.push_back(line_of(file->file(), file->header_hash(), same_host));
+  return all;
+}
+
+void Source::check_unchanged() const {
+  for (const InputFile* file : files())
+    if (!file->is_unchanged())
+      fail(Code::io, "load: ", file->path(), " was changed while it was read (it had ", file->opened().text(),
+           "); load it again when nothing writes it");
+}
+
+}  // namespace gangway

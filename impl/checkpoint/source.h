@@ -1,0 +1,50 @@
+// Where a load reads from: one file, or a folder with model.safetensors, or with an index and the files that it names.
+//
+// Thread rule: values; one thread per object.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace gangway {
+
+class Source {
+ public:
+  struct Entry {
+    const SafetensorsFile* file = nullptr;
+    StoredTensor tensor;
+  };
+
+  // All files of the folder at one moment: when another checkpoint takes its place meanwhile, it is opened again. IO,
+  // CORRUPT.
+  static Source open(const std::string& path);
+
+  const std::map<std::string, Entry>& tensors() const { return tensors_; }
+  // The folder's config.json; null: a file, or a folder without it.
+  const InputFile* config() const { return config_.get(); }
+  const std::string& config_text() const { return config_text_; }
+
+  // A line for each file: name, size, time, hash of its header; `same_host`: device and inode, too.
+  std::vector<std::string> lines(bool same_host) const;
+  // IO: a file is not as it was when it was opened.
+  void check_unchanged() const;
+
+ private:
+  void open_file(const std::string& path);
+  void open_folder(const std::string& path);
+  void open_index(const std::string& folder);
+  const SafetensorsFile& add(const std::string& path);
+  std::vector<const InputFile*> files() const;
+
+  std::map<std::string, Entry> tensors_;
+  std::vector<std::unique_ptr<SafetensorsFile>> weights_;
+  std::unique_ptr<InputFile> config_, index_;
+  std::string config_text_;
+  uint64_t index_hash_ = 0;
+};
+
+}  // namespace gangway

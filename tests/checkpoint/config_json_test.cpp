@@ -1,0 +1,183 @@
+// config.json of a Llama: what Hugging Face's published files say, what is refused, hostile bytes.
+#include "checkpoint/config_json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+// As published with Llama-3.1-8B.
+constexpr char kLlama[] = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 128000, "eos_token_id": [128001, 128008], "hidden_act": "silu", "hidden_size": 4096,
+  "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": false,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+  "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "transformers_version": "4.43.0.dev0", "use_cache": true, "vocab_size": 128256})";
+
+// As published with Qwen2.5-0.5B.
+constexpr char kQwen[] = R"({
+  "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
+  "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+  "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14,
+  "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+  "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+  "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936})";
+
+// The smallest that is taken.
+constexpr char kLeast[] = R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
+  "num_attention_heads": 4, "intermediate_size": 40})";
+
+std::string with(const std::string& field) {
+  const std::string least = kLeast;
+  return least.substr(0, least.size() - 1) + ", " + field + "}";
+}
+
+Error error_of(const std::string& json) {
+  try {
+    parse_config_json(json, "config.json");
+    return Error(Code::ok, "");
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+TEST(ConfigJson, ReadsEachFieldOfPublishedFiles) {
+  const LlamaConfig llama = parse_config_json(kLlama, "config.json");
+  EXPECT_EQ(llama.vocab, 128256);
+  EXPECT_EQ(llama.dim, 4096);
+  EXPECT_EQ(llama.layers, 32);
+  EXPECT_EQ(llama.heads, 32);
+  EXPECT_EQ(llama.kv_heads, 8);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.ffn, 14336);
+  EXPECT_EQ(llama.max_positions, 131072);
+  EXPECT_EQ(llama.eps, 1e-5);
+  EXPECT_EQ(llama.rope.theta, 500000);
+  EXPECT_EQ(llama.rope.factor, 8);
+  EXPECT_EQ(llama.rope.low_frequency_factor, 1);
+  EXPECT_EQ(llama.rope.high_frequency_factor, 4);
+  EXPECT_EQ(llama.rope.original_positions, 8192);
+  EXPECT_EQ(llama.deviation, 0.02);
+  EXPECT_FALSE(llama.tied || llama.qkv_bias || llama.out_bias || llama.mlp_bias);
+  const LlamaConfig qwen = parse_config_json(kQwen, "config.json");
+  EXPECT_TRUE(qwen.qkv_bias && qwen.tied);
+  EXPECT_FALSE(qwen.out_bias || qwen.mlp_bias);
+  EXPECT_EQ(qwen.head_dim, 64);
+  EXPECT_EQ(qwen.kv_heads, 2);
+  EXPECT_EQ(qwen.eps, 1e-6);
+  EXPECT_EQ(qwen.rope.theta, 1e6);
+  EXPECT_EQ(qwen.rope.factor, 1);
+}
+
+TEST(ConfigJson, WhatIsMissingIsAsInTheClassOfTransformers) {
+  const LlamaConfig least = parse_config_json(kLeast, "config.json");
+  EXPECT_EQ(least.kv_heads, 4);
+  EXPECT_EQ(least.head_dim, 6);
+  EXPECT_EQ(least.max_positions, 2048);
+  EXPECT_EQ(least.eps, 1e-6);
+  EXPECT_EQ(least.rope.theta, 10000);
+  EXPECT_EQ(least.rope.factor, 1);
+  EXPECT_EQ(least.deviation, 0.02);
+  const LlamaConfig nulls =
+      parse_config_json(with(R"("num_key_value_heads": null, "head_dim": null, "rope_scaling": null)"), "c");
+  EXPECT_EQ(nulls.kv_heads, 4);
+  EXPECT_EQ(nulls.head_dim, 6);
+  const LlamaConfig biased = parse_config_json(with(R"("attention_bias": true, "mlp_bias": true)"), "c");
+  EXPECT_TRUE(biased.qkv_bias && biased.out_bias && biased.mlp_bias);
+}
+
+TEST(ConfigJson, ReadsTheFormOfTransformers5) {
+  const LlamaConfig plain = parse_config_json(
+      with(R"("rope_parameters": {"rope_theta": 20000.0, "rope_type": "default"}, "dtype": "bfloat16")"), "c");
+  EXPECT_EQ(plain.rope.theta, 20000);
+  EXPECT_EQ(plain.rope.factor, 1);
+  const LlamaConfig scaled = parse_config_json(
+      with(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 2, "low_freq_factor": 1,
+              "high_freq_factor": 3, "original_max_position_embeddings": 64})"),
+      "c");
+  EXPECT_EQ(scaled.rope.theta, 5e5);
+  EXPECT_EQ(scaled.rope.factor, 2);
+  EXPECT_EQ(scaled.rope.high_frequency_factor, 3);
+  EXPECT_EQ(scaled.rope.original_positions, 64);
+}
+
+TEST(ConfigJson, ReadsWhatItWrites) {
+  LlamaConfig config = parse_config_json(kLlama, "c");
+  for (int bits = 0; bits < 16; ++bits) {
+    config.qkv_bias = (bits & 1) != 0;
+    config.out_bias = (bits & 2) != 0;
+    config.mlp_bias = (bits & 4) != 0;
+    config.tied = (bits & 8) != 0;
+    config.rope.factor = bits % 3 + 1;
+    config.eps = 1.0 / (3 + bits);
+    EXPECT_NO_THROW(check_same_function(parse_config_json(config_json(config, DType::bf16), "c"), config, "c")) << bits;
+  }
+}
+
+TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
+  struct Row {
+    std::string json;
+    Code code;
+    const char* words;
+  };
+  const Row table[] = {
+      {"", Code::corrupt, "config.json: it is not JSON"},
+      {"[]", Code::corrupt, "config.json: it is no JSON object"},
+      {"{}", Code::not_supported, "model_type is missing"},
+      {R"({"model_type": "gpt2"})", Code::not_supported, "model_type is \"gpt2\"; this library has llama, qwen2"},
+      {R"({"model_type": "llama"})", Code::corrupt, "vocab_size is missing"},
+      {with(R"("head_dim": 6.0)"), Code::corrupt, "head_dim is 6.0, not a whole number"},
+      {with(R"("head_dim": 0)"), Code::corrupt, "head_dim is 0, outside of 1 to 2147483647"},
+      {with(R"("max_position_embeddings": 99999999999)"), Code::corrupt, "outside of 1 to"},
+      {with(R"("max_position_embeddings": 99999999999999999999999)"), Code::corrupt, "not a whole number"},
+      {with(R"("rms_norm_eps": "1e-5")"), Code::corrupt, "rms_norm_eps is \"1e-5\", not a finite number"},
+      {with(R"("rms_norm_eps": 1e999)"), Code::corrupt, "not JSON"},
+      {with(R"("rope_theta": 0)"), Code::corrupt, "rope_theta is 0, not above 0"},
+      {with(R"("tie_word_embeddings": 1)"), Code::corrupt, "tie_word_embeddings is 1, not true or false"},
+      {with(R"("hidden_act": "gelu")"), Code::not_supported, "hidden_act is \"gelu\"; this library has silu"},
+      {with(R"("attention_dropout": 0.1)"), Code::not_supported, "attention_dropout is 0.1"},
+      {with(R"("sliding_window": 64)"), Code::not_supported, "sliding_window is 64"},
+      {with(R"("quantization_config": {"bits": 4})"), Code::not_supported, "quantization_config is an object"},
+      {with(R"("rope_scaling": 3)"), Code::corrupt, "rope_scaling is 3, not an object"},
+      {with(R"("rope_scaling": {"type": "linear", "factor": 2})"), Code::not_supported,
+       "rope_scaling.type is \"linear\"; this library has default and llama3"},
+      {with(R"("rope_scaling": {"rope_type": "llama3"})"), Code::corrupt, "rope_scaling.factor is missing"},
+      {with(R"("rope_theta": 2, "rope_parameters": {"rope_theta": 3})"), Code::corrupt,
+       "rope_parameters.rope_theta is 3, not the rope_theta of the whole"},
+      {with(R"("head_dim": 6, "head_dim": 7)"), Code::corrupt, "\"head_dim\" stands there twice"},
+      {R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 1000000000})",
+       Code::corrupt, "num_hidden_layers is 1000000000, outside of 0 to 10000"},
+      {with(R"("x": [[[[[[[[[1]]]]]]]]])"), Code::corrupt, "nested over 8 deep"},
+  };
+  for (const Row& row : table) {
+    const Error error = error_of(row.json);
+    EXPECT_EQ(error.code(), row.code) << row.json << ": " << error.message();
+    EXPECT_NE(error.message().find(row.words), std::string::npos) << row.json << ": " << error.message();
+  }
+  EXPECT_EQ(error_of(with(R"("sliding_window": 2048)")).code(), Code::ok) << "as long as the positions";
+  EXPECT_EQ(error_of(std::string(1 << 20, '[')).code(), Code::corrupt);
+}
+
+TEST(ConfigJson, EveryTruncationAndEverySingleByteChangeIsReadOrRefused) {
+  const std::string json = kLlama;
+  for (size_t length = 0; length < json.size(); ++length)
+    EXPECT_EQ(error_of(json.substr(0, length)).code(), Code::corrupt) << length;
+  for (size_t at = 0; at < json.size(); ++at)
+    for (int value = 0; value < 256; value += 5) {
+      std::string changed = json;
+      changed[at] = static_cast<char>(value);
+      const Code code = error_of(changed).code();
+      EXPECT_TRUE(code == Code::ok || code == Code::corrupt || code == Code::not_supported) << at << " " << value;
+    }
+}
+
+}  // namespace
+}  // namespace gangway
