@@ -1,5 +1,6 @@
 #include "models.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,7 +76,104 @@ static void what_is_saved_is_loaded(void** state) {
   }
 }
 
+/* A value of each field that is not its default. */
+static gw_llama_options unusual(void) {
+  gw_llama_options o = small_llama();
+  o.kv_heads = 2;
+  o.head_dim = 6;
+  o.ffn = 40;
+  o.max_positions = 99;
+  o.eps = 1e-3;
+  o.rope_theta = 777;
+  o.rope_factor = 3;
+  o.rope_low_frequency_factor = 1.5;
+  o.rope_high_frequency_factor = 5;
+  o.rope_original_positions = 64;
+  o.initializer_range = 0.5;
+  o.qkv_bias = o.out_bias = o.mlp_bias = o.tied = 1;
+  return o;
+}
+
+static void a_folder_gives_the_options_it_was_saved_with(void** state) {
+  (void)state;
+  char folder[] = "/tmp/gangway-model-XXXXXX", command[80];
+  assert_non_null(mkdtemp(folder));
+  gw_llama_options o = unusual(), found;
+  gw_module *model = NULL, *again = NULL;
+  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
+  assert_ok(gw_module_save(model, folder, NULL));
+  gw_llama_options_init(&found, sizeof found);
+  assert_ok(gw_llama_options_from_folder(folder, &found));
+  assert_memory_equal(&found, &o, sizeof o);
+  assert_ok(gw_llama_from_folder(NULL, folder, NULL, &again));
+  gw_module_release(again);
+
+  /* The same names and shapes, another function. */
+  gw_load_options load;
+  gw_load_options_init(&load, sizeof load);
+  gw_module_release(model);
+  o.rope_theta = 778;
+  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
+  assert_refused(gw_module_load(model, folder, &load), "rope_theta = 777.0, but the model has 778.0");
+  load.ignore_config = 1;
+  assert_ok(gw_module_load(model, folder, &load));
+  gw_module_release(model);
+
+  /* A refusal leaves the options alone and names the file. */
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0);
+  memset(&found.vocab, 7, sizeof found.vocab);
+  const gw_llama_options before = found;
+  assert_refused_as(gw_llama_options_from_folder(folder, &found), GW_E_IO, "No such file");
+  assert_memory_equal(&found, &before, sizeof found);
+  const gw_error_info info = last_error();
+  assert_int_equal(info.system_error, ENOENT);
+  snprintf(command, sizeof command, "%s/config.json", folder);
+  assert_string_equal(info.path, command);
+  again = (gw_module*)&load;
+  assert_refused_as(gw_llama_from_folder(NULL, folder, NULL, &again), GW_E_IO, "config.json");
+  assert_null(again);
+}
+
+static void makes_a_model(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_module *model = NULL, *none = NULL;
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  /* A rank's own refusal is everyone's. */
+  EXPECT_STATUS(gw_llama_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none), GW_E_IO,
+                "/nowhere/config.json");
+  EXPECT(none == NULL && strcmp(last_error().path, "/nowhere/config.json") == 0);
+  EXPECT_OK(gw_llama_from_folder(gangs, me->user, NULL, &model));
+  gw_module_release(model);
+  EXPECT_OK(gw_gangs_shutdown(gangs, -1));
+  gw_gangs_release(gangs);
+}
+
+static void a_folder_is_a_model_on_any_number_of_ranks(void** state) {
+  (void)state;
+  char folder[] = "/tmp/gangway-model-XXXXXX", text[200];
+  assert_non_null(mkdtemp(folder));
+  gw_module* model = materialized_llama();
+  assert_ok(gw_module_save(model, folder, NULL));
+  gw_module_release(model);
+  for (int32_t n = 1; n <= 3; ++n) run_ranks(n, makes_a_model, folder);
+
+  /* A config.json that promises more than the files hold is refused before memory is taken. */
+  snprintf(text, sizeof text,
+           "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 2147483647/; s/\"hidden_size\": [0-9]*/\"hidden_size\": "
+           "2147483640/' %s/config.json",
+           folder);
+  assert_int_equal(system(text), 0);
+  assert_refused(gw_llama_from_folder(NULL, folder, NULL, &model), "model.embed_tokens.weight has shape");
+  snprintf(text, sizeof text, "rm -r %s", folder);
+  assert_int_equal(system(text), 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_saved_is_loaded)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_saved_is_loaded),
+                                     cmocka_unit_test(a_folder_gives_the_options_it_was_saved_with),
+                                     cmocka_unit_test(a_folder_is_a_model_on_any_number_of_ranks)};
   return cmocka_run_group_tests_name("capi_files", tests, NULL, NULL);
 }

@@ -28,10 +28,11 @@ const std::set<std::string> kOptional = words(R"(
     gw_interrupt_set.check gw_allocator_set.allocator gw_view_set.data gw_gang_run.out_work
     gw_gang_run_batch.out_work gw_gangs_create.root gw_gangs_create_fake.device
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
-    gw_parallelize.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs
+    gw_parallelize.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_llama_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
     gw_optimizer_step.result)");
-const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options"};
+const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
+                                         "gw_llama_options_from_folder.options"};
 // Looked at while a module runs only: custom_test.c has them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 

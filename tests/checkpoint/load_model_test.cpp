@@ -6,8 +6,10 @@
 #include <mutex>
 #include <thread>
 
+#include "checkpoint/config_json.h"
 #include "checkpoint/file_calls.h"
 #include "checkpoint/model_io.h"
+#include "data/place.h"
 #include "parallel/fsdp/fsdp_state.h"
 
 namespace gangway::test {
@@ -189,6 +191,45 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
   run_ranks(1, [&](Gang& root) {
     EXPECT_EQ(error_of([&] { load_model(*llama(root, seeded(15)), folder.path()); }).code(), Code::io);
   });
+}
+
+// tests/data/folders: as transformers saves models, with the logits that it computes of them in f64. Its rotary tables
+// are f32: 3e-7 is what the reference files of tests/data agree to with it.
+TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
+  for (const char* name : {"llama3_bf16_sharded", "qwen2_f16_tied", "llama_biases_f32", "mistral_bf16"}) {
+    const std::string folder = test_data(std::string("folders/") + name);
+    const std::string bytes = read_all(folder + "/expected.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), 8);
+    const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, length));
+    const auto at = [&](const char* entry) {
+      return bytes.data() + 8 + length + header[entry]["data_offsets"][0].get<size_t>();
+    };
+    std::vector<int64_t> tokens(40);
+    std::vector<double> logits(40 * 19);
+    std::memcpy(tokens.data(), at("tokens"), tokens.size() * 8);
+    std::memcpy(logits.data(), at("logits"), logits.size() * 8);
+    for (const int ranks : {1, 3})
+      run_ranks(ranks, [&](Gang& root) {
+        const auto model = llama(root, seeded(1, DType::f64), llama_config_of_folder(folder));
+        load_model(*model, folder);
+        Stream& stream = model->device().stream();
+        Context ctx = model->context(stream);
+        StackScope scope(model->temporaries());
+        const Tensor inputs[] = {tensor_of(*model, DType::i64, Shape{2, 20}, tokens.data())};
+        const Tensor found = model->forward(ctx, inputs, nullptr).at(0);
+        ASSERT_EQ(found.bytes(), logits.size() * 8) << name;
+        double error = 0, norm = 0;
+        for (size_t i = 0; i < logits.size(); ++i) {
+          const double x = static_cast<const double*>(found.raw())[i];
+          error += (x - logits[i]) * (x - logits[i]);
+          norm += logits[i] * logits[i];
+        }
+        EXPECT_LT(std::sqrt(error / norm), 3e-7) << name;
+        EXPECT_GT(norm, 1);
+        model->reshard();
+      });
+  }
 }
 
 // Writes the tensors of `model` as they are, after `change` has had its way with the header.

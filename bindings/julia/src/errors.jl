@@ -3,7 +3,8 @@
 """
 What a failed call of the library says. The parameter is the status, so each tells itself apart: `Gangway.PeerLost`,
 `Gangway.Timeout`, `Gangway.InvalidArgument` ... are `GangwayError{:PEER_LOST}` and so on, and `e.status` is the symbol.
-Fields: `code`, `message`, `gang`, `rank`, `peer` (-1: does not apply), `op`, `system_error` (errno or 0).
+Fields: `code`, `message`, `gang`, `rank`, `peer` (-1: does not apply), `op`, `system_error` (errno or 0), `path` (of the
+file that the system refused, or ""). `Gangway.IOFailed` has those of a `SystemError`, too: `errnum` and `prefix`.
 """
 struct GangwayError{S} <: Exception
     code::Int32
@@ -13,6 +14,7 @@ struct GangwayError{S} <: Exception
     peer::Int32
     op::String
     system_error::Int32
+    path::String
 end
 
 const InvalidArgument = GangwayError{:INVALID_ARGUMENT}
@@ -34,8 +36,14 @@ const Internal = GangwayError{:INTERNAL}
 
 status_symbol(code) = Symbol(unsafe_string(LibGangway.gw_status_name(code)))
 
-Base.getproperty(e::GangwayError{S}, name::Symbol) where {S} = name === :status ? S : getfield(e, name)
+function Base.getproperty(e::GangwayError{S}, name::Symbol) where {S}
+    name === :status && return S
+    S === :IO && name === :errnum && return getfield(e, :system_error)
+    S === :IO && name === :prefix && return getfield(e, :message)
+    return getfield(e, name)
+end
 Base.propertynames(::GangwayError) = (fieldnames(GangwayError)..., :status)
+Base.propertynames(::IOFailed) = (fieldnames(GangwayError)..., :status, :errnum, :prefix)
 
 function Base.showerror(io::IO, e::GangwayError{S}) where {S}
     print(io, "Gangway: ", S, ": ", e.message)
@@ -174,5 +182,6 @@ function error_of(status, taken)
     known = taken != C_NULL
     text(p) = known && p != C_NULL ? unsafe_string(p) : ""
     return GangwayError{status_symbol(status)}(status, text(i.message), text(i.gang), known ? i.rank : -1,
-                                               known ? i.peer : -1, text(i.op), known ? i.system_error : 0)
+                                               known ? i.peer : -1, text(i.op), known ? i.system_error : 0,
+                                               text(i.path))
 end

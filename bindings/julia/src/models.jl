@@ -8,6 +8,26 @@ A Llama, with the fields of a Hugging Face config.json. It describes; `paralleli
 """
 Llama(; keywords...) = take_with(LibGangway.gw_llama_create, Model, LibGangway.gw_llama_options, "Llama", keywords)
 
+"""
+    llama_options(folder)
+
+The keywords that the config.json of a Hugging Face folder stands for: `Llama(; llama_options(folder)...)`.
+"""
+llama_options(folder) = facts(LibGangway.gw_llama_options, out -> check(
+    LibGangway.gw_llama_options_from_folder(c_text("llama_options", "folder", folder), out)))
+
+"""
+    from_pretrained(folder, gangs = nothing; strategy = :full_shard, ...)
+
+A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The keywords are those of
+`parallelize!`. Collective.
+"""
+function from_pretrained(folder, gangs = nothing; keywords...)
+    made = options(LibGangway.gw_parallel_options, "from_pretrained", keywords)
+    text = c_text("from_pretrained", "folder", folder)
+    return take(Model, out -> LibGangway.gw_llama_from_folder(maybe(gangs), text, made, out))
+end
+
 "y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
 Linear(inputs, outputs; bias = true) = take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
 "Columns of a weight of size `(dim, rows)` by `Int64` ids from 0."
@@ -203,13 +223,23 @@ end
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-"`folder/model.safetensors` with Hugging Face's names (and config.json for a Llama). Collective."
+"""
+    save(model, folder; dtype)
+
+Writes `folder/model.safetensors` with Hugging Face's names and, for a Llama, config.json. One commit: readers find all of the
+earlier checkpoint or all of the new one, whenever the save ends or is killed. Collective.
+"""
 function save(model::Model, folder; keywords...)
     made = options(LibGangway.gw_save_options, "save", keywords)
     @waits LibGangway.gw_module_save(model, c_text("save", "folder", folder), made)
     return nothing
 end
-"A file or a folder, written on any number of ranks. Collective."
+"""
+    load!(model, path; ignore_extra = false, ignore_config = false)
+
+Values from a file or a folder of Float64, Float32, BFloat16 or Float16, on any mesh. `ignore_extra`: tensors that the model
+has no place for are no error. `ignore_config`: the folder's config.json may describe another model. Collective.
+"""
 function load!(model::Model, path; keywords...)
     made = options(LibGangway.gw_load_options, "load!", keywords)
     @waits LibGangway.gw_module_load(model, c_text("load!", "path", path), made)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import Any
+
 from . import _low
 from .enums import Status
 
@@ -13,7 +17,7 @@ class GangwayError(Exception):
 
     def __init__(
         self, text: str, *, code: int | None = None, gang: str = "", rank: int = -1, peer: int = -1, op: str = "",
-        system_error: int = 0,
+        system_error: int = 0, path: str = "",
     ) -> None:
         super().__init__(text)
         self.code: Status = type(self).status if code is None else Status(code)
@@ -23,6 +27,7 @@ class GangwayError(Exception):
         self.peer = peer
         self.op = op
         self.system_error = system_error
+        self.path = path
 
 
 class InvalidArgument(GangwayError, ValueError):
@@ -104,9 +109,23 @@ class OutOfMemory(GangwayError, MemoryError):
 
 
 class FileFailed(GangwayError, OSError):
-    """Reading or writing failed; `system_error` is errno."""
+    """Reading or writing failed: `errno`, `strerror` and `filename` as of every OSError."""
 
     status = Status.IO
+
+    def __init__(self, text: str, **facts: Any) -> None:
+        super().__init__(text, **facts)
+        if self.system_error:
+            self.errno = self.system_error
+            self.strerror = os.strerror(self.system_error)
+        self.filename = self.path or None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class FileMissing(FileFailed, FileNotFoundError):
+    """A file or folder is not there; `filename` is it."""
 
 
 class Corrupt(GangwayError, ValueError):
@@ -130,10 +149,14 @@ BY_STATUS: dict[int, type[GangwayError]] = {
 }
 
 
-def make(code: int, text: str, gang: str, rank: int, peer: int, op: str, system_error: int) -> GangwayError:
+def make(
+    code: int, text: str, gang: str, rank: int, peer: int, op: str, system_error: int, path: str = ""
+) -> GangwayError:
     """The exception of a status; called by the low-level layer."""
     kind = BY_STATUS.get(code, GangwayError)
-    return kind(text, code=code, gang=gang, rank=rank, peer=peer, op=op, system_error=system_error)
+    if kind is FileFailed and system_error == errno.ENOENT:
+        kind = FileMissing
+    return kind(text, code=code, gang=gang, rank=rank, peer=peer, op=op, system_error=system_error, path=path)
 
 
 _low.set_error_factory(make)

@@ -11,6 +11,7 @@ class gw_error_info:
     message: str
     gang: str
     op: str
+    path: str
 
 class gw_memory_info:
     struct_size: int
@@ -220,7 +221,7 @@ class gw_save_options:
 class gw_load_options:
     struct_size: int
     ignore_extra: int
-    reserved: int
+    ignore_config: int
 
 class gw_dtype_rule:
     struct_size: int

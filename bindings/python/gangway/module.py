@@ -217,12 +217,18 @@ class Module:
     # --- files (collective)
 
     def save(self, folder: str | os.PathLike[str], *, dtype: Any = None) -> None:
-        """folder/model.safetensors with Hugging Face's names."""
+        """folder/model.safetensors with Hugging Face's names, and config.json for a Llama. One commit: readers find all of
+        the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
         c.gw_module_save(self._h, os.fspath(folder), struct("gw_save_options", dtype=dtype_of(dtype)))
 
-    def load(self, path: str | os.PathLike[str], *, ignore_extra: bool = False) -> Module:
-        """A file or a folder, on any mesh."""
-        c.gw_module_load(self._h, os.fspath(path), struct("gw_load_options", ignore_extra=ignore_extra))
+    def load(
+        self, path: str | os.PathLike[str], *, ignore_extra: bool = False, ignore_config: bool = False
+    ) -> Module:
+        """A file or a folder of f64, f32, bf16 or f16, on any mesh. `ignore_extra`: tensors that the model has no place for
+        are no error. `ignore_config`: the folder's config.json may describe another model. A missing file or folder is a
+        FileNotFoundError with its `filename`."""
+        options = struct("gw_load_options", ignore_extra=ignore_extra, ignore_config=ignore_config)
+        c.gw_module_load(self._h, os.fspath(path), options)
         return self
 
 
@@ -235,6 +241,25 @@ class Llama(Module):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(c.gw_llama_create(struct("gw_llama_options", **options)))
+
+    @staticmethod
+    def options_from(folder: str | os.PathLike[str]) -> dict[str, Any]:
+        """Local. The options that a Hugging Face folder's config.json stands for: Llama(**Llama.options_from(folder))."""
+        made = struct("gw_llama_options")
+        c.gw_llama_options_from_folder(os.fspath(folder), made)
+        return {name: getattr(made, name) for name in fields_of(made)}
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | os.PathLike[str], gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+        **options: Any,
+    ) -> Llama:
+        """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. Options
+        are those of parallelize()."""
+        made = parallel_options("gw_parallel_options", strategy, options)
+        model = cls.__new__(cls)
+        Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made))
+        return model
 
 
 class Linear(Module):

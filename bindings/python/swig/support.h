@@ -5,7 +5,7 @@
 /* --- errors: statuses to exceptions
  * -------------------------------------------------------------------------------- */
 
-static PyObject* error_factory; /* (code, message, gang, rank, peer, op, system_error) -> exception */
+static PyObject* error_factory; /* (code, message, gang, rank, peer, op, system_error, path) -> exception */
 /* The exception of this thread's callback, kept while it travels through the library as GW_E_CALLER. */
 static _Thread_local PyObject *kept_type, *kept_value, *kept_trace;
 
@@ -59,9 +59,10 @@ static PyObject* gwpy_str(const char* text) {
 /* Takes over `message`. */
 static void raise_str(gw_status code, PyObject* message, const gw_error_info* info) {
   PyObject* made =
-      PyObject_CallFunction(error_factory, "iNNiiNi", (int)code, message, gwpy_str(info ? info->gang : ""),
+      PyObject_CallFunction(error_factory, "iNNiiNiN", (int)code, message, gwpy_str(info ? info->gang : ""),
                             info ? (int)info->rank : -1, info ? (int)info->peer : -1,
-                            gwpy_str(info ? info->op : ""), info ? (int)info->system_error : 0);
+                            gwpy_str(info ? info->op : ""), info ? (int)info->system_error : 0,
+                            gwpy_str(info ? info->path : ""));
   if (made == NULL) return;
   PyErr_SetObject((PyObject*)Py_TYPE(made), made);
   Py_DECREF(made);

@@ -1,6 +1,7 @@
 """Each status comes as its exception, with code, text, rank and peer."""
 
 import ctypes
+import errno
 import os
 import re
 import signal
@@ -105,8 +106,13 @@ def test_refusals_of_one_rank(tmp_path):
         gw.AdamW(model)
     with pytest.raises(gw.NotFound, match="no parameter"):
         model.materialize()["nobody"]
-    with pytest.raises(gw.FileFailed, match="No such file"):
+    with pytest.raises(FileNotFoundError, match="No such file") as missing:
         model.load(tmp_path / "nothing")
+    assert missing.value.filename == str(tmp_path / "nothing") and missing.value.errno == errno.ENOENT
+    assert isinstance(missing.value, gw.FileFailed) and missing.value.strerror == os.strerror(errno.ENOENT)
+    with pytest.raises(FileNotFoundError) as missing:
+        gw.Llama.from_pretrained(tmp_path)
+    assert missing.value.filename == str(tmp_path / "config.json")
     gw.Linear(4, 3, bias=False).materialize().save(tmp_path / "less")
     with pytest.raises(gw.NotFound, match="bias"):
         model.load(tmp_path / "less")
@@ -116,7 +122,8 @@ def test_refusals_of_one_rank(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(gw.FileFailed) as caught:
         model.save(tmp_path / "file" / "folder")
-    assert isinstance(caught.value, OSError) and caught.value.system_error != 0
+    assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOTDIR
+    assert not isinstance(caught.value, FileNotFoundError)
     with pytest.raises(gw.OutOfMemory, match="[0-9]"):
         gw.Gang.create().empty((1 << 50,))
     with pytest.raises(gw.InvalidArgument, match="heads"):

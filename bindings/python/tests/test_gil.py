@@ -183,6 +183,13 @@ def gw_module_load(gang, meet):
 
 
 @entry
+def gw_llama_from_folder(gang, meet):
+    llama(gang).save(FOLDER)
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Llama.from_pretrained(FOLDER, gangs))
+
+
+@entry
 def gw_module_backward(gang, meet):
     model = linear(gang)
     frame = gw.Frame(model)

@@ -1,6 +1,7 @@
 """Built-in models, custom modules, shard groups and optimizers."""
 
 import gc
+import json
 import tempfile
 from pathlib import Path
 
@@ -61,6 +62,55 @@ def test_files_are_read_on_any_mesh(gangs):
     again[name].assign(np.full(again[name].shape, 2, np.float32))
     assert (again[name].gather() == 2).all()
     assert model.generate(b"ab", 5, temperature=0) == model.generate([97, 98], 5, temperature=0)
+
+
+DATA = Path(__file__).parents[3] / "tests" / "data" / "folders"
+
+
+def stored(path):
+    """A safetensors file, read by hand: f64 or i64 by name."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    out = {}
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        kind = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}[entry["dtype"]]
+        values = np.frombuffer(content[start + first : start + last], kind)
+        if entry["dtype"] == "BF16":
+            values = (values.astype("<u4") << 16).view("<f4")
+        out[name] = values.astype("f8" if kind != "<i8" else "i8").reshape(entry["shape"])
+    return out
+
+
+@together(1, 2)
+def test_a_folder_of_hugging_face_is_a_model_in_one_call(gangs):
+    for name in ("llama3_bf16_sharded", "qwen2_f16_tied", "llama_biases_f32", "mistral_bf16"):
+        model = gw.Llama.from_pretrained(DATA / name, gangs, master_dtype=gw.DType.F64)
+        assert type(model) is gw.Llama
+        values = {}
+        for file in (DATA / name).glob("model*.safetensors"):
+            values |= stored(file)
+        assert len(values) == len(model)
+        for parameter in model:
+            np.testing.assert_array_equal(parameter.gather(), values[parameter.name])
+        wanted = stored(DATA / name / "expected.safetensors")
+        (found,) = model.forward(wanted["tokens"])
+        assert np.linalg.norm(found - wanted["logits"]) < 3e-7 * np.linalg.norm(wanted["logits"])
+
+
+@together(1, 2)
+def test_a_folder_of_another_function_is_refused_with_both_values(gangs):
+    options = gw.Llama.options_from(DATA / "mistral_bf16")
+    assert options["vocab"] == 19 and options["eps"] == 1e-5 and options["tied"] == 0
+    model = gw.Llama(**{**options, "rope_theta": 5e5}).parallelize(gangs)
+    with pytest.raises(gw.InvalidArgument, match="rope_theta = 10000.0, but the model has 500000.0"):
+        model.load(DATA / "mistral_bf16")
+    assert model.load(DATA / "mistral_bf16", ignore_config=True) is model
+    with pytest.raises(FileNotFoundError) as missing:
+        gw.Llama.from_pretrained("/no/such/folder", gangs)
+    assert missing.value.filename == "/no/such/folder/config.json"
 
 
 @together(2)

@@ -262,6 +262,9 @@ typedef struct gw_api {
   gw_status (*gang_broadcast_flag_async)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag, gw_work
       **out_work);
   gw_status (*gang_all_sum_async)(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
+  gw_status (*llama_options_from_folder)(const char *folder, gw_llama_options *options);
+  gw_status (*llama_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
+      gw_module **out_model);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -689,6 +689,12 @@ functions! {
     llama_create: pub fn gw_llama_create(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
+    llama_options_from_folder: pub fn gw_llama_options_from_folder(
+        folder: *const ::std::os::raw::c_char,
+        options: *mut gw_llama_options,
+    ) -> gw_status;
+}
+functions! {
     linear_create: pub fn gw_linear_create(
         input_dim: i64,
         output_dim: i64,
@@ -1015,6 +1021,14 @@ functions! {
 }
 functions! {
     recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
+}
+functions! {
+    llama_from_folder: pub fn gw_llama_from_folder(
+        gangs: *mut gw_gangs,
+        folder: *const ::std::os::raw::c_char,
+        options: *const gw_parallel_options,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
 }
 functions! {
     shard_group_create: pub fn gw_shard_group_create(

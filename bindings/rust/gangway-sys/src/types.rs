@@ -114,12 +114,13 @@ pub struct gw_error_info {
     pub message: *const ::std::os::raw::c_char,
     pub gang: *const ::std::os::raw::c_char,
     pub op: *const ::std::os::raw::c_char,
+    pub path: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_gw_error_info() {
     assert_eq!(
         ::std::mem::size_of::<gw_error_info>(),
-        56usize,
+        64usize,
         concat!("Size of: ", stringify!(gw_error_info))
     );
     assert_eq!(
@@ -235,6 +236,18 @@ fn bindgen_test_layout_gw_error_info() {
         );
     }
     test_field_op();
+    fn test_field_path() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_error_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).path) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_error_info), "::", stringify!(path))
+        );
+    }
+    test_field_path();
 }
 impl Default for gw_error_info {
     fn default() -> Self {
@@ -3436,7 +3449,7 @@ pub struct gw_load_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
     pub ignore_extra: i32,
-    pub reserved: i32,
+    pub ignore_config: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_load_options() {
@@ -3486,18 +3499,18 @@ fn bindgen_test_layout_gw_load_options() {
         );
     }
     test_field_ignore_extra();
-    fn test_field_reserved() {
+    fn test_field_ignore_config() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).ignore_config) as usize - ptr as usize
             },
             20usize,
-            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_config))
         );
     }
-    test_field_reserved();
+    test_field_ignore_config();
 }
 impl Default for gw_load_options {
     fn default() -> Self {
@@ -6254,10 +6267,24 @@ pub struct gw_api {
             out_work: *mut *mut gw_work,
         ) -> gw_status,
     >,
+    pub llama_options_from_folder: ::std::option::Option<
+        unsafe extern "C" fn(
+            folder: *const ::std::os::raw::c_char,
+            options: *mut gw_llama_options,
+        ) -> gw_status,
+    >,
+    pub llama_from_folder: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            folder: *const ::std::os::raw::c_char,
+            options: *const gw_parallel_options,
+            out_model: *mut *mut gw_module,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1680usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1696usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8791,4 +8818,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_gang_all_sum_async();
+    fn test_field_llama_options_from_folder() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).llama_options_from_folder) as usize - ptr as usize
+            },
+            1680usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_options_from_folder))
+        );
+    }
+    test_field_llama_options_from_folder();
+    fn test_field_llama_from_folder() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).llama_from_folder) as usize - ptr as usize
+            },
+            1688usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_from_folder))
+        );
+    }
+    test_field_llama_from_folder();
 }

@@ -105,6 +105,8 @@ pub struct Error {
     pub peer: Option<usize>,
     /// `errno`, or 0.
     pub system_error: i32,
+    /// The file that the system refused, or "".
+    pub path: Box<str>,
     // Boxed twice: a Result is moved often.
     pub(crate) source: Option<Arc<Source>>,
 }
@@ -113,8 +115,8 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     pub fn new(code: Code, text: impl Into<String>) -> Error {
-        let (text, gang, op) = (text.into(), String::new(), Box::default());
-        Error { code, text, gang, op, rank: None, peer: None, system_error: 0, source: None }
+        let (text, gang, op, path) = (text.into(), String::new(), Box::default(), Box::default());
+        Error { code, text, gang, op, rank: None, peer: None, system_error: 0, path, source: None }
     }
 
     /// An error of a callback's own, that another one is the reason of.
@@ -127,6 +129,12 @@ impl Error {
     /// An error of a callback's own.
     pub fn caller(text: impl Into<String>) -> Error {
         Error::new(Code::Caller, text)
+    }
+
+    /// What the system said, of [`Code::Io`]: `NotFound` for a missing file and so on.
+    pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
+        let kind = || std::io::Error::from_raw_os_error(self.system_error).kind();
+        (self.code == Code::Io && self.system_error != 0).then(kind)
     }
 
     pub(crate) fn argument(text: impl Into<String>) -> Error {
@@ -153,6 +161,7 @@ impl Error {
             rank: rank(info.rank),
             peer: rank(info.peer),
             system_error: info.system_error,
+            path: borrowed_text(info.path).into(),
             source: None,
         }
     }
@@ -189,6 +198,13 @@ impl From<std::io::Error> for Error {
     fn from(source: std::io::Error) -> Error {
         let system_error = source.raw_os_error().unwrap_or(0);
         Error { code: Code::Io, system_error, ..Error::from_source(source) }
+    }
+}
+
+/// Of the kind that the system said, with the whole error as its source.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        std::io::Error::new(error.io_kind().unwrap_or(std::io::ErrorKind::Other), error)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Built-in layers. All of it is local: they describe.
-use crate::error::Result;
-use crate::module::Module;
-use crate::options::options;
+use crate::error::{check, Result};
+use crate::mesh::Gangs;
+use crate::module::{raw_gangs, Module};
+use crate::options::{options, path_text};
+use crate::parallel::ParallelOptions;
 use gangway_sys as sys;
+use std::path::Path;
 
 options! {
     /// Fields as in a Hugging Face `config.json`.
@@ -57,6 +60,16 @@ options! {
     }
 }
 
+impl LlamaOptions {
+    /// Local. What the `config.json` of a Hugging Face folder stands for: families llama, qwen2 and mistral.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<LlamaOptions> {
+        let folder = path_text(folder.as_ref())?;
+        let mut raw = LlamaOptions::default().raw();
+        check(unsafe { sys::gw_llama_options_from_folder(folder.as_ptr(), &mut raw) })?;
+        Ok(LlamaOptions::from_raw(raw))
+    }
+}
+
 /// Names a constructor; what it makes is a [`Module`].
 macro_rules! layers {
     ($($(#[$meta:meta])* $name:ident($($argument:ident: $kind:ty),*) = $create:ident($($value:expr),*);)*) => { $(
@@ -90,6 +103,23 @@ layers! {
     Mlp(dim: i64, ffn: i64, bias: bool) = gw_mlp_create(dim, ffn, bias as i32);
     /// Pre-norm block.
     Block(attention: &AttentionOptions, ffn: i64, eps: f64) = gw_block_create(&attention.raw(), ffn, eps);
+}
+
+impl Llama {
+    /// Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and
+    /// generates. No gangs: one rank.
+    pub fn from_pretrained(
+        folder: impl AsRef<Path>,
+        gangs: Option<&Gangs>,
+        options: &ParallelOptions,
+    ) -> Result<Module> {
+        let folder = path_text(folder.as_ref())?;
+        let mut handle = std::ptr::null_mut();
+        let status = options.with_raw(|raw| unsafe {
+            sys::gw_llama_from_folder(raw_gangs(gangs), folder.as_ptr(), raw, &mut handle)
+        })?;
+        Module::owned(status, handle)
+    }
 }
 
 /// One after the other; children are "0", "1", ...

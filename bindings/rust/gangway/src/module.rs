@@ -25,8 +25,10 @@ options! {
 options! {
     #[derive(Copy)]
     LoadOptions = gw_load_options, gw_load_options_init {
-        /// Names in the file that the model lacks are no error.
+        /// Tensors that the model has no place for are no error.
         ignore_extra: bool,
+        /// A folder's `config.json` may describe another model.
+        ignore_config: bool,
     }
 }
 
@@ -217,7 +219,9 @@ impl Module {
         MemoryUse::filled(|raw| unsafe { sys::gw_module_memory(self.raw(), raw) })
     }
 
-    /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a Llama).
+    /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a Llama). One
+    /// commit: readers find all of the earlier checkpoint or all of the new one, whenever the save ends or is
+    /// killed.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.save_with(folder, &SaveOptions::default())
     }
@@ -227,7 +231,8 @@ impl Module {
         check(unsafe { sys::gw_module_save(self.raw(), folder.as_ptr(), &options.raw()) })
     }
 
-    /// Collective. A file or a folder, on any mesh.
+    /// Collective. A file or a folder of f64, f32, bf16 or f16, on any mesh. A missing one has
+    /// [`Error::io_kind`](crate::Error::io_kind) `NotFound`.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.load_with(path, &LoadOptions::default())
     }

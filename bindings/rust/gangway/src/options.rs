@@ -61,15 +61,18 @@ macro_rules! options {
 
         impl Default for $name {
             fn default() -> Self {
-                let raw = crate::options::initialised!($raw, $init);
+                Self::from_raw(crate::options::initialised!($raw, $init))
+            }
+        }
+
+        impl $name {
+            fn from_raw(raw: gangway_sys::$raw) -> Self {
                 $name {
                     $($field: crate::options::Field::read(raw.$field),)*
                     $($($extra: $extra_value,)*)?
                 }
             }
-        }
 
-        impl $name {
             pub(crate) fn raw(&self) -> gangway_sys::$raw {
                 let mut raw = crate::options::initialised!($raw, $init);
                 $(raw.$field = crate::options::Field::write(self.$field);)*

@@ -134,6 +134,27 @@ fn what_was_saved_loads_on_another_number_of_ranks() {
     assert!(folder.join("config.json").exists());
 }
 
+/// The values themselves are held against transformers' by the tests of C++ and Python.
+#[test]
+fn a_folder_of_hugging_face_is_a_model_in_one_call() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/folders/llama3_bf16_sharded");
+    let options = LlamaOptions::from_folder(&folder).unwrap();
+    assert_eq!((options.vocab, options.dim, options.heads, options.kv_heads), (19, 24, 4, 2));
+    assert_eq!((options.rope_theta, options.rope_factor, options.rope_original_positions), (5000.0, 4.0, 16));
+    let losses = meshes(2, move |gangs| {
+        let tokens = Array::new((0..16).collect::<Vec<i64>>(), &[2, 8]).unwrap();
+        let mut one = Llama::from_pretrained(&folder, Some(&gangs), &Default::default()).unwrap();
+        let mut other = Llama::new(&LlamaOptions::from_folder(&folder).unwrap()).unwrap();
+        other.parallelize(&gangs, &Default::default()).unwrap();
+        other.load(&folder).unwrap();
+        let mut loss = |model: &mut Module| model.eval_step(&tokens, &tokens).unwrap().loss;
+        (loss(&mut one), loss(&mut other))
+    });
+    assert!(losses.iter().all(|(one, other)| one == other && *one == losses[0].0), "{losses:?}");
+    let error = LlamaOptions::from_folder("/nowhere").unwrap_err();
+    assert_eq!(error.io_kind(), Some(std::io::ErrorKind::NotFound));
+}
+
 #[test]
 fn every_rank_generates_the_same() {
     let texts = meshes(2, |gangs| {
