@@ -114,18 +114,23 @@ void refuse_unsupported(const Fields& fields, int64_t max_positions) {
     const JsonValue* value = fields.find(name);
     if (value != nullptr && !plain(*value)) fields.unsupported(name, *value, known);
   };
-  only("hidden_act", [](const JsonValue& v) { return v.text == "silu" || v.text == "swish"; },
-       "this library has silu");
-  only("attention_dropout", [](const JsonValue& v) { return v.real == 0 && v.kind != Kind::text; },
-       "this library has no dropout");
-  only("partial_rotary_factor", [](const JsonValue& v) { return v.real == 1; },
-       "this library rotates whole heads");
-  only("quantization_config", [](const JsonValue&) { return false; },
-       "this library reads f64, f32, bf16 and f16 weights");
+  only(
+      "hidden_act", [](const JsonValue& v) { return v.text == "silu" || v.text == "swish"; },
+      "this library has silu");
+  only(
+      "attention_dropout", [](const JsonValue& v) { return v.real == 0 && v.kind != Kind::text; },
+      "this library has no dropout");
+  only(
+      "partial_rotary_factor", [](const JsonValue& v) { return v.real == 1; },
+      "this library rotates whole heads");
+  only(
+      "quantization_config", [](const JsonValue&) { return false; },
+      "this library reads f64, f32, bf16 and f16 weights");
   const bool slides = fields.flag_or("use_sliding_window", true);
-  only("sliding_window",
-       [&](const JsonValue& v) { return !slides || (v.kind == Kind::integer && v.integer >= max_positions); },
-       "this library attends to all earlier positions");
+  only(
+      "sliding_window",
+      [&](const JsonValue& v) { return !slides || (v.kind == Kind::integer && v.integer >= max_positions); },
+      "this library attends to all earlier positions");
 }
 
 // rope_theta and rope_scaling, or since transformers 5 rope_parameters with both.
@@ -166,8 +171,9 @@ RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::str
 template <typename T>
 void compare(const std::string& file, const char* field, const T& stated, const T& own) {
   if (stated == own) return;
-  fail(Code::invalid_argument, "load: ", file, " says ", field, " = ", json_scalar(stated), ", but the model has ",
-       json_scalar(own), "; make the model with the folder's options, or load with ignore_config");
+  fail(Code::invalid_argument, "load: ", file, " says ", field, " = ", json_scalar(stated),
+       ", but the model has ", json_scalar(own),
+       "; make the model with the folder's options, or load with ignore_config");
 }
 
 }  // namespace

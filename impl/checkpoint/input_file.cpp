@@ -52,7 +52,8 @@ bool InputFile::is_unchanged() const {
 
 bool InputFile::is_at_its_path() const {
   struct stat status {};
-  return stat(path_.c_str(), &status) == 0 && status.st_dev == opened_.device && status.st_ino == opened_.inode;
+  return stat(path_.c_str(), &status) == 0 && status.st_dev == opened_.device &&
+         status.st_ino == opened_.inode;
 }
 
 void InputFile::read(uint64_t offset, uint64_t bytes, void* out) const {

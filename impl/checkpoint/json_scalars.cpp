@@ -18,9 +18,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   explicit ScalarEvents(JsonScalars& scalars) : scalars_(scalars) {}
 
   bool null() override { return add({}); }
-  bool boolean(bool value) override {
-    return add({Kind::boolean, value, 0, 0, ""});
-  }
+  bool boolean(bool value) override { return add({Kind::boolean, value, 0, 0, ""}); }
   bool number_integer(number_integer_t value) override {
     return add({Kind::integer, false, value, static_cast<double>(value), std::to_string(value)});
   }
@@ -31,9 +29,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t& token) override {
     return add({Kind::real, false, 0, value, token});
   }
-  bool string(string_t& value) override {
-    return add({Kind::text, false, 0, 0, value});
-  }
+  bool string(string_t& value) override { return add({Kind::text, false, 0, 0, value}); }
   bool binary(binary_t&) override { return refuse("bytes stand in it"); }
 
   bool start_object(size_t) override { return enter(Kind::object); }

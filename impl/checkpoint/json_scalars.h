@@ -17,8 +17,8 @@ struct JsonValue {
   Kind kind = Kind::null;
   bool boolean = false;
   int64_t integer = 0;
-  double real = 0;    // of an integer, too
-  std::string text;   // of a text; of a number as it stands
+  double real = 0;            // of an integer, too
+  std::string text;           // of a text; of a number as it stands
   std::string shown() const;  // for an error
 };
 

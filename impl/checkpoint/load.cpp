@@ -110,7 +110,8 @@ void check_tied(const Parameter& parameter, const Found& found, const std::strin
       const size_t bytes = static_cast<size_t>(count) * item;
       entry.file->read(entry.tensor, from, from + bytes, a.data());
       other.file->read(other.tensor, from, from + bytes, b.data());
-      const auto differs = std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(bytes), b.begin());
+      const auto differs =
+          std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(bytes), b.begin());
       const auto at = static_cast<size_t>(differs.first - a.begin()) / item * item;
       if (at < bytes)
         fail(Code::invalid_argument, what, " (", value_at(b.data() + at, other.tensor.dtype), " and ",

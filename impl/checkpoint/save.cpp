@@ -73,9 +73,9 @@ void write_rows(Model& model, const Parameter& parameter, const StoredTensor& st
 // A piece of an earlier checkpoint in several files, by its name: model-00001-of-00003.safetensors.
 bool is_shard_name(const std::string& name) {
   constexpr std::string_view kForm = "model-00000-of-00000.safetensors";
-  return name.size() == kForm.size() && std::equal(name.begin(), name.end(), kForm.begin(), [](char c, char form) {
-    return form == '0' ? c >= '0' && c <= '9' : c == form;
-  });
+  return name.size() == kForm.size() &&
+         std::equal(name.begin(), name.end(), kForm.begin(),
+                    [](char c, char form) { return form == '0' ? c >= '0' && c <= '9' : c == form; });
 }
 
 // All that was staged takes the place of an earlier checkpoint.

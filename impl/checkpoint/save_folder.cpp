@@ -101,7 +101,8 @@ void SaveFolder::keep_old(const std::string& name) {
   const std::string kept = kStaging + "/old/" + name;
   if (linkat(folder_.descriptor(), name.c_str(), folder_.descriptor(), kept.c_str(), AT_SYMLINK_FOLLOW) == 0)
     return;
-  if (errno != ENOENT) fail_file(text("save: making a hard link to ", path_, "/", name, ":"), path_ + "/" + kept, errno);
+  if (errno != ENOENT)
+    fail_file(text("save: making a hard link to ", path_, "/", name, ":"), path_ + "/" + kept, errno);
 }
 
 void SaveFolder::point_current(const char* at) {
@@ -116,7 +117,8 @@ void SaveFolder::settle() {
   const std::string current = link_at(folder_.descriptor(), kCurrent);
   if (!current.empty()) {
     for (const std::string& name : names())
-      if (link_at(folder_.descriptor(), name) == kCurrent + "/" + name) move_back(name, kStaging + "/" + current);
+      if (link_at(folder_.descriptor(), name) == kCurrent + "/" + name)
+        move_back(name, kStaging + "/" + current);
     sync(".");
   }
   std::error_code error;

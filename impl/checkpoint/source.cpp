@@ -34,7 +34,8 @@ void check_file_name(const std::string& index, const std::string& tensor, const 
 
 std::string line_of(const InputFile& file, uint64_t hash, bool same_host) {
   const std::string& path = file.path();
-  std::string line = text(path.substr(path.rfind('/') + 1), " (", file.opened().text(), ", header ", std::hex, hash, std::dec);
+  std::string line = text(path.substr(path.rfind('/') + 1), " (", file.opened().text(), ", header ", std::hex,
+                          hash, std::dec);
   if (same_host) line += text(", inode ", file.opened().inode, " of device ", file.opened().device);
   return line + ")";
 }
@@ -112,7 +113,8 @@ std::vector<const InputFile*> Source::files() const {
 
 std::vector<std::string> Source::lines(bool same_host) const {
   std::vector<std::string> all;
-  if (config_) all.push_back(line_of(*config_, XXH3_64bits(config_text_.data(), config_text_.size()), same_host));
+  if (config_)
+    all.push_back(line_of(*config_, XXH3_64bits(config_text_.data(), config_text_.size()), same_host));
   if (index_) all.push_back(line_of(*index_, index_hash_, same_host));
   for (const auto& file : weights_) all.push_back(line_of(file->file(), file->header_hash(), same_host));
   return all;

@@ -142,8 +142,8 @@ static void makes_a_model(rank* me) {
   gw_module *model = NULL, *none = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
   /* A rank's own refusal is everyone's. */
-  EXPECT_STATUS(gw_llama_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none), GW_E_IO,
-                "/nowhere/config.json");
+  EXPECT_STATUS(gw_llama_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none),
+                GW_E_IO, "/nowhere/config.json");
   EXPECT(none == NULL && strcmp(last_error().path, "/nowhere/config.json") == 0);
   EXPECT_OK(gw_llama_from_folder(gangs, me->user, NULL, &model));
   gw_module_release(model);
@@ -162,7 +162,8 @@ static void a_folder_is_a_model_on_any_number_of_ranks(void** state) {
 
   /* A config.json that promises more than the files hold is refused before memory is taken. */
   snprintf(text, sizeof text,
-           "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 2147483647/; s/\"hidden_size\": [0-9]*/\"hidden_size\": "
+           "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 2147483647/; s/\"hidden_size\": "
+           "[0-9]*/\"hidden_size\": "
            "2147483640/' %s/config.json",
            folder);
   assert_int_equal(system(text), 0);

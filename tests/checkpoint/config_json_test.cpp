@@ -32,7 +32,8 @@ constexpr char kQwen[] = R"({
   "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936})";
 
 // The smallest that is taken.
-constexpr char kLeast[] = R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
+constexpr char kLeast[] =
+    R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
   "num_attention_heads": 4, "intermediate_size": 40})";
 
 std::string with(const std::string& field) {
@@ -96,7 +97,8 @@ TEST(ConfigJson, WhatIsMissingIsAsInTheClassOfTransformers) {
 
 TEST(ConfigJson, ReadsTheFormOfTransformers5) {
   const LlamaConfig plain = parse_config_json(
-      with(R"("rope_parameters": {"rope_theta": 20000.0, "rope_type": "default"}, "dtype": "bfloat16")"), "c");
+      with(R"("rope_parameters": {"rope_theta": 20000.0, "rope_type": "default"}, "dtype": "bfloat16")"),
+      "c");
   EXPECT_EQ(plain.rope.theta, 20000);
   EXPECT_EQ(plain.rope.factor, 1);
   const LlamaConfig scaled = parse_config_json(
@@ -118,7 +120,9 @@ TEST(ConfigJson, ReadsWhatItWrites) {
     config.tied = (bits & 8) != 0;
     config.rope.factor = bits % 3 + 1;
     config.eps = 1.0 / (3 + bits);
-    EXPECT_NO_THROW(check_same_function(parse_config_json(config_json(config, DType::bf16), "c"), config, "c")) << bits;
+    EXPECT_NO_THROW(
+        check_same_function(parse_config_json(config_json(config, DType::bf16), "c"), config, "c"))
+        << bits;
   }
 }
 
@@ -132,7 +136,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {"", Code::corrupt, "config.json: it is not JSON"},
       {"[]", Code::corrupt, "config.json: it is no JSON object"},
       {"{}", Code::not_supported, "model_type is missing"},
-      {R"({"model_type": "gpt2"})", Code::not_supported, "model_type is \"gpt2\"; this library has llama, qwen2"},
+      {R"({"model_type": "gpt2"})", Code::not_supported,
+       "model_type is \"gpt2\"; this library has llama, qwen2"},
       {R"({"model_type": "llama"})", Code::corrupt, "vocab_size is missing"},
       {with(R"("head_dim": 6.0)"), Code::corrupt, "head_dim is 6.0, not a whole number"},
       {with(R"("head_dim": 0)"), Code::corrupt, "head_dim is 0, outside of 1 to 2147483647"},
@@ -145,7 +150,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {with(R"("hidden_act": "gelu")"), Code::not_supported, "hidden_act is \"gelu\"; this library has silu"},
       {with(R"("attention_dropout": 0.1)"), Code::not_supported, "attention_dropout is 0.1"},
       {with(R"("sliding_window": 64)"), Code::not_supported, "sliding_window is 64"},
-      {with(R"("quantization_config": {"bits": 4})"), Code::not_supported, "quantization_config is an object"},
+      {with(R"("quantization_config": {"bits": 4})"), Code::not_supported,
+       "quantization_config is an object"},
       {with(R"("rope_scaling": 3)"), Code::corrupt, "rope_scaling is 3, not an object"},
       {with(R"("rope_scaling": {"type": "linear", "factor": 2})"), Code::not_supported,
        "rope_scaling.type is \"linear\"; this library has default and llama3"},
@@ -175,7 +181,8 @@ TEST(ConfigJson, EveryTruncationAndEverySingleByteChangeIsReadOrRefused) {
       std::string changed = json;
       changed[at] = static_cast<char>(value);
       const Code code = error_of(changed).code();
-      EXPECT_TRUE(code == Code::ok || code == Code::corrupt || code == Code::not_supported) << at << " " << value;
+      EXPECT_TRUE(code == Code::ok || code == Code::corrupt || code == Code::not_supported)
+          << at << " " << value;
     }
 }
 

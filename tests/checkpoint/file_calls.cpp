@@ -50,8 +50,8 @@ int mkdirat(int folder, const char* path, mode_t mode) noexcept {
   return ask_and_call<int (*)(int, const char*, mode_t)>("mkdirat", 0, folder, path, mode);
 }
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
-  return ask_and_call<int (*)(int, const char*, int, const char*, int)>("linkat", 0, from_folder, from, to_folder,
-                                                                        to, flags);
+  return ask_and_call<int (*)(int, const char*, int, const char*, int)>("linkat", 0, from_folder, from,
+                                                                        to_folder, to, flags);
 }
 int symlinkat(const char* at, int folder, const char* path) noexcept {
   return ask_and_call<int (*)(const char*, int, const char*)>("symlinkat", 0, at, folder, path);
@@ -60,7 +60,8 @@ int rename(const char* from, const char* to) noexcept {
   return ask_and_call<int (*)(const char*, const char*)>("rename", 0, from, to);
 }
 int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
-  return ask_and_call<int (*)(int, const char*, int, const char*)>("renameat", 0, from_folder, from, to_folder, to);
+  return ask_and_call<int (*)(int, const char*, int, const char*)>("renameat", 0, from_folder, from,
+                                                                   to_folder, to);
 }
 int unlink(const char* path) noexcept { return ask_and_call<int (*)(const char*)>("unlink", 0, path); }
 int unlinkat(int folder, const char* path, int flags) noexcept {
@@ -68,7 +69,8 @@ int unlinkat(int folder, const char* path, int flags) noexcept {
 }
 int fsync(int file) { return ask_and_call<int (*)(int)>("fsync", 0, file); }
 ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
-  return ask_and_call<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite", offset, file, data, bytes, offset);
+  return ask_and_call<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite", offset, file, data, bytes,
+                                                                    offset);
 }
 ssize_t pread(int file, void* data, size_t bytes, off_t offset) {
   return ask_and_call<ssize_t (*)(int, void*, size_t, off_t)>("pread", offset, file, data, bytes, offset);

@@ -374,15 +374,16 @@ TEST(LoadModel, ATiedModelTakesOneValueUnderBothNamesAndRefusesTwo) {
       save_model(*untied, folder.path(), options);
       const Error error = error_of([&] { load_model(*tied, path); });
       EXPECT_EQ(error.code(), Code::invalid_argument) << error.message();
-      EXPECT_NE(error.message().find("another lm_head.weight than model.embed_tokens.weight ("), std::string::npos)
+      EXPECT_NE(error.message().find("another lm_head.weight than model.embed_tokens.weight ("),
+                std::string::npos)
           << error.message();
       EXPECT_NE(error.message().find(" as element 0)"), std::string::npos) << error.message();
       EXPECT_EQ(all_values(*tied), before);
       load_model(*tied, path, {.ignore_extra = true});
       EXPECT_EQ(gathered(*tied, *tied->parameter("lm_head.weight").parameter),
                 gathered(*tied, *tied->parameter("model.embed_tokens.weight").parameter));
-      const Tensor embedding =
-          untied->gather(*untied->parameter("model.embed_tokens.weight").parameter, untied->device().stream());
+      const Tensor embedding = untied->gather(*untied->parameter("model.embed_tokens.weight").parameter,
+                                              untied->device().stream());
       untied->assign(*untied->parameter("lm_head.weight").parameter, embedding, untied->device().stream());
       save_model(*untied, folder.path(), options);
       load_model(*tied, path);
@@ -397,9 +398,11 @@ TEST(LoadModel, AFolderOfAnotherFunctionIsRefusedWithBothValues) {
     const char* words;
   };
   const Row table[] = {
-      {[](LlamaConfig& c) { c.rope.theta = 500000; }, "says rope_theta = 10000.0, but the model has 500000.0"},
+      {[](LlamaConfig& c) { c.rope.theta = 500000; },
+       "says rope_theta = 10000.0, but the model has 500000.0"},
       {[](LlamaConfig& c) { c.eps = 1e-6; }, "says rms_norm_eps = 1e-05, but the model has 1e-06"},
-      {[](LlamaConfig& c) { c.rope.factor = 8; }, "says the factor of rope_scaling = 1.0, but the model has 8.0"},
+      {[](LlamaConfig& c) { c.rope.factor = 8; },
+       "says the factor of rope_scaling = 1.0, but the model has 8.0"},
       {[](LlamaConfig& c) { c.heads = 2, c.kv_heads = 1, c.head_dim = 12; },
        "says num_attention_heads = 4, but the model has 2"},
       {[](LlamaConfig& c) { c.layers = 3; }, "says num_hidden_layers = 2, but the model has 3"},

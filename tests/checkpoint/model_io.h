@@ -16,7 +16,8 @@ namespace gangway::test {
 
 inline std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) out.push_back(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    out.push_back(entry.path().filename());
   std::sort(out.begin(), out.end());
   return out;
 }

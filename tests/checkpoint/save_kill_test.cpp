@@ -27,7 +27,8 @@ void save(int which, const std::string& folder, int ranks, const BeforeCall& hoo
   });
 }
 void save(int which, const std::string& folder) {
-  save(which, folder, 1, nullptr, [](const Error& error) { EXPECT_EQ(error.code(), Code::ok) << error.message(); });
+  save(which, folder, 1, nullptr,
+       [](const Error& error) { EXPECT_EQ(error.code(), Code::ok) << error.message(); });
 }
 
 // In a process of its own, so that this one has no gangs and may fork on. True: it was not killed.
@@ -44,7 +45,8 @@ bool in_a_process(Body&& body) {
   return !WIFSIGNALED(status);
 }
 
-using Files = std::vector<std::string>;  // contents of config.json, model.safetensors and an index; "": it is missing
+using Files =
+    std::vector<std::string>;  // contents of config.json, model.safetensors and an index; "": it is missing
 
 Files files_of(const std::string& folder) {
   Files files;
@@ -102,7 +104,8 @@ class KilledSave : public ::testing::Test {
       // The next save removes what is left.
       in_a_process([&] { save(0, folder.path()); });
       EXPECT_EQ(files_of(folder.path()), saved_[0]) << "step " << steps;
-      EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"})) << "step " << steps;
+      EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}))
+          << "step " << steps;
     }
     EXPECT_GT(steps, 10);
   }
@@ -130,7 +133,9 @@ TEST_F(KilledSave, AtEachStepLeavesTheOldFilesOrTheNew) {
 }
 TEST_F(KilledSave, IntoAnEmptyFolderLeavesNothingOrTheNewFiles) { at_each_step(1, nothing, be_killed); }
 TEST_F(KilledSave, OverAnIndexLeavesItOrTheNewFiles) { at_each_step(1, sharded, be_killed); }
-TEST_F(KilledSave, AStepThatFailsIsToldToAllRanksAndLeavesTheOldFilesOrTheNew) { at_each_step(3, sharded, fail_io); }
+TEST_F(KilledSave, AStepThatFailsIsToldToAllRanksAndLeavesTheOldFilesOrTheNew) {
+  at_each_step(3, sharded, fail_io);
+}
 
 }  // namespace
 }  // namespace gangway::test

@@ -58,11 +58,10 @@ static PyObject* gwpy_str(const char* text) {
 
 /* Takes over `message`. */
 static void raise_str(gw_status code, PyObject* message, const gw_error_info* info) {
-  PyObject* made =
-      PyObject_CallFunction(error_factory, "iNNiiNiN", (int)code, message, gwpy_str(info ? info->gang : ""),
-                            info ? (int)info->rank : -1, info ? (int)info->peer : -1,
-                            gwpy_str(info ? info->op : ""), info ? (int)info->system_error : 0,
-                            gwpy_str(info ? info->path : ""));
+  PyObject* made = PyObject_CallFunction(
+      error_factory, "iNNiiNiN", (int)code, message, gwpy_str(info ? info->gang : ""),
+      info ? (int)info->rank : -1, info ? (int)info->peer : -1, gwpy_str(info ? info->op : ""),
+      info ? (int)info->system_error : 0, gwpy_str(info ? info->path : ""));
   if (made == NULL) return;
   PyErr_SetObject((PyObject*)Py_TYPE(made), made);
   Py_DECREF(made);

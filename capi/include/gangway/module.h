@@ -423,7 +423,8 @@ GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_s
 typedef struct gw_load_options {
   size_t struct_size;
   const gw_ext *next;
-  int32_t ignore_extra;  /* 1: tensors that the model has no place for are no error, nor is another lm_head.weight than
+  int32_t
+      ignore_extra; /* 1: tensors that the model has no place for are no error, nor is another lm_head.weight than
                             model.embed_tokens.weight for a model that ties them */
   int32_t ignore_config; /* 1: a folder's config.json may describe another model */
 } gw_load_options;

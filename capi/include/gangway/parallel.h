@@ -107,8 +107,8 @@ GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t 
  * gw_llama_create, gw_parallelize with these options (null: their defaults), gw_module_load. Names and shapes of the files
  * are checked before memory is taken. Null gangs: one rank. The caller releases *out_model. Returns what those functions
  * return, on every rank; IO with errno ENOENT: no such folder, or a file in it is missing. */
-GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder,
-                                      const gw_parallel_options *options, gw_module **out_model);
+GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
+                                      gw_module **out_model);
 
 /* --- shard groups -------------------------------------------------------------------------------------------------- */
 
