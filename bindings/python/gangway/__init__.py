@@ -15,7 +15,7 @@ from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
 from .enums import DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, Status, Strategy
 from .errors import (
-    Aborted, CallerFailed, Corrupt, FileFailed, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
+    Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
 )
 from .gang import Gang, new_id
@@ -62,8 +62,8 @@ watch_signals()
 
 __all__ = [
     "Aborted", "AdamW", "Array", "Attention", "Behaviour", "Block", "Call", "CallerFailed", "Corrupt", "Custom", "DType",
-    "Embedding", "FileFailed", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Init",
-    "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module", "NotFound",
+    "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
+    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module", "NotFound",
     "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "PeerLost", "Phase", "RMSNorm",
     "Recompute", "Reduce", "Rule", "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status",
     "StepResult", "Store", "Strategy", "Tensor", "Timeout", "View", "Work", "abi_version", "config", "current_gangs",
