@@ -1,6 +1,7 @@
 use gangway_sys as sys;
 use std::ffi::CStr;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -105,18 +106,43 @@ pub struct Error {
     pub peer: Option<usize>,
     /// `errno`, or 0.
     pub system_error: i32,
-    /// The file that the system refused, or "".
-    pub path: Box<str>,
     // Boxed twice: a Result is moved often.
     pub(crate) source: Option<Arc<Source>>,
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
+/// The source of an error of a file: `path: what the system said`.
+#[derive(Debug)]
+struct FileError {
+    path: PathBuf,
+    error: std::io::Error,
+}
+
+impl FileError {
+    fn of(info: &sys::gw_error_info) -> Option<Arc<Source>> {
+        let path = borrowed_text(info.path);
+        let error = std::io::Error::from_raw_os_error(info.system_error);
+        (!path.is_empty()).then(|| Arc::new(Source::from(FileError { path: path.into(), error })))
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 impl Error {
     pub fn new(code: Code, text: impl Into<String>) -> Error {
-        let (text, gang, op, path) = (text.into(), String::new(), Box::default(), Box::default());
-        Error { code, text, gang, op, rank: None, peer: None, system_error: 0, path, source: None }
+        let (text, gang, op) = (text.into(), String::new(), Box::default());
+        Error { code, text, gang, op, rank: None, peer: None, system_error: 0, source: None }
     }
 
     /// An error of a callback's own, that another one is the reason of.
@@ -135,6 +161,12 @@ impl Error {
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         let kind = || std::io::Error::from_raw_os_error(self.system_error).kind();
         (self.code == Code::Io && self.system_error != 0).then(kind)
+    }
+
+    /// The file that the system refused, if that is what went wrong.
+    pub fn path(&self) -> Option<&Path> {
+        let source: &Source = self.source.as_deref()?;
+        source.downcast_ref::<FileError>().map(|file| file.path.as_path())
     }
 
     pub(crate) fn argument(text: impl Into<String>) -> Error {
@@ -161,8 +193,7 @@ impl Error {
             rank: rank(info.rank),
             peer: rank(info.peer),
             system_error: info.system_error,
-            path: borrowed_text(info.path).into(),
-            source: None,
+            source: FileError::of(&info),
         }
     }
 }

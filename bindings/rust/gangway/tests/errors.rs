@@ -35,7 +35,7 @@ fn refusals_say_component_fact_and_numbers() {
     let error = model.load("/nowhere/model.safetensors").unwrap_err();
     assert!(error.text.contains("/nowhere/model.safetensors"), "{error}");
     assert_eq!(error.io_kind(), Some(std::io::ErrorKind::NotFound));
-    assert_eq!(&error.path[..], "/nowhere/model.safetensors");
+    assert_eq!(error.path(), Some(std::path::Path::new("/nowhere/model.safetensors")));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
     let error = gangs.root().native_handle().unwrap_err();
     assert_eq!(error.code, Code::NotSupported);

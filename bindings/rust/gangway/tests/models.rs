@@ -137,7 +137,8 @@ fn what_was_saved_loads_on_another_number_of_ranks() {
 /// The values themselves are held against transformers' by the tests of C++ and Python.
 #[test]
 fn a_folder_of_hugging_face_is_a_model_in_one_call() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/folders/llama3_bf16_sharded");
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/folders/llama3_bf16_sharded");
     let options = LlamaOptions::from_folder(&folder).unwrap();
     assert_eq!((options.vocab, options.dim, options.heads, options.kv_heads), (19, 24, 4, 2));
     assert_eq!((options.rope_theta, options.rope_factor, options.rope_original_positions), (5000.0, 4.0, 16));
@@ -147,7 +148,7 @@ fn a_folder_of_hugging_face_is_a_model_in_one_call() {
         let mut other = Llama::new(&LlamaOptions::from_folder(&folder).unwrap()).unwrap();
         other.parallelize(&gangs, &Default::default()).unwrap();
         other.load(&folder).unwrap();
-        let mut loss = |model: &mut Module| model.eval_step(&tokens, &tokens).unwrap().loss;
+        let loss = |model: &mut Module| model.eval_step(&tokens, &tokens).unwrap().loss;
         (loss(&mut one), loss(&mut other))
     });
     assert!(losses.iter().all(|(one, other)| one == other && *one == losses[0].0), "{losses:?}");
