@@ -17,6 +17,7 @@ GANGWAY_GANGRUN=$(find_file "$build/impl/tools/gangrun" "$build/gangrun")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Nothing of the user's Julia is read or written.
+export GANGWAY_TEST_DATA=$here/../../tests/data
 export JULIA_DEPOT_PATH=$work/depot GANGWAY_TEST_COUNTS=$work/counts GANGWAY_LIBRARY GANGWAY_GANGRUN
 mkdir -p "$GANGWAY_TEST_COUNTS" "$JULIA_DEPOT_PATH/registries/None"
 # Without any registry Pkg would fetch one; the package needs the standard library alone.

@@ -162,9 +162,9 @@ static void a_folder_is_a_model_on_any_number_of_ranks(void** state) {
 
   /* A config.json that promises more than the files hold is refused before memory is taken. */
   snprintf(text, sizeof text,
-           "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 2147483647/; s/\"hidden_size\": "
+           "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 1000000/; s/\"hidden_size\": "
            "[0-9]*/\"hidden_size\": "
-           "2147483640/' %s/config.json",
+           "1000000/' %s/config.json",
            folder);
   assert_int_equal(system(text), 0);
   assert_refused(gw_llama_from_folder(NULL, folder, NULL, &model), "model.embed_tokens.weight has shape");

@@ -93,8 +93,8 @@ TEST(Interrupt, EndsFirstValuesAndFilesAndTheModelWorksOn) {
     expect_ended("save", 1, [&] { save_model(*rig.model, folder.path(), SaveOptions{}); });
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
     save_model(*rig.model, folder.path(), SaveOptions{});
-    expect_ended("load", 1, [&] { load_model(*rig.model, folder.path(), true); });
-    load_model(*rig.model, folder.path(), true);
+    expect_ended("load", 1, [&] { load_model(*rig.model, folder.path()); });
+    load_model(*rig.model, folder.path());
     rig.step(test::pattern_batch(*rig.model, 2, 6, 0));
   });
 }

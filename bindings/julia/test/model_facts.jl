@@ -94,7 +94,7 @@ fact("a saved model is loaded") do
 end
 
 fact("a folder of Hugging Face is a model in one call") do
-    folder = joinpath(@__DIR__, "..", "..", "..", "tests", "data", "folders", "qwen2_f16_tied")
+    folder = joinpath(ENV["GANGWAY_TEST_DATA"], "folders", "qwen2_f16_tied")
     found = llama_options(folder)
     @test (found.vocab, found.dim, found.heads, found.kv_heads) == (19, 24, 4, 2)
     @test (found.rope_theta, found.eps, found.qkv_bias, found.out_bias, found.tied) == (20000.0, 1e-6, 1, 0, 1)
