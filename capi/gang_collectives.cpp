@@ -92,6 +92,13 @@ void start_sum(gw_gang* gang, double value, double* out_sum, gw_work** out_work)
              make(CollectiveOp::all_reduce, nullptr, nullptr, 1, GW_F64, GW_SUM), out_work);
 }
 
+std::string bytes_of(const void* data, size_t size) {
+  const char* const first = &required(static_cast<const char*>(data), "data");
+  if (size > PTRDIFF_MAX)
+    fail(Code::invalid_argument, "size is ", size, " bytes, more than an address space holds");
+  return std::string(first, size);
+}
+
 Collective from_record(const gw_collective& r) {
   if (r.op < GW_BARRIER || r.op > GW_RECV)
     fail(Code::invalid_argument, "record.op is ", r.op, ", not 0 to ", GW_RECV);
@@ -247,8 +254,7 @@ gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, 
     gw_bytes*& result = out(out_bytes, "out_bytes");
     Gang& g = gang_of(gang);
     std::string value;
-    if (g.rank() == root && size > 0)
-      value.assign(static_cast<const char*>(&required(static_cast<const char*>(data), "data")), size);
+    if (g.rank() == root && size > 0) value = bytes_of(data, size);
     result = new gw_bytes(g.broadcast_bytes(Channel::user, value, root));
   });
 }
@@ -260,7 +266,7 @@ gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size,
     Gang& g = gang_of(gang);
     required(out_sizes, "out_sizes");
     std::string mine;
-    if (size > 0) mine.assign(&required(static_cast<const char*>(data), "data"), size);
+    if (size > 0) mine = bytes_of(data, size);
     auto bytes = std::make_unique<gw_bytes>();
     const std::vector<std::string> all = g.all_gather_bytes(Channel::user, mine);
     for (size_t r = 0; r < all.size(); ++r) {

@@ -4,10 +4,13 @@
 // What the .cpp files of the C ABI share: the guard around every entry, handles, sized structs.
 //
 // Every entry is one call of guarded(): it clears the thread's last error, refuses in a forked child, runs
-// the body and turns any exception into a status and a text. Nothing escapes.
+// the body and turns any exception into a status and a text. Nothing escapes but the end of the thread itself: a callback
+// that calls pthread_exit unwinds through the library. A request to cancel the thread waits until the entry returns.
 #pragma once
 
+#include <cxxabi.h>
 #include <gangway/api.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cmath>
@@ -41,15 +44,30 @@ void arm_fault(int kind) noexcept;
 void throw_armed_fault();
 extern std::atomic<bool> fault_was_armed;
 
+// While it lives, a request to cancel this thread waits: most of the library may not be left in its middle.
+class CancellationDeferred {
+ public:
+  CancellationDeferred() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~CancellationDeferred() { pthread_setcancelstate(before_, nullptr); }
+  CancellationDeferred(const CancellationDeferred&) = delete;
+  CancellationDeferred& operator=(const CancellationDeferred&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 template <typename Body>
-gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) noexcept {
+gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) {
   clear_error();
+  const CancellationDeferred deferred;
   try {
     check_fork();
     if (fault_was_armed.load(std::memory_order_relaxed)) [[unlikely]]
       throw_armed_fault();
     body();
     return GW_OK;
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     return current_exception_status(call);
   }
@@ -85,6 +103,8 @@ void run_callback(const char* callback, const std::string& owner, Call&& call) {
   gw_status status = GW_OK;
   try {
     status = call();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     callback_threw(callback, owner);
   }
