@@ -123,11 +123,13 @@ class DeferredEngine final : public Engine {
   const char* name() const override { return "deferred"; }
   int rank() const override { return control_->rank(); }
   int size() const override { return control_->size(); }
-  bool on_one_host() const override { return false; }  // no memory that ranks share
-  std::shared_ptr<Allocator> allocator() override { return owner_->device().allocator(); }
-  SharedRegion allocate_shared(size_t) override { fail(Code::internal, "device memory is not shared"); }
-  void publish(std::atomic<uint64_t>&, uint64_t) override {}
-  void wait_counter(const std::atomic<uint64_t>&, uint64_t, int, const char*) override {}
+  // No memory that ranks share.
+  EngineFacts facts() const override {
+    EngineFacts facts = control_->facts();
+    facts.moves_device_memory = true;
+    return facts;
+  }
+  Engine& control() override { return *control_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
