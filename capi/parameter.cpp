@@ -36,7 +36,8 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
       return p.value;
     case GW_PART_FULL_GRADIENT:
       if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
-      if (!p.grad) fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
+      if (p.grad == nullptr)
+        fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
       return model.full_gradient(p, model.device().stream());
     default:
       fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
@@ -108,8 +109,10 @@ gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info
     i.dtype = dtype_word(p.parameter->dtype);
     i.is_buffer = p.parameter->kind == Parameter::Kind::buffer ? 1 : 0;
     i.trainable = p.parameter->trainable ? 1 : 0;
-    i.first_row = p.parameter->row_first;
-    i.last_row = p.parameter->row_last;
+    if (p.parameter->shard) {
+      i.first_row = p.parameter->box().first[0];
+      i.last_row = p.parameter->box().last(0);
+    }
     write_struct(info, i);
   });
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "checkpoint/header_json.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
@@ -21,7 +22,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kPieceBytes = 1 << 20;  // of reading and conversion
 
 // The tensors of one file or of a folder's shards, by name.
 struct Source {
@@ -161,23 +161,18 @@ std::vector<Source::Entry> match(Model& model, Source& source, const std::string
 }
 
 void read_rows(Model& model, const Parameter& parameter, const Source::Entry& entry, Stream& stream) {
-  if (!parameter.shard || parameter.shard.count() == 0) return;
+  if (!parameter.shard) return;
   const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
   const size_t item = item_bytes(entry.tensor.dtype);
-  const auto first = static_cast<uint64_t>(parameter.row_first * parameter.shape.count_from(1));
-  const auto piece = static_cast<int64_t>(kPieceBytes / item);
   std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
-  for (int64_t at = 0; at < rows.count(); at += piece) {
-    poll_interrupt_at_times();
-    const int64_t end = std::min(rows.count(), at + piece);
-    const uint64_t from = (first + static_cast<uint64_t>(at)) * item;
+  for_pieces(parameter, item, [&](int64_t at, int64_t count, uint64_t from) {
     StackScope scope(model.temporaries());
-    const Tensor stored = model.temporaries().allocate(entry.tensor.dtype, Shape{end - at});
+    const Tensor stored = model.temporaries().allocate(entry.tensor.dtype, Shape{count});
     entry.file->read(entry.tensor, from, from + stored.bytes(), bytes.data());
     model.device().copy(stored.raw(), bytes.data(), stored.bytes(), stream);
-    model.ops().cast(stored, rows.slice(0, at, end), stream);
+    model.ops().cast(stored, rows.slice(0, at, at + count), stream);
     stream.synchronize();  // `bytes` is read again
-  }
+  });
 }
 
 }  // namespace

@@ -15,14 +15,13 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
-
-constexpr size_t kPieceBytes = 1 << 20;  // of conversion and writing
 
 class OwnedFile {
  public:
@@ -140,23 +139,18 @@ bool writes(const Parameter& parameter, const Gangs& gangs) {
 // This rank's rows of one parameter, converted piece by piece.
 void write_rows(Model& model, const Parameter& parameter, const StoredTensor& stored, uint64_t data_start,
                 const OwnedFile& file, Stream& stream) {
-  if (!parameter.shard || parameter.shard.count() == 0) return;
+  if (!parameter.shard) return;
   const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
   const size_t item = item_bytes(stored.dtype);
-  const auto first = static_cast<uint64_t>(parameter.row_first * parameter.shape.count_from(1));
-  const auto piece = static_cast<int64_t>(kPieceBytes / item);
   std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
-  for (int64_t at = 0; at < rows.count(); at += piece) {
-    poll_interrupt_at_times();
-    const int64_t end = std::min(rows.count(), at + piece);
+  for_pieces(parameter, item, [&](int64_t at, int64_t count, uint64_t to) {
     StackScope scope(model.temporaries());
-    const Tensor converted = model.temporaries().allocate(stored.dtype, Shape{end - at});
-    model.ops().cast(rows.slice(0, at, end), converted, stream);
+    const Tensor converted = model.temporaries().allocate(stored.dtype, Shape{count});
+    model.ops().cast(rows.slice(0, at, at + count), converted, stream);
     model.device().copy(bytes.data(), converted.raw(), converted.bytes(), stream);
     stream.synchronize();
-    file.write(data_start + stored.first + (first + static_cast<uint64_t>(at)) * item, bytes.data(),
-               converted.bytes());
-  }
+    file.write(data_start + stored.first + to, bytes.data(), converted.bytes());
+  });
 }
 
 }  // namespace

@@ -11,6 +11,12 @@ void check_first_input(bool none, bool absent, const Module& layer) {
          none ? "got no input" : "the data of input 0 is null");
 }
 
+void check_gradient(const Parameter& p) {
+  if (p.grad == nullptr)
+    fail(Code::invalid_state, "parameter ", called(p), " ", p.shape.text(),
+         " is trainable and has no gradient storage here");
+}
+
 }  // namespace
 
 const Spec& first_input(std::span<const Spec> inputs, const Module& layer) {
@@ -39,18 +45,13 @@ const Tensor& value_of(const Parameter& parameter) {
 }
 
 GradientTarget gradient_to_write(Parameter& parameter) {
-  if (!parameter.grad)
-    fail(Code::invalid_state, "parameter ", called(parameter), " ", parameter.shape.text(),
-         " is trainable and has no gradient storage here");
-  const bool accumulate = parameter.grad_written;
-  parameter.grad_written = true;
-  return {parameter.grad, accumulate};
+  check_gradient(parameter);
+  return parameter.grad->target();
 }
 
 Tensor gradient_to_add(Context& ctx, Parameter& parameter) {
-  const GradientTarget target = gradient_to_write(parameter);
-  if (!target.accumulate) ctx.ops.fill(target.grad, 0, ctx.stream);
-  return target.grad;
+  check_gradient(parameter);
+  return parameter.grad->zero_if_unwritten(ctx.ops, ctx.stream);
 }
 
 Shape with_last(const Shape& shape, int64_t last) {

@@ -16,7 +16,7 @@ inline bool wants_gradient(const Parameter& p) { return p.trainable && p.kind ==
 // What compute reads, or will read: values may be absent now.
 inline Spec spec_of(const Parameter& p) {
   if (p.value) return spec_of(p.value);
-  return {p.shard_copy ? p.shard_copy.dtype() : p.dtype, p.shape};
+  return {p.shard_copy ? p.shard_copy.dtype() : p.dtype, p.compute_shape()};
 }
 
 // What a built-in layer starts from. INVALID_ARGUMENT when a caller by hand gave none.
@@ -27,12 +27,7 @@ const Tensor& first_gradient(std::span<const Tensor> dy, const Module& layer);
 // The value that compute reads. INVALID_STATE while there is none.
 const Tensor& value_of(const Parameter& parameter);
 
-// The gradient, for an operation with a beta: `accumulate` is false on the first write. INVALID_STATE without
-// storage.
-struct GradientTarget {
-  Tensor grad;
-  bool accumulate;
-};
+// The gradient, for an operation with a beta. INVALID_STATE without storage.
 GradientTarget gradient_to_write(Parameter& parameter);
 
 // The gradient, for an operation that only adds: zeroed before first use.

@@ -1,16 +1,20 @@
+#include <algorithm>
+
 #include "base/philox.h"
 #include "nn/module.h"
 
 namespace gangway {
 namespace {
 
-// The filler writes host memory in the parameter's dtype; elsewhere or in another dtype it takes a detour.
-void fill_from(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last,
-               const Tensor& out) {
+constexpr int64_t kPieceElements = 1 << 18;  // of whole rows that a filler writes for a box that has parts of them
+
+// Whole rows [first, last) of dim 0. The filler writes host memory in the parameter's dtype; elsewhere or in another
+// dtype it takes a detour.
+void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last, const Tensor& out) {
   Init::Filler& filler = *parameter.init.filler;
   const bool host = ops.device().kind() == DeviceKind::cpu;
-  const auto count = static_cast<size_t>(out.count());
-  if (host && out.dtype() == parameter.dtype)
+  const auto count = static_cast<size_t>((last - first) * parameter.shape.count_from(1));
+  if (host && out.dtype() == parameter.dtype && out.contiguous())
     return filler.fill(first, last, out.raw(), count, parameter.dtype);
   std::vector<char> rows(count * item_bytes(parameter.dtype));
   filler.fill(first, last, rows.data(), count, parameter.dtype);
@@ -20,24 +24,53 @@ void fill_from(Ops& ops, Stream& stream, const Parameter& parameter, int64_t fir
   stream.synchronize();  // `rows` and `plain` end here
 }
 
+// Parts of rows: whole rows piece by piece, of which the box is taken.
+void fill_parts(Ops& ops, Stream& stream, const Parameter& parameter, const Box& box, const Tensor& out) {
+  const int64_t piece = std::max<int64_t>(1, kPieceElements / parameter.shape.count_from(1));
+  for (int64_t row = 0; row < box.shape[0]; row += piece) {
+    const int64_t rows = std::min(piece, box.shape[0] - row);
+    Shape shape = parameter.shape;
+    shape[0] = rows;
+    const Tensor whole = Tensor::allocate(ops.device().allocator(), parameter.dtype, shape);
+    fill_rows(ops, stream, parameter, box.first[0] + row, box.first[0] + row + rows, whole);
+    Box columns = box;
+    columns.first[0] = 0;
+    columns.shape[0] = rows;
+    ops.cast(slice(whole, columns), out.slice(0, row, row + rows), stream);
+    stream.synchronize();  // `whole` ends here
+  }
+}
+
+void fill_from(Ops& ops, Stream& stream, const Parameter& parameter, const Box& box, const Tensor& out) {
+  if (ops.device().kind() == DeviceKind::meta) return;
+  if (box.shape.count_from(1) == parameter.shape.count_from(1))
+    fill_rows(ops, stream, parameter, box.first[0], box.last(0), out);
+  else
+    fill_parts(ops, stream, parameter, box, out);
+}
+
 }  // namespace
 
-void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, int64_t first,
-                     int64_t last, const Tensor& out) {
-  GW_CHECK(first, >=, 0);
-  GW_CHECK(last, <=, parameter.shape[0]);
-  const int64_t row = parameter.shape.count_from(1);
-  GW_CHECK(out.count(), ==, (last - first) * row);
+void initialize_box(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, const Box& box,
+                    const Tensor& out) {
+  for (int d = 0; d < box.shape.rank(); ++d) {
+    GW_CHECK(box.first[static_cast<size_t>(d)], >=, 0);
+    GW_CHECK(box.last(d), <=, parameter.shape[d]);
+  }
+  GW_CHECK(out.count(), ==, box.shape.count());
   if (out.count() == 0) return;
   switch (parameter.init.kind) {
     case Init::Kind::zeros: return ops.fill(out, 0, stream);
     case Init::Kind::ones: return ops.fill(out, 1, stream);
-    case Init::Kind::normal:
-      return ops.fill_normal(out, philox_key(seed, parameter.full_name), static_cast<uint64_t>(first * row),
-                             parameter.init.deviation, stream);
-    case Init::Kind::fill:
-      if (ops.device().kind() != DeviceKind::meta) fill_from(ops, stream, parameter, first, last, out);
-      return;
+    case Init::Kind::normal: {
+      const Tensor flat = out.reshape(Shape{out.count()});
+      const uint64_t key = philox_key(seed, parameter.full_name);
+      return for_each_run(parameter.shape, box, [&](int64_t global, int64_t local, int64_t count) {
+        ops.fill_normal(flat.slice(0, local, local + count), key, static_cast<uint64_t>(global),
+                        parameter.init.deviation, stream);
+      });
+    }
+    case Init::Kind::fill: return fill_from(ops, stream, parameter, box, out);
   }
 }
 

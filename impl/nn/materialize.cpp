@@ -9,12 +9,9 @@ void materialize(Module& root, Ops& ops, uint64_t seed) {
   const std::shared_ptr<Allocator> memory = ops.device().allocator();
   for (const NamedParameter& named : named_parameters(root)) {
     Parameter& p = *named.parameter;
-    p.row_first = 0;
-    p.row_last = p.shape[0];
     p.value = p.shard = Tensor::allocate(memory, p.dtype, p.shape);
-    p.grad = p.shard_grad = wants_gradient(p) ? Tensor::allocate(memory, p.dtype, p.shape) : Tensor();
-    p.grad_written = p.shard_grad_written = false;
-    initialize_rows(ops, stream, p, seed, 0, p.shape[0], p.value);
+    p.grad = p.shard_grad = wants_gradient(p) ? make_accumulator(Tensor::allocate(memory, p.dtype, p.shape)) : nullptr;
+    initialize_box(ops, stream, p, seed, whole_box(p.shape), p.value);
   }
 }
 

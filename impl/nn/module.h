@@ -169,10 +169,10 @@ bool path_matches(std::string_view pattern, std::string_view path);
 
 // --- storage on one device -------------------------------------------------------------------------------------------
 
-// Fills rows [first, last) of the parameter's dim 0 into `out` (row-major, out's dtype) from its initialiser; the key is
-// philox_key(seed, full_name).
-void initialize_rows(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, int64_t first,
-                     int64_t last, const Tensor& out);
+// Fills `box` of the parameter into `out` (row-major, out's dtype) from its initialiser; the key is
+// philox_key(seed, full_name). Element i of the whole tensor decides its value, so boxes of any split agree.
+void initialize_box(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, const Box& box,
+                    const Tensor& out);
 
 // Gives every parameter of the tree whole storage (value == shard, grad == shard_grad) and first values. For a model
 // that is not sharded; sharded models get theirs from parallel. Assigns full names.

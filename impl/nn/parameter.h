@@ -1,6 +1,6 @@
-// A parameter of a module: what it is (global shape, first values, layout) and, once somebody gave it storage, where its
-// values and gradients lie. nn computes with `value` and adds to `grad`; who owns those (one device, a shard unit) is
-// not nn's business.
+// A parameter of a module: what it is (global shape, first values, layout) and, once it has storage, where its values
+// and gradients lie. nn computes with `value` and adds to `grad`; what owns those (one device, a parameter group) is not
+// nn's business.
 //
 // Thread rule: that of its module.
 #pragma once
@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "nn/accumulator.h"
 #include "tensor/layout.h"
 #include "tensor/tensor.h"
 
@@ -46,24 +47,33 @@ class Parameter {
   DType dtype = DType::f32;  // of the master: f32 or f64
 
   // --- placement ---
-  Layout layout;
+  Layout layout;           // of the value, outermost split first
+  std::vector<int> place;  // this rank's index on the axis of each placement. Set with the storage.
+  // Axes besides the data axes over which each rank has only a part of the gradient ("tp"); empty: none. The reduction
+  // sums over them.
+  std::string grad_partial_axes;
   bool trainable = true;  // frozen: no gradient buffer
   // Key of the initial values: the whole name with the global layer number. Set with the storage.
   std::string full_name;
 
   // --- storage: set by who owns it (nn/materialize, parallel/fsdp, parallel/replicate) ---
-  // What compute reads: the whole local value in the compute dtype. Absent while sharded.
+  // What compute reads: compute_shape() in the compute dtype. Absent while sharded.
   Tensor value;
-  // What compute adds to: whole, f32 (f64 for f64). Absent outside of backward for sharded units and when frozen.
-  Tensor grad;
-  // False: grad has undefined contents and the first product writes it instead of adding.
-  bool grad_written = false;
-  // This rank's own rows [row_first, row_last) of dim 0: the master (what the optimizer steps) and its gradient.
-  Tensor shard, shard_grad;
-  bool shard_grad_written = false;
-  int64_t row_first = 0, row_last = 0;
-  // The optimizer's copy target in the compute dtype (own rows), absent when the master itself is what compute reads.
+  // What compute adds to: compute_shape(), f32 (f64 for f64). Null outside of backward for sharded units and when
+  // frozen. The same object as shard_grad where each rank has all that compute sees, and no other rank's part is missing.
+  std::shared_ptr<Accumulator> grad;
+  // This rank's own box: the master (what the optimizer steps) and its gradient (null: never trainable).
+  Tensor shard;
+  std::shared_ptr<Accumulator> shard_grad;
+  // The optimizer's copy target in the compute dtype (own box), absent when the master itself is what compute reads.
   Tensor shard_copy;
+
+  // The part of the whole tensor that this rank owns: `shard` holds it.
+  Box box() const { return local_box(layout, shape, place); }
+  Shape local_shape() const { return box().shape; }
+  // What compute sees: the pieces of the placements at rest joined.
+  Box compute_box() const { return gangway::compute_box(layout, shape, place); }
+  Shape compute_shape() const { return compute_box().shape; }
 };
 
 using ParameterPtr = std::shared_ptr<Parameter>;

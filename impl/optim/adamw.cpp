@@ -22,7 +22,7 @@ class AdamW final : public Optimizer {
     const Parameter& parameter = *parameters_[i].parameter;
     AdamWArgs args;
     args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad);
+    args.g = flat(parameter.shard_grad->tensor);
     args.m = flat(first_[i]);
     args.v = flat(second_[i]);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);

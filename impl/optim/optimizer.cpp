@@ -63,7 +63,7 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
     Parameter& parameter = *parameters_[i].parameter;
     if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
     // Gradients that nobody wrote count as zero: the moments still decay.
-    if (!parameter.shard_grad_written) ops_.fill(flat(parameter.shard_grad), 0, stream);
+    parameter.shard_grad->zero_if_unwritten(ops_, stream);
     step_one(i, stream);
   }
   ++steps_;

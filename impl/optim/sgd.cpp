@@ -22,7 +22,7 @@ class Sgd final : public Optimizer {
     const Parameter& parameter = *parameters_[i].parameter;
     SgdArgs args;
     args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad);
+    args.g = flat(parameter.shard_grad->tensor);
     if (!momentum_.empty()) args.m = flat(momentum_[i]);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
     args.control = control_;

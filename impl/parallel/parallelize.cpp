@@ -37,9 +37,12 @@ void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
 
 }  // namespace
 
-void check_degrees(const Gangs& gangs) {
+void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters) {
+  const bool placed = !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
+    return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
+  });
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
-    if (gangs.mesh().degree(axis) > 1)
+    if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
            "; a model can be parallel over dp_replicate and dp_shard only");
 }
@@ -47,7 +50,7 @@ void check_degrees(const Gangs& gangs) {
 void Model::check_describing(const char* call) const {
   if (materialized_)
     fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
-  check_degrees(*gangs_);
+  check_degrees(*gangs_, named_parameters(*root_));
 }
 
 void Model::fully_shard(const std::string& pattern, const ShardOptions& options) {

@@ -134,7 +134,7 @@ class Group final : public ShardGroup {
   }
 
   static void check_trainable(const Parameter& p) {
-    if (!p.trainable || !p.shard_grad)
+    if (!p.trainable || p.shard_grad == nullptr)
       fail(Code::invalid_state, "parameter ", p.full_name, " is frozen and has no gradient");
   }
 
@@ -153,7 +153,7 @@ class Group final : public ShardGroup {
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
     unit_->gradients().acquire(stream);
-    return gangway::full_gradient(p, *ops_, stream);
+    return p.grad->zero_if_unwritten(*ops_, stream);
   }
 
   std::shared_ptr<Gangs> gangs_;
@@ -202,7 +202,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
     held = create_gangs(Gang::create(alone), MeshOptions{});
   }
   CollectiveCall(*held, "make_shard_group").check([&] {
-    check_degrees(*held);
+    check_degrees(*held, {});
     check_parameters(name, parameters, options);
   });
   auto group = std::make_shared<Group>(held, name, parameters, options);

@@ -251,8 +251,9 @@ bool gradients_finite(Model& model, Stream& stream) {
   model.ops().fill(sum, 0, stream);
   for (const NamedParameter& named : model.parameters()) {
     const Parameter& p = *named.parameter;
-    if (!p.trainable || !p.shard_grad || !p.shard_grad_written || p.shard_grad.count() == 0) continue;
-    model.ops().norm_power(p.shard_grad.reshape(Shape{p.shard_grad.count()}), 1, sum, stream);
+    if (!p.trainable || p.shard_grad == nullptr || !p.shard_grad->written) continue;
+    const Tensor& gradient = p.shard_grad->tensor;
+    if (gradient.count() != 0) model.ops().norm_power(gradient, 1, sum, stream);
   }
   return std::isfinite(read_scalar(sum, stream));
 }

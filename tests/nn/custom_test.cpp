@@ -43,11 +43,11 @@ struct Mixing : CustomBehaviour {
     EXPECT_NE(call.state, nullptr);
     ++weights;
     const Vector d0 = grad(call, 0), d1 = grad(call, 1), b = get(call.inputs[2]);
-    Vector g0 = get(call.parameters[0]->grad), g1 = get(call.parameters[1]->grad);
+    Vector g0 = get(call.parameters[0]->grad->tensor), g1 = get(call.parameters[1]->grad->tensor);
     for (size_t i = 0; i < d0.size(); ++i) g0[i % g0.size()] += d0[i];
     for (size_t i = 0; i < d1.size(); ++i) g1[0] += d1[i] * b[i];
-    put(call.parameters[0]->grad, g0);
-    put(call.parameters[1]->grad, g1);
+    put(call.parameters[0]->grad->tensor, g0);
+    put(call.parameters[1]->grad->tensor, g1);
   }
   void free_state(void* state) noexcept override {
     --states;
@@ -100,7 +100,7 @@ TEST_P(CustomTest, StateLivesUntilTheLastHalf) {
   frame.run_weight_gradients(ctx);
   EXPECT_EQ(behaviour->states, 0);
   EXPECT_EQ(behaviour->weights, 1);
-  EXPECT_EQ(get(module->parameters()[1]->grad), Vector{0}) << "an absent gradient is zero";
+  EXPECT_EQ(get(module->parameters()[1]->grad->tensor), Vector{0}) << "an absent gradient is zero";
 }
 
 TEST_P(CustomTest, StateIsFreedWithoutABackward) {
@@ -147,9 +147,9 @@ TEST_P(CustomTest, SecondStepAddsToTheGradients) {
     module->forward(ctx, inputs, &frame);
     module->backward(ctx, dy, frame);
     frame.run_weight_gradients(ctx);
-    if (i == 0) once = get(module->parameters()[0]->grad);
+    if (i == 0) once = get(module->parameters()[0]->grad->tensor);
   }
-  const Vector twice = get(module->parameters()[0]->grad);
+  const Vector twice = get(module->parameters()[0]->grad->tensor);
   for (size_t i = 0; i < once.size(); ++i) EXPECT_DOUBLE_EQ(twice[i], 2 * once[i]);
 }
 
@@ -269,7 +269,7 @@ TEST(Custom, RecomputedInANestedFrameGivesTheSameBits) {
       std::vector<Vector> all = {get(chain->backward1(ctx, rig.normal({2, 3, 4}, 2, DType::f32), frame))};
       EXPECT_EQ(frame.pending_weight() > 0, defer);
       frame.run_weight_gradients(ctx);
-      for (const NamedParameter& p : named_parameters(*chain)) all.push_back(get(p.parameter->grad));
+      for (const NamedParameter& p : named_parameters(*chain)) all.push_back(get(p.parameter->grad->tensor));
       results.push_back(all);
     }
   for (size_t i = 1; i < results.size(); ++i) EXPECT_EQ(results[i], results[0]);

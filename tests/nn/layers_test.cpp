@@ -33,9 +33,9 @@ TEST(Linear, SecondBackwardAddsToTheGradient) {
     frame.run_weight_gradients(ctx);
   };
   once();
-  const Vector first = get(linear->parameters()[0]->grad), bias = get(linear->parameters()[1]->grad);
+  const Vector first = get(linear->parameters()[0]->grad->tensor), bias = get(linear->parameters()[1]->grad->tensor);
   once();
-  const Vector twice = get(linear->parameters()[0]->grad), bias_twice = get(linear->parameters()[1]->grad);
+  const Vector twice = get(linear->parameters()[0]->grad->tensor), bias_twice = get(linear->parameters()[1]->grad->tensor);
   for (size_t i = 0; i < first.size(); ++i) EXPECT_DOUBLE_EQ(twice[i], 2 * first[i]);
   for (size_t i = 0; i < bias.size(); ++i) EXPECT_DOUBLE_EQ(bias_twice[i], 2 * bias[i]);
 }
@@ -173,7 +173,7 @@ TEST(Attention, OneTokenHasNoGradientOfItsScores) {
   attention->forward1(ctx, rig.normal({3, 1, 6}, 1), &frame);
   attention->backward1(ctx, rig.normal({3, 1, 6}, 2), frame);
   frame.run_weight_gradients(ctx);
-  for (double x : get(attention->child(0).parameters()[0]->grad)) EXPECT_NEAR(x, 0, 1e-14);
+  for (double x : get(attention->child(0).parameters()[0]->grad->tensor)) EXPECT_NEAR(x, 0, 1e-14);
 }
 
 TEST(Attention, ShiftingAllPositionsChangesNothing) {

@@ -58,7 +58,7 @@ struct Step {
   }
   std::vector<Vector> gradients() const {
     std::vector<Vector> out;
-    for (const NamedParameter& p : named_parameters(*model)) out.push_back(get(p.parameter->grad));
+    for (const NamedParameter& p : named_parameters(*model)) out.push_back(get(p.parameter->grad->tensor));
     return out;
   }
 
@@ -77,7 +77,7 @@ TEST(Llama, GradientsAgreeWithDifferences) {
     for (const NamedParameter& p : named_parameters(*step.model)) {
       Vector numeric = numeric_gradient(p.parameter->value, [&] { return step.evaluate(); });
       for (double& g : numeric) g *= 0.25;
-      EXPECT_LE(normwise(get(p.parameter->grad), numeric), 1e-7) << p.name;
+      EXPECT_LE(normwise(get(p.parameter->grad->tensor), numeric), 1e-7) << p.name;
     }
   }
 }
@@ -256,7 +256,7 @@ TEST(Llama, FrozenModelStillGivesALoss) {
   Step step(tiny());
   for (const NamedParameter& p : named_parameters(*step.model)) {
     p.parameter->trainable = false;
-    p.parameter->grad = Tensor();
+    p.parameter->grad = nullptr;
   }
   Frame frame(step.rig.device->allocator());
   Context ctx = step.context();

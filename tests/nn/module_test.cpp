@@ -112,7 +112,7 @@ TEST(Initialisation, FollowsTheCounterOfTheFullName) {
   for (const NamedParameter& p : named_parameters(*llama)) {
     EXPECT_EQ(p.parameter->full_name, p.name);
     EXPECT_EQ(p.parameter->value.raw(), p.parameter->shard.raw());
-    EXPECT_EQ(p.parameter->row_last, p.parameter->shape[0]);
+    EXPECT_EQ(p.parameter->local_shape(), p.parameter->shape);
     const Vector value = get(p.parameter->value);
     for (size_t i = 0; i < value.size(); ++i) {
       const double want =
@@ -142,21 +142,36 @@ TEST(Initialisation, GoldenValues) {
   }
 }
 
-TEST(Initialisation, RowsAreThoseOfTheWholeTensor) {
+// Every box of a tensor of two dims.
+template <typename Body>
+void for_boxes(const Shape& shape, const Body& body) {
+  for (int64_t r0 = 0; r0 <= shape[0]; ++r0)
+    for (int64_t r1 = r0; r1 <= shape[0]; ++r1)
+      for (int64_t c0 = 0; c0 <= shape[1]; ++c0)
+        for (int64_t c1 = c0; c1 <= shape[1]; ++c1) body(Box{{r0, c0}, {r1 - r0, c1 - c0}});
+}
+
+Vector part_of(const Vector& whole, int64_t columns, const Box& box) {
+  Vector part;
+  for (int64_t r = box.first[0]; r < box.last(0); ++r)
+    for (int64_t c = box.first[1]; c < box.last(1); ++c) part.push_back(whole[static_cast<size_t>(r * columns + c)]);
+  return part;
+}
+
+TEST(Initialisation, ABoxHasTheValuesOfTheWholeTensor) {
   Rig rig;
   Parameter p("weight", {5, 3}, Init::normal(0.3));
   p.full_name = "a.weight";
   const Tensor whole = rig.empty(DType::f64, {5, 3});
-  initialize_rows(*rig.ops, rig.device->stream(), p, 9, 0, 5, whole);
-  for (int64_t first = 0; first <= 5; ++first)
-    for (int64_t last = first; last <= 5; ++last) {
-      const Tensor rows = rig.empty(DType::f64, {last - first, 3});
-      initialize_rows(*rig.ops, rig.device->stream(), p, 9, first, last, rows);
-      EXPECT_EQ(get(rows), get(whole.slice(0, first, last)));
-    }
+  initialize_box(*rig.ops, rig.device->stream(), p, 9, whole_box(p.shape), whole);
+  for_boxes(p.shape, [&](const Box& box) {
+    const Tensor part = rig.empty(DType::f64, box.shape);
+    initialize_box(*rig.ops, rig.device->stream(), p, 9, box, part);
+    EXPECT_EQ(get(part), part_of(get(whole), 3, box));
+  });
 }
 
-TEST(Initialisation, FillerWritesItsRowsInTheParametersDtype) {
+TEST(Initialisation, FillerWritesItsBoxInTheParametersDtype) {
   struct Counting final : Init::Filler {
     void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
       auto* at = static_cast<double*>(out);
@@ -167,9 +182,11 @@ TEST(Initialisation, FillerWritesItsRowsInTheParametersDtype) {
   Parameter p("weight", {4, 2}, {Init::Kind::fill, 0, std::make_shared<Counting>()});
   p.dtype = DType::f64;
   for (DType dtype : {DType::f64, DType::f32}) {
-    const Tensor rows = rig.empty(dtype, {2, 2});
-    initialize_rows(*rig.ops, rig.device->stream(), p, 0, 1, 3, rows);
-    EXPECT_EQ(get(rows), (Vector{2, 3, 4, 5}));
+    for_boxes(p.shape, [&](const Box& box) {
+      const Tensor part = rig.empty(dtype, box.shape);
+      initialize_box(*rig.ops, rig.device->stream(), p, 0, box, part);
+      EXPECT_EQ(get(part), part_of({0, 1, 2, 3, 4, 5, 6, 7}, 2, box));
+    });
   }
 }
 

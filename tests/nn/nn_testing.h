@@ -139,8 +139,8 @@ inline void expect_gradients(Rig& rig, Module& module, const Values& inputs,
     EXPECT_LE(normwise(get(dx.at(i)), numeric_gradient(inputs[i], objective)), 1e-7) << "input " << i;
   }
   for (const NamedParameter& p : named_parameters(module)) {
-    ASSERT_TRUE(p.parameter->grad_written) << p.name;
-    EXPECT_LE(normwise(get(p.parameter->grad), numeric_gradient(p.parameter->value, objective)), 1e-7)
+    ASSERT_TRUE(p.parameter->grad->written) << p.name;
+    EXPECT_LE(normwise(get(p.parameter->grad->tensor), numeric_gradient(p.parameter->value, objective)), 1e-7)
         << p.name;
   }
 }

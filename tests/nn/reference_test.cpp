@@ -32,7 +32,7 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
 
   // Forward and backward of one batch, seeded with 1 / its labels; returns the mean loss.
   double run(int64_t step, Recompute recompute = Recompute::none) {
-    for (const NamedParameter& p : named_parameters(*model)) p.parameter->grad_written = false;
+    for (const NamedParameter& p : named_parameters(*model)) p.parameter->grad->written = false;
     const Tensor both[] = {batch("tokens", step), batch("labels", step)};
     double labels = 0;
     for (double label : get(both[1])) labels += label != -100;
@@ -53,7 +53,7 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
     double square = 0;
     for (const NamedParameter& p : named_parameters(*model)) {
       const Tensor part = rig.tensor(DType::f64, {1}, {0});
-      rig.ops->norm_power(p.parameter->grad, 2, part, rig.device->stream());
+      rig.ops->norm_power(p.parameter->grad->tensor, 2, part, rig.device->stream());
       square += get(part)[0];
     }
     return std::sqrt(square);
@@ -87,7 +87,7 @@ TEST_P(ReferenceTest, LossAndGradients) {
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), tolerance.forward);
     for (const NamedParameter& p : named_parameters(*model))
-      EXPECT_LE(normwise(get(p.parameter->grad), file.at("grad." + p.name).values), tolerance.forward)
+      EXPECT_LE(normwise(get(p.parameter->grad->tensor), file.at("grad." + p.name).values), tolerance.forward)
           << p.name;
   }
 }
@@ -108,7 +108,7 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), 1e-2);
     expected.clear();
     for (const NamedParameter& p : named_parameters(*model)) {
-      const Vector got = get(p.parameter->grad), &want = file.at("grad." + p.name).values;
+      const Vector got = get(p.parameter->grad->tensor), &want = file.at("grad." + p.name).values;
       double dot = 0, a = 0, b = 0;
       for (size_t i = 0; i < want.size(); ++i)
         dot += got[i] * want[i], a += got[i] * got[i], b += want[i] * want[i];
@@ -125,11 +125,11 @@ TEST_P(ReferenceTest, Bf16GradientsPointTheSameWay) {
 TEST_P(ReferenceTest, SelectiveRecomputationGivesTheSameBits) {
   std::vector<Vector> kept;
   const double loss = run(0);
-  for (const NamedParameter& p : named_parameters(*model)) kept.push_back(get(p.parameter->grad));
+  for (const NamedParameter& p : named_parameters(*model)) kept.push_back(get(p.parameter->grad->tensor));
   EXPECT_EQ(run(0, Recompute::selective), loss);
   size_t i = 0;
   for (const NamedParameter& p : named_parameters(*model))
-    EXPECT_EQ(get(p.parameter->grad), kept[i++]) << p.name;
+    EXPECT_EQ(get(p.parameter->grad->tensor), kept[i++]) << p.name;
 }
 
 TEST_P(ReferenceTest, FiveAdamWSteps) {
@@ -155,7 +155,7 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
     for (const NamedParameter& p : named_parameters(*model)) {
       const auto& [m, v] = moments[p.parameter.get()];
       rig.ops->adamw({.p = p.parameter->value,
-                      .g = p.parameter->grad,
+                      .g = p.parameter->grad->tensor,
                       .m = m,
                       .v = v,
                       .copy = {},

@@ -47,16 +47,15 @@ inline NamedParameter make_parameter(Cpu& cpu, const std::string& name, const Sh
   p->dtype = dtype;
   p->full_name = name;
   p->shard = Tensor::allocate(cpu.device->allocator(), dtype, shape);
-  p->shard_grad = Tensor::allocate(cpu.device->allocator(), dtype, shape);
+  p->shard_grad = make_accumulator(Tensor::allocate(cpu.device->allocator(), dtype, shape));
   if (copy) p->shard_copy = Tensor::allocate(cpu.device->allocator(), DType::bf16, shape);
-  p->row_last = shape[0];
   fill_random(p->shard, name);
   return {name, p};
 }
 
 inline void set_gradient(const NamedParameter& named, int step) {
-  fill_random(named.parameter->shard_grad, named.name + " grad " + std::to_string(step));
-  named.parameter->shard_grad_written = true;
+  fill_random(named.parameter->shard_grad->tensor, named.name + " grad " + std::to_string(step));
+  named.parameter->shard_grad->written = true;
 }
 
 inline std::vector<double> values(const Tensor& t) {

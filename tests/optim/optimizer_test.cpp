@@ -48,7 +48,7 @@ void expect_adamw(DType dtype, DType moment, double tolerance) {
       EXPECT_DOUBLE_EQ(optimizer->lr(), lr);
       optimizer->step(0.5, 0.25, cpu.stream);
       EXPECT_EQ(optimizer->steps(), step);
-      const std::vector<double> g = test::values(named.parameter->shard_grad);
+      const std::vector<double> g = test::values(named.parameter->shard_grad->tensor);
       for (size_t i = 0; i < g.size(); ++i)
         expected[i].step(g[i] * 0.125, lr, shape.rank() > 1 ? 0.1 : 0, options, step);
     }
@@ -96,7 +96,7 @@ TEST(AdamW, AGradientNobodyWroteIsZero) {
   const auto named = make_parameter(cpu, "w", Shape{4, 4}, DType::f64);
   const std::vector<double> before = test::values(named.parameter->shard);
   set_gradient(named, 1);
-  named.parameter->shard_grad_written = false;
+  named.parameter->shard_grad->written = false;
   OptimizerOptions options;
   options.lr = 0.5;
   options.weight_decay = 0.1;
@@ -157,7 +157,7 @@ TEST(Optimizer, FrozenParametersHaveNoStateAndStay) {
              by_rule = make_parameter(cpu, "b.weight", Shape{4, 2}),
              by_model = make_parameter(cpu, "c.weight", Shape{4, 2});
   by_model.parameter->trainable = false;
-  by_model.parameter->shard_grad = Tensor();
+  by_model.parameter->shard_grad = nullptr;
   OptimizerOptions options;
   options.weight_decay = 0.1;
   options.rules = {{"b.*", 1, -1, true}, {"c.*", 1, -1, false}};
@@ -180,7 +180,8 @@ TEST(Optimizer, ARankWithoutRowsStepsNothing) {
   auto empty = make_parameter(cpu, "w", Shape{0, 3});
   empty.parameter->shape = Shape{2, 3};
   auto absent = make_parameter(cpu, "v", Shape{1});
-  absent.parameter->shard = absent.parameter->shard_grad = Tensor();
+  absent.parameter->shard = Tensor();
+  absent.parameter->shard_grad = nullptr;
   const auto optimizer = make_adamw({empty, absent}, {}, *cpu.ops);
   optimizer->step(1, 1, cpu.stream);
   EXPECT_EQ(optimizer->steps(), 1);
@@ -218,7 +219,7 @@ TEST(Sgd, StepsAsThePlainFormula) {
       for (int step = 1; step <= 4; ++step) {
         set_gradient(named, step);
         optimizer->step(2, 0.5, cpu.stream);
-        const std::vector<double> g = test::values(named.parameter->shard_grad);
+        const std::vector<double> g = test::values(named.parameter->shard_grad->tensor);
         for (size_t i = 0; i < g.size(); ++i) expected[i].step(g[i], 0.1, 0.01, options, step);
       }
       const std::vector<double> got = test::values(named.parameter->shard);

@@ -35,9 +35,9 @@ class Scaled final : public CustomBehaviour {
   void backward_weight(Call& call) override {
     const Vector& made = *static_cast<Vector*>(call.state);
     const Vector dy = get(call.output_grads[0]);
-    Vector sum = get(call.parameters[0]->grad);
+    Vector sum = get(call.parameters[0]->grad->tensor);
     for (size_t i = 0; i < dy.size(); ++i) sum[i % sum.size()] += dy[i] * made[i];
-    put(call.parameters[0]->grad, sum);
+    put(call.parameters[0]->grad->tensor, sum);
   }
   void free_state(void* state) noexcept override { delete static_cast<Vector*>(state); }
   bool accepts(DType compute) const override { return compute != DType::bf16; }
@@ -201,8 +201,8 @@ class Foreign final : public Module {
     for (size_t i = 0; i < own.size(); ++i) {
       own[i].parameter->value = group_->view(i, Part::full_value);
       if (!gradients) continue;
-      own[i].parameter->grad = group_->view(i, Part::full_gradient);
-      own[i].parameter->grad_written = true;
+      own[i].parameter->grad =
+          std::make_shared<Accumulator>(Accumulator{group_->view(i, Part::full_gradient), true});
     }
   }
   std::shared_ptr<ShardGroup> group_;

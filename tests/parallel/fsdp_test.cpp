@@ -188,7 +188,7 @@ TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
           model->begin_update(stream);
           for (const NamedParameter& p : model->parameters())
             if (p.parameter->shard.count() != 0)
-              model->ops().add(p.parameter->shard_grad, -0.1, p.parameter->shard, stream);
+              model->ops().add(p.parameter->shard_grad->tensor, -0.1, p.parameter->shard, stream);
           model->end_update(stream);
           kUneven.run(*model, 2);
           const auto after = kUneven.gradients(*model);
@@ -246,7 +246,7 @@ TEST(FullyShard, UnusedParametersHaveZeroGradients) {
           const auto got = trial.gradients(*model);
           expect_near(got, trial.alone(3), 1e-12);
           EXPECT_EQ(got.at("1.weight"), Vector(15, 0.0));
-          EXPECT_TRUE(model->parameter("1.weight").parameter->shard_grad_written) << "zeros, not undefined";
+          EXPECT_TRUE(model->parameter("1.weight").parameter->shard_grad->written) << "zeros, not undefined";
           Stream& stream = model->device().stream();
           model->begin_update(stream);
           model->end_update(stream);
@@ -279,7 +279,7 @@ TEST(FullyShard, ReduceDtypeIsTakenOnTheWayOnly) {
       const auto model = sharded(trial, root, options);
       trial.run(*model);
       const auto got = trial.gradients(*model);
-      EXPECT_EQ(model->parameter("0.weight").parameter->shard_grad.dtype(), DType::f32);
+      EXPECT_EQ(model->parameter("0.weight").parameter->shard_grad->tensor.dtype(), DType::f32);
       for (const auto& [name, gradient] : want) {
         EXPECT_LE(normwise(got.at(name), gradient), 2e-2) << name;
         EXPECT_GT(normwise(got.at(name), gradient), 1e-6) << name << " travelled in bf16";
@@ -315,7 +315,7 @@ TEST(FullyShard, NormOfAGradientThatIsNoNumberIsNotFiniteAnywhere) {
         const auto model = sharded(kUneven, root, f64_options(strategy));
         kUneven.run(*model);
         model->finish_gradients(model->device().stream());
-        const Tensor gradient = model->parameter("1.weight").parameter->shard_grad;
+        const Tensor gradient = model->parameter("1.weight").parameter->shard_grad->tensor;
         if (root.rank() == 1 || strategy == Strategy::no_shard) gradient.data<double>()[0] = std::nan("");
         EXPECT_FALSE(std::isfinite(model->gradient_norm(p, model->device().stream())));
       });

@@ -137,7 +137,7 @@ TEST(Parallelize, MixedPrecisionIsThatOfOneRank) {
           const Parameter& weight = *model->parameter("lm_head.weight").parameter;
           EXPECT_EQ(weight.shard.dtype(), DType::f32);
           EXPECT_EQ(weight.shard_copy.dtype(), DType::bf16);
-          EXPECT_EQ(weight.shard_grad.dtype(), DType::f32);
+          EXPECT_EQ(weight.shard_grad->tensor.dtype(), DType::f32);
           EXPECT_EQ(bool(model->parameter("model.norm.weight").parameter->shard_copy), !f32_norms);
         });
   }

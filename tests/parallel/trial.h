@@ -28,7 +28,7 @@ struct Trial {
     std::map<std::string, Vector> out;
     for (const NamedParameter& p : named_parameters(*one.model))
       if (p.parameter->grad)
-        out[p.name] = p.parameter->grad_written ? get(p.parameter->grad)
+        out[p.name] = p.parameter->grad->written ? get(p.parameter->grad->tensor)
                                                 : Vector(static_cast<size_t>(p.parameter->shape.count()));
     return out;
   }
@@ -39,11 +39,9 @@ struct Trial {
     const auto optimizer = make_adamw(named_parameters(*one.model), adamw(), *one.ops);
     for (int step = 0; step < steps; ++step) {
       one.accumulate(coordinates, step * microbatches, microbatches);
-      for (const NamedParameter& p : named_parameters(*one.model))
-        p.parameter->shard_grad_written = p.parameter->grad_written;
       optimizer->step(1, 1, one.device->stream());
       for (const NamedParameter& p : named_parameters(*one.model))
-        p.parameter->shard_grad_written = p.parameter->grad_written = false;
+        if (p.parameter->shard_grad != nullptr) p.parameter->shard_grad->written = false;
     }
     std::map<std::string, Vector> out;
     for (const NamedParameter& p : named_parameters(*one.model)) out[p.name] = get(p.parameter->value);

@@ -234,8 +234,7 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
     const auto reduce = [&] {
       unit.gradients().acquire(stream);
       Parameter& p = *unit.parameters()[0].parameter;
-      model->ops().fill(p.grad, root.rank() + 1, stream);
-      p.grad_written = true;
+      model->ops().fill(p.grad->target().grad, root.rank() + 1, stream);
       unit.gradients().weight_half_done(true, stream);
     };
     if (root.rank() == 0) {
@@ -250,7 +249,7 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
       while (!gone) std::this_thread::sleep_for(1ms);
       reduce();
       unit.gradients().finish(stream);
-      const Vector sums = get(unit.parameters()[0].parameter->shard_grad);
+      const Vector sums = get(unit.parameters()[0].parameter->shard_grad->tensor);
       EXPECT_EQ(sums, Vector(sums.size(), 3.0));
       root.barrier();
     }

@@ -74,7 +74,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
   void backward_input(Call& call) override {
     if (fail_backward) fail(Code::caller, "the square broke");
     const double seed = *call.ctx.loss_scale.data<double>();
-    auto* gradient = call.parameters[0]->grad.data<double>();
+    auto* gradient = call.parameters[0]->grad->tensor.data<double>();
     for (int64_t i = 0; i < call.inputs[0].dim(0); ++i)
       for (int64_t j = 0; j < kWidth; ++j)
         gradient[j] += seed * error(call, i) * call.inputs[0].data<double>()[i * kWidth + j];

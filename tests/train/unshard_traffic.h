@@ -73,7 +73,7 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
     model->frame(0).reset();
     model->finish_gradients(stream);
     uint64_t own = 0;  // bytes of this rank's gradient rows, which each peer of the shard gang has, too
-    for (const NamedParameter& p : model->parameters()) own += p.parameter->shard_grad.bytes();
+    for (const NamedParameter& p : model->parameters()) own += p.parameter->shard_grad->tensor.bytes();
     const auto peers = static_cast<uint64_t>(gangs->fsdp_gang()->size() - 1);
     EXPECT_GE(traffic().bytes_moved, after.bytes_moved + own * peers) << c.describe();
     EXPECT_EQ(traffic().bytes_staged, before.bytes_staged) << c.describe();

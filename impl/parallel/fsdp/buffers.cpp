@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "parallel/fsdp/group_gradients.h"
-#include "parallel/fsdp/group_values.h"
-#include "parallel/interrupted.h"
-
 namespace gangway {
 
 void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
@@ -14,10 +10,10 @@ void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size
   buffer = Buffer::allocate(from, bytes);
 }
 
-const std::shared_ptr<Buffer>& AllGatherBuffer::take(GroupValues& by) {
-  user = &by;
+uint64_t AllGatherBuffer::take() {
   if (buffer.use_count() > 1) buffer = Buffer::allocate(from, bytes);
-  return buffer;
+  use = Use::ahead;
+  return ++lease;
 }
 
 void AllGatherBuffers::need(size_t bytes) { bytes_ = std::max(bytes_, bytes); }
@@ -28,17 +24,17 @@ void AllGatherBuffers::allocate(const std::shared_ptr<Allocator>& from, int coun
   for (AllGatherBuffer& slot : slots_) slot.allocate(from, bytes_);
 }
 
-AllGatherBuffer* AllGatherBuffers::find_free() {
-  for (AllGatherBuffer& slot : slots_)
-    if (slot.user == nullptr) return &slot;
-  return nullptr;
+AllGatherBuffer* AllGatherBuffers::find(AllGatherBuffer::Use use) {
+  const auto found =
+      std::find_if(slots_.begin(), slots_.end(), [&](const AllGatherBuffer& slot) { return slot.use == use; });
+  return found == slots_.end() ? nullptr : &*found;
 }
 
-AllGatherBuffer* AllGatherBuffers::find(Stream& stream) {
-  if (AllGatherBuffer* slot = find_free()) return slot;
-  for (AllGatherBuffer& slot : slots_)
-    if (slot.user->drop(stream)) return &slot;
-  return nullptr;
+AllGatherBuffer* AllGatherBuffers::find_free() { return find(AllGatherBuffer::Use::free); }
+
+AllGatherBuffer* AllGatherBuffers::find() {
+  AllGatherBuffer* slot = find_free();
+  return slot != nullptr ? slot : find(AllGatherBuffer::Use::ahead);
 }
 
 void GradientBuffer::allocate() {
@@ -84,7 +80,7 @@ GradientBuffer& GradientBuffers::next() {
   for (size_t tried = 0; tried < slots_.size(); ++tried) {
     GradientBuffer& slot = slots_[next_];
     next_ = (next_ + 1) % slots_.size();
-    if (slot.user == nullptr || slot.in_flight) return slot;
+    if (!slot.held) return slot;
   }
   fail(Code::invalid_state, "more than ", slots_.size(),
        " units are between the start and the end of their backward; nested units need accumulate_unsharded");
@@ -94,60 +90,6 @@ size_t GradientBuffers::bytes() const {
   size_t bytes = 0;
   for (const GradientBuffer& slot : slots_) bytes += slot.bytes();
   return bytes;
-}
-
-void PendingReductions::push(GradientBuffer& slot, Stream& stream) {
-  slot.in_flight = true;
-  line_.push_back(&slot);
-  advance(stream);
-}
-
-void PendingReductions::advance(Stream& stream) {
-  for (GradientBuffer* slot : line_) {
-    if (slot->second != nullptr) continue;
-    if (!slot->first->poll()) return;
-    slot->first->order(stream);
-    slot->second = slot->user->reduce_over_replicas(*slot, stream);
-  }
-}
-
-void PendingReductions::finish_through(GradientBuffer& slot, Stream& stream) {
-  while (slot.in_flight) {
-    GW_CHECK(line_.empty(), ==, false);
-    accumulate(*line_.front(), stream);
-  }
-}
-
-void PendingReductions::finish_all(Stream& stream) {
-  // All sums first: peers may wait for this rank's part of a later one.
-  for (GradientBuffer* slot : line_)
-    wait_or_break(slot->user->first_gang(), [&] { slot->first->order(stream); });
-  while (!line_.empty()) accumulate(*line_.front(), stream);
-}
-
-void PendingReductions::give_up() noexcept {
-  for (const GradientBuffer* slot : line_) {
-    Works& works = *slot->user->first_gang().owner()->works();
-    for (const WorkPtr& work : {slot->first, slot->second})
-      for (const auto& buffer : {slot->full, slot->reduce_buffer, slot->reduce_output, slot->user->local()})
-        if (work != nullptr && buffer != nullptr) works.keep(work, buffer);
-  }
-  line_.clear();
-}
-
-void PendingReductions::accumulate(GradientBuffer& slot, Stream& stream) {
-  Gang& first = slot.user->first_gang();
-  Gang& second = slot.user->second_gang();
-  wait_or_break(first, [&] { slot.first->order(stream); });
-  if (slot.second == nullptr) slot.second = slot.user->reduce_over_replicas(slot, stream);
-  wait_or_break(second, [&] { slot.second->order(stream); });
-  slot.user->accumulate(slot, stream);
-  wait_or_break(first, [&] { slot.first->order_input(stream); });
-  wait_or_break(second, [&] { slot.second->order_input(stream); });
-  slot.first = slot.second = nullptr;
-  slot.in_flight = false;
-  slot.user = nullptr;
-  line_.pop_front();
 }
 
 }  // namespace gangway

@@ -1,14 +1,12 @@
-// Buffers that units of a model share in turn: rings of gathered values and of full gradients, and the line
-// of gradient reductions in flight.
+// Buffers that groups of a model use in turn: rings of gathered values and of full gradients.
 //
-// A ring has a fixed number of buffers of the largest user's size; units that nest (the root) or stay
-// unsharded have a buffer of their own. A buffer that somebody still holds (an export) when it is to be taken
-// again is left to its holder and replaced.
+// A ring has a fixed number of buffers of the largest user's size; groups that nest (the root) or stay unsharded have a
+// buffer of their own. A buffer that is still held elsewhere (an export) when it is taken again is left to its holder
+// and replaced.
 //
 // Thread rule: one thread at a time.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -17,18 +15,19 @@
 
 namespace gangway {
 
-class GroupValues;
-class ShardedGradients;
-
-// One place for the whole values of a unit.
+// One place for the whole values of a group. The group that takes it gets a lease, and has the values for as long as
+// that is the place's lease: while they are only gathered ahead another group may take the place.
 struct AllGatherBuffer {
+  enum class Use : uint8_t { free, ahead, in_use };
   std::shared_ptr<Allocator> from;
   size_t bytes = 0;
   std::shared_ptr<Buffer> buffer;
-  GroupValues* user = nullptr;
+  Use use = Use::free;
+  WorkPtr gathering;  // null: nothing comes in
+  uint64_t lease = 0;
 
   void allocate(std::shared_ptr<Allocator> allocator, size_t size);
-  const std::shared_ptr<Buffer>& take(GroupValues& by);  // replaces a buffer that is still held elsewhere
+  uint64_t take();  // a new lease
 };
 
 class AllGatherBuffers {
@@ -36,24 +35,24 @@ class AllGatherBuffers {
   void need(size_t bytes);  // before allocate: a user of this size
   void allocate(const std::shared_ptr<Allocator>& from, int count);
   AllGatherBuffer* find_free();  // or null
-  // A free slot, else one whose unit was gathered ahead and is not in use (dropped), else null.
-  AllGatherBuffer* find(Stream& stream);
+  // A free place, else one that is only gathered ahead (its gathering may be under way), else null.
+  AllGatherBuffer* find();
   size_t bytes() const { return bytes_ * slots_.size(); }
 
  private:
+  AllGatherBuffer* find(AllGatherBuffer::Use use);
+
   size_t bytes_ = 0;
   std::vector<AllGatherBuffer> slots_;
 };
 
-// One place for the full gradients of a unit, with what their reduction needs.
+// One place for the full gradients of a group, with what their reduction needs.
 struct GradientBuffer {
   std::shared_ptr<Allocator> full_from, output_from;
   size_t full_bytes = 0, reduce_bytes = 0, output_bytes = 0;
   std::shared_ptr<Buffer> full, reduce_buffer, reduce_output;
-  ShardedGradients* user = nullptr;  // between acquire and the end of its reduction
-  // The reduction in flight: over shards, then over replicas.
-  WorkPtr first, second;
-  bool in_flight = false;
+  bool held = false;       // from acquire to the start of the reduction
+  uint64_t reduction = 0;  // the last one, a ticket of PendingReductions
 
   void allocate();
   void refresh();  // replaces a full buffer that is still held elsewhere
@@ -66,8 +65,7 @@ class GradientBuffers {
   void need(size_t full, size_t reduce, size_t output);
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& output_from,
                 int count);
-  // The next slot that no unit holds; one whose reduction is in flight counts as free (the caller finishes
-  // it).
+  // The next place that no group holds. Its reduction may be in flight: the caller ends it.
   GradientBuffer& next();
   size_t bytes() const;
 
@@ -75,24 +73,6 @@ class GradientBuffers {
   size_t full_ = 0, reduce_ = 0, output_ = 0;
   std::vector<GradientBuffer> slots_;
   size_t next_ = 0;
-};
-
-// Reductions in flight, oldest first. Their second halves (over replicas) start in this order on every rank,
-// and sums land in the local gradients in it.
-class PendingReductions {
- public:
-  void push(GradientBuffer& slot, Stream& stream);
-  // Starts second halves whose first half is done; never waits for peers.
-  void advance(Stream& stream);
-  // Later work of the stream comes after everything up to `slot`: sums landed, no peer reads the slot any more.
-  void finish_through(GradientBuffer& slot, Stream& stream);
-  void finish_all(Stream& stream);
-  // Before all units go: what the reductions read and write stays until they are over on all ranks.
-  void give_up() noexcept;
-
- private:
-  void accumulate(GradientBuffer& slot, Stream& stream);
-  std::deque<GradientBuffer*> line_;
 };
 
 }  // namespace gangway

@@ -9,6 +9,29 @@
 
 namespace gangway {
 
+namespace {
+
+// Takes the split at rest of an earlier plan off a parameter's layout, and looks up this rank's place on the axes of the
+// others.
+void place_on_mesh(Parameter& p, const Gangs& gangs) {
+  std::erase_if(p.layout, [](const Placement& placement) { return placement.at_rest; });
+  p.place.clear();
+  for (const Placement& placement : p.layout) {
+    if ((parse_axes(placement.axis) & (kDataAxes | axis_bit(Axis::cp))) != 0)
+      fail(Code::invalid_argument, "parameter ", p.full_name, ": its layout (", describe(p.layout),
+           ") splits over a data axis, which fully_shard does; leave those axes out");
+    const GangPtr gang = gangs.by_axes(placement.axis);
+    if (placement.kind == Placement::Kind::shard &&
+        placement.bounds.size() != static_cast<size_t>(gang->size()) + 1)
+      fail(Code::invalid_argument, "parameter ", p.full_name, " is split into ", placement.bounds.size() - 1,
+           " pieces over ", placement.axis, ", which has ", gang->size(), " ranks");
+    p.place.push_back(gang->rank());
+  }
+  check(p.layout, p.shape, p.place, p.full_name);
+}
+
+}  // namespace
+
 FsdpState::FsdpState(std::shared_ptr<Gangs> gangs, Ops& ops)
     : gangs_(std::move(gangs)), ops_(ops), regions_(config().shared_regions) {}
 
@@ -19,7 +42,7 @@ void FsdpState::set_order(const std::vector<const ParamGroup*>& order) {
 }
 
 std::shared_ptr<Buckets> FsdpState::make_buckets() {
-  return std::make_shared<Buckets>(gangs_->loss_gang(), ops_);
+  return std::make_shared<Buckets>(ops_);
 }
 
 void FsdpState::adopt(const FsdpState& other) {
@@ -31,16 +54,19 @@ void FsdpState::adopt(const FsdpState& other) {
 GroupContext FsdpState::place_of(const ParamGroup& unit) {
   GroupContext place;
   place.ops = &ops_;
+  place.gangs = gangs_.get();
   place.regions = regions_;
   place.values = &values_;
   place.gradients = &gradients_;
-  place.line = &line_;
+  place.reductions = &reductions_;
   if (unit.options().strategy == Strategy::no_shard) {
     place.replicas = gangs_->loss_gang();
+    place.replica_axes = "dp_replicate+dp_shard+cp";
     return place;
   }
   place.shards = gangs_->fsdp_gang();
   place.replicas = gangs_->rdp();
+  place.replica_axes = "dp_replicate";
   place.axis = gangs_->mesh().degree(Axis::cp) == 1 ? "dp_shard" : "dp_shard+cp";
   return place;
 }
@@ -68,7 +94,10 @@ void FsdpState::materialize(uint64_t seed, DType master) {
 
 void FsdpState::plan(DType master) {
   forget_plans();
-  for (const auto& unit : units_) unit->plan(place_of(*unit), master);
+  for (const auto& unit : units_) {
+    for (const NamedParameter& named : unit->parameters()) place_on_mesh(*named.parameter, *gangs_);
+    unit->plan(place_of(*unit), master);
+  }
 }
 
 // Of a materialize that was refused half-way.

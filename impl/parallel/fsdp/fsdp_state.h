@@ -23,10 +23,11 @@ namespace gangway {
 class FsdpState {
  public:
   FsdpState(std::shared_ptr<Gangs> gangs, Ops& ops);
-  ~FsdpState() { line_.give_up(); }
+  ~FsdpState() { reductions_.give_up(); }
   FsdpState(const FsdpState&) = delete;
   FsdpState& operator=(const FsdpState&) = delete;
 
+  const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
   const std::vector<std::shared_ptr<ParamGroup>>& units() const { return units_; }
   bool materialized() const { return materialized_; }
   // Before materialize: false keeps private shards even on one host.
@@ -68,7 +69,7 @@ class FsdpState {
   // Before the units, which let go of them.
   AllGatherBuffers values_;
   GradientBuffers gradients_;
-  PendingReductions line_;
+  PendingReductions reductions_;
   std::vector<std::shared_ptr<ParamGroup>> units_;
   bool regions_;
   bool materialized_ = false;

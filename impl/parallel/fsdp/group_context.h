@@ -5,25 +5,32 @@
 
 #include <string>
 
-#include "gang/gang.h"
 #include "ops/ops.h"
+#include "mesh/gangs.h"
 #include "parallel/fsdp/buffers.h"
+#include "parallel/fsdp/pending_reductions.h"
 
 namespace gangway {
 
 struct GroupContext {
   Ops* ops = nullptr;
+  Gangs* gangs = nullptr;
   GangPtr shards;       // "dp_shard+cp"; null: not sharded
   GangPtr replicas;     // the ranks that hold equal shards
   std::string axis;     // name of `shards` in layouts
+  std::string replica_axes;
   bool regions = true;  // shared regions where they are possible
   AllGatherBuffers* values = nullptr;
   GradientBuffers* gradients = nullptr;
-  PendingReductions* line = nullptr;
+  PendingReductions* reductions = nullptr;
 
   int shard_ranks() const { return shards == nullptr ? 1 : shards->size(); }
   int shard_rank() const { return shards == nullptr ? 0 : shards->rank(); }
   int replica_ranks() const { return replicas->size(); }
+  // `replicas` x the axes over which a gradient is partial besides (empty: none).
+  GangPtr replicas_with(const std::string& partial_axes) const {
+    return partial_axes.empty() ? replicas : gangs->by_axes(replica_axes + "+" + partial_axes);
+  }
   std::shared_ptr<Allocator> plain() const { return ops->device().allocator(); }
   // Memory that the peers of a reduction reach directly.
   std::shared_ptr<Allocator> reachable() const {

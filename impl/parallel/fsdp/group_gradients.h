@@ -13,6 +13,7 @@
 
 #include "parallel/fsdp/group_context.h"
 #include "parallel/fsdp/packing.h"
+#include "parallel/fsdp/pending_reductions.h"
 
 namespace gangway {
 
@@ -26,21 +27,18 @@ class GroupGradients {
   // The weight half ended; `last`: of the last microbatch.
   virtual void weight_half_done(bool last, Stream& stream) = 0;
   // All that is left, in two halves so that the reductions of all units travel together; afterwards all sums
-  // are in shard_grad, and what nobody wrote is zero.
+  // are in shard_grad, which is zero where nothing was added.
   virtual void start_leftovers(Stream& stream) = 0;
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
   virtual void count(MemoryUse& use) const = 0;
 };
 
-// The local gradient to look at: emptied ones are undefined until they are written, here they are made zero.
+// The local gradient to look at, zero where nothing was added. INVALID_STATE: the parameter is frozen.
 Tensor local_gradient(Parameter& parameter, Ops& ops, Stream& stream);
-// The full gradient likewise, where there is one.
-Tensor full_gradient(Parameter& parameter, Ops& ops, Stream& stream);
 
-// reduce_scatter over shards with each rank's own counts, one span on Channel::fsdp_reduce, then all_reduce
-// over replicas on Channel::replicate. Reductions are only started; they end before their slot is used again
-// and in finish.
+// Owns the accumulators, full and local; PendingReductions moves the sums from the former into the latter. Reductions
+// are only started; they end before their buffer is used again and in finish.
 //
 // `shares_slots`: full gradients lie in the ring from acquire to the reduction's end, so every microbatch is
 // reduced. `accumulates`: they stay until the last microbatch. `external`: only reduce() reduces, and the
@@ -64,27 +62,20 @@ class ShardedGradients final : public GroupGradients {
   // external: gives the full gradients' memory back, unless they wait for their reduction.
   void drop_full();
 
-  // For PendingReductions: the second half, and adding the sum where that did not come by itself.
-  WorkPtr reduce_over_replicas(GradientBuffer& slot, Stream& stream);
-  void accumulate(GradientBuffer& slot, Stream& stream);
-  Gang& first_gang() const { return sharded() ? *place_.shards : *place_.replicas; }
-  Gang& second_gang() const { return *place_.replicas; }
-  const std::shared_ptr<Buffer>& local() const { return local_; }
-
  private:
   bool sharded() const { return place_.shard_ranks() > 1; }
-  // Else full and local gradients are one tensor. A external unit's never are: reduce empties the full ones.
-  bool reduces() const { return sharded() || place_.replica_ranks() > 1 || mode_.external; }
-  bool accumulates_in_place() const;
-  void write_unwritten(Stream& stream);
-  WorkPtr reduce_over_shards(GradientBuffer& slot, Stream& stream);
-  WorkPtr all_reduce(const std::shared_ptr<Buffer>& buffer, bool whole, Stream& stream);
-  Tensor sum_in(const GradientBuffer& slot, const PackedParameter& p) const;
+  // Else full and local gradients are one object. An external unit's never are: reduce empties the full ones.
+  bool reduces() const;
+  bool adds_in_place(const PackedParameter& packed) const;
+  GangPtr replicas_of(const Parameter& parameter) const;
+  ReductionTerm term_of(size_t i, const GradientBuffer& slot, Stream& stream);
 
   const GroupContext& place_;
   const Packing& packing_;
   const GradientMode mode_;
-  std::shared_ptr<Buffer> local_;
+  std::shared_ptr<Buffer> local_memory_;
+  // One per parameter; null where it has no gradient. One object where nothing is reduced.
+  std::vector<std::shared_ptr<Accumulator>> full_, local_;
   GradientBuffer own_;
   GradientBuffer* slot_ = nullptr;  // from acquire to reduce
 };

@@ -10,7 +10,7 @@ GroupValues::GroupValues(const std::string& unit, const GroupContext& place, con
                          bool shares_slots)
     : name_(unit), place_(place), packing_(packing) {
   gathering_.shares_slots = shares_slots;
-  if (place_.shard_ranks() == 1 || packing_.bytes.region == 0) return;  // nothing to shard: as good as whole
+  if (place_.shard_ranks() == 1 || packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
   storage_ = place_.regions && place_.shards->engine().on_one_host() ? Storage::region : Storage::gathered;
   if (storage_ == Storage::gathered && shares_slots) place_.values->need(packing_.bytes.full);
 }
@@ -20,7 +20,7 @@ GroupValues::~GroupValues() {
   if (gathering_.last == nullptr) return;
   Works& works = *place_.shards->owner()->works();
   works.keep(gathering_.last, own_);
-  if (gathering_.slot != nullptr) works.keep(gathering_.last, gathering_.slot->buffer);
+  if (gathered()) works.keep(gathering_.last, gathering_.slot->buffer);
 }
 
 void GroupValues::allocate() {
@@ -35,7 +35,7 @@ void GroupValues::allocate() {
     gathering_.own.allocate(place_.plain(), b.full);
 }
 
-size_t GroupValues::region_bytes() const { return storage_ == Storage::region ? packing_.bytes.region : 0; }
+size_t GroupValues::region_bytes() const { return storage_ == Storage::region ? packing_.bytes.full : 0; }
 
 void GroupValues::open_region(const SharedRegion& region, const SharedRegion& fences, size_t fence_offset) {
   region_ = region;
@@ -46,58 +46,76 @@ void GroupValues::fill(uint64_t seed, Stream& stream) {
   for (const PackedParameter& packed : packing_.parameters) {
     poll_interrupt_at_times();
     Parameter& p = *packed.parameter;
-    const size_t first = static_cast<size_t>(place_.shard_rank()) * packed.padded_bytes(packed.compute);
+    const size_t first = static_cast<size_t>(place_.shard_rank()) * packed.piece_bytes(packed.compute);
     const Tensor own = storage_ == Storage::region
-                           ? own_rows(region_.writable, packed.region_at + first, packed.compute, packed)
-                           : own_rows(own_, packed.own_at, packed.compute, packed);
-    p.shard = packed.has_copy() ? own_rows(masters_, packed.master_at, packed.master, packed) : own;
+                           ? own_box(region_.writable, packed.full_at + first, packed.compute, packed)
+                           : own_box(own_, packed.own_at, packed.compute, packed);
+    p.shard = packed.has_copy() ? own_box(masters_, packed.master_at, packed.master, packed) : own;
     p.shard_copy = packed.has_copy() ? own : Tensor();
     p.value = storage_ == Storage::whole ? own : Tensor();
-    if (p.row_first == p.row_last) continue;
-    initialize_rows(*place_.ops, stream, p, seed, p.row_first, p.row_last, p.shard);
+    if (p.shard.count() == 0) continue;
+    initialize_box(*place_.ops, stream, p, seed, p.box(), p.shard);
     if (packed.has_copy()) place_.ops->cast(p.shard, p.shard_copy, stream);
   }
 }
 
-void GroupValues::show(const std::shared_ptr<Buffer>& buffer, bool region) {
+void GroupValues::show(const std::shared_ptr<Buffer>& buffer) {
   for (const PackedParameter& p : packing_.parameters)
-    p.parameter->value = Tensor(buffer, region ? p.region_at : p.full_at, p.compute, p.parameter->shape);
+    p.parameter->value = whole_view(buffer, p.full_at, p.compute, p);
 }
 
-void GroupValues::gather(Stream& stream) {
-  const std::shared_ptr<Buffer>& to = gathering_.slot->take(*this);
+void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
+  gathering_.slot = &slot;
+  gathering_.lease = slot.take();
   std::vector<Collective> span;
   for (const PackedParameter& p : packing_.parameters) {
     Collective c;
     c.op = CollectiveOp::all_gather;
-    c.in = address(own_, p.own_at);
-    c.out = address(to, p.full_at);
-    c.count = p.counts[static_cast<size_t>(place_.shard_rank())];
-    c.counts = p.counts.data();
+    c.in = own_piece(own_, p.own_at, p.compute, p).raw();
+    c.out = all_pieces(slot.buffer, p.full_at, p.compute, p).raw();
+    c.count = static_cast<size_t>(p.piece);
     c.dtype = p.compute;
     c.async_input = true;
     span.push_back(c);
   }
-  gathering_.work = gathering_.last = place_.shards->run(Channel::fsdp_gather, span, &stream);
+  slot.gathering = gathering_.last = place_.shards->run(Channel::fsdp_gather, span, &stream);
 }
 
+bool GroupValues::gathered() const {
+  return gathering_.slot != nullptr && gathering_.slot->lease == gathering_.lease;
+}
+
+WorkPtr GroupValues::gathering() const { return gathered() ? gathering_.slot->gathering : nullptr; }
+
 void GroupValues::prefetch(Stream& stream) {
-  if (storage_ != Storage::gathered || unsharded_ || gathering_.work != nullptr) return;
-  gathering_.slot = gathering_.shares_slots ? place_.values->find_free() : &gathering_.own;
-  if (gathering_.slot != nullptr) gather(stream);
+  if (storage_ != Storage::gathered || unsharded_ || gathered()) return;
+  AllGatherBuffer* slot = gathering_.shares_slots ? place_.values->find_free() : &gathering_.own;
+  if (slot != nullptr) gather(*slot, stream);
 }
 
 void GroupValues::wait_gathered(Stream& stream) {
-  if (gathering_.work == nullptr) {
-    gathering_.slot = gathering_.shares_slots ? place_.values->find(stream) : &gathering_.own;
-    if (gathering_.slot == nullptr)
+  if (!gathered()) {
+    AllGatherBuffer* slot = gathering_.shares_slots ? place_.values->find() : &gathering_.own;
+    if (slot == nullptr)
       fail(Code::invalid_state, "unit ", name_,
            ": every slot of gathered values is in use; set reshard_after_forward = 0 for units inside of "
            "others");
-    gather(stream);
+    wait_for(*slot, stream);  // of a unit that was gathered ahead
+    gather(*slot, stream);
   }
-  wait_or_break(*place_.shards, [&] { gathering_.work->order(stream); });
-  gathering_.work = nullptr;
+  wait_for(*gathering_.slot, stream);
+  gathering_.slot->use = AllGatherBuffer::Use::in_use;
+}
+
+void GroupValues::wait_for(AllGatherBuffer& slot, Stream& stream) {
+  if (slot.gathering != nullptr) wait_or_break(*place_.shards, [&] { slot.gathering->order(stream); });
+  slot.gathering = nullptr;
+}
+
+// The next user's take ends the lease; until then a gather starts anew.
+void GroupValues::leave_slot() {
+  if (gathered()) gathering_.slot->use = AllGatherBuffer::Use::free;
+  gathering_.slot = nullptr;
 }
 
 void GroupValues::unshard(Stream& stream) {
@@ -107,11 +125,11 @@ void GroupValues::unshard(Stream& stream) {
     case Storage::whole: break;
     case Storage::region:
       fence_->wait_ready();
-      show(region_.readable, true);
+      show(region_.readable);
       break;
     case Storage::gathered:
       wait_gathered(stream);
-      show(gathering_.slot->buffer, false);
+      show(gathering_.slot->buffer);
       break;
   }
   unsharded_ = true;
@@ -122,23 +140,14 @@ void GroupValues::reshard() {
   unsharded_ = false;
   if (storage_ == Storage::whole) return;
   for (const PackedParameter& p : packing_.parameters) p.parameter->value = Tensor();
-  if (gathering_.slot != nullptr) gathering_.slot->user = nullptr;
-  gathering_.slot = nullptr;
-}
-
-bool GroupValues::drop(Stream& stream) {
-  if (unsharded_) return false;
-  if (gathering_.work != nullptr) wait_or_break(*place_.shards, [&] { gathering_.work->order(stream); });
-  gathering_.work = nullptr;
-  gathering_.slot->user = nullptr;
-  gathering_.slot = nullptr;
-  return true;
+  leave_slot();
 }
 
 void GroupValues::release(Stream& stream) {
   updating_ = true;
   if (fence_) fence_->release();
-  if (gathering_.slot != nullptr) drop(stream);  // gathered ahead: old values
+  if (gathered()) wait_for(*gathering_.slot, stream);
+  leave_slot();  // gathered ahead: old values
 }
 
 void GroupValues::wait_released(Stream& stream) {

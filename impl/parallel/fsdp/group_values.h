@@ -1,7 +1,7 @@
 // The values of one unit: where own rows lie, how whole values appear and vanish, and who may read what when.
 //
 // A parameter of n rows lies in W pieces of ceil(n / W) rows over the gang "dp_shard+cp".
-//   region    all ranks on one host, W > 1: one shared region [W * rows, ...] per parameter of which a rank
+//   region    all ranks on one host, W > 1: one shared region [W * ceil(n / W), ...] per parameter of which a rank
 //             owns its rows. Holds the f32 or f64 master itself, or with another compute dtype a copy (the
 //             master is private then). unshard waits for the fence (version_gate.h) and moves no bytes; whole values
 //             are views of the read-only mapping.
@@ -44,8 +44,7 @@ class GroupValues {
   void unshard(Stream& stream);
   void reshard();
   bool unsharded() const { return unsharded_; }
-  bool drop(Stream& stream);                             // a gather that nobody uses yet; false: in use
-  WorkPtr gathering() const { return gathering_.work; }  // null: none in flight
+  WorkPtr gathering() const;  // null: none in flight
 
   // --- the fence around a write of own rows
   void release(Stream& stream);             // this rank reads the present version no more
@@ -59,13 +58,16 @@ class GroupValues {
   struct Gathering {
     bool shares_slots = true;
     AllGatherBuffer own;
-    AllGatherBuffer* slot = nullptr;  // while gathering or gathered
-    WorkPtr work;
+    AllGatherBuffer* slot = nullptr;  // while gathering or gathered, and while it has this lease
+    uint64_t lease = 0;
     WorkPtr last;  // peers may still read this rank's rows for it
   };
-  void show(const std::shared_ptr<Buffer>& buffer, bool region);
-  void gather(Stream& stream);
+  void show(const std::shared_ptr<Buffer>& buffer);
+  bool gathered() const;  // or on the way
+  void gather(AllGatherBuffer& slot, Stream& stream);
   void wait_gathered(Stream& stream);
+  void wait_for(AllGatherBuffer& slot, Stream& stream);
+  void leave_slot();
 
   const std::string& name_;
   const GroupContext& place_;

@@ -17,19 +17,26 @@ size_t take(size_t& used, size_t bytes) {
   return at;
 }
 
-void place(PackedParameter& p, GroupBytes& bytes, int ranks) {
-  const size_t own = p.padded_bytes(p.compute);
-  if (p.has_copy()) p.master_at = take(bytes.masters, p.padded_bytes(p.master));
+void place(PackedParameter& p, GroupBytes& bytes) {
+  const size_t own = p.piece_bytes(p.compute);
+  if (p.has_copy()) p.master_at = take(bytes.masters, p.piece_bytes(p.master));
   p.own_at = take(bytes.own, own);
   take(p.has_copy() ? bytes.own_copies : bytes.own_masters, own);
-  p.region_at = take(bytes.region, static_cast<size_t>(ranks) * own);
   p.full_at = take(bytes.full, p.full_bytes(p.compute));
   p.has_gradient = wants_gradient(*p.parameter);
   if (!p.has_gradient) return;
   p.gradient_at = take(bytes.gradients, p.full_bytes(p.gradient));
   p.reduce_at = take(bytes.reduce_buffers, p.full_bytes(p.reduce_dtype));
-  p.shard_gradient_at = take(bytes.shard_gradients, p.padded_bytes(p.gradient));
-  p.reduce_output_at = take(bytes.reduce_outputs, p.padded_bytes(p.reduce_dtype));
+  p.shard_gradient_at = take(bytes.shard_gradients, p.piece_bytes(p.gradient));
+  p.reduce_output_at = take(bytes.reduce_outputs, p.piece_bytes(p.reduce_dtype));
+}
+
+void split(Parameter& p, const std::string& axis, int64_t rows, int ranks, int rank) {
+  if (ranks == 1) return;
+  Placement split = Placement::shard(axis, 0, ceil_bounds(rows, ranks));
+  split.at_rest = true;
+  p.layout.push_back(std::move(split));
+  p.place.push_back(rank);
 }
 
 }  // namespace
@@ -55,30 +62,30 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
     packed.gradient = statistics_dtype(packed.compute);
     packed.reduce_dtype = options.reduce_dtype == kNone ? packed.gradient : options.reduce_dtype;
     if (packed.reduce_dtype != packed.gradient && wants_gradient(p)) packing.same_reduce_dtype = false;
-    packed.row_elements = p.shape.count_from(1);
-
-    const std::vector<int64_t> bounds = ceil_bounds(p.shape[0], ranks);
-    packed.padded_rows = (p.shape[0] + ranks - 1) / ranks;
-    for (size_t r = 0; r < static_cast<size_t>(ranks); ++r)
-      packed.counts.push_back(static_cast<size_t>((bounds[r + 1] - bounds[r]) * packed.row_elements));
-    p.row_first = bounds[static_cast<size_t>(rank)];
-    p.row_last = bounds[static_cast<size_t>(rank) + 1];
-    p.layout.clear();
-    if (ranks > 1) p.layout.push_back(Placement::shard(axis, 0, bounds));
-    place(packed, packing.bytes, ranks);
+    packed.shape = p.compute_shape();
+    packed.ranks = ranks;
+    packed.piece = (packed.shape[0] + ranks - 1) / ranks * packed.shape.count_from(1);
+    split(p, axis, packed.shape[0], ranks, rank);
+    place(packed, packing.bytes);
     packing.parameters.push_back(std::move(packed));
   }
   return packing;
 }
 
-Tensor own_rows(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
-  Shape shape = p.parameter->shape;
-  shape[0] = p.parameter->row_last - p.parameter->row_first;
-  return Tensor(buffer, at, dtype, shape);
+Tensor own_box(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
+  return Tensor(buffer, at, dtype, p.parameter->local_shape());
 }
 
-void* address(const std::shared_ptr<Buffer>& buffer, size_t at) {
-  return buffer->data() == nullptr ? nullptr : static_cast<char*>(buffer->data()) + at;
+Tensor own_piece(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
+  return Tensor(buffer, at, dtype, Shape{p.piece});
+}
+
+Tensor all_pieces(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
+  return Tensor(buffer, at, dtype, Shape{p.pieces()});
+}
+
+Tensor whole_view(const std::shared_ptr<Buffer>& buffer, size_t at, DType dtype, const PackedParameter& p) {
+  return Tensor(buffer, at, dtype, p.shape);
 }
 
 bool wants_gradient(const PackedParameter& p) { return p.has_gradient && wants_gradient(*p.parameter); }

@@ -28,7 +28,7 @@ void ParamGroup::plan(const GroupContext& place, DType master) {
   const bool child = role_ == GroupRole::child;
   values_ = std::make_unique<GroupValues>(name_, place_, packing_, child && reshards_after_forward());
   if (buckets_ != nullptr) {
-    gradients_ = std::make_unique<BucketGradients>(options_, packing_, buckets_);
+    gradients_ = std::make_unique<BucketGradients>(options_, place_, packing_, buckets_);
     return;
   }
   const bool accumulates = accumulates_unsharded();

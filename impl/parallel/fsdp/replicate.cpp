@@ -34,9 +34,11 @@ void Buckets::plan() {
 // A bucket takes parameters until it is over its cap, at least one.
 void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap) {
   const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
-  if (buckets_.empty() || buckets_.back().dtype != parameter.gradient ||
+  const GangPtr gang = unit.gang_of(*parameter.parameter);
+  if (buckets_.empty() || buckets_.back().gang != gang || buckets_.back().dtype != parameter.gradient ||
       buckets_.back().reduce_dtype != parameter.reduce_dtype || buckets_.back().bytes + bytes > cap) {
     buckets_.emplace_back();
+    buckets_.back().gang = gang;
     buckets_.back().dtype = parameter.gradient;
     buckets_.back().reduce_dtype = parameter.reduce_dtype;
   }
@@ -52,8 +54,8 @@ void Buckets::remove(const BucketGradients& unit) noexcept {
   if (!units_.empty()) return;
   for (const Bucket& bucket : buckets_) {  // peers may still read, and the sum come in
     if (bucket.work == nullptr) continue;
-    gang_->owner()->works()->keep(bucket.work, bucket.memory);
-    if (bucket.reduce_buffer != nullptr) gang_->owner()->works()->keep(bucket.work, bucket.reduce_buffer);
+    bucket.gang->owner()->works()->keep(bucket.work, bucket.memory);
+    if (bucket.reduce_buffer != nullptr) bucket.gang->owner()->works()->keep(bucket.work, bucket.reduce_buffer);
   }
   buckets_.clear();
 }
@@ -62,15 +64,14 @@ void Buckets::allocate() {
   plan();
   Stream& stream = ops_->device().stream();
   for (Bucket& bucket : buckets_) {
-    bucket.memory = Buffer::allocate(gang_->allocator(), bucket.bytes);
+    bucket.memory = Buffer::allocate(bucket.gang->allocator(), bucket.bytes);
     ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
     if (bucket.reduce_dtype != bucket.dtype)
       bucket.reduce_buffer = Buffer::allocate(
-          gang_->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
+          bucket.gang->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
     for (const PackedParameter& packed : bucket.parameters) {
       Parameter& p = *packed.parameter;
-      p.grad = p.shard_grad = Tensor(bucket.memory, packed.gradient_at, packed.gradient, p.shape);
-      p.grad_written = p.shard_grad_written = false;
+      p.grad = p.shard_grad = make_accumulator(whole_view(bucket.memory, packed.gradient_at, packed.gradient, packed));
     }
   }
 }
@@ -81,8 +82,8 @@ void Buckets::begin(const BucketGradients& unit, Stream& stream) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state == State::local) continue;
     // What is there already (a sum, or what the caller wrote) is equal on all ranks: it counts once.
-    if (gang_->rank() != 0)
-      for (const PackedParameter& p : bucket.parameters) p.parameter->grad_written = false;
+    if (bucket.gang->rank() != 0)
+      for (const PackedParameter& p : bucket.parameters) p.parameter->grad->written = false;
     bucket.state = State::local;
     bucket.waits_for = bucket.units.size();
   }
@@ -97,13 +98,10 @@ void Buckets::done(const BucketGradients& unit, Stream& stream) {
 }
 
 void Buckets::start(Bucket& bucket, Stream& stream) {
-  for (const PackedParameter& p : bucket.parameters) {
-    if (!p.parameter->grad_written) ops_->fill(p.parameter->grad, 0, stream);
-    p.parameter->grad_written = true;
-  }
+  for (const PackedParameter& p : bucket.parameters) p.parameter->grad->zero_if_unwritten(*ops_, stream);
   bucket.state = State::in_flight;
   bucket.work = finished_work();
-  if (gang_->size() == 1) return;
+  if (bucket.gang->size() == 1) return;
   if (bucket.reduce_buffer != nullptr) ops_->cast(bucket.all(), bucket.reduce_view(), stream);
   const Tensor moved = bucket.reduce_buffer != nullptr ? bucket.reduce_view() : bucket.all();
   Collective c;
@@ -112,18 +110,17 @@ void Buckets::start(Bucket& bucket, Stream& stream) {
   c.count = static_cast<size_t>(moved.count());
   c.dtype = moved.dtype();
   c.reduce = Reduce::sum;
-  bucket.work = gang_->run(Channel::replicate, c, &stream);
+  bucket.work = bucket.gang->run(Channel::replicate, c, &stream);
 }
 
 void Buckets::end(Bucket& bucket, Stream& stream) {
-  wait_or_break(*gang_, [&] {
+  wait_or_break(*bucket.gang, [&] {
     bucket.work->order(stream);
     bucket.work->order_input(stream);
   });
   bucket.work = nullptr;
-  if (bucket.reduce_buffer != nullptr && gang_->size() > 1)
+  if (bucket.reduce_buffer != nullptr && bucket.gang->size() > 1)
     ops_->cast(bucket.reduce_view(), bucket.all(), stream);
-  for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad_written = true;
   bucket.state = State::summed;
 }
 
@@ -136,11 +133,8 @@ void Buckets::finish(Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state != State::empty) continue;
-    for (const PackedParameter& p : bucket.parameters) {  // no unit ran
-      if (!p.parameter->shard_grad_written && p.parameter->shard_grad.count() != 0)
-        ops_->fill(p.parameter->shard_grad, 0, stream);
-      p.parameter->grad_written = p.parameter->shard_grad_written = true;
-    }
+    for (const PackedParameter& p : bucket.parameters)  // no unit ran
+      p.parameter->grad->zero_if_unwritten(*ops_, stream);
     bucket.state = State::summed;
   }
 }
@@ -149,8 +143,7 @@ void Buckets::zero(Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     bucket.state = State::empty;
-    for (const PackedParameter& p : bucket.parameters)
-      p.parameter->grad_written = p.parameter->shard_grad_written = false;
+    for (const PackedParameter& p : bucket.parameters) p.parameter->grad->written = false;
   }
 }
 
@@ -167,9 +160,9 @@ size_t Buckets::reduce_bytes() const {
   return bytes;
 }
 
-BucketGradients::BucketGradients(const ShardOptions& options, const Packing& packing,
+BucketGradients::BucketGradients(const ShardOptions& options, const GroupContext& place, const Packing& packing,
                                  std::shared_ptr<Buckets> buckets)
-    : options_(options), packing_(packing), buckets_(std::move(buckets)), first_(buckets_->empty()) {
+    : options_(options), place_(place), packing_(packing), buckets_(std::move(buckets)), first_(buckets_->empty()) {
   buckets_->add(*this);
 }
 

@@ -20,8 +20,7 @@ class BucketGradients;
 // The buckets of one replicated model (or of one part that was wrapped by itself).
 class Buckets {
  public:
-  // `gang`: all ranks that hold the parameters.
-  Buckets(GangPtr gang, Ops& ops) : gang_(std::move(gang)), ops_(&ops) {}
+  explicit Buckets(Ops& ops) : ops_(&ops) {}
 
   // Units in order of the tree, one around others first: buckets fill from the last one back, in the order in
   // which weight halves end.
@@ -42,6 +41,7 @@ class Buckets {
  private:
   enum class State : uint8_t { empty, local, in_flight, summed };
   struct Bucket {
+    GangPtr gang;  // all ranks that have a part of the gradients
     DType dtype, reduce_dtype;
     size_t bytes = 0;
     std::vector<PackedParameter> parameters;    // gradient_at: in the bucket
@@ -58,7 +58,6 @@ class Buckets {
   void start(Bucket& bucket, Stream& stream);
   void end(Bucket& bucket, Stream& stream);
 
-  GangPtr gang_;
   Ops* ops_;
   std::vector<BucketGradients*> units_;
   std::vector<Bucket> buckets_;
@@ -67,11 +66,13 @@ class Buckets {
 // Gradients of a unit that lie in buckets.
 class BucketGradients final : public GroupGradients {
  public:
-  BucketGradients(const ShardOptions& options, const Packing& packing, std::shared_ptr<Buckets> buckets);
+  BucketGradients(const ShardOptions& options, const GroupContext& place, const Packing& packing,
+                  std::shared_ptr<Buckets> buckets);
   ~BucketGradients() override { buckets_->remove(*this); }
 
   const ShardOptions& options() const { return options_; }
   const Packing& packing() const { return packing_; }
+  GangPtr gang_of(const Parameter& p) const { return place_.replicas_with(p.grad_partial_axes); }
 
   void allocate() override;
   void acquire(Stream& stream) override { buckets_->begin(*this, stream); }
@@ -83,6 +84,7 @@ class BucketGradients final : public GroupGradients {
 
  private:
   const ShardOptions& options_;
+  const GroupContext& place_;
   const Packing& packing_;
   const std::shared_ptr<Buckets> buckets_;
   const bool first_;  // of its buckets: allocates and counts them

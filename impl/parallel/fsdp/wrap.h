@@ -24,8 +24,9 @@ struct Place {
   bool named = true;  // false: an unnamed child, which no pattern means
 };
 
-// The one place that refuses degrees that are not built yet: NOT_SUPPORTED.
-void check_degrees(const Gangs& gangs);
+// The one place that refuses degrees that are not built yet: NOT_SUPPORTED. tp over 1 is for modules that split
+// themselves: the layout of every one of the parameters says how it lies over tp.
+void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters);
 
 // Places whose path matches; "" is the root. NOT_FOUND names the pattern.
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);

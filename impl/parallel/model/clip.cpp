@@ -2,22 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace gangway {
 namespace {
 
-// Sum of powers (or the greatest) over units of one kind.
-double local_power(const FsdpState& domain, bool sharded, Ops& ops, double p, Stream& stream) {
+// Parameters by the axes that split them ("": equal on all ranks), in the order of the tree.
+using ByAxes = std::map<std::string, std::vector<const Parameter*>>;
+
+ByAxes by_shard_axes(const FsdpState& domain) {
+  ByAxes groups;
+  for (const auto& unit : domain.units())
+    for (const NamedParameter& named : unit->parameters())
+      groups[shard_axes(named.parameter->layout)].push_back(named.parameter.get());
+  return groups;
+}
+
+// Sum of powers (or the greatest) of this rank's pieces.
+double local_power(const std::vector<const Parameter*>& parameters, Ops& ops, double p, Stream& stream) {
   const Tensor sum = Tensor::allocate(ops.device().allocator(), DType::f64, Shape{1});
   ops.fill(sum, 0, stream);
-  for (const auto& unit : domain.units()) {
-    if (unit->sharded() != sharded) continue;
-    for (const NamedParameter& named : unit->parameters()) {
-      const Parameter& parameter = *named.parameter;
-      if (parameter.trainable && parameter.shard_grad && parameter.shard_grad.count() != 0)
-        ops.norm_power(parameter.shard_grad, p, sum, stream);
-    }
-  }
+  for (const Parameter* parameter : parameters)
+    if (parameter->trainable && parameter->shard_grad != nullptr && parameter->shard_grad->tensor.count() != 0)
+      ops.norm_power(parameter->shard_grad->tensor, p, sum, stream);
   double value = 0;
   ops.device().copy(&value, sum.raw(), sizeof value, stream);
   stream.synchronize();
@@ -38,24 +47,22 @@ void check_norm_type(const char* what, double p) {
 double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream) {
   check_norm_type("norm_type", p);
   const bool greatest = std::isinf(p);
-  double sharded = 0;
-  GangPtr shards;
-  for (const auto& unit : domain.units())
-    if (unit->sharded()) shards = unit->place().shards;
-  if (shards != nullptr) {
-    Collective c;
-    sharded = ops.device().kind() == DeviceKind::meta ? 0 : local_power(domain, true, ops, p, stream);
-    c.op = CollectiveOp::all_reduce;
-    c.in = c.out = &sharded;
-    c.count = 1;
-    c.dtype = DType::f64;
-    c.reduce = greatest ? Reduce::max : Reduce::sum;
-    shards->run_now(Channel::control, c, &stream);
+  double total = 0;
+  for (const auto& [axes, parameters] : by_shard_axes(domain)) {
+    double power = ops.device().kind() == DeviceKind::meta ? 0 : local_power(parameters, ops, p, stream);
+    if (!axes.empty()) {
+      Collective c;
+      c.op = CollectiveOp::all_reduce;
+      c.in = c.out = &power;
+      c.count = 1;
+      c.dtype = DType::f64;
+      c.reduce = greatest ? Reduce::max : Reduce::sum;
+      domain.gangs()->by_axes(axes)->run_now(Channel::control, c, &stream);
+    }
+    total = greatest ? std::max(total, power) : total + power;
   }
-  if (ops.device().kind() == DeviceKind::meta) return 0;
-  const double whole = local_power(domain, false, ops, p, stream);
-  if (greatest) return std::max(sharded, whole);
-  return p == 2 ? std::sqrt(sharded + whole) : std::pow(sharded + whole, 1 / p);
+  if (ops.device().kind() == DeviceKind::meta || greatest) return total;
+  return p == 2 ? std::sqrt(total) : std::pow(total, 1 / p);
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "nn/gradient.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/model/clip.h"
+#include "parallel/whole_gather.h"
 
 namespace gangway {
 namespace {
@@ -34,21 +37,11 @@ void check_names(const Module& root) {
   }
 }
 
-const ParamGroup& unit_of(const FsdpState& domain, const Parameter& parameter, size_t* index) {
-  for (const auto& unit : domain.units()) {
-    const std::vector<PackedParameter>& packed = unit->packing().parameters;
-    for (size_t i = 0; i < packed.size(); ++i) {
-      if (packed[i].parameter.get() != &parameter) continue;
-      *index = i;
-      return *unit;
-    }
-  }
-  fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
-}
-
 void check_own(const FsdpState& domain, const Parameter& parameter) {
-  size_t index = 0;
-  unit_of(domain, parameter, &index);
+  for (const auto& unit : domain.units())
+    for (const NamedParameter& own : unit->parameters())
+      if (own.parameter.get() == &parameter) return;
+  fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
 }
 
 }  // namespace
@@ -168,7 +161,8 @@ void Model::enter(const char* call, Stream& stream) {
 
 bool Model::gradients_written() const {
   return std::any_of(listing_.parameters.begin(), listing_.parameters.end(), [](const NamedParameter& p) {
-    return p.parameter->grad_written || p.parameter->shard_grad_written;
+    const auto& [full, local] = std::tie(p.parameter->grad, p.parameter->shard_grad);
+    return (full != nullptr && full->written) || (local != nullptr && local->written);
   });
 }
 
@@ -219,8 +213,8 @@ void Model::scale_gradients(double factor, Stream& stream) {
   enter("scale_gradients", stream);
   domain_->finish_gradients(stream);
   for (const NamedParameter& p : listing_.parameters)
-    if (p.parameter->shard_grad && p.parameter->shard_grad.count() != 0)
-      ops_->scale(p.parameter->shard_grad, factor, stream);
+    if (p.parameter->shard_grad != nullptr && p.parameter->shard_grad->tensor.count() != 0)
+      ops_->scale(p.parameter->shard_grad->tensor, factor, stream);
 }
 
 void Model::check_update() {
@@ -250,15 +244,14 @@ const NamedParameter& Model::parameter(const std::string& name) const {
 }
 
 Tensor Model::gather(const Parameter& parameter, Stream& stream) {
-  Tensor whole;
+  std::optional<WholeGather> gather;
   const CollectiveCall call(*gangs_, "gather");
   call.check([&] {
     check_running("gather");
     check_own(*domain_, parameter);
-    whole = Tensor::allocate(device().allocator(), parameter.shard.dtype(), parameter.shape);
+    gather.emplace(*gangs_, parameter, parameter.shard.dtype());
   });
-  call.run([&] { gather_rows(parameter, parameter.shard, whole, stream); });
-  return whole;
+  return call.run([&] { return gather->run(*ops_, parameter.shard, stream); });
 }
 
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
@@ -268,45 +261,23 @@ Tensor Model::gradient(Parameter& parameter, Stream& stream) {
 
 Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
   enter("full_gradient", stream);
-  return parameter.grad ? gangway::full_gradient(parameter, *ops_, stream) : Tensor();
+  return parameter.grad != nullptr ? parameter.grad->zero_if_unwritten(*ops_, stream) : Tensor();
 }
 
 Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
-  Tensor whole;
+  std::optional<WholeGather> gather;
   const CollectiveCall call(*gangs_, "gather_gradient");
   call.check([&] {
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
     check_gradients("gather_gradient");
     check_own(*domain_, parameter);
-    whole = Tensor::allocate(device().allocator(), parameter.shard_grad.dtype(), parameter.shape);
+    gather.emplace(*gangs_, parameter, parameter.shard_grad->tensor.dtype());
   });
-  call.run([&] {
+  return call.run([&] {
     domain_->finish_gradients(stream);
-    if (parameter.shard_grad_written)
-      gather_rows(parameter, parameter.shard_grad, whole, stream);
-    else if (whole.count() != 0)
-      ops_->fill(whole, 0, stream);
+    return gather->run(*ops_, parameter.shard_grad->zero_if_unwritten(*ops_, stream), stream);
   });
-  return whole;
-}
-
-void Model::gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream) {
-  size_t index = 0;
-  const ParamGroup& unit = unit_of(*domain_, parameter, &index);
-  const PackedParameter& packed = unit.packing().parameters[index];
-  if (!unit.sharded()) {
-    if (whole.count() != 0) ops_->cast(own, whole, stream);
-    return;
-  }
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = own.raw();
-  c.out = whole.raw();
-  c.count = packed.counts[static_cast<size_t>(unit.place().shard_rank())];
-  c.counts = packed.counts.data();
-  c.dtype = own.dtype();
-  unit.place().shards->run_now(Channel::fsdp_gather, c, &stream);
 }
 
 void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
@@ -320,8 +291,7 @@ void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
   });
   call.run([&] {
     begin_update(stream);
-    if (parameter.shard.count() != 0)
-      ops_->cast(whole.slice(0, parameter.row_first, parameter.row_last), parameter.shard, stream);
+    if (parameter.shard.count() != 0) ops_->cast(slice(whole, parameter.box()), parameter.shard, stream);
     domain_->end_update(true, false, stream);
   });
 }

@@ -112,7 +112,7 @@ class Model {
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // This rank's rows of the gradient, zero where nothing was added (shard_grad alone is undefined then).
+  // This rank's box of the gradient, zero where nothing was added (shard_grad alone is undefined then).
   // Local.
   Tensor gradient(Parameter& parameter, Stream& stream);
   // The full gradient of this rank's own backward while there is one (else absent), zero likewise. Local.
@@ -120,7 +120,7 @@ class Model {
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective, refusals are agreed, as in clip_gradients.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
-  // Rows of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
+  // The own box of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
   // fence.
   void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
   MemoryUse memory() const;
@@ -142,7 +142,6 @@ class Model {
   void enter(const char* call, Stream& stream);
   bool gradients_written() const;
   Context run_of(const Context& ctx, bool training) const;
-  void gather_rows(const Parameter& parameter, const Tensor& own, const Tensor& whole, Stream& stream);
 
   ModulePtr root_;
   std::shared_ptr<Gangs> gangs_;

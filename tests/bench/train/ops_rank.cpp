@@ -60,7 +60,7 @@ class Step {
   // One step; the times are in ops_.
   double run() {
     const double start = bench_cpu_seconds(0);
-    for (const NamedParameter& p : named_parameters(*model_)) p.parameter->grad_written = false;
+    for (const NamedParameter& p : named_parameters(*model_)) p.parameter->grad->written = false;
     Context ctx{.ops = ops_, .stream = device_->stream(), .temporaries = temporaries_, .loss_scale = seed_};
     ctx.training = true;
     const Tensor inputs[] = {tokens_, labels_};
@@ -106,7 +106,7 @@ class Step {
   // What a mixed step has beside the model: f32 masters and moments.
   void masters() {
     for (const NamedParameter& p : named_parameters(*model_)) {
-      if (dtype_ == DType::bf16) p.parameter->grad = tensor(DType::f32, p.parameter->shape);
+      if (dtype_ == DType::bf16) p.parameter->grad = make_accumulator(tensor(DType::f32, p.parameter->shape));
       Master m{tensor(DType::f32, p.parameter->shape), tensor(DType::f32, p.parameter->shape),
                tensor(DType::f32, p.parameter->shape)};
       ops_.cast(p.parameter->value, m.value, device_->stream());
@@ -123,7 +123,7 @@ class Step {
     for (const NamedParameter& p : named_parameters(*model_)) {
       const Master& m = masters_[i++];
       AdamWArgs args{.p = flat(m.value),
-                     .g = flat(p.parameter->grad),
+                     .g = flat(p.parameter->grad->tensor),
                      .m = flat(m.first),
                      .v = flat(m.second),
                      .copy = flat(p.parameter->value),
