@@ -22,7 +22,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-
 // The tensors of one file or of a folder's shards, by name.
 struct Source {
   struct Entry {

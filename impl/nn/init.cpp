@@ -6,11 +6,13 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kPieceElements = 1 << 18;  // of whole rows that a filler writes for a box that has parts of them
+constexpr int64_t kPieceElements =
+    1 << 18;  // of whole rows that a filler writes for a box that has parts of them
 
 // Whole rows [first, last) of dim 0. The filler writes host memory in the parameter's dtype; elsewhere or in another
 // dtype it takes a detour.
-void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last, const Tensor& out) {
+void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last,
+               const Tensor& out) {
   Init::Filler& filler = *parameter.init.filler;
   const bool host = ops.device().kind() == DeviceKind::cpu;
   const auto count = static_cast<size_t>((last - first) * parameter.shape.count_from(1));

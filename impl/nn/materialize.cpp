@@ -10,7 +10,8 @@ void materialize(Module& root, Ops& ops, uint64_t seed) {
   for (const NamedParameter& named : named_parameters(root)) {
     Parameter& p = *named.parameter;
     p.value = p.shard = Tensor::allocate(memory, p.dtype, p.shape);
-    p.grad = p.shard_grad = wants_gradient(p) ? make_accumulator(Tensor::allocate(memory, p.dtype, p.shape)) : nullptr;
+    p.grad = p.shard_grad =
+        wants_gradient(p) ? make_accumulator(Tensor::allocate(memory, p.dtype, p.shape)) : nullptr;
     initialize_box(ops, stream, p, seed, whole_box(p.shape), p.value);
   }
 }

@@ -38,9 +38,10 @@ void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
 }  // namespace
 
 void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters) {
-  const bool placed = !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
-    return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
-  });
+  const bool placed =
+      !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
+        return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
+      });
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
     if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),

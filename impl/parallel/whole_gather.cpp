@@ -60,7 +60,8 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
       ops.cast(joined, stage.piece.slice(placement.dim, 0, joined.dim(placement.dim)), stream);
     Collective c;
     c.op = CollectiveOp::all_gather;
-    c.in = stage.piece ? stage.piece.raw() : Tensor(joined.buffer(), joined.byte_offset(), dtype_, stage.padded).raw();
+    c.in = stage.piece ? stage.piece.raw()
+                       : Tensor(joined.buffer(), joined.byte_offset(), dtype_, stage.padded).raw();
     c.out = stage.pieces.raw();
     c.count = static_cast<size_t>(stage.padded.count());
     c.dtype = dtype_;

@@ -23,8 +23,8 @@ bool has_factor(const std::string& product, const std::string& axis) {
 void check_bounds(const Placement& p, int64_t rows, const std::string& name) {
   if (p.bounds.size() < 2 || p.bounds.front() != 0 || p.bounds.back() != rows ||
       !std::is_sorted(p.bounds.begin(), p.bounds.end()))
-    fail(Code::invalid_argument, "parameter ", name, ": its bounds over ", p.axis, " must rise from 0 to ", rows,
-         ", the rows of dim ", p.dim, " that are left to split");
+    fail(Code::invalid_argument, "parameter ", name, ": its bounds over ", p.axis, " must rise from 0 to ",
+         rows, ", the rows of dim ", p.dim, " that are left to split");
 }
 
 }  // namespace
@@ -52,7 +52,8 @@ Box whole_box(const Shape& shape) { return {{}, shape}; }
 
 Tensor slice(const Tensor& tensor, const Box& box) {
   Tensor part = tensor;
-  for (int d = 0; d < box.shape.rank(); ++d) part = part.slice(d, box.first[static_cast<size_t>(d)], box.last(d));
+  for (int d = 0; d < box.shape.rank(); ++d)
+    part = part.slice(d, box.first[static_cast<size_t>(d)], box.last(d));
   return part;
 }
 
@@ -96,12 +97,12 @@ void check(const Layout& layout, const Shape& global, std::span<const int> place
            before.back().axis, ", which splits what compute does not see");
     if (p.kind != Placement::Kind::shard) continue;
     if (p.dim < 0 || p.dim >= global.rank())
-      fail(Code::invalid_argument, "parameter ", name, " ", global.text(), " has no dim ", p.dim, " to split over ",
-           p.axis);
+      fail(Code::invalid_argument, "parameter ", name, " ", global.text(), " has no dim ", p.dim,
+           " to split over ", p.axis);
     check_bounds(p, box.shape[p.dim], name);
     if (place[i] < 0 || static_cast<size_t>(place[i]) + 1 >= p.bounds.size())
-      fail(Code::invalid_argument, "parameter ", name, ": its layout has ", p.bounds.size() - 1, " pieces over ",
-           p.axis, ", but this rank has index ", place[i]);
+      fail(Code::invalid_argument, "parameter ", name, ": its layout has ", p.bounds.size() - 1,
+           " pieces over ", p.axis, ", but this rank has index ", place[i]);
     narrow(box, p, place[i]);
   }
 }

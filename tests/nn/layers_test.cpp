@@ -33,9 +33,11 @@ TEST(Linear, SecondBackwardAddsToTheGradient) {
     frame.run_weight_gradients(ctx);
   };
   once();
-  const Vector first = get(linear->parameters()[0]->grad->tensor), bias = get(linear->parameters()[1]->grad->tensor);
+  const Vector first = get(linear->parameters()[0]->grad->tensor),
+               bias = get(linear->parameters()[1]->grad->tensor);
   once();
-  const Vector twice = get(linear->parameters()[0]->grad->tensor), bias_twice = get(linear->parameters()[1]->grad->tensor);
+  const Vector twice = get(linear->parameters()[0]->grad->tensor),
+               bias_twice = get(linear->parameters()[1]->grad->tensor);
   for (size_t i = 0; i < first.size(); ++i) EXPECT_DOUBLE_EQ(twice[i], 2 * first[i]);
   for (size_t i = 0; i < bias.size(); ++i) EXPECT_DOUBLE_EQ(bias_twice[i], 2 * bias[i]);
 }

@@ -154,7 +154,8 @@ void for_boxes(const Shape& shape, const Body& body) {
 Vector part_of(const Vector& whole, int64_t columns, const Box& box) {
   Vector part;
   for (int64_t r = box.first[0]; r < box.last(0); ++r)
-    for (int64_t c = box.first[1]; c < box.last(1); ++c) part.push_back(whole[static_cast<size_t>(r * columns + c)]);
+    for (int64_t c = box.first[1]; c < box.last(1); ++c)
+      part.push_back(whole[static_cast<size_t>(r * columns + c)]);
   return part;
 }
 

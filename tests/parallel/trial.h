@@ -29,7 +29,7 @@ struct Trial {
     for (const NamedParameter& p : named_parameters(*one.model))
       if (p.parameter->grad)
         out[p.name] = p.parameter->grad->written ? get(p.parameter->grad->tensor)
-                                                : Vector(static_cast<size_t>(p.parameter->shape.count()));
+                                                 : Vector(static_cast<size_t>(p.parameter->shape.count()));
     return out;
   }
 

@@ -25,8 +25,8 @@ void AllGatherBuffers::allocate(const std::shared_ptr<Allocator>& from, int coun
 }
 
 AllGatherBuffer* AllGatherBuffers::find(AllGatherBuffer::Use use) {
-  const auto found =
-      std::find_if(slots_.begin(), slots_.end(), [&](const AllGatherBuffer& slot) { return slot.use == use; });
+  const auto found = std::find_if(slots_.begin(), slots_.end(),
+                                  [&](const AllGatherBuffer& slot) { return slot.use == use; });
   return found == slots_.end() ? nullptr : &*found;
 }
 

@@ -41,9 +41,7 @@ void FsdpState::set_order(const std::vector<const ParamGroup*>& order) {
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
 }
 
-std::shared_ptr<Buckets> FsdpState::make_buckets() {
-  return std::make_shared<Buckets>(ops_);
-}
+std::shared_ptr<Buckets> FsdpState::make_buckets() { return std::make_shared<Buckets>(ops_); }
 
 void FsdpState::adopt(const FsdpState& other) {
   units_.insert(units_.end(), other.units_.begin(), other.units_.end());

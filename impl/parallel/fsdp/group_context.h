@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "ops/ops.h"
 #include "mesh/gangs.h"
+#include "ops/ops.h"
 #include "parallel/fsdp/buffers.h"
 #include "parallel/fsdp/pending_reductions.h"
 
@@ -15,9 +15,9 @@ namespace gangway {
 struct GroupContext {
   Ops* ops = nullptr;
   Gangs* gangs = nullptr;
-  GangPtr shards;       // "dp_shard+cp"; null: not sharded
-  GangPtr replicas;     // the ranks that hold equal shards
-  std::string axis;     // name of `shards` in layouts
+  GangPtr shards;    // "dp_shard+cp"; null: not sharded
+  GangPtr replicas;  // the ranks that hold equal shards
+  std::string axis;  // name of `shards` in layouts
   std::string replica_axes;
   bool regions = true;  // shared regions where they are possible
   AllGatherBuffers* values = nullptr;

@@ -12,7 +12,8 @@ namespace {
 // Buffers pass from group to group, each of which has its padding at other places.
 void zero_padding(Ops& ops, const std::shared_ptr<Buffer>& buffer, const PackedParameter& p, Stream& stream) {
   if (p.padding() != 0)
-    ops.fill(all_pieces(buffer, p.gradient_at, p.gradient, p).slice(0, p.shape.count(), p.pieces()), 0, stream);
+    ops.fill(all_pieces(buffer, p.gradient_at, p.gradient, p).slice(0, p.shape.count(), p.pieces()), 0,
+             stream);
 }
 
 }  // namespace
@@ -110,7 +111,8 @@ void ShardedGradients::reduce(Stream& stream) {
   std::vector<ReductionTerm> terms;
   for (size_t i = 0; i < full_.size(); ++i) {
     Parameter& p = *packing_.parameters[i].parameter;
-    if (p.grad != nullptr && wants_gradient(packing_.parameters[i])) terms.push_back(term_of(i, slot, stream));
+    if (p.grad != nullptr && wants_gradient(packing_.parameters[i]))
+      terms.push_back(term_of(i, slot, stream));
     p.grad = nullptr;
   }
   slot.reduction =

@@ -20,11 +20,11 @@ namespace gangway {
 struct PackedParameter {
   ParameterPtr parameter;
   std::string name;
-  Shape shape;            // what compute sees: whole, or the piece of a split in use (tensor parallelism)
-  int ranks = 1;          // W
-  int64_t piece = 0;      // elements of one rank's piece, with its padding
+  Shape shape;        // what compute sees: whole, or the piece of a split in use (tensor parallelism)
+  int ranks = 1;      // W
+  int64_t piece = 0;  // elements of one rank's piece, with its padding
   DType master, compute;
-  DType gradient;              // of full and local gradients: f32, or f64 where compute is f64
+  DType gradient;      // of full and local gradients: f32, or f64 where compute is f64
   DType reduce_dtype;  // of gradients on the way
 
   size_t master_at = 0;          // own rows, private; only where compute reads another dtype

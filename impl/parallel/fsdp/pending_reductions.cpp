@@ -101,8 +101,7 @@ void PendingReductions::finish_oldest(Stream& stream) {
   start_second(oldest, stream);
   order(oldest.second, stream);
   for (const ReductionTerm& term : oldest.terms)
-    if (!term.in_place)
-      term.local->add(*oldest.ops, visible(term), stream);
+    if (!term.in_place) term.local->add(*oldest.ops, visible(term), stream);
   order_input(oldest.first, stream);
   order_input(oldest.second, stream);
   line_.pop_front();

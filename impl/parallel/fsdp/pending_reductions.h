@@ -19,10 +19,11 @@ namespace gangway {
 // The gradient of one parameter on its way. The tensors are flat, equal on all ranks in size, and keep their memory.
 struct ReductionTerm {
   Tensor full;  // all pieces, as they travel
-  Tensor sum;   // own piece. The same memory as full without shards; the local piece itself where nothing comes after
+  Tensor
+      sum;  // own piece. The same memory as full without shards; the local piece itself where nothing comes after
   std::shared_ptr<Accumulator> local;
-  GangPtr replicas;        // the ranks whose pieces are summed in the second half
-  bool in_place = false;   // the first half adds to the local gradient itself
+  GangPtr replicas;       // the ranks whose pieces are summed in the second half
+  bool in_place = false;  // the first half adds to the local gradient itself
 };
 
 class PendingReductions {

@@ -55,7 +55,8 @@ void Buckets::remove(const BucketGradients& unit) noexcept {
   for (const Bucket& bucket : buckets_) {  // peers may still read, and the sum come in
     if (bucket.work == nullptr) continue;
     bucket.gang->owner()->works()->keep(bucket.work, bucket.memory);
-    if (bucket.reduce_buffer != nullptr) bucket.gang->owner()->works()->keep(bucket.work, bucket.reduce_buffer);
+    if (bucket.reduce_buffer != nullptr)
+      bucket.gang->owner()->works()->keep(bucket.work, bucket.reduce_buffer);
   }
   buckets_.clear();
 }
@@ -67,11 +68,13 @@ void Buckets::allocate() {
     bucket.memory = Buffer::allocate(bucket.gang->allocator(), bucket.bytes);
     ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
     if (bucket.reduce_dtype != bucket.dtype)
-      bucket.reduce_buffer = Buffer::allocate(
-          bucket.gang->allocator(), bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
+      bucket.reduce_buffer =
+          Buffer::allocate(bucket.gang->allocator(),
+                           bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
     for (const PackedParameter& packed : bucket.parameters) {
       Parameter& p = *packed.parameter;
-      p.grad = p.shard_grad = make_accumulator(whole_view(bucket.memory, packed.gradient_at, packed.gradient, packed));
+      p.grad = p.shard_grad =
+          make_accumulator(whole_view(bucket.memory, packed.gradient_at, packed.gradient, packed));
     }
   }
 }
@@ -160,9 +163,13 @@ size_t Buckets::reduce_bytes() const {
   return bytes;
 }
 
-BucketGradients::BucketGradients(const ShardOptions& options, const GroupContext& place, const Packing& packing,
-                                 std::shared_ptr<Buckets> buckets)
-    : options_(options), place_(place), packing_(packing), buckets_(std::move(buckets)), first_(buckets_->empty()) {
+BucketGradients::BucketGradients(const ShardOptions& options, const GroupContext& place,
+                                 const Packing& packing, std::shared_ptr<Buckets> buckets)
+    : options_(options),
+      place_(place),
+      packing_(packing),
+      buckets_(std::move(buckets)),
+      first_(buckets_->empty()) {
   buckets_->add(*this);
 }
 

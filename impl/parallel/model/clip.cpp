@@ -25,7 +25,8 @@ double local_power(const std::vector<const Parameter*>& parameters, Ops& ops, do
   const Tensor sum = Tensor::allocate(ops.device().allocator(), DType::f64, Shape{1});
   ops.fill(sum, 0, stream);
   for (const Parameter* parameter : parameters)
-    if (parameter->trainable && parameter->shard_grad != nullptr && parameter->shard_grad->tensor.count() != 0)
+    if (parameter->trainable && parameter->shard_grad != nullptr &&
+        parameter->shard_grad->tensor.count() != 0)
       ops.norm_power(parameter->shard_grad->tensor, p, sum, stream);
   double value = 0;
   ops.device().copy(&value, sum.raw(), sizeof value, stream);
