@@ -114,6 +114,7 @@ void ShardedGradients::reduce(Stream& stream) {
     if (p.grad != nullptr && wants_gradient(packing_.parameters[i]))
       terms.push_back(term_of(i, slot, stream));
     p.grad = nullptr;
+    if (full_[i] != nullptr) *full_[i] = {};  // lets go of the buffer
   }
   slot.reduction =
       place_.reductions->push(*place_.ops, sharded() ? place_.shards : nullptr, std::move(terms), stream);
