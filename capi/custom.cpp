@@ -170,7 +170,7 @@ class Callbacks final : public CustomBehaviour {
     std::vector<gw_view> outputs = running.views(call.outputs), values, value_grads;
     for (const ParameterPtr& p : call.parameters) {
       values.push_back(running.view(p->value));
-      value_grads.push_back(running.view(p->trainable ? p->grad : Tensor()));
+      value_grads.push_back(running.view(p->trainable && p->grad != nullptr ? p->grad->tensor : Tensor()));
     }
     gw_call c = start(call, phase);
     c.input_count = static_cast<int32_t>(inputs.size());
