@@ -32,7 +32,7 @@ make_system() { # FOLDER
   mirror=$(cat /etc/apt/sources.list.d/* /etc/apt/sources.list 2>/dev/null |
     awk '/^URIs:/ && $2 ~ /debian\/?$/ {print $2; exit} /^deb / && $0 ~ /debian\/? / {sub(/\[.*\] /, ""); print $2; exit}')
   rm -rf "$1"
-  debootstrap --variant=minbase "$suite" "$1" "${mirror:-http://deb.debian.org/debian}" >"$1.log" 2>&1 ||
+  debootstrap --variant=minbase "$suite" "$1" ${mirror:+"$mirror"} >"$1.log" 2>&1 ||
     { tail -n 5 "$1.log" >&2; return 1; }
   share_network_settings "$1"
   touch "$1.made"

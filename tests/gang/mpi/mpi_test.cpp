@@ -83,8 +83,9 @@ TEST_P(MpiEngine, ARankThatDiesEndsTheJobOrIsLostToTheSurvivors) {
   const Ended ended = run(launcher(mpi(), ranks(), keep) + "kill");
   EXPECT_NE(ended.status, 124 << 8) << "hung: " << ended.output;
   EXPECT_EQ(ended.output.find("failed: "), std::string::npos) << ended.output;
-  if (mpi() == "mpich")
+  if (mpi() == "mpich") {
     EXPECT_NE(ended.output.find("survivor 0: PEER_LOST"), std::string::npos) << ended.output;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, MpiEngine,

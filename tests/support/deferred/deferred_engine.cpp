@@ -135,7 +135,7 @@ class DeferredEngine final : public Engine {
     if (const auto first = error()) throw *first;
     if (channel == Channel::control) return control_->run(channel, span, stream);
     started_ += span.size();
-    Lane& lane = open(channel);
+    Lane& lane = lane_of(channel);
     auto work = std::make_shared<DeferredWork>(owner_->device(), failure_);
     lane.ready->record(stream);
     lane.stream->wait(*lane.ready);
@@ -217,7 +217,7 @@ class DeferredEngine final : public Engine {
     std::vector<std::vector<size_t>> counts;
   };
 
-  Lane& open(Channel channel) {
+  Lane& lane_of(Channel channel) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Lane>& lane = lanes_[static_cast<size_t>(channel)];
     if (lane == nullptr)
