@@ -73,7 +73,8 @@ def as_text(library):
 
 
 def main():
-    text = as_text(ctypes.CDLL(sys.argv[-1]))
+    library = next(a for a in sys.argv[1:] if not a.startswith("--"))
+    text = as_text(ctypes.CDLL(library))
     if "--check" not in sys.argv:
         TEXT.write_text(text)
         return

@@ -20,7 +20,7 @@ static gw_status forward(void *user, gw_call *call) {
   return GW_OK;
 }
 static gw_status backward(void *user, gw_call *call) {
-  own_compute(call->parameters[0].data, call->inputs[0].data, call->parameter_grads[0].data, call->loss_scale);
+  own_compute(call->parameters->data, call->inputs[0].data, call->parameter_grads[0].data, call->loss_scale);
   float *dx = call->input_grads[0].data; for (int i = 0; i < kCount && dx != NULL; ++i) dx[i] = 0;
   return GW_OK;
 }

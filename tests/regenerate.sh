@@ -17,7 +17,7 @@ library=$build/capi/libgangway.so
 cd "$top" || exit 2
 bad=0 skipped=0
 
-# make FILES TOOL COMMAND...: TOOL is what the generator needs besides Python.
+# make FILES TOOL COMMAND...: TOOL is what the generator needs besides Python. Its arguments come last, after --check.
 make() {
   local files=$1 tool=$2; shift 2
   if ! command -v "$tool" >/dev/null; then

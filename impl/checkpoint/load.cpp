@@ -18,7 +18,6 @@
 namespace gangway {
 namespace {
 
-
 // Rotary tables that old files carry; they follow from config.json.
 bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
@@ -73,6 +72,7 @@ void check_config(const Module& module, const Source& source, const LoadOptions&
 // Rank 0's lines are `expected`.
 void check_same_files(const Source& source, const std::string& expected, const Gang& root) {
   std::istringstream theirs(expected);
+  theirs.exceptions(std::ios::badbit);  // want of memory is thrown on, not read as an end
   const std::vector<std::string> own = source.lines(root.shared_memory() != nullptr);
   std::string line;
   for (size_t i = 0;; ++i) {
@@ -96,10 +96,12 @@ double value_at(const char* bytes, DType dtype) {
 
 // A tied parameter that the files have twice must have one value: own rows are compared.
 void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
-  const auto& [name, entry] = found.front();
+  const std::string& name = found.front().first;
+  const Source::Entry& entry = found.front().second;
   const size_t item = item_bytes(entry.tensor.dtype);
   for (size_t i = 1; i < found.size(); ++i) {
-    const auto& [other_name, other] = found[i];
+    const std::string& other_name = found[i].first;
+    const Source::Entry& other = found[i].second;
     const std::string what = text("load: ", path, " has another ", other_name, " than ", name);
     const std::string advice = ", but the model ties them; make an untied model, or load with ignore_extra";
     if (other.tensor.dtype != entry.tensor.dtype)

@@ -18,7 +18,6 @@
 namespace gangway {
 namespace {
 
-
 DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
   return options.dtype == DType{} ? parameter.dtype : options.dtype;
 }

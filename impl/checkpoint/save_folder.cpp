@@ -1,5 +1,6 @@
 #include "checkpoint/save_folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <climits>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "base/error.h"
 
@@ -38,6 +40,39 @@ std::string link_at(int folder, const std::string& name) {
   char to[PATH_MAX];
   const ssize_t length = readlinkat(folder, name.c_str(), to, sizeof to);
   return length < 0 ? "" : std::string(to, static_cast<size_t>(length));
+}
+
+// The names in a folder; the result is an errno, or 0. (std::filesystem opens folders in noexcept functions that allocate,
+// so want of memory would end the process.)
+int list_folder(int at, const std::string& folder, std::vector<std::string>& names) {
+  const int file = openat(at, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return errno;
+  DIR* const opened = fdopendir(file);
+  if (opened == nullptr) {
+    const int error = errno;
+    close(file);
+    return error;
+  }
+  const auto close_folder = [](DIR* open) { closedir(open); };
+  const std::unique_ptr<DIR, decltype(close_folder)> owner(opened, close_folder);
+  errno = 0;
+  while (const dirent* entry = readdir(opened)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  return errno;
+}
+
+// Removes a file or a folder with all that is in it, if it is there; the result is an errno, or 0.
+int remove_tree(int at, const std::string& name) {
+  if (unlinkat(at, name.c_str(), 0) == 0 || errno == ENOENT) return 0;
+  if (errno != EISDIR) return errno;
+  std::vector<std::string> names;
+  if (const int error = list_folder(at, name, names)) return error;
+  for (const std::string& below : names)
+    if (const int error = remove_tree(at, name + "/" + below)) return error;
+  return unlinkat(at, name.c_str(), AT_REMOVEDIR) == 0 ? 0 : errno;
 }
 
 std::string absolute(const std::string& path) {
@@ -121,9 +156,8 @@ void SaveFolder::settle() {
         move_back(name, kStaging + "/" + current);
     sync(".");
   }
-  std::error_code error;
-  fs::remove_all(path_ + "/" + kStaging, error);
-  if (error) fail_file("save: removing", path_ + "/" + kStaging, error.value());
+  const int error = remove_tree(folder_.descriptor(), kStaging);
+  if (error != 0) fail_file("save: removing", path_ + "/" + kStaging, error);
 }
 
 void SaveFolder::move_back(const std::string& name, const std::string& current) {
@@ -140,10 +174,8 @@ void SaveFolder::remove(const std::string& name) {
 
 std::vector<std::string> SaveFolder::names() const {
   std::vector<std::string> all;
-  std::error_code error;
-  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
-    all.push_back(entry->path().filename().string());
-  if (error) fail_file("save: listing", path_, error.value());
+  const int error = list_folder(folder_.descriptor(), ".", all);
+  if (error != 0) fail_file("save: listing", path_, error);
   return all;
 }
 

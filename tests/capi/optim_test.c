@@ -185,7 +185,7 @@ static void clips(rank* me) {
   EXPECT_OK(gw_clip_grad_norm(model, 1, 2, NULL, &norm));
   EXPECT(norm == 0);
   EXPECT_REFUSED(gw_clip_grad_norm(model, 0, 2, NULL, &norm), "max_norm is 0");
-  EXPECT_REFUSED(gw_clip_grad_norm(model, 1, 0, NULL, &norm), "p is 0");
+  EXPECT_REFUSED(gw_clip_grad_norm(model, 1, 0, NULL, &norm), "p = 0");
   EXPECT_REFUSED(gw_clip_grad_norm(model, 1, 2, NULL, NULL), "out_norm is null");
   EXPECT_REFUSED(gw_clip_grad_norm(NULL, 1, 2, NULL, &norm), "model is null");
   EXPECT_REFUSED(gw_zero_grad(NULL, NULL), "model is null");

@@ -225,7 +225,8 @@ TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
           error += (x - logits[i]) * (x - logits[i]);
           norm += logits[i] * logits[i];
         }
-        EXPECT_LT(std::sqrt(error / norm), 3e-7) << name;
+        // transformers makes its rotary angles in f32, whatever the model's dtype: about 1e-7 of each angle.
+        EXPECT_LT(std::sqrt(error / norm), 1e-6) << name;
         EXPECT_GT(norm, 1);
         model->reshard();
       });

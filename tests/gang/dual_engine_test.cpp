@@ -191,7 +191,8 @@ TEST(DualEngine, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
 
 TEST(DualEngine, AWaitThatRunsOutIsHarmless) {
   run_two_planes(2, [](Gang& root) {
-    std::vector<float> x(10, 1);
+    std::vector<float> first(1, 1), x(10, 1);
+    root.run_now(Channel::user, sum_of(first));  // opens the channel, which waits for all ranks
     if (root.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const WorkPtr work = root.run(Channel::user, sum_of(x));
     const Error early = error_of([&] { work->wait(Deadline::after_ms(5)); });

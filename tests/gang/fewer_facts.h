@@ -38,9 +38,7 @@ class FewerFacts : public Engine {
   void abort(const Error& error) noexcept override { below_->abort(error); }
   std::optional<Error> error() const override { return below_->error(); }
   void shutdown(Deadline deadline) override { below_->shutdown(deadline); }
-  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    return below_->shrink(survivors);
-  }
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return below_->shrink(survivors); }
   Traffic traffic() const override { return below_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return below_->flight_record(); }
 

@@ -307,8 +307,8 @@ TEST(Handover, EnginesThatThisBuildLacksAreRefusedBeforeAnybodyConnects) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::not_supported);
       EXPECT_EQ(error.message(), text("engine \"", engine,
-                                      "\" is not in this build (this version has self, fake, host "
-                                      "and threads)"));
+                                      "\" is not in this build (this version has self, fake, host, "
+                                      "mpi and threads)"));
     }
   }
 }

@@ -34,7 +34,8 @@ std::vector<double> local_powers(const ByAxes& groups, Ops& ops, double p, Strea
     const Tensor sum = sums.slice(0, index, index + 1);
     ++index;
     for (const Parameter* parameter : parameters)
-      if (parameter->trainable && parameter->shard_grad != nullptr && parameter->shard_grad->tensor.count() != 0)
+      if (parameter->trainable && parameter->shard_grad != nullptr &&
+          parameter->shard_grad->tensor.count() != 0)
         ops.norm_power(parameter->shard_grad->tensor, p, sum, stream);
   }
   const HostView<double> values(sums, stream);

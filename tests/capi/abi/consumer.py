@@ -60,7 +60,7 @@ def run(text, library):
 
 
 def main():
-    library = pathlib.Path(sys.argv[-1]).absolute()
+    library = pathlib.Path(next(a for a in sys.argv[1:] if not a.startswith("--"))).absolute()
     if platform.machine() != "x86_64":
         print(f"the kept programs are for x86-64, this is {platform.machine()}")
         return SKIPPED
