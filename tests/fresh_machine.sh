@@ -29,7 +29,7 @@ make_system() { # FOLDER
   [ ! -e "$1.made" ] || return 0
   command -v debootstrap >/dev/null || { apt-get update -qq; apt-get install -y -qq debootstrap >/dev/null; }
   local mirror
-  mirror=$(cat /etc/apt/sources.list.d/* /etc/apt/sources.list 2>/dev/null |
+  mirror=$({ cat /etc/apt/sources.list.d/* /etc/apt/sources.list 2>/dev/null || true; } |
     awk '/^URIs:/ && $2 ~ /debian\/?$/ {print $2; exit} /^deb / && $0 ~ /debian\/? / {sub(/\[.*\] /, ""); print $2; exit}')
   rm -rf "$1"
   debootstrap --variant=minbase "$suite" "$1" ${mirror:+"$mirror"} >"$1.log" 2>&1 ||

@@ -87,7 +87,7 @@ def check(gangs, way, phase):
     else:
         said = (gw.Aborted, gw.Status.ABORTED, f"gang: aborted by rank {failing}: {reason}", failing)
         fails_as(call, *said)
-    if gangs.size > 1 or way == "step":  # the gang is broken, and says why as long as it is asked
+    if gangs.size > 1:  # the gang is broken, and says why as long as it is asked
         fails_as(gangs.root.check, *said)
         fails_as(gangs.root.barrier, *said)
     else:

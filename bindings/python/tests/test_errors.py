@@ -50,8 +50,8 @@ def test_each_status_that_a_step_fails_with_arrives_as_its_own_exception(status)
         gw.train_step(model, gw.SGD(model), np.ones((1, 3), np.float32), weight=1)
     error = caught.value
     assert type(error) is errors.BY_STATUS[status]
-    assert error.text == f"train_step: rank 0: InC: its forward callback returned {status:d} ({status.name})" == str(error)
-    assert (error.code, error.rank, error.peer, error.gang, error.op) == (status, 0, -1, "alone", "train_step")
+    assert error.text == f"InC: its forward callback returned {status:d} ({status.name})" == str(error)
+    assert (error.code, error.rank, error.peer, error.gang, error.op) == (status, -1, -1, "", "")
 
 
 def test_an_entry_that_a_store_alters_fails_the_gang():

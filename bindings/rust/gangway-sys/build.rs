@@ -30,7 +30,7 @@ fn link() {
     println!("cargo:rustc-link-lib=dylib=gangway");
     let folder = match env::var_os("GANGWAY_LIB_DIR") {
         Some(folder) => PathBuf::from(folder),
-        None => match pkg_config("libdir") {
+        None => match pkg_config("--variable=libdir") {
             Some(folder) => {
                 fits();
                 PathBuf::from(folder)
@@ -46,7 +46,7 @@ fn link() {
 
 /// gangway.pc tells the release; the level is looked at when the library is used.
 fn fits() {
-    let release = pkg_config("version").unwrap_or_default();
+    let release = pkg_config("--modversion").unwrap_or_default();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(-1));
     let mut next = || numbers.next().unwrap_or(-1);
     let release = (next(), next(), next());
@@ -58,7 +58,7 @@ fn fits() {
 fn generate() {
     let include = match env::var_os("GANGWAY_INCLUDE_DIR") {
         Some(folder) => PathBuf::from(folder),
-        None => pkg_config("includedir").map(PathBuf::from).unwrap_or_else(|| {
+        None => pkg_config("--variable=includedir").map(PathBuf::from).unwrap_or_else(|| {
             Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../../capi/include")
         }),
     };
@@ -68,9 +68,9 @@ fn generate() {
     assert!(done.success(), "generate.sh failed on the headers in {}", include.display());
 }
 
-fn pkg_config(variable: &str) -> Option<String> {
+fn pkg_config(question: &str) -> Option<String> {
     let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
-    let output = Command::new(program).arg(format!("--variable={variable}")).arg("gangway").output().ok()?;
+    let output = Command::new(program).arg(question).arg("gangway").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
 }
