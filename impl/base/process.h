@@ -17,7 +17,7 @@ std::optional<int64_t> process_stat(pid_t pid, int number);
 // When the process began, in clock ticks since the host's boot: with its id a name that no other process gets. 0: not known.
 int64_t process_start(pid_t pid);
 
-// Where and when, by a clock that nobody sets: nanoseconds since boot, and which boot of which host (and which of its time
+// Where and when, by a clock that cannot be set: nanoseconds since boot, and which boot of which host (and which of its time
 // name spaces) counts them.
 struct BootTime {
   uint64_t boot = 0;

@@ -162,7 +162,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
   std::shared_ptr<Store> store;
-  if (needs_store(options.engine, place.size)) {  // last: the others wait for whoever connects
+  if (needs_store(options.engine, place.size)) {  // last: the others wait for a rank that connects
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
     store = options.store        ? options.store
             : options.id.empty() ? connect(place, next_generation(place), deadline)

@@ -59,7 +59,7 @@ Survivors::Agreed Core::meet_survivors(std::span<const int> survivors) {
   if (member_->forked()) fail(Code::forked, options_.label, ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, options_.label, ".shrink: the gang is not broken");
   member_->attend();
-  { const std::lock_guard quiet(mutex_); }  // whoever was moving bytes has ended
+  { const std::lock_guard quiet(mutex_); }  // no thread moves bytes any more
   return survivors_.meet(survivors, options_.timeout_ms);
 }
 
