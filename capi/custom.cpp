@@ -3,6 +3,7 @@
 
 #include "module_handle.h"
 #include "nn/custom.h"
+#include "nn/ids.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -158,8 +159,7 @@ class Callbacks final : public CustomBehaviour {
     c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
     c.stream = call.ctx.stream.native();
     // A step asks for shapes before N is known.
-    if (phase != GW_PHASE_SHAPES && call.ctx.loss_scale && call.ctx.loss_scale.raw() != nullptr)
-      c.loss_scale = *call.ctx.loss_scale.data<double>();
+    if (phase != GW_PHASE_SHAPES) c.loss_scale = call.ctx.loss_scale;
     return c;
   }
 
@@ -342,6 +342,7 @@ gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, s
     Values values;
     for (size_t i = 0; i < input_count; ++i)
       values.push_back(r.tensor(in[i], text("inputs[", i, "]"), false));
+    check_ids(r.call.ctx, module.id_rules(), values);
     hand_out(r, module.forward(r.call.ctx, values, r.call.frame), out_views, out_capacity, out_count);
   });
 }

@@ -1,5 +1,6 @@
 // Forward and backward by hand.
 #include "module_handle.h"
+#include "nn/ids.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -31,7 +32,7 @@ Context context_of(Model& model, const gw_frame* frame, Stream& stream) {
   Context ctx = model.context(stream);
   ctx.training = frame != nullptr;
   if (frame != nullptr) {
-    ctx.loss_scale = frame->seed;
+    ctx.loss_scale = frame->options.loss_scale;
     ctx.step = frame->options.step;
     ctx.microbatch = frame->options.microbatch;
   }
@@ -89,9 +90,7 @@ void check_gradients(const Specs& outputs, const std::vector<Tensor>& grads) {
 gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
     : model(std::move(m)),
       frame(model->device().allocator()),
-      options(o),
-      seed(Tensor::allocate(model->device().allocator(), DType::f64, {1})) {
-  model->ops().fill(seed, o.loss_scale, model->device().stream());
+      options(o) {
   frame.id = {o.step, o.microbatch, 0};
 }
 
@@ -145,7 +144,8 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
              "frame has had a forward already; its backward or gw_frame_reset comes first");
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, m.device(), "inputs");
-      m.check_forward(*context, tensors, saved);
+      m.check_forward(*context, specs_of(tensors), saved);
+      check_ids(*context, m.root().id_rules(), tensors);
       words = forward_said(m, tensors, saved);
     };
     call.check(check, words);

@@ -52,7 +52,6 @@ struct gw_frame : gangway::capi::Handle {
   std::shared_ptr<gangway::Model> model;
   gangway::Frame frame;
   gw_frame_options options;
-  gangway::Tensor seed;                                 // f64 [1]
   gangway::Specs outputs;                               // of that forward
   std::shared_ptr<gangway::Forwards::Forward> forward;  // that awaits its backward
 

@@ -63,11 +63,10 @@ Specs Custom::check_forward(Context& ctx, std::span<const Spec> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype == DType{})
       fail(Code::invalid_argument, "module ", label(), ": input ", i, " of ", input_count_, " is absent");
-  Specs outputs = behaviour_->shapes(*this, ctx, inputs);
+  const Specs outputs = behaviour_->shapes(*this, ctx, inputs);
   if (outputs.size() != static_cast<size_t>(output_count_))
     fail(Code::invalid_argument, "module ", label(), ": shapes gave ", outputs.size(), " outputs, ",
          output_count_, " were declared");
-  for (Spec& output : outputs) output.values = Tensor();  // of an input that it was copied from
   return outputs;
 }
 

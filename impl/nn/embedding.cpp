@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "nn/gradient.h"
 #include "nn/layers.h"
 
@@ -18,17 +16,18 @@ class Embedding final : public Module {
 
   const char* kind() const override { return "Embedding"; }
   bool is_linear() const override { return true; }
+  std::vector<IdRule> id_rules() const override { return {{"token id", parameters()[0]->shape[0]}}; }
 
-  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
+  Specs check_forward(Context&, std::span<const Spec> inputs) override {
     const Spec& ids = first_input(inputs, *this);
-    check(ctx, ids);
+    check(ids);
     return {{spec_of(*parameters()[0]).dtype, rows_of(ids.shape)}};
   }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& ids = first_input(inputs, *this);
     const Tensor& table = value_of(*parameters()[0]);
-    check(ctx, spec_of(ids));
+    check(spec_of(ids));
     const Tensor y = make_output(ctx, frame, table.dtype(), rows_of(ids.shape()));
     ctx.ops.embedding({.table = table, .ids = flat(ids), .y = y.flatten2()}, ctx.stream);
     if (frame != nullptr) frame->save(*this, kIds, ids);
@@ -57,16 +56,9 @@ class Embedding final : public Module {
     return Shape(dims);
   }
 
-  void check(Context& ctx, const Spec& ids) const {
+  void check(const Spec& ids) const {
     if (ids.dtype != DType::i64)
       fail(Code::invalid_argument, "Embedding ", full_name(), ": ids are ", ids.text(), ", not i64");
-    if (on_meta(ctx) || !ids.values) return;
-    const int64_t rows = spec_of(*parameters()[0]).shape[0];
-    const Ops::Range range =
-        ctx.ops.id_range(flat(ids.values), std::numeric_limits<int64_t>::min(), ctx.stream);
-    if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < rows)) return;
-    fail(Code::invalid_argument, "token id ", range.lowest < 0 ? range.lowest : range.highest,
-         " is outside the vocabulary of ", rows, " (0 to ", rows - 1, ")");
   }
 };
 

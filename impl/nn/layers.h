@@ -15,7 +15,7 @@ namespace gangway {
 // y = x W^T + b: x [.., in], weight [out, in], bias [out].
 ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.02);
 
-// ids i64 [..] -> [.., dim]; weight [rows, dim]. INVALID_ARGUMENT when an id is outside [0, rows).
+// ids i64 [..] -> [.., dim]; weight [rows, dim]. An id outside [0, rows) gives NaN: nn/ids.h refuses it.
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
 // inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual, in memory of its own, or x itself.

@@ -47,6 +47,10 @@ class Llama final : public Module {
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
   size_t gradient_count() const override { return 2; }
 
+  std::vector<IdRule> id_rules() const override {
+    return {child(0).id_rules().at(0), child(last()).id_rules().at(1)};
+  }
+
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     check(inputs);
     Specs x = chain_check(ctx, *this, 0, last(), {inputs[0]});

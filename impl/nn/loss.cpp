@@ -1,10 +1,7 @@
 // Letters: T tokens, D model width, V vocabulary.
 #include "nn/loss.h"
 
-#include <algorithm>
-
 #include "nn/gradient.h"
-#include "tensor/host_view.h"
 
 namespace gangway {
 namespace {
@@ -12,12 +9,9 @@ namespace {
 enum Part : size_t { kNorm, kOutput };
 constexpr int kDx = 0;  // slot: gradient of the norm's output, made in forward
 
-// Labels that count, read on the host (the weight of a loss is a number that the step needs there anyway).
-int64_t count_labels(Context& ctx, const Tensor& labels) {
-  if (on_meta(ctx)) return ctx.loss_weight >= 0 ? ctx.loss_weight : labels.count();
-  const HostView<int64_t> values(labels, ctx.stream);
-  return labels.count() - std::count(values.begin(), values.end(), kIgnoredLabel);
-}
+struct Sums {
+  Tensor loss, weight;
+};
 
 class LmHead final : public Module {
  public:
@@ -30,10 +24,14 @@ class LmHead final : public Module {
   bool gradient_in_forward() const override { return true; }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
 
+  std::vector<IdRule> id_rules() const override {
+    return {{}, {"label", output_weight().shape[0], kIgnoredLabel}};
+  }
+
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);
     check_labels_given(inputs.size() > 1, ctx.training);
-    if (inputs.size() > 1) check(ctx, x.shape, inputs[1]);
+    if (inputs.size() > 1) check(x.shape, inputs[1]);
     const Specs norm = child(kNorm).check_forward(ctx, {&x, 1});
     if (inputs.size() > 1) return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
     if (norm.empty()) return {};
@@ -49,14 +47,14 @@ class LmHead final : public Module {
       return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
     }
     const Tensor& labels = inputs[1];
-    check(ctx, x.shape(), spec_of(labels));
+    check(x.shape(), spec_of(labels));
     const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
     const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
     ctx.ops.fill(loss, 0, ctx.stream);
-    ctx.ops.fill(weight, static_cast<double>(count_labels(ctx, labels)), ctx.stream);
+    ctx.ops.fill(weight, 0, ctx.stream);
     StackScope scope(ctx.temporaries);
     const Tensor y_TD = child(kNorm).forward1(ctx, x, frame).flatten2();
-    cross_entropy(ctx, y_TD, labels, loss, frame, x.shape());
+    cross_entropy(ctx, y_TD, labels, {loss, weight}, frame, x.shape());
     return {loss, weight};
   }
 
@@ -77,42 +75,32 @@ class LmHead final : public Module {
     return converted;
   }
 
-  void cross_entropy(Context& ctx, const Tensor& y_TD, const Tensor& labels, const Tensor& loss, Frame* frame,
+  void cross_entropy(Context& ctx, const Tensor& y_TD, const Tensor& labels, const Sums& sums, Frame* frame,
                      const Shape& shape) {
     HeadLossArgs args{.x = as_output(ctx, y_TD),
                       .w = value_of(output_weight()),
                       .labels = labels.reshape(Shape{labels.count()}),
-                      .seed = ctx.loss_scale,
-                      .loss = loss,
+                      .loss = sums.loss,
+                      .weight = sums.weight,
                       .dx = {},
                       .dw = {},
+                      .scale = ctx.loss_scale,
                       .ignore = kIgnoredLabel};
     if (frame == nullptr) {
-      args.seed = ctx.temporaries.allocate(DType::f64, Shape{1});
-      ctx.ops.fill(args.seed, 1, ctx.stream);
       ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-    } else {
-      if (!ctx.loss_scale) fail(Code::invalid_state, "the loss has no seed to start backward with");
-      const Tensor dx = frame->allocate(y_TD.dtype(), y_TD.shape());
-      const bool same = args.x.dtype() == dx.dtype();
-      args.dx = same ? dx : ctx.temporaries.allocate(args.x.dtype(), dx.shape());
-      if (wants_gradient(output_weight())) {
-        const GradientTarget target = gradient_to_write(output_weight());
-        args.dw = target.grad;
-        args.dw_accumulate = target.accumulate;
-      }
-      ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-      if (!same) ctx.ops.cast(args.dx, dx, ctx.stream);
-      frame->save(*this, kDx, dx.reshape(shape));
+      return;
     }
-    take_seed_out(ctx, args);
-  }
-
-  // head_loss multiplies the loss by the seed, what a model gives is the plain sum.
-  static void take_seed_out(Context& ctx, const HeadLossArgs& args) {
-    if (on_meta(ctx)) return;
-    const double seed = HostView<double>(args.seed, ctx.stream)[0];
-    if (seed != 0) ctx.ops.scale(args.loss, 1 / seed, ctx.stream);
+    const Tensor dx = frame->allocate(y_TD.dtype(), y_TD.shape());
+    const bool same = args.x.dtype() == dx.dtype();
+    args.dx = same ? dx : ctx.temporaries.allocate(args.x.dtype(), dx.shape());
+    if (wants_gradient(output_weight())) {
+      const GradientTarget target = gradient_to_write(output_weight());
+      args.dw = target.grad;
+      args.dw_accumulate = target.accumulate;
+    }
+    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
+    if (!same) ctx.ops.cast(args.dx, dx, ctx.stream);
+    frame->save(*this, kDx, dx.reshape(shape));
   }
 
   static void check_labels_given(bool given, bool with_frame) {
@@ -120,19 +108,11 @@ class LmHead final : public Module {
       fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
   }
 
-  void check(Context& ctx, const Shape& x, const Spec& labels) const {
+  static void check(const Shape& x, const Spec& labels) {
     const int64_t tokens = x.count() / x.back();
     if (labels.dtype != DType::i64 || labels.shape.count() != tokens)
       fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ", tokens,
            " tokens");
-    if (on_meta(ctx) || !labels.values) return;
-    const int64_t vocab = output_weight().shape[0];
-    const Ops::Range range =
-        ctx.ops.id_range(labels.values.reshape(Shape{tokens}), kIgnoredLabel, ctx.stream);
-    if (range.highest < range.lowest || (range.lowest >= 0 && range.highest < vocab)) return;
-    fail(Code::invalid_argument, "label ", range.lowest < 0 ? range.lowest : range.highest,
-         " is outside the vocabulary of ", vocab, " (0 to ", vocab - 1, ", or ", kIgnoredLabel,
-         " for one that does not count)");
   }
 };
 

@@ -60,7 +60,7 @@ bool component_matches(std::string_view pattern, std::string_view text) {
 
 std::string Spec::text() const { return name(dtype) + " " + shape.text(); }
 
-Spec spec_of(const Tensor& tensor) { return tensor ? Spec{tensor.dtype(), tensor.shape(), tensor} : Spec{}; }
+Spec spec_of(const Tensor& tensor) { return tensor ? Spec{tensor.dtype(), tensor.shape()} : Spec{}; }
 
 Specs specs_of(std::span<const Tensor> tensors) {
   Specs specs;

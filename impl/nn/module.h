@@ -32,8 +32,7 @@ struct Context {
   bool training = false;      // gradients will be wanted (a null frame then means: recomputed later)
   bool recomputing = false;   // this forward repeats an earlier one
   bool defer_weight = false;  // weight halves run later (run_weight_gradients is the runner's)
-  Tensor loss_scale;          // f64 [1]: 1/N; what backward of a loss starts with
-  int64_t loss_weight = -1;   // weight of this microbatch as the batch says; -1: not known
+  double loss_scale = 1;      // 1/N: what backward of a loss starts with
   uint64_t seed = 0;          // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
   int microbatch = 0;
@@ -43,14 +42,20 @@ struct Context {
 
 using Values = std::vector<Tensor>;
 
-// What a tensor is. `values`: it itself where it is there already, as inputs are; layers may look at it (token ids).
+// What a tensor is.
 struct Spec {
   DType dtype = DType{};  // DType{}: an absent tensor
   Shape shape;
-  Tensor values = {};
   std::string text() const;
 };
 using Specs = std::vector<Spec>;
+// What an input of ids may hold: 0 to size - 1, or `ignore`. Who takes it from outside checks it (nn/ids.h).
+struct IdRule {
+  static constexpr int64_t kNone = INT64_MIN;
+  const char* what = nullptr;  // "token id"; null: no input of ids
+  int64_t size = -1;           // -1: any
+  int64_t ignore = kNone;
+};
 Spec spec_of(const Tensor& tensor);
 Specs specs_of(std::span<const Tensor> tensors);
 
@@ -72,6 +77,11 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool is_linear() const { return false; }
   // A layer of a deep model: what recomputation takes as one.
   virtual bool is_block() const { return false; }
+
+  // Rules for the first inputs; further ones have none. A wrapper has those of what it wraps.
+  virtual std::vector<IdRule> id_rules() const {
+    return is_wrapper() ? child(0).id_rules() : std::vector<IdRule>();
+  }
 
   // How many outputs forward makes of so many inputs, and how many gradients (absent ones too) backward makes: what a
   // caller's room is compared with before either runs.

@@ -17,6 +17,8 @@ class Sequential final : public Module {
   const char* kind() const override { return "Sequential"; }
   size_t output_count(size_t) const override { return child(children().size() - 1).output_count(1); }
 
+  std::vector<IdRule> id_rules() const override { return child(0).id_rules(); }
+
   // All but the last are a chain; the last may have more outputs and hands them out as they are.
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     check_count(inputs.size());

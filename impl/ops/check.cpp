@@ -199,8 +199,8 @@ void check(const HeadLossArgs& args) {
   const int64_t t = args.x.dim(0), d = args.x.dim(1), v = args.w.dim(0);
   need("head_loss.w", args.w, dtype, {v, d});
   need("head_loss.labels", args.labels, DType::i64, {t});
-  need("head_loss.seed", args.seed, DType::f64, {1});
-  need("head_loss.loss", args.loss, DType::f64, {1});
+  if (args.loss) need("head_loss.loss", args.loss, DType::f64, {1});
+  if (args.weight) need("head_loss.weight", args.weight, DType::f64, {1});
   if (args.dx) need("head_loss.dx", args.dx, dtype, {t, d});
   if (args.dw) need("head_loss.dw", args.dw, accumulator(dtype), {v, d});
 }
@@ -247,7 +247,7 @@ void check_cast(const Tensor& x, const Tensor& y) {
 }
 
 void check_fill(const Tensor& y) {
-  need_float("fill.y", y);
+  need_dtype("fill.y", y, {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64});
   need_rows("fill.y", y, Rows::contiguous);
 }
 
@@ -281,9 +281,10 @@ void check_fill_normal(const Tensor& y) {
   need_rows("fill_normal.y", y, Rows::contiguous);
 }
 
-void check_id_range(const Tensor& ids) {
+void check_id_range(const Tensor& ids, const Tensor& out) {
   need_rank("id_range.ids", ids, 1);
   need("id_range.ids", ids, DType::i64, {ids.dim(0)});
+  need("id_range.out", out, DType::i64, {3});
 }
 
 int64_t head_loss_chunk(const HeadLossArgs& args) {

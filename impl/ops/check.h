@@ -27,7 +27,7 @@ void check_scale(const Tensor& y);
 void check_column_sum(const Tensor& x, const Tensor& y);
 void check_norm_power(const Tensor& x, double p, const Tensor& out);
 void check_fill_normal(const Tensor& y);
-void check_id_range(const Tensor& ids);
+void check_id_range(const Tensor& ids, const Tensor& out);
 
 // f64 for f64, else f32: the dtype of statistics, weight gradients and accumulators beside activations of
 // `dtype`.

@@ -94,7 +94,8 @@ struct AttentionBackwardArgs {
   bool accumulate = false;
 };
 
-// y[t] = table[ids[t]]; ids [T] i64, table [V, D]. The caller has checked the range (check_ids).
+// y[t] = table[ids[t]]; ids [T] i64, table [V, D]. An id outside [0, V) gives a row of NaN, and no gradient (who takes
+// ids from outside refuses them first: nn/ids.h).
 struct EmbeddingArgs {
   Tensor table, ids, y;
 };
@@ -102,13 +103,14 @@ struct EmbeddingBackwardArgs {
   Tensor ids, dy, dtable;  // dtable += , f32 or f64; rows in order of t, so the sum has one order
 };
 
-// Head and cross-entropy in token chunks, logits never whole. For labels[t] != ignore:
-// loss += -log softmax(x[t] w^T)[labels[t]] * seed, in order of t; the gradient of that: dx (written), dw (+=).
-// x [T, D], w [V, D], labels [T] i64. loss: f64 [1], +=. `seed` is f64 [1] (1/N), read when the work runs.
+// Head and cross-entropy in token chunks, logits never whole. For labels[t] != ignore, in order of t:
+// loss += -log softmax(x[t] w^T)[labels[t]], weight += 1. Gradients of scale * loss: dx (written), dw (+=).
+// x [T, D], w [V, D], labels [T] i64. A label outside [0, V) gives NaN.
 struct HeadLossArgs {
-  Tensor x, w, labels, seed;
-  Tensor loss;
+  Tensor x, w, labels;
+  Tensor loss, weight;        // f64 [1] each; absent: not wanted
   Tensor dx, dw;              // absent: evaluation
+  double scale = 1;           // 1/N: what the gradients start with
   bool dw_accumulate = true;  // false: dw is written (first use)
   int64_t ignore = -100;
 };
@@ -159,7 +161,7 @@ class Ops {
 
   // y = x with conversion between f64, f32, bf16 and f16; any strides, equal shapes. Equal dtypes of any kind: a copy.
   virtual void cast(const Tensor& x, const Tensor& y, Stream& stream) = 0;
-  virtual void fill(const Tensor& y, double value, Stream& stream) = 0;  // contiguous
+  virtual void fill(const Tensor& y, double value, Stream& stream) = 0;  // contiguous; floating or i64
   // y += factor * x; contiguous; dtypes may differ (f64, f32, bf16).
   virtual void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) = 0;
   virtual void scale(const Tensor& y, double factor, Stream& stream) = 0;
@@ -171,11 +173,8 @@ class Ops {
   // deviation, rounded to y's dtype (f64, f32 or bf16). y is contiguous; `first_element` is the index of its first.
   virtual void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
                            Stream& stream) = 0;
-  // Lowest and highest id of ids [T] i64, over those != ignore; {0, -1} for none. Blocks.
-  struct Range {
-    int64_t lowest = 0, highest = -1;
-  };
-  virtual Range id_range(const Tensor& ids, int64_t ignore, Stream& stream) = 0;
+  // out (i64 [3]) = lowest and highest id of ids [T] i64 over those != ignore, and their number; none: {0, -1, 0}.
+  virtual void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) = 0;
 };
 
 // Ops of the device: "cpu" (the instruction set is chosen here; Config::cpu_isa caps it) or "meta" (shape checks only).

@@ -1,13 +1,11 @@
 #include "train/batch.h"
 
-#include <algorithm>
+#include "nn/gradient.h"
+#include "nn/ids.h"
+#include "nn/loss.h"
 
 namespace gangway {
 namespace {
-
-constexpr int64_t kIgnored = -100;
-
-bool on_meta(const Tensor& tensor) { return tensor.device().kind() == DeviceKind::meta; }
 
 void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& device) {
   if (!tensor) fail(Code::invalid_argument, "batch.", what, "[", index, "] is absent");
@@ -25,33 +23,30 @@ void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& 
 PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream) {
   if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
   check_tensors(model, batch);
+  Context ctx = model.context(stream);
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
-  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(model, stream);
-  if (labels_ && !on_meta(labels_)) host_labels_.emplace(labels_, stream);
+  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(ctx);
 
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
-  const bool llama =
-      llama_config(model.root()) != nullptr;  // its loss counts labels, whatever the batch says
-  const bool counts = batch.weight == -1 || llama;
+  // The loss of a Llama counts labels, whatever the batch says.
+  const bool counts = batch.weight == -1 || llama_config(model.root()) != nullptr;
   if (counts && !labels_)
     fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but what counts are labels, and ",
          batch.targets.empty() ? "there is no target" : "the first target is not i64");
-  weight_ = counts ? count_labels(0, rows) : batch.weight;
+  const int64_t labels = check_values(ctx, model.root(), counts);
+  weight_ = counts ? labels : batch.weight;
   if (batch.weight != -1 && batch.weight != weight_)
     fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but ", weight_,
          " labels count after the shift");
-  // A weight that the caller gave need not be that of the labels; of a part of the rows it says nothing.
-  if (batch.weight != -1 && !llama) labels_ = Tensor();
 }
 
-Microbatch PreparedBatch::microbatch(int index) const {
+Values PreparedBatch::microbatch(int index) const {
   const int64_t first = bounds_[static_cast<size_t>(index)], last = bounds_[static_cast<size_t>(index) + 1];
-  Microbatch part;
-  for (const Tensor& value : values_) part.values.push_back(value.slice(0, first, last));
-  part.weight = labels_ ? count_labels(first, last) : count() == 1 ? weight_ : -1;
+  Values part;
+  for (const Tensor& value : values_) part.push_back(value.slice(0, first, last));
   return part;
 }
 
@@ -72,26 +67,25 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
 }
 
 // Position s predicts the token at s + 1; the last one predicts nothing.
-void PreparedBatch::shift_labels(Model& model, Stream& stream) {
+void PreparedBatch::shift_labels(Context& ctx) {
   const Tensor given = labels_;
-  labels_ = model.temporaries().allocate(DType::i64, given.shape());
+  labels_ = ctx.temporaries.allocate(DType::i64, given.shape());
   values_[labels_at_] = labels_;
-  if (on_meta(given) || given.count() == 0) return;
-  const int64_t length = given.shape().back();
-  const HostView<int64_t> from(given, stream);
-  std::vector<int64_t> to(from.begin(), from.end());
-  for (auto row = to.begin(); row != to.end(); row += length)
-    *std::shift_left(row, row + length, 1) = kIgnored;
-  model.device().copy(labels_.raw(), to.data(), labels_.bytes(), stream);
-  stream.synchronize();  // `to` ends here
+  if (given.count() == 0) return;
+  ctx.ops.fill(labels_, kIgnoredLabel, ctx.stream);
+  const int last_dim = given.rank() - 1;
+  const int64_t length = given.dim(-1);
+  ctx.ops.cast(given.slice(last_dim, 1, length), labels_.slice(last_dim, 0, length - 1), ctx.stream);
 }
 
-int64_t PreparedBatch::count_labels(int64_t first_row, int64_t last_row) const {
-  const int64_t row = labels_.shape().count_from(1);
-  const int64_t count = (last_row - first_row) * row;
-  if (!host_labels_) return count;
-  const int64_t* const first = host_labels_->begin() + first_row * row;
-  return count - std::count(first, first + count, kIgnored);
+// The number of labels that count.
+int64_t PreparedBatch::check_values(Context& ctx, const Module& root, bool counts) {
+  std::vector<IdRule> rules = root.id_rules();
+  rules.resize(values_.size());
+  if (counts && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
+  const std::vector<FoundIds> found = check_ids(ctx, rules, values_);
+  if (!counts) return 0;
+  return on_meta(ctx) ? labels_.count() : found[labels_at_].count;
 }
 
 }  // namespace gangway

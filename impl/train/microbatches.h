@@ -3,10 +3,8 @@
 // Thread rule: one thread at a time; check_microbatches is local, run_microbatches collective.
 #pragma once
 
-#include <optional>
-
 #include "train/batch.h"
-#include "train/totals.h"
+#include "train/sums.h"
 
 namespace gangway {
 
@@ -16,12 +14,8 @@ Context microbatch_context(Model& model, int64_t step, bool training, Stream& st
 // Throws what forward would refuse of any microbatch, whose outputs must be a loss and its weight.
 void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
 
-// A microbatch without rows still runs: its units are unsharded and its gradients reduced together with the
-// others'. `refusal`: where the loss says another weight than the batch.
-Outcome run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, double seed,
-                         std::optional<Error>* refusal);
-
-// A scalar of f64 or f32, read on the host.
-double read_scalar(const Tensor& tensor, Stream& stream);
+// Adds losses and weights to `sums`. A microbatch without rows still runs: its units are unsharded and its gradients
+// reduced together with the others'. `ctx.training`: backward, too.
+void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums);
 
 }  // namespace gangway

@@ -21,6 +21,7 @@
 #include "parallel/collective_call.h"
 #include "parallel/model/clip.h"
 #include "train/microbatches.h"
+#include "train/totals.h"
 
 namespace gangway {
 namespace {
@@ -30,15 +31,9 @@ using Clock = std::chrono::steady_clock;
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 std::string arguments_of(const char* call, const StepOptions& options);
-bool gradients_finite(Model& model, Stream& stream);
-void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
-            StepResult& result);
-
-// Without a clip, whose norm would show it, the gradients are looked at. The largest of several numbers shows no
-// NaN either.
-bool needs_finite_flag(const StepOptions& options) {
-  return options.check_finite && (options.max_grad_norm == 0 || std::isinf(options.norm_type));
-}
+std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch);
+void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
+            Stream& stream, StepResult& result);
 
 // What the three calls below share: a check phase, runs that end with the numbers of all ranks, and a result with
 // times.
@@ -143,21 +138,24 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   if (totals.weight == 0) return step.end_without_weight();  // on every rank
 
   // 3. Forward and backward of each microbatch, seeded with 1/N, then what of the gradients is still on its
-  //    way: the reductions that accumulate unsharded, and those over replicas.
+  //    way: the reductions that accumulate unsharded, and those over replicas. All that the host must know is
+  //    read at the end, at once: here the step waits for the device.
   // 4. The second small collective: the loss, the finite flag where no norm will tell, and a loss whose
   //    weight was not the one that went into N (then 1/N was wrong on every rank, and no rank steps).
+  std::optional<StepSums> sums;
   Outcome all;
   try {
-    std::optional<Error> wrong_weight;
-    Outcome own;
     step.run([&] {
-      const Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
-      own = run_microbatches(model, *prepared, ctx, 1 / static_cast<double>(totals.weight), &wrong_weight);
+      sums.emplace(model, &options, stream);
+      Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
+      ctx.loss_scale = 1 / static_cast<double>(totals.weight);
+      run_microbatches(model, *prepared, ctx, *sums);
       model.reshard();
       model.finish_gradients(stream);
-      if (needs_finite_flag(options)) own.finite = gradients_finite(model, stream);
+      sums->add_gradients();
+      sums->read();
     });
-    all = step.exchange(wrong_weight, own);
+    all = step.exchange(wrong_weight(*sums, *prepared), {sums->loss(), sums->finite()});
   } catch (...) {
     if (!model.gangs().root()->error()) model.zero_gradients(stream);
     throw;
@@ -166,7 +164,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   const bool finite = all.finite && std::isfinite(all.loss);  // a NaN loss may come with finite gradients
 
   // 5. to 7. Norm and clip, the fence around the optimizer's work, the result.
-  step.run([&] { update(model, optimizer, options, finite, stream, step.result); });
+  step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
   return step.end();
 }
 
@@ -181,17 +179,20 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     return Totals{prepared->weight(), prepared->tokens()};
   });
   if (totals.weight == 0) return step.end_without_weight();
-  std::optional<Error> wrong_weight;
-  Outcome own;
+  std::optional<StepSums> sums;
   step.run([&] {
-    own = run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), 1, &wrong_weight);
+    sums.emplace(model, nullptr, stream);
+    run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
+    sums->read();
   });
-  step.result.loss = step.exchange(wrong_weight, own).loss / static_cast<double>(totals.weight);
+  const Outcome all = step.exchange(wrong_weight(*sums, *prepared), {sums->loss(), sums->finite()});
+  step.result.loss = all.loss / static_cast<double>(totals.weight);
   return step.end();
 }
 
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream) {
   Step step("optimizer_step", model, options, stream);
+  StackScope scope(model.temporaries());
   step.check([&] {
     check_optimizer(model, optimizer);
     model.check_gradients("optimizer_step");
@@ -200,13 +201,16 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   });
   step.result.lr = optimizer.lr();
   step.result.step = optimizer.steps();
-  Outcome flag;
+  std::optional<StepSums> sums;
   step.run([&] {
+    sums.emplace(model, &options, stream);
     model.finish_gradients(stream);
-    if (needs_finite_flag(options)) flag.finite = gradients_finite(model, stream);
+    sums->add_gradients();
+    sums->read();
   });
-  if (needs_finite_flag(options)) flag = step.exchange(std::nullopt, flag);
-  step.run([&] { update(model, optimizer, options, flag.finite, stream, step.result); });
+  const bool finite =
+      !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
+  step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
   return step.end();
 }
 
@@ -243,30 +247,22 @@ std::string arguments_of(const char* call, const StepOptions& options) {
 
 // --- 3. after the microbatches
 
-// Of this rank's shards: the sum of magnitudes is finite where all of them are.
-bool gradients_finite(Model& model, Stream& stream) {
-  if (model.device().kind() == DeviceKind::meta) return true;
-  StackScope scope(model.temporaries());
-  const Tensor sum = model.temporaries().allocate(DType::f64, Shape{1});
-  model.ops().fill(sum, 0, stream);
-  for (const NamedParameter& named : model.parameters()) {
-    const Parameter& p = *named.parameter;
-    if (!p.trainable || p.shard_grad == nullptr || !p.shard_grad->written) continue;
-    const Tensor& gradient = p.shard_grad->tensor;
-    if (gradient.count() != 0) model.ops().norm_power(gradient, 1, sum, stream);
-  }
-  return std::isfinite(read_scalar(sum, stream));
+std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch) {
+  // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
+  if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
+  return Error(Code::invalid_argument, text("the model's loss says weight ", sums.weight(), ", the batch has ",
+                                            batch.weight(), " (N is summed before the first forward)"));
 }
 
 // --- 5. to 7. the update
 
-void update(Model& model, Optimizer& optimizer, const StepOptions& options, bool finite, Stream& stream,
-            StepResult& result) {
+void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
+            Stream& stream, StepResult& result) {
   // 5. The norm of the whole gradient (one scalar summed over the mesh) and the factor that brings it down to
   //    the most that is allowed.
   double clip = 1;
   if (options.max_grad_norm > 0) {
-    result.grad_norm = model.gradient_norm(options.norm_type, stream) * std::fabs(options.scale);
+    result.grad_norm = sums.norm() * std::fabs(options.scale);
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
     finite = finite && std::isfinite(result.grad_norm);
   }

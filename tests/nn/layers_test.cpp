@@ -1,3 +1,4 @@
+#include "nn/ids.h"
 #include "nn/nn_testing.h"
 #include "nn/rope_table.h"
 
@@ -84,14 +85,16 @@ TEST(Embedding, GradientsAgreeWithDifferences) {
   expect_gradients(rig, *embedding, {rig.ids({2, 5}, 1, 7)});
 }
 
-TEST(Embedding, RefusesIdsOutsideTheVocabulary) {
+TEST(Embedding, IdsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
   Rig rig;
   const ModulePtr embedding = make_embedding(7, 3);
   rig.materialize(*embedding, DType::f64);
   Context ctx = rig.context();
   const auto error_of = [&](const Vector& ids) {
     return expect_error(Code::invalid_argument,
-                        [&] { embedding->forward1(ctx, rig.tensor(DType::i64, {3}, ids), nullptr); });
+                        [&] {
+      check_ids(ctx, embedding->id_rules(), std::vector{rig.tensor(DType::i64, {3}, ids)});
+    });
   };
   expect_text(error_of({0, 7, 1}), {"7", "vocabulary of 7"});
   expect_text(error_of({0, -1, 1}), {"-1", "vocabulary of 7"});

@@ -1,3 +1,4 @@
+#include "nn/ids.h"
 #include "nn/nn_testing.h"
 
 namespace gangway {
@@ -30,12 +31,11 @@ struct Step {
     Vector some = get(labels);
     some[1] = -100;
     put(labels, some);
-    seed = rig.tensor(DType::f64, {1}, {0.25});
   }
   Context context() {
     Context ctx = rig.context();
     ctx.training = true;
-    ctx.loss_scale = seed;
+    ctx.loss_scale = scale;
     return ctx;
   }
   Values inputs() const { return {tokens, labels}; }
@@ -64,7 +64,8 @@ struct Step {
 
   Rig rig;
   ModulePtr model;
-  Tensor tokens, labels, seed;
+  Tensor tokens, labels;
+  double scale = 0.25;
 };
 
 TEST(Llama, GradientsAgreeWithDifferences) {
@@ -72,7 +73,7 @@ TEST(Llama, GradientsAgreeWithDifferences) {
     Step step(tiny(tied));
     Frame frame(step.rig.device->allocator());
     const Values out = step.train(frame);
-    EXPECT_NEAR(get(out[0])[0], step.evaluate(), 1e-12) << "the loss is the plain sum, not times its seed";
+    EXPECT_NEAR(get(out[0])[0], step.evaluate(), 1e-12) << "the loss is the plain sum, not times its scale";
     EXPECT_EQ(get(out[1])[0], 9);
     for (const NamedParameter& p : named_parameters(*step.model)) {
       Vector numeric = numeric_gradient(p.parameter->value, [&] { return step.evaluate(); });
@@ -206,12 +207,10 @@ TEST(Llama, MetaTakesTheMemoryOfTheRun) {
       materialize(*model, *rig.ops, 3);
       Context ctx = rig.context();
       ctx.training = true;
-      ctx.loss_scale = rig.empty(DType::f64, {1});
       const Tensor tokens = rig.empty(DType::i64, {2, 7}), labels = rig.empty(DType::i64, {2, 7});
       if (!meta) {
         put(tokens, Vector(14, 3));
         put(labels, Vector(14, 4));
-        put(ctx.loss_scale, {1});
       }
       Frame frame(rig.device->allocator());
       frame.recompute = recompute;
@@ -229,7 +228,7 @@ TEST(Llama, MetaTakesTheMemoryOfTheRun) {
 TEST(Llama, AllLabelsIgnoredGivesNoLossAndNoGradient) {
   Step step(tiny());
   put(step.labels, Vector(10, -100));
-  put(step.seed, {0});
+  step.scale = 0;
   Frame frame(step.rig.device->allocator());
   const Values out = step.train(frame);
   EXPECT_EQ(get(out[0])[0], 0);
@@ -272,11 +271,6 @@ TEST(Llama, RefusesWhatItCannotRead) {
     return expect_error(Code::invalid_argument, [&] { step.model->forward(ctx, inputs, frame); });
   };
   Rig& rig = step.rig;
-  expect_text(refused({rig.tensor(DType::i64, {1, 2}, {3, 11})}), {"token id 11", "vocabulary of 11"});
-  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, 12))}),
-              {"label 12", "vocabulary of 11"});
-  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, -1))}),
-              {"label -1", "vocabulary of 11"});
   expect_text(refused({rig.ids({1, 17}, 1, 11)}), {"17", "max_position_embeddings 16"});
   expect_text(refused({step.tokens, rig.ids({1, 5}, 1, 11)}), {"[1, 5]", "[2, 5]"});
   expect_text(refused({rig.normal({2, 5}, 1)}), {"f64 [2, 5]", "i64"});
@@ -287,6 +281,24 @@ TEST(Llama, RefusesWhatItCannotRead) {
   LlamaConfig bad = tiny();
   bad.vocab = 0;
   expect_text(expect_error(Code::invalid_argument, [&] { make_llama(bad); }), {"vocab_size 0"});
+}
+
+TEST(Llama, IdsAndLabelsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
+  Step step(tiny());
+  Context ctx = step.context();
+  Rig& rig = step.rig;
+  const auto refused = [&](const Values& inputs) {
+    return expect_error(Code::invalid_argument, [&] { check_ids(ctx, step.model->id_rules(), inputs); });
+  };
+  expect_text(refused({rig.tensor(DType::i64, {1, 2}, {3, 11})}), {"token id 11", "vocabulary of 11"});
+  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, 12))}),
+              {"label 12", "vocabulary of 11"});
+  expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, -1))}),
+              {"label -1", "vocabulary of 11"});
+  const std::vector<FoundIds> found = check_ids(ctx, step.model->id_rules(), step.inputs());
+  EXPECT_EQ(found.at(0).count, 10);
+  EXPECT_EQ(found.at(1).count, 9) << "without the one that is ignored";
+  EXPECT_TRUE(check_ids(ctx, step.model->id_rules(), {}).empty());
 }
 
 TEST(Llama, FeedForwardWidthHasADefault) {

@@ -22,7 +22,7 @@ struct Rig {
       : device(make_device(test::test_device())), ops(make(device)), temporaries(device->allocator()) {}
 
   Context context() {
-    return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_scale = {}};
+    return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries};
   }
   Tensor empty(DType dtype, const Shape& shape) {
     return Tensor::allocate(device->allocator(), dtype, shape);

@@ -224,10 +224,9 @@ class PlainOps final : public Ops {
 
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);
-    const double seed = *h.seed.data<double>();
     const size_t tokens = size(h.x, 0), d = size(h.x, 1), vocab = size(h.w, 0);
     Vector dx(x.size()), dw = h.dw && h.dw_accumulate ? get(h.dw) : Vector(w.size());
-    double loss = *h.loss.data<double>();
+    double loss = 0, weight = 0;
     for (size_t t = 0; t < tokens; ++t) {
       if (labels[t] == static_cast<double>(h.ignore)) continue;
       Vector p(vocab);
@@ -236,16 +235,18 @@ class PlainOps final : public Ops {
         for (size_t i = 0; i < d; ++i) p[v] += x[t * d + i] * w[v * d + i];
         sum += std::exp(p[v]);
       }
-      loss += (std::log(sum) - p[static_cast<size_t>(labels[t])]) * seed;
+      loss += std::log(sum) - p[static_cast<size_t>(labels[t])];
+      weight += 1;
       for (size_t v = 0; v < vocab; ++v) {
-        const double g = (std::exp(p[v]) / sum - (static_cast<double>(v) == labels[t] ? 1 : 0)) * seed;
+        const double g = (std::exp(p[v]) / sum - (static_cast<double>(v) == labels[t] ? 1 : 0)) * h.scale;
         for (size_t i = 0; i < d; ++i) {
           dx[t * d + i] += g * w[v * d + i];
           dw[v * d + i] += g * x[t * d + i];
         }
       }
     }
-    *h.loss.data<double>() = loss;
+    if (h.loss) *h.loss.data<double>() += loss;
+    if (h.weight) *h.weight.data<double>() += weight;
     if (h.dx) put(h.dx, dx);
     if (h.dw) put(h.dw, dw);
   }
@@ -297,14 +298,14 @@ class PlainOps final : public Ops {
     philox_normals(key, first, x.size(), deviation, x.data());
     put(y, x);
   }
-  Range id_range(const Tensor& ids, int64_t ignore, Stream&) override {
-    Range range{std::numeric_limits<int64_t>::max(), -1};
-    for (int64_t i = 0; i < ids.count(); ++i) {
-      const int64_t id = ids.data<int64_t>()[i];
-      if (id == ignore) continue;
-      range = {std::min(range.lowest, id), std::max(range.highest, id)};
-    }
-    return range.lowest == std::numeric_limits<int64_t>::max() ? Range{} : range;
+  void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream&) override {
+    std::vector<int64_t> found(ids.data<int64_t>(), ids.data<int64_t>() + ids.count());
+    std::erase(found, ignore);
+    std::sort(found.begin(), found.end());
+    auto* to = out.data<int64_t>();
+    to[0] = found.empty() ? 0 : found.front();
+    to[1] = found.empty() ? -1 : found.back();
+    to[2] = static_cast<int64_t>(found.size());
   }
 
  private:

@@ -203,21 +203,24 @@ TEST(FillNormal, HasTheBitsOfTheCounterFormula) {
   });
 }
 
-TEST(IdRange, FindsLowestAndHighest) {
+TEST(IdRange, FindsLowestHighestAndNumber) {
   for_each_bench([](Bench& bench, const std::string&) {
     const auto range = [&](const std::vector<int64_t>& ids) {
-      const Ops::Range r = bench.ops->id_range(ids_tensor(bench, ids), -100, bench.stream());
-      return std::pair(r.lowest, r.highest);
+      const Tensor out = ids_tensor(bench, {7, 7, 7});
+      bench.ops->id_range(ids_tensor(bench, ids), -100, out, bench.stream());
+      return values(out);
     };
-    EXPECT_EQ(range({}), std::pair(int64_t{0}, int64_t{-1}));
-    EXPECT_EQ(range({-100, -100}), std::pair(int64_t{0}, int64_t{-1}));
-    EXPECT_EQ(range({-100, 5, 3, -100}), std::pair(int64_t{3}, int64_t{5}));
-    EXPECT_EQ(range({-1}), std::pair(int64_t{-1}, int64_t{-1}));
-    EXPECT_EQ(range({0, -7}), std::pair(int64_t{-7}, int64_t{0}));
+    using Found = std::vector<double>;
+    EXPECT_EQ(range({}), (Found{0, -1, 0}));
+    EXPECT_EQ(range({-100, -100}), (Found{0, -1, 0}));
+    EXPECT_EQ(range({-100, 5, 3, -100}), (Found{3, 5, 2}));
+    EXPECT_EQ(range({-1}), (Found{-1, -1, 1}));
+    EXPECT_EQ(range({0, -7}), (Found{-7, 0, 2}));
     std::vector<int64_t> many(60001, 9);
     many[60000] = 11;
     many[5] = 2;
-    EXPECT_EQ(range(many), std::pair(int64_t{2}, int64_t{11}));
+    many[30000] = -100;
+    EXPECT_EQ(range(many), (Found{2, 11, 60000}));
   });
 }
 

@@ -30,6 +30,21 @@ TEST_P(Embedding, ForwardCopiesRows) {
         }
 }
 
+TEST_P(Embedding, AnIdOutsideTheTableGivesNanAndNoGradient) {
+  for (DType dtype : kFloats)
+    for (const int64_t outside : {int64_t{-1}, int64_t{13}, INT64_MAX}) {
+      Bench bench(GetParam());
+      const Tensor ids = ids_tensor(bench, {3, outside}), y = bench.empty(dtype, {2, 5});
+      bench.ops->embedding({random_tensor(bench, dtype, {13, 5}, 1), ids, y}, bench.stream());
+      for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(std::isnan(element(y, i)), i >= 5);
+      const Tensor dtable = random_tensor(bench, accumulator_of(dtype), {13, 5}, 2);
+      const std::vector<double> before = values(dtable);
+      bench.ops->embedding_backward({ids.slice(0, 1, 2), random_tensor(bench, dtype, {1, 5}, 3), dtable},
+                                    bench.stream());
+      EXPECT_EQ(values(dtable), before);
+    }
+}
+
 // Sums in order of t in the accumulator's precision: an exact reference, the same for every number of
 // threads.
 TEST_P(Embedding, BackwardAddsRowsInOrder) {

@@ -11,11 +11,11 @@ using namespace ops_testing;
 struct Problem {
   int64_t tokens, width, vocabulary;
   std::vector<int64_t> labels;
-  double seed = 0.125;
+  double scale = 0.125;
 };
 
 struct Result {
-  double loss = 0;
+  double loss = 0, weight = 0;
   std::vector<double> dx, dw;
 };
 
@@ -44,9 +44,10 @@ Result reference(const Problem& p, const std::vector<double>& x, const std::vect
     }
     for (size_t j = 0; j < v; ++j) total += std::exp(logits[j] - most);
     const size_t label = static_cast<size_t>(p.labels[t]);
-    r.loss += (std::log(total) + most - logits[label]) * p.seed;
+    r.loss += std::log(total) + most - logits[label];
+    r.weight += 1;
     for (size_t j = 0; j < v; ++j) {
-      const double g = (std::exp(logits[j] - most) / total - (j == label ? 1 : 0)) * p.seed;
+      const double g = (std::exp(logits[j] - most) / total - (j == label ? 1 : 0)) * p.scale;
       for (size_t i = 0; i < d; ++i) {
         r.dx[t * d + i] += g * w[j * d + i];
         r.dw[j * d + i] += g * x[t * d + i];
@@ -61,20 +62,24 @@ struct Tensors {
       : x(random_tensor(bench, dtype, {p.tokens, p.width}, 1, deviation)),
         w(random_tensor(bench, dtype, {p.vocabulary, p.width}, 2)),
         labels(ids_tensor(bench, p.labels)),
-        seed(tensor(bench, DType::f64, {1}, {p.seed})),
         loss(tensor(bench, DType::f64, {1}, {0})),
+        weight(tensor(bench, DType::f64, {1}, {0})),
+        scale(p.scale),
         dx(bench.empty(dtype, {p.tokens, p.width})),
         dw(bench.empty(dtype == DType::f64 ? DType::f64 : DType::f32, {p.vocabulary, p.width})) {
     assign(dx, std::vector<double>(static_cast<size_t>(dx.count()), 7));
     assign(dw, std::vector<double>(static_cast<size_t>(dw.count()), 7));
   }
   HeadLossArgs args(bool gradients = true, bool accumulate = false) const {
-    HeadLossArgs a{.x = x, .w = w, .labels = labels, .seed = seed, .loss = loss, .dx = {}, .dw = {}};
+    HeadLossArgs a{.x = x, .w = w, .labels = labels, .loss = loss, .weight = weight, .dx = {}, .dw = {}};
+    a.scale = scale;
     if (gradients) a.dx = dx, a.dw = dw;
     a.dw_accumulate = accumulate;
     return a;
   }
-  Tensor x, w, labels, seed, loss, dx, dw;
+  Tensor x, w, labels, loss, weight;
+  double scale;
+  Tensor dx, dw;
 };
 
 TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
@@ -88,10 +93,11 @@ TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
           bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
           const Result want = reference(p, values(t.x), values(t.w));
           const std::string what = label(isa, dtype) + " V=" + std::to_string(vocabulary);
-          // With one word of vocabulary loss and gradients are 0: the floor is the seed.
+          // With one word of vocabulary loss and gradients are 0: the floor is the scale.
           const double tolerance = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 4e-6 : 1.2e-2;
           expect_close(values(t.loss), {want.loss}, dtype == DType::bf16 ? 1e-5 : tolerance, what + " loss",
                        0.1);
+          EXPECT_EQ(element(t.weight, 0), want.weight) << what;
           expect_close(values(t.dx), want.dx, tolerance, what + " dx", 0.01);
           expect_close(values(t.dw), want.dw, tolerance, what + " dw", 0.01);
           EXPECT_EQ(bench.temporaries.used_bytes(), 0u);
@@ -128,9 +134,9 @@ TEST(HeadLoss, GradientsAgreeWithFiniteDifferences) {
           // Fourth order: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h.
           slopes.push_back((8 * (loss_at(in, i, at + h) - loss_at(in, i, at - h)) -
                             (loss_at(in, i, at + 2 * h) - loss_at(in, i, at - 2 * h))) /
-                           (12 * h));
+                           (12 * h) * p.scale);
         }
-        // With one word of vocabulary gradients are 0: the floor is less than the seed.
+        // With one word of vocabulary gradients are 0: the floor is less than the scale.
         expect_close(values(gradient), slopes, 1e-9, text(what, " ", cpu::name(isa), " V=", p.vocabulary),
                      0.01);
       };
@@ -154,6 +160,37 @@ TEST(HeadLoss, ChunkBoundariesDoNotShow) {
   }
 }
 
+TEST(HeadLoss, LossIsThePlainSumWhateverTheScaleOfGradients) {
+  for (DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    Bench bench;
+    Problem p{33, 7, 40, random_labels(33, 40, 2)};
+    std::vector<double> losses;
+    for (const double scale : {0.0, 1.0, 0.3}) {
+      p.scale = scale;
+      const Tensors t(bench, p, dtype);
+      bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
+      losses.push_back(element(t.loss, 0));
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+    EXPECT_EQ(losses[0], losses[2]);
+  }
+}
+
+TEST(HeadLoss, ALabelOutsideTheVocabularyGivesNan) {
+  for (cpu::Isa isa : available_isas())
+    for (DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (const int64_t outside : {int64_t{-1}, int64_t{5}, INT64_MAX}) {
+        Bench bench(isa);
+        const Problem p{3, 2, 5, {1, outside, 4}};
+        const Tensors t(bench, p, dtype);
+        bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
+        EXPECT_TRUE(std::isnan(element(t.loss, 0)));
+        EXPECT_TRUE(std::isnan(element(t.dx, 2)));
+        EXPECT_TRUE(std::isfinite(element(t.dx, 0)));
+        EXPECT_TRUE(std::isnan(element(t.dw, 0)));
+      }
+}
+
 TEST(HeadLoss, LossAddsAndWeightGradientsAddWhenAsked) {
   Bench bench;
   const Problem p{9, 4, 13, random_labels(9, 13, 3)};
@@ -162,7 +199,7 @@ TEST(HeadLoss, LossAddsAndWeightGradientsAddWhenAsked) {
   const std::vector<double> dw = values(t.dw), dx = values(t.dx);
   const double loss = element(t.loss, 0);
   bench.ops->head_loss(t.args(true, true), bench.temporaries, bench.stream());
-  EXPECT_NEAR(element(t.loss, 0), 2 * loss, 1e-14);
+  EXPECT_NEAR(element(t.loss, 0), 2 * loss, 1e-13);
   EXPECT_EQ(values(t.dx), dx);
   std::vector<double> twice = dw;
   for (double& g : twice) g *= 2;

@@ -19,8 +19,8 @@ HeadLossArgs head(Maker& make, DType dtype, int64_t tokens, int64_t width, int64
   return {.x = make.empty(dtype, {tokens, width}),
           .w = make.empty(dtype, {vocabulary, width}),
           .labels = make.empty(DType::i64, {tokens}),
-          .seed = make.empty(DType::f64, {1}),
           .loss = make.empty(DType::f64, {1}),
+          .weight = make.empty(DType::f64, {1}),
           .dx = make.empty(dtype, {tokens, width}),
           .dw = make.empty(dtype == DType::f64 ? DType::f64 : DType::f32, {vocabulary, width})};
 }
@@ -38,7 +38,7 @@ TEST(MetaOps, TouchNoMemory) {
   meta.ops->column_sum(a, meta.empty(DType::f32, {5}), stream);
   meta.ops->norm_power(a, 2, meta.empty(DType::f64, {1}), stream);
   meta.ops->fill_normal(a, 1, 0, 1, stream);
-  EXPECT_EQ(meta.ops->id_range(meta.empty(DType::i64, {3}), -100, stream).highest, -1);
+  meta.ops->id_range(meta.empty(DType::i64, {3}), -100, meta.empty(DType::i64, {3}), stream);
   EXPECT_EQ(a.raw(), nullptr);
 }
 
@@ -52,7 +52,7 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
   EXPECT_THROW(meta.ops->add(a, 1, meta.empty(DType::f32, {21}), stream), Error);
   EXPECT_THROW(meta.ops->column_sum(a, meta.empty(DType::bf16, {5}), stream), Error);
   EXPECT_THROW(meta.ops->norm_power(a, 2, meta.empty(DType::f32, {1}), stream), Error);
-  EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, stream), Error);
+  EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, meta.empty(DType::i64, {3}), stream), Error);
   HeadLossArgs args = head(meta, DType::f32, 4, 5, 6);
   args.dw = meta.empty(DType::bf16, {6, 5});
   EXPECT_THROW(meta.ops->head_loss(args, meta.temporaries, stream), Error);
@@ -68,8 +68,8 @@ TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
       HeadLossArgs args = head(bench, dtype, tokens, 8, 6000);
       bench.ops->fill(args.x, 0, bench.stream());
       bench.ops->fill(args.w, 0, bench.stream());
-      bench.ops->fill(args.seed, 1, bench.stream());
       bench.ops->fill(args.loss, 0, bench.stream());
+      bench.ops->fill(args.weight, 0, bench.stream());
       assign(args.labels, std::vector<double>(static_cast<size_t>(tokens), 1));
       bench.ops->head_loss(args, bench.temporaries, bench.stream());
       meta.ops->head_loss(head(meta, dtype, tokens, 8, 6000), meta.temporaries, meta.device->stream());

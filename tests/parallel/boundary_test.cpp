@@ -58,7 +58,7 @@ struct Rig {
       : ops(make_ops(gang.owner()->device_ptr())),
         temporaries(gang.device().allocator()),
         frame(gang.device().allocator()),
-        ctx{.ops = *ops, .stream = gang.device().stream(), .temporaries = temporaries, .loss_scale = {}} {}
+        ctx{.ops = *ops, .stream = gang.device().stream(), .temporaries = temporaries} {}
   std::unique_ptr<Ops> ops;
   Stack temporaries;
   Frame frame;

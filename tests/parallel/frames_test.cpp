@@ -120,7 +120,7 @@ TEST(Frames, InFlightMayHaveDifferentNumbersOfRecomputedInputs) {
   const std::unique_ptr<Ops> ops = make_ops(device);
   Stack temporaries(device->allocator());
   Frame first(device->allocator()), second(device->allocator());
-  Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .loss_scale = {}};
+  Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries};
   const ModulePtr module = make_recompute(std::make_shared<Sum>());
   const Tensor x = make(*device, DType::f64, Shape{2}, {1, 2});
   const Tensor three[] = {x, x, x};

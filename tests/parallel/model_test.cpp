@@ -167,8 +167,7 @@ TEST(Parallelize, EvaluationInsideTrainingChangesNothing) {
         const Tensor inputs[] = {make_ids(model->device(), shape, llama().rows("tokens", first, last)),
                                  make_ids(model->device(), shape, llama().rows("labels", first, last))};
         Context ctx = model->context(model->device().stream());
-        ctx.loss_scale =
-            make(model->device(), DType::f64, Shape{1}, {1.0 / static_cast<double>(llama().weight())});
+        ctx.loss_scale = 1.0 / static_cast<double>(llama().weight());
         model->forward(ctx, inputs, &model->frame(0));
         EXPECT_EQ(evaluate(*model), alone) << "between forward and backward";
         model->backward(ctx, {}, model->frame(0));

@@ -131,8 +131,7 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
   const auto [first, last] = data_rows(model.gangs(), reference.batch());
   const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
   Context ctx = model.context(stream);
-  ctx.loss_scale =
-      make(model.device(), DType::f64, Shape{1}, {1.0 / static_cast<double>(reference.weight())});
+  ctx.loss_scale = 1.0 / static_cast<double>(reference.weight());
   double sum = 0;
   for (int m = 0; m < microbatches; ++m) {
     const int64_t from = first + cuts[static_cast<size_t>(m)], to = first + cuts[static_cast<size_t>(m) + 1];

@@ -30,8 +30,6 @@ std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
   model->parallelize(options);
   Stream& stream = model->device().stream();
   Context ctx = model->context(stream);
-  ctx.loss_weight = 16;
-  ctx.loss_scale = Tensor::allocate(model->device().allocator(), DType::f64, Shape{1});
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     model->set_is_last_backward(microbatch == 1);
     const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{2, 8});

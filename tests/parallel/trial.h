@@ -102,8 +102,7 @@ struct Trial {
       Context ctx{.ops = *ops,
                   .stream = device->stream(),
                   .temporaries = temporaries,
-                  .training = true,
-                  .loss_scale = {}};
+                  .training = true};
       for (int m = first; m < first + microbatches; ++m)
         for (int i = 0; i < coordinates; ++i) {
           const Tensor x = trial.input_of(*device, i, m);

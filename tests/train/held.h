@@ -109,7 +109,7 @@ class HeldNet final : public Module {
     for (int64_t i = 0; i < y.count(); ++i) {
       const double error = y.data<double>()[i] - inputs[1].data<double>()[i];
       sum += 0.5 * error * error;
-      dy.data<double>()[i] = error * *ctx.loss_scale.data<double>();
+      dy.data<double>()[i] = error * ctx.loss_scale;
     }
     *loss[0].data<double>() = sum;
     *loss[1].data<double>() = static_cast<double>(y.dim(0));
@@ -175,8 +175,6 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
                                int64_t weight, Way way, Hold& hold) {
   Stream& stream = model.device().stream();
   Context ctx = model.context(stream);
-  const double one = 1;
-  ctx.loss_scale = tensor_of(model, DType::f64, Shape{1}, &one);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
   model.forward(ctx, values, &model.frame(0));
   model.backward(ctx, {}, model.frame(0));

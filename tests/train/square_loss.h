@@ -73,7 +73,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
   }
   void backward_input(Call& call) override {
     if (fail_backward) fail(Code::caller, "the square broke");
-    const double seed = *call.ctx.loss_scale.data<double>();
+    const double seed = call.ctx.loss_scale;
     auto* gradient = call.parameters[0]->grad->tensor.data<double>();
     for (int64_t i = 0; i < call.inputs[0].dim(0); ++i)
       for (int64_t j = 0; j < kWidth; ++j)

@@ -80,9 +80,9 @@ class CpuOps final : public Ops {
     check_fill_normal(y);
     cpu::fill_normal(context_, y, key, first_element, deviation);
   }
-  Range id_range(const Tensor& ids, int64_t ignore, Stream&) override {
-    check_id_range(ids);
-    return cpu::id_range(context_, ids, ignore);
+  void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream&) override {
+    check_id_range(ids, out);
+    cpu::id_range(context_, ids, ignore, out);
   }
 
  private:

@@ -93,6 +93,10 @@ void cast(Context& context, const Tensor& x, const Tensor& y) {
 }
 
 void fill(Context& context, const Tensor& y, double value) {
+  if (y.dtype() == DType::i64) {
+    std::fill_n(y.data<int64_t>(), y.count(), static_cast<int64_t>(value));
+    return;
+  }
   over_elements(context, y, [&](int64_t first, int64_t last) {
     kernels(context.isa).fill(output(y), value, first, last);
   });
@@ -163,23 +167,29 @@ void fill_normal(Context& context, const Tensor& y, uint64_t key, uint64_t first
   });
 }
 
-Ops::Range id_range(Context& context, const Tensor& ids, int64_t ignore) {
-  const auto widen = [](Ops::Range& range, const Ops::Range& by) {
-    if (by.lowest > by.highest) return;
-    const bool none = range.lowest > range.highest;
-    range = {none ? by.lowest : std::min(range.lowest, by.lowest),
-             none ? by.highest : std::max(range.highest, by.highest)};
+void id_range(Context& context, const Tensor& ids, int64_t ignore, const Tensor& out) {
+  struct Range {
+    int64_t lowest = 0, highest = -1, count = 0;
+    void join(const Range& other) {
+      if (other.count == 0) return;
+      lowest = count == 0 ? other.lowest : std::min(lowest, other.lowest);
+      highest = count == 0 ? other.highest : std::max(highest, other.highest);
+      count += other.count;
+    }
   };
-  std::vector<Ops::Range> found(static_cast<size_t>(context.pool.threads()));
+  std::vector<Range> found(static_cast<size_t>(context.pool.threads()));
   context.pool.run(static_cast<size_t>(ids.count()), kGrain, [&](int thread, size_t first, size_t last) {
-    Ops::Range range;
+    Range range;
     for (size_t i = first; i < last; ++i)
-      if (const int64_t id = ids.data<int64_t>()[i]; id != ignore) widen(range, {id, id});
-    found[static_cast<size_t>(thread)] = range;
+      if (const int64_t id = ids.data<int64_t>()[i]; id != ignore) range.join({id, id, 1});
+    found[static_cast<size_t>(thread)].join(range);
   });
-  Ops::Range range;
-  for (const Ops::Range& r : found) widen(range, r);
-  return range;
+  Range all;
+  for (const Range& range : found) all.join(range);
+  auto* to = out.data<int64_t>();
+  to[0] = all.lowest;
+  to[1] = all.highest;
+  to[2] = all.count;
 }
 
 }  // namespace gangway::cpu

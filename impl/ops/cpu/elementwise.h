@@ -14,6 +14,6 @@ void scale(Context& context, const Tensor& y, double factor);
 void column_sum(Context& context, const Tensor& x, const Tensor& y);
 void norm_power(Context& context, const Tensor& x, double p, const Tensor& out);
 void fill_normal(Context& context, const Tensor& y, uint64_t key, uint64_t first_element, double deviation);
-Ops::Range id_range(Context& context, const Tensor& ids, int64_t ignore);
+void id_range(Context& context, const Tensor& ids, int64_t ignore, const Tensor& out);
 
 }  // namespace gangway::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ops/check.h"
 #include "ops/cpu/elementwise.h"
@@ -29,27 +30,40 @@ struct Chunk {
   int64_t rows;
 };
 
-// The chunk's losses, unseeded, 0 where ignored; gradients in place in the logits.
+// The chunk's losses, 0 where ignored; gradients in place in the logits.
 void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, LossGradient gradient,
              double* losses_C) {
   const int64_t vocabulary = args.w.dim(0);
-  const double seed = *args.seed.data<double>();
   const HeadLossKernels& k = kernels(context.isa);
   const bool f64 = chunk.logits_CV.dtype() == DType::f64;
+  const int64_t bytes = vocabulary * (f64 ? 8 : 4);
   context.pool.run(static_cast<size_t>(chunk.rows), 4, [&](int, size_t first, size_t last) {
     for (size_t r = first; r < last; ++r) {
-      char* row = chunk.logits_CV.data<char>() + r * static_cast<size_t>(vocabulary) * (f64 ? 8 : 4);
-      losses_C[r] = 0;
-      if (chunk.labels_C[r] == args.ignore) {
-        std::fill(row, row + vocabulary * (f64 ? 8 : 4), 0);
-      } else if (f64) {
-        losses_C[r] =
-            k.row_f64(reinterpret_cast<double*>(row), vocabulary, chunk.labels_C[r], seed, gradient);
+      char* row = chunk.logits_CV.data<char>() + static_cast<int64_t>(r) * bytes;
+      const int64_t label = chunk.labels_C[r];
+      if (label == args.ignore) {
+        losses_C[r] = 0;
+        std::fill_n(row, bytes, 0);
+      } else if (label < 0 || label >= vocabulary) {
+        losses_C[r] = std::numeric_limits<double>::quiet_NaN();
+        std::fill_n(row, bytes, static_cast<char>(0xff));  // a NaN in every floating dtype
       } else {
-        losses_C[r] = k.row_f32(reinterpret_cast<float*>(row), vocabulary, chunk.labels_C[r], seed, gradient);
+        losses_C[r] = f64 ? k.row_f64(reinterpret_cast<double*>(row), vocabulary, label, args.scale, gradient)
+                          : k.row_f32(reinterpret_cast<float*>(row), vocabulary, label, args.scale, gradient);
       }
     }
   });
+}
+
+// Of one chunk, in order of t.
+void add_losses(const HeadLossArgs& args, const Chunk& chunk, const double* losses_C) {
+  if (args.loss) {
+    double& loss = *args.loss.data<double>();
+    for (int64_t r = 0; r < chunk.rows; ++r) loss += losses_C[r];
+  }
+  if (args.weight)
+    *args.weight.data<double>() += static_cast<double>(
+        chunk.rows - std::count(chunk.labels_C, chunk.labels_C + chunk.rows, args.ignore));
 }
 
 // The gradient as an operand of the products: bf16 rows lie at the front of f32 rows.
@@ -87,8 +101,7 @@ void head_loss(Context& context, const HeadLossArgs& args, Stack& temporaries) {
     const Chunk chunk{args.x.slice(0, t, t + rows), logits.slice(0, 0, rows), labels, rows};
     gemm(context, {.a = chunk.x_CD, .b = args.w, .c = chunk.logits_CV, .bias = {}, .transpose_b = true});
     rows_of(context, args, chunk, gradient, losses.data());
-    for (int64_t r = 0; r < rows; ++r)
-      *args.loss.data<double>() += losses[static_cast<size_t>(r)] * *args.seed.data<double>();
+    add_losses(args, chunk, losses.data());
     const Tensor dlogits_CV = gradient_view(chunk.logits_CV, gradient);
     if (dx_CD) gemm(context, {.a = dlogits_CV, .b = args.w, .c = dx_CD, .bias = {}});
     if (args.dw) {

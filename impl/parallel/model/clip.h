@@ -5,6 +5,11 @@
 // Thread rule: one thread at a time; collective.
 #pragma once
 
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "parallel/fsdp/fsdp_state.h"
 
 namespace gangway {
@@ -13,7 +18,24 @@ namespace gangway {
 // clips nothing. `what` names p.
 void check_norm_type(const char* what, double p);
 
-// (sum |g|^p)^(1/p), or max |g| for p = infinity. Gradients must be finished. 0 on a meta device.
+// (sum |g|^p)^(1/p), or max |g| for p = infinity, in two parts, so that a step reads the device once. Gradients must be
+// finished.
+class GradientNorm {
+ public:
+  GradientNorm(const FsdpState& domain, double p);
+  size_t count() const { return groups_.size(); }  // of this rank's numbers
+  // Adds the powers of this rank's pieces (or the greatest) to `powers`, f64 [count] on the device. Local.
+  void add_powers(Ops& ops, const Tensor& powers, Stream& stream) const;
+  // The norm, from the powers as read. Collective.
+  double over_mesh(std::span<const double> powers, Stream& stream) const;
+
+ private:
+  const FsdpState& domain_;
+  double p_;
+  // Parameters by the axes that split them ("": equal on all ranks), in the order of the tree.
+  std::map<std::string, std::vector<const Parameter*>> groups_;
+};
+// Both parts at once. 0 on a meta device.
 double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream);
 
 // What gradients of this norm are scaled by: min(1, max_norm / (norm + 1e-6)), PyTorch's formula.

@@ -93,18 +93,17 @@ Context Model::context(Stream& stream) {
   return Context{.ops = *ops_,
                  .stream = stream,
                  .temporaries = temporaries_,
-                 .loss_scale = {},
                  .seed = seed_,
                  .data_index = index};
 }
 
-Specs Model::check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame) {
+Specs Model::check_forward(const Context& ctx, std::span<const Spec> inputs, const Frame* frame) {
   check_running("forward");
   check_computes("forward");
   if (frame != nullptr) check_trainable("forward");
   Context run = run_of(ctx, frame != nullptr);
   const StackScope scope(temporaries_);
-  return root_->check_forward(run, specs_of(inputs));
+  return root_->check_forward(run, inputs);
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {

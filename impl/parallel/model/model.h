@@ -67,8 +67,8 @@ class Model {
   Context context(Stream& stream);                     // with the run's seed and this rank's data coordinate
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   // Local, before forward: throws what it would refuse of its arguments, as far as that can be seen without running a
-  // module; gives what the outputs will be (none: that is not known).
-  Specs check_forward(const Context& ctx, std::span<const Tensor> inputs, const Frame* frame);
+  // module or looking at values (nn/ids.h does); gives what the outputs will be (none: that is not known).
+  Specs check_forward(const Context& ctx, std::span<const Spec> inputs, const Frame* frame);
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values backward(Context& ctx, std::span<const Tensor> dy,
                   Frame& frame);  // both halves, reductions per unit

@@ -93,10 +93,8 @@ class TimedOps final : public Ops {
   void fill_normal(const Tensor& y, uint64_t key, uint64_t first, double deviation, Stream& s) override {
     inner_->fill_normal(y, key, first, deviation, s);
   }
-  Range id_range(const Tensor& ids, int64_t ignore, Stream& s) override {
-    Range range;
-    timed("id_range", [&] { range = inner_->id_range(ids, ignore, s); });
-    return range;
+  void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& s) override {
+    timed("id_range", [&] { inner_->id_range(ids, ignore, out, s); });
   }
 
  private:

@@ -20,7 +20,7 @@ void reach_all(AttentionArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse); }
 void reach_all(AttentionBackwardArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse, a.dout, a.dq, a.dk, a.dv); }
 void reach_all(EmbeddingArgs& a) { reach(a.table, a.ids, a.y); }
 void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
-void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.seed, a.loss, a.dx, a.dw); }
+void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.loss, a.weight, a.dx, a.dw); }
 void reach_all(AdamWArgs& a) { reach(a.p, a.g, a.m, a.v, a.copy); }
 void reach_all(SgdArgs& a) { reach(a.p, a.g, a.m, a.copy); }
 
@@ -95,14 +95,11 @@ class DeferredOps final : public Ops {
       w.ops.fill_normal(y, key, first_element, deviation, w.cpu.stream());
     });
   }
-  Range id_range(const Tensor& ids, int64_t ignore, Stream& stream) override {
-    check_id_range(ids);
-    Range range;
-    enqueue(stream, [&range, ids = reachable(ids), ignore](Worker& w) {
-      range = w.ops.id_range(ids, ignore, w.cpu.stream());
+  void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) override {
+    check_id_range(ids, out);
+    enqueue(stream, [ids = reachable(ids), ignore, out = reachable(out)](Worker& w) {
+      w.ops.id_range(ids, ignore, out, w.cpu.stream());
     });
-    stream.synchronize();
-    return range;
   }
 
  private:

@@ -53,13 +53,13 @@ void scale_into(const S* x_V, int64_t n, S factor, T* y_V) {
 }
 
 template <typename S>
-double row(S* logits_V, int64_t vocabulary, int64_t label, double seed, LossGradient gradient) {
+double row(S* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient) {
   const S shift = largest(logits_V, vocabulary);
   const S at_label = logits_V[label] - shift;
   const double total = exponentials(logits_V, vocabulary, shift);
-  const S factor = static_cast<S>(seed / total);
+  const S factor = static_cast<S>(scale / total);
   // The label's probability minus 1, before any rounding to bf16.
-  const S gradient_at_label = static_cast<S>((static_cast<double>(logits_V[label]) / total - 1.0) * seed);
+  const S gradient_at_label = static_cast<S>((static_cast<double>(logits_V[label]) / total - 1.0) * scale);
   switch (gradient) {
     case LossGradient::none: break;
     case LossGradient::same:

@@ -11,14 +11,14 @@ namespace gangway::cpu {
 
 enum class LossGradient : uint8_t {
   none,  // the logits' contents are undefined afterwards
-  same,  // (softmax - onehot(label)) * seed in the logits' dtype
+  same,  // (softmax - onehot(label)) * scale in the logits' dtype
   bf16,  // the same of f32 logits, rounded to bf16 into the first half of the row's memory
 };
 
 struct HeadLossKernels {
   // -log softmax(logits)[label] of one row of `vocabulary` logits, f32 or (f64) f64.
-  double (*row_f32)(float* logits_V, int64_t vocabulary, int64_t label, double seed, LossGradient gradient);
-  double (*row_f64)(double* logits_V, int64_t vocabulary, int64_t label, double seed, LossGradient gradient);
+  double (*row_f32)(float* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
+  double (*row_f64)(double* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
 };
 
 namespace portable {

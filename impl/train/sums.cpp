@@ -1,0 +1,54 @@
+#include "train/sums.h"
+
+#include <cmath>
+
+#include "tensor/host_view.h"
+
+namespace gangway {
+bool needs_finite_flag(const StepOptions& options) {
+  return options.check_finite && (options.max_grad_norm == 0 || std::isinf(options.norm_type));
+}
+
+StepSums::StepSums(Model& model, const StepOptions* options, Stream& stream)
+    : model_(model), stream_(stream), magnitudes_(options != nullptr && needs_finite_flag(*options)) {
+  if (options != nullptr && options->max_grad_norm > 0) norm_.emplace(model.domain(), options->norm_type);
+  values_.assign(kPowers + (norm_ ? norm_->count() : 0), 0);
+  sums_ = model.temporaries().allocate(DType::f64, Shape{static_cast<int64_t>(values_.size())});
+  model.ops().fill(sums_, 0, stream);
+}
+
+Tensor StepSums::place(size_t first, size_t count) const {
+  return sums_.slice(0, static_cast<int64_t>(first), static_cast<int64_t>(first + count));
+}
+
+void StepSums::add_loss(const Values& outputs) {
+  model_.ops().add(outputs[0], 1, place(kLoss, 1), stream_);
+  model_.ops().add(outputs[1], 1, place(kWeight, 1), stream_);
+}
+
+void StepSums::add_gradients() {
+  if (norm_) norm_->add_powers(model_.ops(), place(kPowers, norm_->count()), stream_);
+  if (!magnitudes_) return;
+  // Their sum is finite where all of them are.
+  for (const NamedParameter& named : model_.parameters()) {
+    const Parameter& p = *named.parameter;
+    if (!p.trainable || p.shard_grad == nullptr || !p.shard_grad->written) continue;
+    const Tensor& gradient = p.shard_grad->tensor;
+    if (gradient.count() != 0) model_.ops().norm_power(gradient, 1, place(kMagnitudes, 1), stream_);
+  }
+}
+
+void StepSums::read() {
+  if (model_.device().kind() == DeviceKind::meta) return;
+  const HostView<double> host(sums_, stream_);
+  values_.assign(host.begin(), host.end());
+  known_ = true;
+}
+
+bool StepSums::finite() const { return std::isfinite(values_[kMagnitudes]); }
+
+double StepSums::norm() const {
+  return norm_->over_mesh(std::span(values_).subspan(kPowers), stream_);
+}
+
+}  // namespace gangway
