@@ -88,9 +88,7 @@ void check_gradients(const Specs& outputs, const std::vector<Tensor>& grads) {
 }  // namespace
 
 gw_frame::gw_frame(std::shared_ptr<Model> m, const gw_frame_options& o)
-    : model(std::move(m)),
-      frame(model->device().allocator()),
-      options(o) {
+    : model(std::move(m)), frame(model->device().allocator()), options(o) {
   frame.id = {o.step, o.microbatch, 0};
 }
 

@@ -208,8 +208,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     sums->add_gradients();
     sums->read();
   });
-  const bool finite =
-      !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
+  const bool finite = !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
   step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
   return step.end();
 }
@@ -250,8 +249,9 @@ std::string arguments_of(const char* call, const StepOptions& options) {
 std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch) {
   // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
   if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
-  return Error(Code::invalid_argument, text("the model's loss says weight ", sums.weight(), ", the batch has ",
-                                            batch.weight(), " (N is summed before the first forward)"));
+  return Error(Code::invalid_argument,
+               text("the model's loss says weight ", sums.weight(), ", the batch has ", batch.weight(),
+                    " (N is summed before the first forward)"));
 }
 
 // --- 5. to 7. the update

@@ -47,8 +47,6 @@ void StepSums::read() {
 
 bool StepSums::finite() const { return std::isfinite(values_[kMagnitudes]); }
 
-double StepSums::norm() const {
-  return norm_->over_mesh(std::span(values_).subspan(kPowers), stream_);
-}
+double StepSums::norm() const { return norm_->over_mesh(std::span(values_).subspan(kPowers), stream_); }
 
 }  // namespace gangway

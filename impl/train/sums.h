@@ -22,8 +22,8 @@ class StepSums {
   StepSums(Model& model, const StepOptions* options, Stream& stream);
 
   void add_loss(const Values& outputs);  // {loss sum, weight} of a microbatch
-  void add_gradients();                  // after finish_gradients: what tells their norm and that they are finite
-  void read();                           // waits for the device
+  void add_gradients();  // after finish_gradients: what tells their norm and that they are finite
+  void read();           // waits for the device
 
   // After read. On a meta device nothing is known: 0, and finite.
   bool known() const { return known_; }

@@ -91,8 +91,7 @@ TEST(Embedding, IdsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
   rig.materialize(*embedding, DType::f64);
   Context ctx = rig.context();
   const auto error_of = [&](const Vector& ids) {
-    return expect_error(Code::invalid_argument,
-                        [&] {
+    return expect_error(Code::invalid_argument, [&] {
       check_ids(ctx, embedding->id_rules(), std::vector{rig.tensor(DType::i64, {3}, ids)});
     });
   };

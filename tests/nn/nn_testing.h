@@ -21,9 +21,7 @@ struct Rig {
   explicit Rig(std::unique_ptr<Ops> (*make)(const std::shared_ptr<Device>&))
       : device(make_device(test::test_device())), ops(make(device)), temporaries(device->allocator()) {}
 
-  Context context() {
-    return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries};
-  }
+  Context context() { return {.ops = *ops, .stream = device->stream(), .temporaries = temporaries}; }
   Tensor empty(DType dtype, const Shape& shape) {
     return Tensor::allocate(device->allocator(), dtype, shape);
   }

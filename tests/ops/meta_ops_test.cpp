@@ -52,7 +52,8 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
   EXPECT_THROW(meta.ops->add(a, 1, meta.empty(DType::f32, {21}), stream), Error);
   EXPECT_THROW(meta.ops->column_sum(a, meta.empty(DType::bf16, {5}), stream), Error);
   EXPECT_THROW(meta.ops->norm_power(a, 2, meta.empty(DType::f32, {1}), stream), Error);
-  EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, meta.empty(DType::i64, {3}), stream), Error);
+  EXPECT_THROW(meta.ops->id_range(meta.empty(DType::i32, {3}), -100, meta.empty(DType::i64, {3}), stream),
+               Error);
   HeadLossArgs args = head(meta, DType::f32, 4, 5, 6);
   args.dw = meta.empty(DType::bf16, {6, 5});
   EXPECT_THROW(meta.ops->head_loss(args, meta.temporaries, stream), Error);

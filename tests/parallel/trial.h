@@ -99,10 +99,7 @@ struct Trial {
       materialize(*model, *ops, trial.seed);
     }
     void accumulate(int coordinates, int first, int microbatches) {
-      Context ctx{.ops = *ops,
-                  .stream = device->stream(),
-                  .temporaries = temporaries,
-                  .training = true};
+      Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .training = true};
       for (int m = first; m < first + microbatches; ++m)
         for (int i = 0; i < coordinates; ++i) {
           const Tensor x = trial.input_of(*device, i, m);

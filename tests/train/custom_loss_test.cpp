@@ -149,8 +149,7 @@ class Distance final : public CustomBehaviour {
   }
   void backward_input(Call& call) override {
     const Tensor dy = call.frame->allocate_gradient(DType::f64, call.inputs[0].shape());
-    for (size_t i = 0; i < apart_.size(); ++i)
-      dy.data<double>()[i] = apart_[i] * call.ctx.loss_scale;
+    for (size_t i = 0; i < apart_.size(); ++i) dy.data<double>()[i] = apart_[i] * call.ctx.loss_scale;
     call.module.child(0).backward1(call.ctx, dy, *call.frame);
   }
   bool has_backward_weight() const override { return false; }

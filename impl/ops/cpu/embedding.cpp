@@ -30,8 +30,8 @@ void embedding(Context& context, const EmbeddingArgs& args) {
 // Threads share the columns, not the rows, so that every sum has the order of t. Whole cache lines each.
 void embedding_backward(Context& context, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kColumns = 16;
-  const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(), args.dtable.raw(), args.ids.dim(0),
-                           args.dtable.dim(1), args.dtable.dim(0)};
+  const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(),      args.dtable.raw(),
+                           args.ids.dim(0),          args.dtable.dim(1), args.dtable.dim(0)};
   const auto kernel =
       choose(context.isa, portable::embedding_kernels, avx2::embedding_kernels, avx512::embedding_kernels)
           .scatter[args.dy.dtype()];

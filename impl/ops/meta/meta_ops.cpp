@@ -36,9 +36,7 @@ class MetaOps final : public Ops {
     check_norm_power(x, p, out);
   }
   void fill_normal(const Tensor& y, uint64_t, uint64_t, double, Stream&) override { check_fill_normal(y); }
-  void id_range(const Tensor& ids, int64_t, const Tensor& out, Stream&) override {
-    check_id_range(ids, out);
-  }
+  void id_range(const Tensor& ids, int64_t, const Tensor& out, Stream&) override { check_id_range(ids, out); }
 
  private:
   std::shared_ptr<Device> device_;

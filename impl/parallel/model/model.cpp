@@ -90,11 +90,8 @@ void Model::check_computes(const char* call) const {
 Context Model::context(Stream& stream) {
   int index = 0, count = 1;
   gangs_->data_shard(&index, &count);
-  return Context{.ops = *ops_,
-                 .stream = stream,
-                 .temporaries = temporaries_,
-                 .seed = seed_,
-                 .data_index = index};
+  return Context{
+      .ops = *ops_, .stream = stream, .temporaries = temporaries_, .seed = seed_, .data_index = index};
 }
 
 Specs Model::check_forward(const Context& ctx, std::span<const Spec> inputs, const Frame* frame) {
