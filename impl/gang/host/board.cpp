@@ -133,7 +133,7 @@ int64_t Board::broken_ns() const {
 
 bool Board::has_left(int r) const {
   if (r < 0 || r >= size_) return false;
-  const auto mark = static_cast<Mark>(members_[r].mark.load(std::memory_order_acquire));
+  const Mark mark = mark_of(r);
   return mark == Mark::gone || mark == Mark::fading;
 }
 

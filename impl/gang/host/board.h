@@ -52,8 +52,9 @@ class Board {
   bool break_with(const Error& error, int by) noexcept;
   std::optional<Error> error(int own_rank) const;
 
-  int64_t broken_ns() const;      // when; after error()
-  bool has_left(int r) const;     // without shutdown
+  int64_t broken_ns() const;   // when; after error()
+  bool has_left(int r) const;  // without shutdown
+  Mark mark_of(int r) const { return static_cast<Mark>(members_[r].mark.load(std::memory_order_acquire)); }
   void mark(Mark mark) noexcept;  // of the member this object speaks for
 
   // A block of `domain_rank`'s slice that peers read: freed with the board.

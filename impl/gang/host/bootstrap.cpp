@@ -13,7 +13,6 @@ using host::Arena;
 using host::ArenaOptions;
 using host::Board;
 using host::Core;
-using host::CoreOptions;
 using host::HostEngine;
 using host::Member;
 using host::RankState;
@@ -50,7 +49,7 @@ std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std
                                     const EngineOptions& options) {
   auto board = std::make_unique<Board>(member->arena_ptr(), member->arena().header().root_board);
   auto core = std::make_shared<Core>(rank->works(), member, std::move(board), member->rank(),
-                                     CoreOptions{options.timeout_ms, options.label});
+                                     options.timeout_ms, options.label);
   return std::make_shared<HostEngine>(rank, std::move(core));
 }
 

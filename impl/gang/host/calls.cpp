@@ -1,113 +1,188 @@
 #include "gang/host/calls.h"
 
-#include <algorithm>
+#include <sched.h>
 
-#include "base/error.h"
+#include "gang/host/awaited.h"
+#include "gang/host/exchange.h"
+#include "gang/host/futex.h"
+#include "gang/rank.h"
 
 namespace gangway::host {
 namespace {
 
-uint64_t mix(uint64_t h, uint64_t value) {
-  h ^= value + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccdull;
-  return h ^ h >> 32;
-}
+constexpr int64_t kYieldNs = 20'000;
+
+// Gives the core away a few times under the mutex; the time counts as waited.
+class Yields {
+ public:
+  explicit Yields(Works& owner) : owner_(owner) {}
+  ~Yields() {
+    if (start_ != 0) owner_.add_wait(now_ns() - start_);
+  }
+  Yields(const Yields&) = delete;
+  Yields& operator=(const Yields&) = delete;
+
+  // False: for so long that an abort or a deadline must not wait any more.
+  bool yield() {
+    const int64_t now = now_ns();
+    if (start_ == 0) start_ = now;
+    if (now - start_ > kYieldNs) return false;
+    sched_yield();
+    return true;
+  }
+
+ private:
+  Works& owner_;
+  int64_t start_ = 0;
+};
 
 }  // namespace
 
-Peers producers(const Op& op, int rank, bool small) {
-  switch (op.c.op) {
-    case CollectiveOp::barrier:
-    case CollectiveOp::all_reduce:
-    case CollectiveOp::all_gather:
-    case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return Peers::all;
-    case CollectiveOp::reduce: return small && op.c.peer != rank ? Peers::none : Peers::all;
-    case CollectiveOp::gather: return op.c.peer == rank ? Peers::all : Peers::none;
-    case CollectiveOp::broadcast:
-    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::none : Peers::root;
-    case CollectiveOp::send: return Peers::none;
-    case CollectiveOp::recv: return Peers::root;
+Calls::Calls(Team& team) : team_(team), lanes_(team.rank(), team.size()) {}
+
+Op* Calls::begin(Channel channel, const Collective& c) {
+  Lane& lane = lanes_.of(channel, c);
+  Op* const op = lanes_.make();
+  prepare(*op, lane, c, team_.rank(), team_.size());
+  op->sequence = lane.sequence++;
+  op->fingerprint = fingerprint(*op, lane.history, team_.size());
+  if (!lane.pair()) lane.history = op->fingerprint;
+  traffic_.calls += 1;
+  return op;
+}
+
+void Calls::note_start(Op& op) {
+  op.noted = true;
+  flights_.begin(op, std::max(op.in_bytes, out_count(op.c, team_.rank(), team_.size()) * op.item));
+}
+
+bool Calls::publish(Op& op) {
+  if (lanes_.outstanding() > 1 && op.lane->head != &op && lanes_.holder(op) != nullptr) return false;
+  Call one = call(op);
+  return host::publish(one);
+}
+
+bool Calls::meet(Op* op, Works& owner) {
+  const bool published = publish(*op);
+  note_start(*op);  // in the shadow of the peers' arrival
+  if (!published || op->source == Source::direct || op->source == Source::staged) return false;
+  team_.wake_announced();
+  Yields yields(owner);
+  const bool crowded = team_.member().crowded();
+  Call one = call(*op);
+  for (int i = 0; i < kTurns; ++i) {
+    if (crowded && i >= kCrowdedTurns) {
+      if (!yields.yield()) break;
+    } else if (i >= kEager) {
+      pause_cpu();
+    }
+    int moves = 0;
+    while (moves < kMoves && step(one)) ++moves;
+    if (moves == kMoves) break;  // too long for one hold of the mutex
+    if (!op->done || op->in_place_on_peers) continue;
+    team_.wake_announced();
+    flights_.end_met(*op, i < kEager);
+    lanes_.recycle(op);
+    return true;
   }
-  return Peers::all;
+  return false;
 }
 
-Peers consumers(const Op& op, int rank) {
-  switch (op.c.op) {
-    case CollectiveOp::barrier:
-    case CollectiveOp::recv: return Peers::none;
-    case CollectiveOp::all_reduce:
-    case CollectiveOp::reduce:
-    case CollectiveOp::all_gather:
-    case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return Peers::all;
-    case CollectiveOp::gather: return op.c.peer == rank ? Peers::none : Peers::root;
-    case CollectiveOp::broadcast:
-    case CollectiveOp::scatter: return op.c.peer == rank ? Peers::all : Peers::none;
-    case CollectiveOp::send: return Peers::root;
+void Calls::enqueue(Op* op, HostWork& work) {
+  if (!op->noted) note_start(*op);
+  op->work = &work;
+  lanes_.append(op);
+}
+
+void Calls::turn() {
+  moves_left_ = kMoves;
+  sweep();
+}
+
+bool Calls::look(const HostWork& work, uint32_t want, int turns) {
+  moves_left_ = kMoves;
+  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(want); ++i) {
+    if (i >= kEager) pause_cpu();
+    sweep();
   }
-  return Peers::all;
+  return work.is_in(want);
 }
 
-Part part_of(const Op& op, int j) {
-  const auto i = static_cast<size_t>(j);
-  if (op.counts.empty()) return {i * op.c.count, op.c.count};
-  Part part{0, op.counts[i]};
-  for (size_t k = 0; k < i; ++k) part.first += op.counts[k];
-  return part;
-}
-
-Part received_part(const Op& op, int j, int size) {
-  const auto i = static_cast<size_t>(j);
-  if (op.counts.empty()) return {i * op.c.count, op.c.count};
-  const size_t* const got = op.counts.data() + size;
-  Part part{0, got[i]};
-  for (size_t k = 0; k < i; ++k) part.first += got[k];
-  return part;
-}
-
-Part even_part(size_t count, size_t item, int j, int size) {
-  const size_t unit = std::max<size_t>(1, kLine / item);
-  const size_t units = (count + unit - 1) / unit;
-  const auto edge = [&](int k) {
-    return std::min(count, units * static_cast<size_t>(k) / static_cast<size_t>(size) * unit);
-  };
-  return {edge(j), edge(j + 1) - edge(j)};
-}
-
-void prepare(Op& op, const Collective& c, int rank, int size) {
-  op.item = item_bytes(c.dtype);
-  if (c.counts != nullptr) {
-    const auto n = static_cast<size_t>(size) * (c.op == CollectiveOp::all_to_all ? 2 : 1);
-    op.counts.assign(c.counts, c.counts + n);
-    op.c.counts = op.counts.data();
+void Calls::sweep() {
+  bool emptied = false;
+  for (Lane* lane : lanes_.active()) {
+    advance(*lane);
+    emptied = emptied || lane->head == nullptr;
   }
-  op.in_bytes = in_count(op.c, rank, size) * op.item;
+  if (emptied) lanes_.drop_empty();
+  team_.wake_announced();
 }
 
-// The sequence is not in it: it chose the slot, and the slot's own number says so.
-uint64_t fingerprint(const Op& op, uint64_t history, int size) {
-  const bool rooted = op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::reduce ||
-                      op.c.op == CollectiveOp::gather || op.c.op == CollectiveOp::scatter;
-  static_assert(kMaxRanks < 0xffff);
-  const uint64_t root = rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
-  const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;  // two ends of one
-  const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
-                        static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
-  uint64_t h = mix(history, what);
-  if (op.counts.empty()) {
-    h = mix(h, op.c.count);
-  } else if (op.c.op != CollectiveOp::all_to_all) {  // there each pair compares its own count
-    for (int j = 0; j < size; ++j) h = mix(h, op.counts[static_cast<size_t>(j)]);
+void Calls::advance(Lane& lane) {
+  Op* before = nullptr;
+  for (Op* op = lane.head; op != nullptr;) {
+    if (!op->published && !publish(*op)) return;
+    Call one = call(*op);
+    for (; moves_left_ > 0 && step(one); --moves_left_)
+      moves_.store(moves_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (end_what_has(*op)) {
+      Op* const over = op;
+      op = lanes_.remove(before, over);
+      lanes_.recycle(over);
+      continue;
+    }
+    if (!op->done) {  // calls run in order; the next ones may only say that they are here
+      for (Op* later = op->next; later != nullptr; later = later->next)
+        if (!later->published && !publish(*later)) break;
+      return;
+    }
+    before = op;
+    op = op->next;
   }
-  return h;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  if (ranks.empty()) return "no rank";
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return out;
+// Tells the work which ends of the call have come. True: both.
+bool Calls::end_what_has(Op& op) {
+  if (!op.done || !op.fill.over()) return false;
+  Call one = call(op);
+  const bool used = used_by_peers(op);
+  const bool output_is_apart = op.c.async_input && !op.in_place_on_peers;
+  if (!op.output_ready && (output_is_apart || !used || peers_done(one))) {
+    op.output_ready = true;
+    flights_.end(op);
+    op.work->output_ended();
+  }
+  if (op.output_ready && !op.input_free && (!used || peers_done(one))) {
+    op.input_free = true;
+    op.work->input_ended();
+  }
+  return op.input_free;
+}
+
+void Calls::fail(const Error& error) noexcept {
+  for (Lane* lane : lanes_.active()) {
+    while (Op* const op = lane->head) {
+      lanes_.remove(nullptr, op);
+      op->work->fail(error);
+      lanes_.recycle(op);
+    }
+  }
+  lanes_.drop_empty();
+}
+
+std::vector<FlightEntry> Calls::flight_record(const std::optional<Error>& error) const {
+  const double scale = flights_.ns_per_tick();
+  std::vector<FlightEntry> entries;
+  for (uint64_t i = flights_.first(); i < flights_.count(); ++i) {
+    entries.push_back(flights_.entry(i, scale));
+    std::string& state = entries.back().state;
+    if (!state.empty()) continue;
+    state = error ? "failed: " + error->message() : "started";
+    for (const Lane* lane : lanes_.active())
+      for (const Op* op = lane->head; op != nullptr; op = op->next)
+        if (op->flight == i) state = "waiting for " + ranks_text(missing(team_, lanes_, *op));
+  }
+  return entries;
 }
 
 }  // namespace gangway::host

@@ -1,42 +1,69 @@
-// What a call means for its peers: who reads whose input, which piece of it. Pure functions.
+// The calls of one rank that are in flight: it begins them, drives them in the order of their queues and tells their
+// works when they end. Nothing here waits; an error of a call is thrown, and its catcher breaks the engine.
+//
+// Thread rule: under the core's mutex, but moves().
 #pragma once
 
-#include <algorithm>
-#include <string>
-#include <vector>
+#include <atomic>
 
-#include "gang/host/core.h"
+#include "gang/host/algorithm.h"
+#include "gang/host/flights.h"
+#include "gang/host/lanes.h"
+#include "gang/host/work.h"
+
+namespace gangway {
+class Works;
+}
 
 namespace gangway::host {
 
-// The other members whose input a rank needs, and those that read its own.
-enum class Peers : uint8_t { none, root, all };
-Peers producers(const Op& op, int rank, bool small);
-Peers consumers(const Op& op, int rank);
+constexpr int kEager = 8;  // looks without a pause: for a peer that is about to come
+constexpr int kMoves =
+    8;  // steps under one hold of the mutex, so that other threads and the interrupt hook have a turn
+constexpr int kTurns = 50;        // looks under one hold of the mutex
+constexpr int kCrowdedTurns = 4;  // with more ranks than cores the one waited for needs this very core
 
-inline bool reduces(CollectiveOp op) { return op == CollectiveOp::all_reduce || op == CollectiveOp::reduce; }
-// Every reader wants another part of the input.
-inline bool splits(CollectiveOp op) {
-  return op == CollectiveOp::scatter || op == CollectiveOp::all_to_all || op == CollectiveOp::reduce_scatter;
-}
-// Does `rank` get the result of a reduction?
-inline bool receives(const Op& op, int rank) { return op.c.op != CollectiveOp::reduce || op.c.peer == rank; }
+class Calls {
+ public:
+  explicit Calls(Team& team);
 
-// Elements of the j-th part of a packed array.
-struct Part {
-  size_t first = 0, count = 0;
+  // A call of the next sequence, which stands in no queue yet.
+  Op* begin(Channel channel, const Collective& c);
+  // Drives a call whose input rides with its flag, while nothing else is outstanding. True: it is over and gone. False:
+  // it has to be queued.
+  bool meet(Op* op, Works& owner);
+  void enqueue(Op* op, HostWork& work);
+  void forget(Op* op) { lanes_.recycle(op); }  // of a broken engine
+
+  // Drives every call once.
+  void turn();
+  // The same, up to `turns` times. True: the work is in one of the states `want`.
+  bool look(const HostWork& work, uint32_t want, int turns);
+  // Ends all calls with `error`.
+  void fail(const Error& error) noexcept;
+
+  const Lanes& lanes() const { return lanes_; }
+  const Flights& flights() const { return flights_; }
+  uint64_t sequence(Channel channel, const Collective& c) { return lanes_.of(channel, c).sequence; }
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }  // steps taken so far
+  Traffic traffic() const { return traffic_; }
+  // The ring of last calls; those that have not ended failed with `error`, if there is one.
+  std::vector<FlightEntry> flight_record(const std::optional<Error>& error) const;
+
+ private:
+  Call call(Op& op) { return {team_, op, traffic_}; }
+  bool publish(Op& op);
+  void sweep();
+  void advance(Lane& lane);
+  bool end_what_has(Op& op);
+  void note_start(Op& op);
+
+  Team& team_;
+  Lanes lanes_;
+  Flights flights_;
+  Traffic traffic_;
+  std::atomic<uint64_t> moves_{0};
+  int moves_left_ = 0;  // under this hold of the mutex
 };
-Part part_of(const Op& op, int j);                           // by counts[0, size)
-Part received_part(const Op& op, int j, int size);           // all_to_all: by counts[size, 2 size)
-Part even_part(size_t count, size_t item, int j, int size);  // a reduction's own cut, in whole cache lines
-
-// Bytes of each input that one step reads where they lie.
-inline size_t move_chunk(int size) {
-  return std::max(kChunk, kMove / static_cast<size_t>(size) / kLine * kLine);
-}
-
-void prepare(Op& op, const Collective& c, int rank, int size);  // copies the counts, sizes
-uint64_t fingerprint(const Op& op, uint64_t history, int size);
-std::string ranks_text(const std::vector<int>& ranks);  // "rank 2", "ranks 0, 1, 3", "no rank"
 
 }  // namespace gangway::host

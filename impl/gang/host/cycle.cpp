@@ -1,15 +1,10 @@
-// Ranks that wait for each other in calls of different gangs (or different calls of one). Each long waiter
-// says on the arena which call it is in and who has not begun it; anyone who finds a closed ring breaks all
-// its gangs.
-//
-// A ring is real when every record in it stood still while all of them were checked: a blocked rank begins no
-// call, and a call that a blocked rank has not begun cannot end.
+#include "gang/host/cycle.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
 
-#include "gang/host/calls.h"
-#include "gang/host/waiting.h"
+#include "gang/host/awaited.h"
 
 namespace gangway::host {
 namespace {
@@ -98,21 +93,23 @@ std::string describe(const Arena& arena, const Record& record, int rank) {
 
 }  // namespace
 
-void Core::publish_wait(Waitable& what) {
-  WaitRecord& record = member_->own().waiting;
+void publish_wait(Core& core, Waitable& what) {
+  const Team& team = core.team();
+  WaitRecord& record = team.member().own().waiting;
   std::vector<int> missing;
   Record next;
-  next.board = board_->offset();
+  next.board = team.board().offset();
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(core.mutex());
     if (what.work() != nullptr) {
-      const Op* const op = blocker(*what.work());
+      const Lanes& lanes = core.calls().lanes();
+      const Op* const op = blocker(lanes, *what.work());
       if (op == nullptr) return;
-      missing = waiting_for(*op, true);
+      missing = waiting_for(team, lanes, *op, true);
       next.sequence = op->sequence;
       next.count = op->c.count;
       next.op = op->c.op;
-      next.channel = op->channel;
+      next.channel = op->channel();
       next.dtype = op->c.dtype;
       next.peer = op->c.peer;
       if (!op->published) missing.clear();
@@ -135,42 +132,44 @@ void Core::publish_wait(Waitable& what) {
   record.peer.store(next.peer, std::memory_order_release);
   for (auto& word : record.missing) word.store(0, std::memory_order_release);
   for (const int r : missing) {
-    const int d = domain_rank(r);
+    const int d = team.domain_rank(r);
     record.missing[d / 64].fetch_or(uint64_t{1} << (d % 64), std::memory_order_release);
   }
   record.version.store((version | 1) + 2, std::memory_order_seq_cst);
 }
 
-void Core::clear_wait() noexcept {
-  WaitRecord& record = member_->own().waiting;
+void clear_wait(Core& core) noexcept {
+  WaitRecord& record = core.team().member().own().waiting;
   const uint64_t version = record.version.load(std::memory_order_relaxed);
   if ((version & 1) != 0) record.version.store(version + 1, std::memory_order_seq_cst);
 }
 
-bool Core::break_cycle() {
-  std::vector<bool> seen(static_cast<size_t>(member_->size()), false);
+bool break_cycle(Team& team) {
+  Member& member = team.member();
+  Arena& arena = team.arena();
+  std::vector<bool> seen(static_cast<size_t>(member.size()), false);
   std::vector<int> path;
   std::vector<uint64_t> versions;
-  if (!follow(member_->arena_ptr(), member_->rank(), member_->rank(), seen, path, versions)) return false;
+  if (!follow(member.arena_ptr(), member.rank(), member.rank(), seen, path, versions)) return false;
   std::vector<Record> records;
   for (size_t i = 0; i < path.size(); ++i) {
-    records.push_back(read(arena_.rank(path[i]).waiting));
+    records.push_back(read(arena.rank(path[i]).waiting));
     if (records[i].version != versions[i]) return false;
   }
   std::string what = "calls wait for each other: ";
   for (size_t i = 0; i < path.size(); ++i) {
-    what += (i == 0 ? "" : ", ") + describe(arena_, records[i], path[i]) + " for rank " +
+    what += (i == 0 ? "" : ", ") + describe(arena, records[i], path[i]) + " for rank " +
             std::to_string(path[(i + 1) % path.size()]);
   }
   for (size_t i = 0; i < path.size(); ++i)
-    if (arena_.rank(path[i]).waiting.version.load(std::memory_order_seq_cst) != versions[i]) return false;
+    if (arena.rank(path[i]).waiting.version.load(std::memory_order_seq_cst) != versions[i]) return false;
   for (size_t i = 0; i < path.size(); ++i) {
-    const std::unique_ptr<Board> board = Board::find(member_->arena_ptr(), records[i].board);
+    const std::unique_ptr<Board> board = Board::find(member.arena_ptr(), records[i].board);
     if (board == nullptr) continue;
     Error error(Code::mismatch, what);
     error.op = records[i].counter != 0 ? "fence" : gangway::name(records[i].op);
-    board->break_with(error, std::max(0, member_of(*board, member_->rank())));
-    for (int r = 0; r < board->size(); ++r) member_->wake(board->member(r).domain_rank);
+    board->break_with(error, std::max(0, member_of(*board, member.rank())));
+    for (int r = 0; r < board->size(); ++r) member.wake(board->member(r).domain_rank);
   }
   return true;
 }

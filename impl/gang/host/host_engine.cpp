@@ -19,8 +19,9 @@ uint64_t hash_of(std::span<const int> ranks) {
 HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core)
     : owner_(std::move(owner)),
       core_(std::move(core)),
-      threads_(core_->member().arena().threads()),
-      allocator_(make_slice_allocator(core_->member().slice(), owner_->device_ptr())) {}
+      threads_(member().arena().threads()),
+      allocator_(make_slice_allocator(member().slice(), owner_->device_ptr())),
+      survivors_(member(), board(), core_->team().rank(), label()) {}
 
 HostEngine::~HostEngine() { core_->release(); }
 
@@ -57,9 +58,9 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
 }
 
 std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank) const {
-  auto core = std::make_shared<Core>(core_->owner(), core_->member_ptr(),
-                                     std::make_unique<Board>(core_->member().arena_ptr(), board), rank,
-                                     core_->options());
+  auto core = std::make_shared<Core>(core_->owner_ptr(), core_->team().member_ptr(),
+                                     std::make_unique<Board>(member().arena_ptr(), board), rank,
+                                     core_->timeout_ms(), label());
   return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 
@@ -69,10 +70,10 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   std::optional<Error> refusal;
   if (!ranks.empty() && ranks[0] == rank()) {
     std::vector<int> members;
-    for (const int r : ranks) members.push_back(core_->board().member(r).domain_rank);
+    for (const int r : ranks) members.push_back(board().member(r).domain_rank);
     try {
-      mine.offset = Board::create(core_->member(), members, core_->options().label);
-      core_->board().hold_child(mine.offset);
+      mine.offset = Board::create(member(), members, label());
+      board().hold_child(mine.offset);
     } catch (const Error& error) {
       refusal = error;
     }
@@ -83,20 +84,18 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   for (const int r : ranks) {  // others may name a list of their own
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) {
-      core_->board().drop_child(mine.offset);
-      core_->member().slice()->free(mine.offset);
+      board().drop_child(mine.offset);
+      member().slice()->free(mine.offset);
     }
-    fail(Code::mismatch, core_->options().label, ".create_gang: ranks ", rank(), " and ", r,
-         " name other members");
+    fail(Code::mismatch, label(), ".create_gang: ranks ", rank(), " and ", r, " name other members");
   }
   if (ranks.empty()) return nullptr;
   const Note& first = notes[static_cast<size_t>(ranks[0])];
   if (first.offset == 0)
-    fail(Code::out_of_memory, core_->options().label, ".create_gang: rank ", ranks[0],
-         " had no memory for it");
+    fail(Code::out_of_memory, label(), ".create_gang: rank ", ranks[0], " had no memory for it");
   if (place == ranks.end()) return nullptr;
   auto engine = child(first.offset, static_cast<int>(place - ranks.begin()));
-  core_->board().child_taken(ranks[0], engine->core_->board());
+  board().child_taken(ranks[0], engine->board());
   return engine;
 }
 
@@ -105,7 +104,7 @@ SharedRegion HostEngine::allocate(size_t bytes) {
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
     if (sizes[static_cast<size_t>(r)].check != bytes)
-      fail(Code::mismatch, core_->options().label, ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",
+      fail(Code::mismatch, label(), ".alloc_shared: ", bytes, " bytes on rank ", rank(), ", ",
            sizes[static_cast<size_t>(r)].check, " on rank ", r);
   Device& device = owner_->device();
   if (bytes == 0) {
@@ -115,32 +114,36 @@ SharedRegion HostEngine::allocate(size_t bytes) {
   Note mine;
   std::optional<Error> refusal;
   std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
-  const auto take = [&](uint64_t made) {
-    hold = std::make_shared<RegionHold>(core_->member(), core_->board(), made);
-  };
+  const auto take = [&](uint64_t made) { hold = std::make_shared<RegionHold>(member(), board(), made); };
   if (rank() == 0) {
-    refusal = refusal_of([&] { mine.offset = RegionHold::make(core_->member(), core_->board(), bytes); });
+    refusal = refusal_of([&] { mine.offset = RegionHold::make(member(), board(), bytes); });
     if (mine.offset != 0) take(mine.offset);
   }
   const uint64_t made = exchange(mine)[0].offset;
   if (refusal) throw *refusal;
-  if (made == 0)
-    fail(Code::out_of_memory, core_->options().label, ".alloc_shared: rank 0 has no ", bytes, " bytes");
+  if (made == 0) fail(Code::out_of_memory, label(), ".alloc_shared: rank 0 has no ", bytes, " bytes");
   if (hold == nullptr) take(made);
-  Arena& arena = core_->member().arena();
+  Arena& arena = member().arena();
   auto* const read_only = const_cast<unsigned char*>(arena.read_only(hold->offset()));
   return {Buffer::borrow(device, MemoryKind::gang_shared, arena.at(hold->offset()), bytes, hold),
           Buffer::borrow(device, MemoryKind::gang_shared, read_only, bytes, hold, true)};
 }
 
+Survivors::Agreed HostEngine::meet_survivors(std::span<const int> survivors) {
+  if (member().forked()) fail(Code::forked, label(), ".shrink: after fork");
+  if (!error()) fail(Code::invalid_state, label(), ".shrink: the gang is not broken");
+  member().attend();
+  { const std::lock_guard quiet(core_->mutex()); }  // no thread moves bytes any more
+  return survivors_.meet(survivors, core_->timeout_ms());
+}
+
 std::shared_ptr<Engine> HostEngine::shrink(std::vector<int>& survivors) {
   if (std::find(survivors.begin(), survivors.end(), rank()) == survivors.end())
-    fail(Code::invalid_argument, core_->options().label, ".shrink: rank ", rank(),
-         " is not among the survivors");
-  Survivors::Agreed agreed = core_->meet_survivors(survivors);
+    fail(Code::invalid_argument, label(), ".shrink: rank ", rank(), " is not among the survivors");
+  Survivors::Agreed agreed = meet_survivors(survivors);
   const auto place = std::find(agreed.ranks.begin(), agreed.ranks.end(), rank());
   auto engine = child(agreed.board, static_cast<int>(place - agreed.ranks.begin()));
-  core_->took(agreed);
+  survivors_.took(agreed);
   survivors = std::move(agreed.ranks);
   return engine;
 }

@@ -1,10 +1,13 @@
-// The Engine that a gang holds: a thin owner of one rank's Core.
+// The Engine that a gang holds: one rank's core, and what is made together with the other ranks: children, shared
+// regions, the engine of those that survive a break.
 #pragma once
 
 #include <memory>
 
 #include "gang/engine.h"
 #include "gang/host/core.h"
+#include "gang/host/survivors.h"
+#include "gang/host/waiting.h"
 
 namespace gangway::host {
 
@@ -14,8 +17,8 @@ class HostEngine final : public Engine, public SharedMemory {
   ~HostEngine() override;
 
   const char* name() const override { return threads_ ? "threads" : "host"; }
-  int rank() const override { return core_->rank(); }
-  int size() const override { return core_->size(); }
+  int rank() const override { return core_->team().rank(); }
+  int size() const override { return core_->team().size(); }
   EngineFacts facts() const override { return {}; }
   SharedMemory* shared_memory() override { return this; }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
@@ -23,7 +26,7 @@ class HostEngine final : public Engine, public SharedMemory {
   std::shared_ptr<Engine> create(std::span<const int> ranks) override;
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }
-  void shutdown(Deadline deadline) override { core_->shutdown(deadline); }
+  void shutdown(Deadline deadline) override { shut_down(*core_, deadline); }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override;
   Traffic traffic() const override { return core_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
@@ -31,9 +34,11 @@ class HostEngine final : public Engine, public SharedMemory {
   // SharedMemory
   std::shared_ptr<Allocator> allocator() override { return allocator_; }
   SharedRegion allocate(size_t bytes) override;
-  void publish(std::atomic<uint64_t>& counter, uint64_t value) override { core_->publish(counter, value); }
+  void publish(std::atomic<uint64_t>& counter, uint64_t value) override {
+    publish_counter(*core_, counter, value);
+  }
   void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) override {
-    core_->wait_counter(counter, at_least, owner, what);
+    wait_for_counter(*core_, counter, at_least, owner, what);
   }
 
  private:
@@ -42,11 +47,16 @@ class HostEngine final : public Engine, public SharedMemory {
   };
   std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
   std::shared_ptr<HostEngine> child(uint64_t board, int rank) const;
+  Survivors::Agreed meet_survivors(std::span<const int> survivors);
+  const std::string& label() const { return core_->team().label(); }
+  Member& member() const { return core_->team().member(); }
+  Board& board() const { return core_->team().board(); }
 
   const std::shared_ptr<Rank> owner_;
   const std::shared_ptr<Core> core_;
   const bool threads_;
   const std::shared_ptr<Allocator> allocator_;
+  Survivors survivors_;
 };
 
 }  // namespace gangway::host

@@ -4,7 +4,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "gang/host/calls.h"
+#include "gang/host/team.h"
 
 namespace gangway::host {
 namespace {

@@ -1,14 +1,25 @@
-// Something that a thread blocks for. waiting.cpp has the loop, cycle.cpp what it publishes about it.
+// Blocks a thread of a rank: it pauses a little, then gives the core away, then sleeps on the rank's bell. Every turn
+// drives all outstanding calls of the rank; a clock is read only after the first phase.
+//
+// All throw the engine's error when it is broken, NOT_READY when their own deadline passes (harmless), and what the
+// interrupt hook says; the gang's deadline is TIMEOUT and breaks the engine.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "gang/host/core.h"
 
 namespace gangway::host {
 
-class Core::Waitable {
+// Returns when the work is in one of the states `want`, or the engine is broken.
+void wait_for_work(Core& core, HostWork& work, uint32_t want, Deadline deadline);
+// Until counter >= at_least, which rank `owner` publishes; `what` names the wait.
+void wait_for_counter(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                      const char* what);
+void publish_counter(Core& core, std::atomic<uint64_t>& counter, uint64_t value);
+// Until all ranks are in it; marks the leave. After `deadline`: TIMEOUT, which breaks the engine.
+void shut_down(Core& core, Deadline deadline);
+
+// Something that a thread blocks for.
+class Waitable {
  public:
   virtual ~Waitable() = default;
   // Drives, looks up to `turns` times; true also when it has failed.

@@ -1,0 +1,173 @@
+#include "gang/host/core.h"
+
+#include <sched.h>
+
+#include <new>
+
+namespace gangway::host {
+
+Core::Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board,
+           int rank, int64_t timeout_ms, std::string label)
+    : owner_(std::move(owner)),
+      timeout_ms_(timeout_ms),
+      team_(std::move(member), std::move(board), rank, std::move(label)),
+      calls_(team_),
+      failure_(team_, calls_, mutex_, timeout_ms_) {}
+
+void Core::enter(Channel channel, const Collective* c, const char* call) {
+  if (team_.member().forked())
+    fail(Code::forked, team_.label(), ": rank ", team_.rank(),
+         " was made before fork; a child of it has no gang");
+  team_.member().attend();
+  if (failure_.quiet()) {
+    if (shut_down_) fail(Code::invalid_state, team_.label(), ": was shut down");
+    return;
+  }
+  std::string numbered;
+  if (c != nullptr) {
+    const std::lock_guard lock(mutex_);
+    numbered = text(name(c->op), " #", calls_.sequence(channel, *c));
+  }
+  if (failure_.check(nullptr, c != nullptr ? numbered.c_str() : call)) failure_.raise();
+}
+
+template <typename Step>
+void Core::or_break(Step&& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    failure_.break_with(error, true);
+  } catch (const std::bad_alloc&) {
+    failure_.break_with(Error(Code::out_of_memory, "no memory"), true);
+  }
+}
+
+WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
+  enter(channel, span.empty() ? nullptr : span.data());
+  const std::lock_guard lock(mutex_);
+  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  std::shared_ptr<HostWork> work = works_.take(weak_from_this());
+  start(work, channel, span, nullptr);
+  return work;
+}
+
+WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
+  enter(channel, span.empty() ? nullptr : span.data());
+  std::unique_lock lock(mutex_);
+  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  Op* begun = nullptr;
+  bool met = false;
+  std::shared_ptr<HostWork> work;
+  or_break([&] {
+    if (span.size() == 1 && calls_.lanes().active().empty()) {
+      begun = calls_.begin(channel, span[0]);
+      met = calls_.meet(begun, *owner_);
+    }
+    if (!met) work = works_.take(weak_from_this());
+  });
+  if (met) return nullptr;
+  if (failure_.first_error()) {
+    if (begun != nullptr) calls_.forget(begun);
+    throw *failure_.first_error();
+  }
+  start(work, channel, span, begun);
+  const int turns = team_.member().crowded() ? kCrowdedTurns : kTurns;
+  bool over = false;
+  or_break([&] { over = calls_.look(*work, HostWork::kInput | HostWork::kFailed, turns); });
+  lock.unlock();
+  if (over && !work->is_in(HostWork::kFailed)) return nullptr;
+  return work;
+}
+
+// `begun`: the one call of the span when it has begun, else null.
+void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::span<const Collective> span,
+                 Op* begun) {
+  work->begin(static_cast<int>(span.size()));
+  or_break([&] {
+    for (const Collective& c : span)
+      calls_.enqueue(begun != nullptr ? begun : calls_.begin(channel, c), *work);
+    calls_.turn();
+    if (calls_.lanes().outstanding() > 0 && !listed_) {
+      owner_->add(shared_from_this());
+      listed_ = true;
+    }
+  });
+  // Half of the span may be on its way: peers must not wait for the rest, nor the caller.
+  if (failure_.first_error() && !work->ended()) work->fail(*failure_.first_error());
+}
+
+bool Core::progress() {
+  if (team_.member().forked()) return true;
+  if (aborts_.load(std::memory_order_relaxed) != 0) return false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;  // another thread drives it
+  turn();
+  if (calls_.lanes().outstanding() == 0) listed_ = false;
+  return !listed_;
+}
+
+void Core::turn() {
+  or_break([&] { calls_.turn(); });
+}
+
+bool Core::drive(HostWork& work, uint32_t want, int turns) {
+  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();  // else it is taken again at once
+  const std::lock_guard lock(mutex_);
+  or_break([&] { calls_.look(work, want, turns); });
+  return work.is_in(want);
+}
+
+void Core::abort(const Error& error) noexcept {
+  if (team_.member().forked()) return;
+  aborts_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  aborts_.fetch_sub(1, std::memory_order_relaxed);
+  try {
+    failure_.break_with(team_.shaped(error, error.op.c_str(), error.peer), true);
+  } catch (const std::bad_alloc&) {  // no memory to say where
+    failure_.break_with(error, true);
+  }
+}
+
+std::optional<Error> Core::error() {
+  if (team_.member().forked()) return Error(Code::forked, team_.label() + ": made before fork");
+  failure_.check(nullptr, "");
+  return failure_.error();
+}
+
+void Core::set_shut_down() {
+  if (failure_.failed()) failure_.raise();
+  team_.board().mark(Mark::left);
+  const std::lock_guard lock(mutex_);
+  shut_down_ = true;
+}
+
+void Core::release() noexcept {
+  if (team_.member().forked()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool busy = calls_.lanes().outstanding() > 0;
+    if (!shut_down_) failure_.leave(busy && works_.has_unended() ? Mark::fading : Mark::gone);
+    if (calls_.lanes().outstanding() > 0 || !listed_) return;
+    listed_ = false;
+  }
+  owner_->remove(this);  // or it would stay until the next long wait
+}
+
+void Core::end() noexcept {
+  if (team_.member().forked()) return;
+  const std::lock_guard lock(mutex_);
+  if (calls_.lanes().outstanding() > 0) failure_.leave(Mark::gone);
+}
+
+Traffic Core::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return calls_.traffic();
+}
+
+std::vector<FlightEntry> Core::flight_record() const {
+  const std::lock_guard lock(mutex_);
+  return calls_.flight_record(failure_.first_error());
+}
+
+}  // namespace gangway::host
