@@ -5,11 +5,17 @@
 namespace gangway {
 namespace {
 
+void check_least(const char* field, int64_t value, int64_t least) {
+  if (value < least)
+    fail(Code::invalid_argument, "Llama: ", field, " is ", value, ", but must be ", least, " or more");
+}
+
 LlamaConfig completed(LlamaConfig c) {
-  if (c.layers < 0 || c.vocab < 1 || c.dim < 1 || c.ffn < 0 || c.max_positions < 1)
-    fail(Code::invalid_argument, "Llama: num_hidden_layers is ", c.layers, ", vocab_size ", c.vocab,
-         ", hidden_size ", c.dim, ", intermediate_size ", c.ffn, ", max_position_embeddings ",
-         c.max_positions);
+  check_least("vocab", c.vocab, 1);
+  check_least("dim", c.dim, 1);
+  check_least("layers", c.layers, 0);
+  check_least("ffn", c.ffn, 0);
+  check_least("max_positions", c.max_positions, 1);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.ffn == 0) c.ffn = (c.dim * 8 / 3 + 31) / 32 * 32;
   return c;

@@ -280,7 +280,7 @@ TEST(Llama, RefusesWhatItCannotRead) {
   expect_text(refused({step.tokens}, &frame), {"logits"});
   LlamaConfig bad = tiny();
   bad.vocab = 0;
-  expect_text(expect_error(Code::invalid_argument, [&] { make_llama(bad); }), {"vocab_size 0"});
+  expect_text(expect_error(Code::invalid_argument, [&] { make_llama(bad); }), {"vocab is 0"});
 }
 
 TEST(Llama, IdsAndLabelsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {

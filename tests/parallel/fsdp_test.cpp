@@ -331,6 +331,11 @@ TEST(FullyShard, AssignAndGatherAreInverse) {
       const Vector want = random_vector(35, 3);
       model->assign(weight, make(model->device(), DType::f64, Shape{7, 5}, want), stream);
       EXPECT_EQ(get(model->gather(weight, stream)), want);
+      Vector doubled = want;
+      for (double& value : doubled) value *= 2;
+      const Tensor whole = make(model->device(), DType::f64, Shape{7, 5}, doubled);
+      model->assign(weight, root.rank() == 1 ? whole : slice(whole, weight.box()), stream);
+      EXPECT_EQ(get(model->gather(weight, stream)), doubled);
       expect_refusal(Code::invalid_argument,
                      [&] {
                        model->assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream);

@@ -31,6 +31,7 @@ from .progress import progress
 from .store import FileStore, Store
 from .structs import struct as _struct
 from .structs import text as _text
+from .torch_modules import TorchGroup, shard
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all
 
@@ -66,7 +67,7 @@ __all__ = [
     "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module", "NotFound",
     "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "PeerLost", "Phase", "RMSNorm",
     "Recompute", "Reduce", "Rule", "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status",
-    "StepResult", "Store", "Strategy", "Tensor", "Timeout", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "train_step",
-    "version", "wait_all", "watch_signals",
+    "StepResult", "Store", "Strategy", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs",
+    "dtype_of", "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "shard",
+    "train_step", "version", "wait_all", "watch_signals",
 ]

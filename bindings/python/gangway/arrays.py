@@ -15,6 +15,9 @@ from .errors import InvalidArgument
 Array = Any
 """Anything with __dlpack__."""
 
+DTypeLike = Any
+"""A DType, its name ("f32", "float32"), a framework's own dtype object, or None."""
+
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
 OUTPUT = CONTIGUOUS | WRITABLE
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on

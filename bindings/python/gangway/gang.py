@@ -16,8 +16,12 @@ from .arrays import OUTPUT, borrow, dtype_of
 from .collectives import Collectives
 from .errors import InvalidArgument
 from .store import Store
-from .structs import block, struct, text, told
+from .structs import block, handle_of, struct, text, told
 from .works import Work, milliseconds
+
+
+AllGather = Callable[[bytes], Sequence[bytes]]
+"""Takes this rank's bytes, returns every rank's, by rank."""
 
 
 class Memory:
@@ -48,21 +52,49 @@ class Gang(Collectives):
         self.size: int = c.gw_gang_size(handle)
 
     @classmethod
-    def create(cls, **options: Any) -> Gang:
-        """From options (gw_gang_options), else the environment, else one rank. Collective."""
-        return cls(c.gw_gang_create(gang_options(options)))
+    def create(
+        cls, *, device: str | None = None, engine: str | None = None, name: str | None = None,
+        timeout: float | None = None, liveness: float | None = None, arena_bytes: int = 0, memory_limit: int = 0,
+        high_priority: bool = False, expected_size: int = 0, threads: int = 0, rank: int = -1, size: int = 0,
+        store: Store | None = None, id: bytes | None = None, all_gather: AllGather | None = None,
+    ) -> Gang:
+        """Collective. A root gang. Without `rank` and `size` the environment decides (gangrun, torchrun, srun, mpirun), else
+        it has one rank.
+
+        device, engine: "cpu"; "auto", "self" or "host".
+        name: names the gang in errors.
+        timeout: seconds until a wait fails; None: 15 minutes, or GANGWAY_TIMEOUT_MS.
+        liveness: seconds after which a silent peer is lost; None: GANGWAY_LIVENESS_MS, else never.
+        arena_bytes, memory_limit: address space, and bytes, of this host's shared memory; 0: by the host's memory.
+        expected_size: any other number of ranks is refused; 0: any.
+        threads: of this rank, for compute; 0: cores / ranks on this host.
+        store, id, all_gather: with rank and size, one of them is where ranks meet: a Store; bytes of new_id(); a function
+        that takes this rank's bytes and returns every rank's, by rank, like mpi4py's comm.allgather."""
+        return cls(c.gw_gang_create(gang_options(
+            device=device, engine=engine, name=name, timeout=timeout, liveness=liveness, arena_bytes=arena_bytes,
+            memory_limit=memory_limit, high_priority=high_priority, expected_size=expected_size, threads=threads, rank=rank,
+            size=size, store=store, id=id, all_gather=all_gather)))
 
     @classmethod
-    def create_threads(cls, count: int, **options: Any) -> list[Gang]:
-        """Root gangs in one process, one for each thread that is a rank."""
-        return [cls(h) for h in c.gw_gang_create_threads(count, gang_options(options))]
+    def create_threads(
+        cls, count: int, *, device: str | None = None, name: str | None = None, timeout: float | None = None,
+        arena_bytes: int = 0, memory_limit: int = 0, threads: int = 0,
+    ) -> list[Gang]:
+        """Local. Root gangs in one process, one for each thread that is a rank. Options as in create()."""
+        options = gang_options(device=device, name=name, timeout=timeout, arena_bytes=arena_bytes, memory_limit=memory_limit,
+                               threads=threads)
+        return [cls(h) for h in c.gw_gang_create_threads(count, options)]
 
     @classmethod
-    def create_fake(cls, rank: int, size: int, **options: Any) -> Gang:
-        """A gang without peers: acts as if every rank held the caller's data."""
-        return cls(c.gw_gang_create_fake(rank, size, gang_options(options)))
+    def create_fake(
+        cls, rank: int, size: int, *, device: str | None = None, name: str | None = None, threads: int = 0
+    ) -> Gang:
+        """Local. A gang without peers: acts as if every rank held the caller's data. Options as in create()."""
+        return cls(c.gw_gang_create_fake(rank, size, gang_options(device=device, name=name, threads=threads)))
 
     def __repr__(self) -> str:
+        if self._h is c.RELEASED:
+            return "<Gang: released>"
         return f"<Gang {self.name}: rank {self.rank} of {self.size}, {self.engine} on {self.device}>"
 
     # --- facts and ends
@@ -188,7 +220,7 @@ class Gang(Collectives):
 class _Gatherer:
     """The library's way to a caller's all-gather: one block of bytes, of the right size."""
 
-    def __init__(self, function: Callable[[bytes], Sequence[bytes]], size: int) -> None:
+    def __init__(self, function: AllGather, size: int) -> None:
         self._function, self._size = function, size
 
     def __call__(self, mine: bytes) -> bytes:
@@ -199,20 +231,17 @@ class _Gatherer:
         return b"".join(every)
 
 
-def gang_options(options: dict[str, Any]) -> Any:
-    """gw_gang_options from keywords: `store` takes a Store, `id` bytes of new_id(), `timeout` seconds, `all_gather` a
-    function (bytes) -> every rank's bytes, by rank (mpi4py's comm.allgather and the like)."""
-    fields = dict(options)
-    timeout = fields.pop("timeout", None)
-    if timeout is not None:
-        fields["timeout_ms"] = milliseconds(timeout)
-    if isinstance(fields.get("store"), Store):
-        fields["store"] = fields["store"]._h
-    if fields.get("id") is not None:
-        fields["id_size"] = len(fields["id"])
-    gather = fields.pop("all_gather", None)
-    if gather is not None:
-        fields.update(all_gather=low.py_all_gather, user=_Gatherer(gather, fields.get("size") or 0), free_user=low.py_free)
+def gang_options(*, timeout: float | None = None, liveness: float | None = None, store: Store | None = None,
+                 id: bytes | None = None, size: int = 0, all_gather: AllGather | None = None, **fields: Any) -> Any:
+    """gw_gang_options from the keywords of Gang.create()."""
+    fields.update(size=size, timeout_ms=None if timeout is None else milliseconds(timeout),
+                  liveness_ms=None if liveness is None else milliseconds(liveness))
+    if store is not None:
+        fields["store"] = handle_of(store, Store, "store")
+    if id is not None:
+        fields.update(id=id, id_size=len(id))
+    if all_gather is not None:
+        fields.update(all_gather=low.py_all_gather, user=_Gatherer(all_gather, size), free_user=low.py_free)
     return struct("gw_gang_options", **fields)
 
 

@@ -6,43 +6,62 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
-from .arrays import OUTPUT, Array, borrow, kind_of
+from .arrays import OUTPUT, Array, DTypeLike, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
 from .mesh import Gangs
 from .module import Module, Tensor, parallel_options
 from .parameters import Spec, parameter_options, spec_of
-from .structs import block
+from .structs import block, handle_of
 from .works import Work
 
 
 class ShardGroup:
-    """Parameters of the caller's own model, sharded as one unit. Values are arrays (of equal values on every rank), or
-    Specs. Arrays that come out are of the framework of the first array, else of `kind`."""
+    """Parameters of the caller's own model, sharded as one unit. An array is first values (equal on every rank), a tuple or
+    list of integers the dims of a parameter that is not there yet, a Spec the same with more. Arrays that come out are of
+    `kind`; None: of the first array's framework. `seed` is of the first values; the other options are as in
+    Module.parallelize()."""
 
-    def __init__(self, gangs: Gangs | None, name: str, parameters: Mapping[str, Array | Spec], *,
-                 kind: str | None = None, seed: int = 0, strategy: Strategy | str = "full_shard", **options: Any) -> None:
+    def __init__(
+        self, gangs: Gangs | None, name: str, parameters: Mapping[str, Array | Spec | Sequence[int]], *,
+        kind: str | None = None, seed: int = 0, strategy: Strategy | str = "full_shard",
+        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
+        prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
+        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
+    ) -> None:
         specs = {n: spec_of(p) for n, p in parameters.items()}
-        arrays = [p for p in parameters.values() if not isinstance(p, Spec)]
+        arrays = [p for p in parameters.values() if not isinstance(p, (Spec, tuple, list))]
         self.name = name
         self.kind = kind or (kind_of(arrays[0]) if arrays else "numpy")
         self.names = list(specs)
+        self._frozen = {n for n, spec in specs.items() if spec.frozen}
         made, fills = parameter_options(specs)
-        root = gangs._h if gangs is not None else None
-        shard = parallel_options("gw_shard_options", strategy, options)
+        root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
+        shard = parallel_options(
+            "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
+            cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
+            accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules)
         self._h = c.gw_shard_group_create(root, name, block("s", made), len(made), shard, seed)
         for fill in fills:  # the library keeps the initialiser; the values are in their shards now
             fill.forget()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {', '.join(self.names)}>"
 
     @staticmethod
     def module(groups: ShardGroup | Sequence[ShardGroup]) -> Module:
         """A model of groups, for optimizers, clipping, load and save."""
         all_groups = [groups] if isinstance(groups, ShardGroup) else list(groups)
-        return Module(c.gw_module_from_groups(block("gw_shard_group", [g._h for g in all_groups]), len(all_groups)))
+        handles = [handle_of(g, ShardGroup, "a shard group") for g in all_groups]
+        return Module(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)))
 
     def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
-        return {n: Tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind) for i, n in enumerate(self.names)}
+        no_part = self._frozen if part in (Part.GRADIENT, Part.FULL_GRADIENT) else ()
+        return {n: Tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind)
+                for i, n in enumerate(self.names) if n not in no_part}
 
     def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Collective. The whole values: read-only arrays of the library's memory, whose values follow the parameter
@@ -90,7 +109,7 @@ class ShardGroup:
         return self.names.index(name)
 
     def full_gradients(self) -> dict[str, Array]:
-        """While unsharded: the whole gradients, to add into in place."""
+        """Local, while unsharded. The whole gradients, to add into in place; frozen parameters have none."""
         return self._all(Part.FULL_GRADIENT, False)
 
     def reduce(self) -> None:
@@ -98,11 +117,11 @@ class ShardGroup:
         c.gw_shard_group_reduce(self._h, None)
 
     def gradients(self) -> dict[str, Array]:
-        """This rank's rows of the gradients, writable."""
+        """Local. This rank's rows of the gradients, writable; frozen parameters have none."""
         return self._all(Part.GRADIENT, False)
 
     def values(self) -> dict[str, Array]:
-        """This rank's rows of the values, read-only."""
+        """Local. This rank's rows of the values, read-only."""
         return self._all(Part.VALUE, True)
 
     @contextmanager
@@ -117,5 +136,3 @@ class ShardGroup:
     def release(self) -> None:
         """Drops the handle now."""
         self._h = c.RELEASED
-
-

@@ -8,8 +8,10 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .gang import Gang, leave
-from .structs import struct
+from .errors import InvalidArgument
+from .gang import AllGather, Gang, leave
+from .store import Store
+from .structs import handle_of, struct
 from .works import milliseconds
 
 
@@ -29,14 +31,18 @@ class Gangs:
         self._made_root: Gang | None = None  # init made it: it ends with these
 
     @classmethod
-    def create(cls, root: Gang | None = None, **degrees: int) -> Gangs:
-        """Collective. Degrees pp, dp_replicate, dp_shard (-1: what the others leave), cp and tp."""
-        return cls(c.gw_gangs_create(root._h if root is not None else None, struct("gw_mesh_options", **degrees)))
+    def create(
+        cls, root: Gang | None = None, *, pp: int = 1, dp_replicate: int = 1, dp_shard: int = -1, cp: int = 1, tp: int = 1
+    ) -> Gangs:
+        """Collective. A mesh of these degrees over `root`; None: a new root gang from the environment. One degree may be
+        -1: the number of ranks divided by the others."""
+        mesh = struct("gw_mesh_options", pp=pp, dp_replicate=dp_replicate, dp_shard=dp_shard, cp=cp, tp=tp)
+        return cls(c.gw_gangs_create(None if root is None else handle_of(root, Gang, "root"), mesh))
 
     @classmethod
     def create_parallel(cls, root: Gang, tp: int = 1, pp: int = 1, cp: int = 1) -> Gangs:
         """Collective. The rest is dp."""
-        return cls(c.gw_gangs_create_parallel(root._h, tp, pp, cp))
+        return cls(c.gw_gangs_create_parallel(handle_of(root, Gang, "root"), tp, pp, cp))
 
     @classmethod
     def create_fake(cls, device: str = "cpu") -> Gangs:
@@ -94,6 +100,13 @@ class Gangs:
         if self._made_root is not None:
             self._made_root.abort(reason)
 
+    def __repr__(self) -> str:
+        if self._h is c.RELEASED:
+            return "<Gangs: released>"
+        axes = {axis: self.coordinate(axis)[1] for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
+        mesh = " x ".join(f"{axis} {degree}" for axis, degree in axes.items() if degree > 1) or "one rank"
+        return f"<Gangs: {mesh}; rank {self.rank} of {self.size}>"
+
     def __enter__(self) -> Gangs:
         return self
 
@@ -128,12 +141,27 @@ def set_default_gangs(device: str, gangs: Gangs | None) -> None:
     c.gw_gangs_set_default(device, gangs._h if gangs is not None else None)
 
 
-def init(*, tp: int = 1, pp: int = 1, cp: int = 1, dp_replicate: int = 1, dp_shard: int = -1, root: Gang | None = None,
-         **options: Any) -> Gangs:
-    """The gangs of this job. The environment decides (gangrun, torchrun, srun, mpirun), else one rank; `options` are
-    those of Gang.create. Collective."""
+def init(
+    *, tp: int = 1, pp: int = 1, cp: int = 1, dp_replicate: int = 1, dp_shard: int = -1, root: Gang | None = None,
+    device: str | None = None, engine: str | None = None, name: str | None = None, timeout: float | None = None,
+    liveness: float | None = None, arena_bytes: int = 0, memory_limit: int = 0, high_priority: bool = False,
+    expected_size: int = 0, threads: int = 0, rank: int = -1, size: int = 0, store: Store | None = None,
+    id: bytes | None = None, all_gather: AllGather | None = None,
+) -> Gangs:
+    """Collective. The gangs of this job, as a mesh of these degrees (dp_shard -1: the ranks divided by the other degrees).
+    The root gang is `root`, or a new one: the other keywords are those of Gang.create(). Without them the environment
+    decides (gangrun, torchrun, srun, mpirun), else there is one rank."""
+    options: dict[str, Any] = dict(
+        device=device, engine=engine, name=name, timeout=timeout, liveness=liveness, arena_bytes=arena_bytes,
+        memory_limit=memory_limit, high_priority=high_priority, expected_size=expected_size, threads=threads, rank=rank,
+        size=size, store=store, id=id, all_gather=all_gather)
+    if root is not None:
+        defaults = init.__kwdefaults__ or {}
+        given = [option for option, value in options.items() if value != defaults[option]]
+        if given:
+            raise InvalidArgument(f"init: {', '.join(given)} is for a new root gang, but root is given")
     watch_signals()
-    made = Gang.create(**options) if root is None and options else None
+    made = Gang.create(**options) if root is None else None
     gangs = Gangs.create(root or made, tp=tp, pp=pp, cp=cp, dp_replicate=dp_replicate, dp_shard=dp_shard)
     gangs._made_root = made
     return gangs

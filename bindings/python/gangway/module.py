@@ -3,15 +3,20 @@ gives it memory."""
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from . import _low as c
 from ._low import View
-from .arrays import Array, as_kind, borrow, dtype_of, kind_of
+from .arrays import Array, DTypeLike, as_kind, borrow, dtype_of, kind_of
 from .enums import DType, Part, Recompute, Strategy, member
+from .errors import InvalidArgument, NotFound
 from .mesh import Gangs
-from .structs import block, fields_of, struct
+from .structs import block, fields_of, handle_of, struct
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Tensor:
@@ -30,6 +35,9 @@ class Tensor:
     def dtype(self) -> DType:
         """Of the elements."""
         return DType(self._view.dtype)
+
+    def __repr__(self) -> str:
+        return f"<Tensor {list(self.shape)} {self.dtype.name}{', read-only' if self._view.read_only else ''}>"
 
     def __dlpack__(self, **request: Any) -> Any:
         return self._view.__dlpack__(**request)
@@ -74,6 +82,11 @@ class Parameter:
         """This rank's rows of the gradient, without a copy."""
         return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
 
+    @property
+    def count(self) -> int:
+        """Elements of the whole."""
+        return math.prod(self.shape)
+
     def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
         """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
         return Tensor(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
@@ -86,33 +99,38 @@ class Parameter:
         """Collective. The whole gradient on every rank."""
         return Tensor(c.gw_parameter_gather_gradient(self._h, None)).to(kind)
 
-    def assign(self, whole: Array) -> None:
-        """Collective. New values from an array of the global shape."""
-        c.gw_parameter_assign(self._h, borrow(whole, "whole"), None)
+    def assign(self, values: Array) -> None:
+        """Collective. New values from a floating array of the global shape, or of this rank's rows alone."""
+        c.gw_parameter_assign(self._h, borrow(values, "values"), None)
 
 
 class Frame:
-    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with."""
+    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with: 1/N for
+    a mean over N items."""
 
     def __init__(self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
         options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch)
-        self._h = c.gw_frame_create(model._h, options)
+        self._h = c.gw_frame_create(handle_of(model, Module, "model"), options)
+        self._facts = f"step {step}, microbatch {microbatch}, loss_scale {loss_scale:g}"
+
+    def __repr__(self) -> str:
+        return f"<Frame: {self._facts}>"
 
     def reset(self) -> None:
         """Forgets what was saved."""
         c.gw_frame_reset(self._h)
 
 
-def parallel_options(kind: str, strategy: Strategy | str, options: dict[str, Any]) -> Any:
-    """gw_parallel_options or gw_shard_options from keywords: *_dtype takes dtypes, dtype_rules {pattern: dtype}."""
-    fields: dict[str, Any] = {n: dtype_of(v) if n.endswith("_dtype") else v for n, v in options.items()}
-    if "recompute" in fields:
-        fields["recompute"] = member(Recompute, fields["recompute"], "recompute")
-    rules = fields.pop("dtype_rules", None)
-    if rules:
-        made = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in rules.items()]
-        fields["rules"], fields["rule_count"] = block("s", made), len(made)
-    return struct(kind, strategy=member(Strategy, strategy, "strategy"), **fields)
+def parallel_options(kind: str, *, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLike] | None,
+                     recompute: Recompute | str | None = None, **fields: Any) -> Any:
+    """gw_parallel_options or gw_shard_options from the keywords of parallelize()."""
+    for name in [name for name in fields if name.endswith("_dtype")]:
+        fields[name] = dtype_of(fields[name])
+    if recompute is not None:
+        fields["recompute"] = member(Recompute, recompute, "recompute")
+    rules = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in (dtype_rules or {}).items()]
+    return struct(kind, strategy=member(Strategy, strategy, "strategy"), rules=block("s", rules), rule_count=len(rules),
+                  **fields)
 
 
 class Module:
@@ -125,37 +143,84 @@ class Module:
         """Drops the handle now."""
         self._h = c.RELEASED
 
+    def __repr__(self) -> str:
+        if self._h is c.RELEASED:
+            return f"<{type(self).__name__}: released>"
+        return f"<{type(self).__name__}: {self.num_parameters():,} elements in {len(self)} parameters>"
+
     # --- wrapping (collective)
 
-    def parallelize(self, gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard", **options: Any) -> Module:
-        """Checks all, then shards, wraps and fills this rank's rows; once, before the optimizer. Options are those of
-        gw_parallel_options: recompute, param_dtype, reduce_dtype, master_dtype, seed, ..."""
-        c.gw_parallelize(self._h, _gangs(gangs), parallel_options("gw_parallel_options", strategy, options))
+    def parallelize(
+        self, gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
+        prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
+        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
+        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
+    ) -> Self:
+        """Collective. Checks everything, then shards, wraps and fills this rank's rows; once, before the optimizer. No gangs:
+        one rank.
+
+        strategy: "full_shard" (unshard for each use), "shard_grad_op" (keep after forward), "no_shard" (plain data
+        parallel).
+        reshard_after_forward, accumulate_unsharded: None: the strategy's.
+        param_dtype: of compute; None: the master's. dtype_rules: param_dtype by pattern of whole parameter names; the last
+        match wins.
+        reduce_dtype: of gradients on the way; None: f32 (f64 for f64). output_dtype: of each unit; None: as computed.
+        prefetch_forward, prefetch_backward: units. bucket_cap_mb: for "no_shard".
+        master_dtype: f32 or f64; None: f32.
+        recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
+        blocks).
+        seed: of the first values."""
+        c.gw_parallelize(self._h, _gangs(gangs), parallel_options(
+            "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
+            cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
+            accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
+            master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
+            recompute_ratio=recompute_ratio, seed=seed))
         return self
 
-    def fully_shard(self, pattern: str = "", gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-                    **options: Any) -> Module:
-        """Each match of a pattern of whole paths becomes a unit; "" is the root, the last. materialize() follows."""
-        c.gw_fully_shard(self._h, pattern, _gangs(gangs), parallel_options("gw_shard_options", strategy, options))
+    def fully_shard(
+        self, pattern: str = "", gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
+        prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
+        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
+    ) -> Self:
+        """Collective. Each match of a pattern of whole paths becomes a unit; "" is the root, the last. materialize() follows.
+        Options as in parallelize()."""
+        c.gw_fully_shard(self._h, pattern, _gangs(gangs), parallel_options(
+            "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
+            cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
+            accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
         return self
 
-    def replicate(self, gangs: Gangs | None = None, **options: Any) -> Module:
-        """Plain data parallel. materialize() follows."""
-        c.gw_replicate(self._h, _gangs(gangs), parallel_options("gw_shard_options", "no_shard", options))
+    def replicate(
+        self, gangs: Gangs | None = None, *, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, accumulate_unsharded: bool | None = None,
+        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
+    ) -> Self:
+        """Collective. Plain data parallel. materialize() follows. Options as in parallelize()."""
+        c.gw_replicate(self._h, _gangs(gangs), parallel_options(
+            "gw_shard_options", strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
+            output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs, accumulate_unsharded=accumulate_unsharded,
+            bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
         return self
 
-    def recompute(self, kind: Recompute | str = "full", *, every: int = 2, ratio: float = 1.0) -> Module:
-        """Local, before fully_shard()."""
+    def recompute(self, kind: Recompute | str = "full", *, every: int = 2, ratio: float = 1.0) -> Self:
+        """Local, before fully_shard(). Kinds as in parallelize()."""
         c.gw_recompute(self._h, member(Recompute, kind, "kind"), every, ratio)
         return self
 
-    def materialize(self, gangs: Gangs | None = None, *, seed: int = 0, master_dtype: Any = None) -> Module:
-        """Memory and first values; parallelize() does it by itself."""
+    def materialize(self, gangs: Gangs | None = None, *, seed: int = 0, master_dtype: DTypeLike = None) -> Self:
+        """Collective. Memory and first values; parallelize() does it by itself."""
         c.gw_module_materialize(self._h, _gangs(gangs), seed, dtype_of(master_dtype))
         return self
 
-    def freeze(self, pattern: str) -> Module:
-        """Parameters whose whole name matches get no gradient; before the wrapping."""
+    def freeze(self, pattern: str) -> Self:
+        """Local. Parameters whose whole name matches get no gradient; before the wrapping."""
         c.gw_module_freeze(self._h, pattern)
         return self
 
@@ -168,21 +233,24 @@ class Module:
     def forward(self, *inputs: Array, frame: Frame | None = None) -> list[Array]:
         """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
-        made = c.gw_module_forward(self._h, block("v", views), len(views), frame._h if frame else None, None)
-        kind = kind_of(inputs[0])
+        held = None if frame is None else handle_of(frame, Frame, "frame")
+        made = c.gw_module_forward(self._h, block("v", views), len(views), held, None)
+        kind = kind_of(inputs[0]) if inputs else "numpy"
         return [Tensor(t).to(kind) for t in made]
 
     def backward(self, *output_grads: Array | None, frame: Frame, kind: str = "numpy") -> list[Array | None]:
         """Input gradients (None where there is none) from those of the outputs (none for a loss)."""
         views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
-        made = c.gw_module_backward(self._h, block("v", views), len(views), frame._h, None)
+        made = c.gw_module_backward(self._h, block("v", views), len(views), handle_of(frame, Frame, "frame"), None)
         return [None if t is None else Tensor(t).to(kind) for t in made]
 
-    def generate(self, prompt: Sequence[int] | bytes, count: int = 64, **options: Any) -> list[int]:
-        """Token ids that continue a prompt: temperature, top_k, seed."""
-        room = bytearray(8 * max(count, 0))
-        c.gw_generate(self._h, block("l", prompt), len(prompt), struct("gw_generate_options", token_count=count, **options),
-                      None, room, len(room) // 8)
+    def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0,
+                 seed: int = 0) -> list[int]:
+        """Collective. The `token_count` ids with which a Llama continues the ids of a prompt, the same on every rank.
+        temperature: 0: the most likely token. top_k: of so many likely ones; 0: of all."""
+        options = struct("gw_generate_options", token_count=token_count, temperature=temperature, top_k=top_k, seed=seed)
+        room = bytearray(8 * max(options.token_count, 0))
+        c.gw_generate(self._h, block("l", prompt), len(prompt), options, None, room, len(room) // 8)
         return memoryview(room).cast("q").tolist()
 
     def zero_grad(self) -> None:
@@ -208,22 +276,84 @@ class Module:
     def __bool__(self) -> bool:
         return True
 
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Whole names and parameters; tied ones once."""
+        return ((parameter.name, parameter) for parameter in self)
+
+    def num_parameters(self, *, trainable_only: bool = False) -> int:
+        """Elements of all parameters together, over all ranks; buffers do not count."""
+        return sum(p.count for p in self if not p.is_buffer and (p.trainable or not trainable_only))
+
+    def state_dict(self, *, local: bool = False, kind: str = "numpy") -> dict[str, Array]:
+        """Copies of all values by name, as arrays of "numpy", "torch" or "jax". Collective: the whole ones, on every rank.
+        `local`: this rank's rows alone, and the call is local."""
+        if local:
+            return {p.name: Tensor(c.gw_tensor_copy(c.gw_tensor_view(c.gw_parameter_tensor(p._h, Part.VALUE)))).to(kind)
+                    for p in self}
+        return {p.name: p.gather(kind) for p in self}
+
+    def load_state_dict(self, state: Mapping[str, Array], *, ignore_extra: bool = False) -> Self:
+        """Collective. New values from arrays by name, whole ones or this rank's rows: what state_dict() gives, on any mesh if
+        they are whole. `ignore_extra`: arrays that the model has no place for are no error. A refusal on one rank is one on
+        every rank, and no value has changed."""
+        mine = dict(self.named_parameters())
+        try:
+            views = {name: self._fitting(state, name, parameter) for name, parameter in mine.items()}
+            extra = [] if ignore_extra else [name for name in state if name not in mine and not self._knows(name)]
+            if extra:
+                raise InvalidArgument(f"state has {', '.join(extra)}, for which the model has no place")
+        except InvalidArgument:
+            for parameter in list(mine.values())[:1]:
+                self._refuse(parameter)  # peers wait in their first assignment
+            raise
+        for name, view in views.items():
+            c.gw_parameter_assign(mine[name]._h, view, None)
+        return self
+
+    @staticmethod
+    def _fitting(state: Mapping[str, Array], name: str, parameter: Parameter) -> View:
+        if name not in state:
+            raise InvalidArgument(f"state has no {name}")
+        view = borrow(state[name], f'state["{name}"]')
+        first, last = parameter.rows
+        if view.shape not in (parameter.shape, (last - first, *parameter.shape[1:])):
+            raise InvalidArgument(f'state["{name}"] has shape {list(view.shape)}, the parameter {list(parameter.shape)}, of '
+                                  f"which this rank has {last - first} rows")
+        if DType(view.dtype) not in _FLOATING:
+            raise InvalidArgument(f'state["{name}"] is {c.gw_dtype_name(view.dtype)}, not f64, f32, bf16 or f16')
+        return view
+
+    def _knows(self, alias: str) -> bool:
+        """Whether it is another name of a tied parameter."""
+        try:
+            c.gw_module_find_parameter(self._h, alias)
+        except NotFound:
+            return False
+        return True
+
+    @staticmethod
+    def _refuse(parameter: Parameter) -> None:
+        try:
+            c.gw_parameter_assign(parameter._h, None, None)
+        except InvalidArgument:
+            pass
+
     def memory(self) -> dict[str, int]:
-        """Bytes by use."""
+        """Bytes of this rank by use."""
         use = struct("gw_memory_use")
         c.gw_module_memory(self._h, use)
         return {name: getattr(use, name) for name in fields_of(use)}
 
     # --- files (collective)
 
-    def save(self, folder: str | os.PathLike[str], *, dtype: Any = None) -> None:
+    def save(self, folder: str | os.PathLike[str], *, dtype: DTypeLike = None) -> None:
         """folder/model.safetensors with Hugging Face's names, and config.json for a Llama. One commit: readers find all of
         the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
         c.gw_module_save(self._h, os.fspath(folder), struct("gw_save_options", dtype=dtype_of(dtype)))
 
     def load(
         self, path: str | os.PathLike[str], *, ignore_extra: bool = False, ignore_config: bool = False
-    ) -> Module:
+    ) -> Self:
         """A file or a folder of f64, f32, bf16 or f16, on any mesh. `ignore_extra`: tensors that the model has no place for
         are no error. `ignore_config`: the folder's config.json may describe another model. A missing file or folder is a
         FileNotFoundError with its `filename`."""
@@ -232,15 +362,33 @@ class Module:
         return self
 
 
+_FLOATING = (DType.F64, DType.F32, DType.BF16, DType.F16)
+
+
 def _gangs(gangs: Gangs | None) -> Any:
-    return None if gangs is None else gangs._h
+    return None if gangs is None else handle_of(gangs, Gangs, "gangs")
 
 
 class Llama(Module):
-    """inputs {tokens i64 [B, S]} -> logits. Options are those of gw_llama_options: vocab, dim, layers, heads, ..."""
+    """inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], shifted already -> {loss sum, weight}.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(c.gw_llama_create(struct("gw_llama_options", **options)))
+    The options are those of a Hugging Face config.json: dim is hidden_size, ffn is intermediate_size (0: 8/3 dim up to a
+    multiple of 32), eps is rms_norm_eps; kv_heads 0: heads; head_dim 0: dim / heads; rope_factor 1: no scaling, else Llama 3's
+    with the next three; tied: lm_head.weight is model.embed_tokens.weight."""
+
+    def __init__(
+        self, *, vocab: int = 256, dim: int = 256, layers: int = 4, heads: int = 8, kv_heads: int = 0, head_dim: int = 0,
+        ffn: int = 0, max_positions: int = 2048, eps: float = 1e-5, rope_theta: float = 10000.0, rope_factor: float = 1.0,
+        rope_low_frequency_factor: float = 1.0, rope_high_frequency_factor: float = 4.0,
+        rope_original_positions: int = 8192, initializer_range: float = 0.02, qkv_bias: bool = False,
+        out_bias: bool = False, mlp_bias: bool = False, tied: bool = False,
+    ) -> None:
+        super().__init__(c.gw_llama_create(struct(
+            "gw_llama_options", vocab=vocab, dim=dim, layers=layers, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+            ffn=ffn, max_positions=max_positions, eps=eps, rope_theta=rope_theta, rope_factor=rope_factor,
+            rope_low_frequency_factor=rope_low_frequency_factor, rope_high_frequency_factor=rope_high_frequency_factor,
+            rope_original_positions=rope_original_positions, initializer_range=initializer_range, qkv_bias=qkv_bias,
+            out_bias=out_bias, mlp_bias=mlp_bias, tied=tied)))
 
     @staticmethod
     def options_from(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -252,56 +400,77 @@ class Llama(Module):
     @classmethod
     def from_pretrained(
         cls, folder: str | os.PathLike[str], gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-        **options: Any,
-    ) -> Llama:
-        """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. Options
-        are those of parallelize()."""
-        made = parallel_options("gw_parallel_options", strategy, options)
+        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
+        prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
+        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
+        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
+    ) -> Self:
+        """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The
+        options are those of parallelize()."""
+        made = parallel_options(
+            "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
+            cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
+            accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
+            master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
+            recompute_ratio=recompute_ratio, seed=seed)
         model = cls.__new__(cls)
         Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made))
         return model
 
 
 class Linear(Module):
-    """y = x W^T + b."""
+    """x [..., input_dim] -> x W^T + b [..., output_dim]; weight [output_dim, input_dim]."""
 
     def __init__(self, input_dim: int, output_dim: int, bias: bool = True) -> None:
-        super().__init__(c.gw_linear_create(input_dim, output_dim, int(bias)))
+        super().__init__(c.gw_linear_create(input_dim, output_dim, bias))
 
 
 class Embedding(Module):
-    """ids i64 -> rows of weight [rows, dim]."""
+    """ids i64 [...] -> rows of weight [rows, dim]: [..., dim]."""
 
     def __init__(self, rows: int, dim: int) -> None:
         super().__init__(c.gw_embedding_create(rows, dim))
 
 
 class RMSNorm(Module):
-    """{x} or {x, residual} -> {y, sum}."""
+    """{x} or {x, residual}, each [..., dim] -> {y, sum}."""
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
         super().__init__(c.gw_rmsnorm_create(dim, eps))
 
 
 class Attention(Module):
-    """x [B, S, dim] -> the same. Options are those of gw_attention_options."""
+    """x [B, S, dim] -> the same, with rotary positions. kv_heads 0: heads; head_dim 0: dim / heads."""
 
-    def __init__(self, dim: int, heads: int, **options: Any) -> None:
-        super().__init__(c.gw_attention_create(struct("gw_attention_options", dim=dim, heads=heads, **options)))
+    def __init__(
+        self, dim: int, heads: int, *, kv_heads: int = 0, head_dim: int = 0, rope_theta: float = 10000.0,
+        initializer_range: float = 0.02, qkv_bias: bool = False, out_bias: bool = False, causal: bool = True,
+    ) -> None:
+        super().__init__(c.gw_attention_create(struct(
+            "gw_attention_options", dim=dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope_theta=rope_theta,
+            initializer_range=initializer_range, qkv_bias=qkv_bias, out_bias=out_bias, causal=causal)))
 
 
 class Mlp(Module):
-    """SwiGLU."""
+    """SwiGLU: x [..., dim] -> the same, by way of ffn."""
 
     def __init__(self, dim: int, ffn: int, bias: bool = False) -> None:
-        super().__init__(c.gw_mlp_create(dim, ffn, int(bias)))
+        super().__init__(c.gw_mlp_create(dim, ffn, bias))
 
 
 class Block(Module):
-    """Pre-norm block."""
+    """Norm, attention, norm, SwiGLU: x [B, S, dim] -> the same. Options as in Attention."""
 
-    def __init__(self, dim: int, heads: int, ffn: int, eps: float = 1e-5, **options: Any) -> None:
-        attention = struct("gw_attention_options", dim=dim, heads=heads, **options)
+    def __init__(
+        self, dim: int, heads: int, ffn: int, eps: float = 1e-5, *, kv_heads: int = 0, head_dim: int = 0,
+        rope_theta: float = 10000.0, initializer_range: float = 0.02, qkv_bias: bool = False, out_bias: bool = False,
+        causal: bool = True,
+    ) -> None:
+        attention = struct(
+            "gw_attention_options", dim=dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope_theta=rope_theta,
+            initializer_range=initializer_range, qkv_bias=qkv_bias, out_bias=out_bias, causal=causal)
         super().__init__(c.gw_block_create(attention, ffn, eps))
 
 
@@ -309,4 +478,5 @@ class Sequential(Module):
     """One after the other, children "0", "1", ..."""
 
     def __init__(self, *modules: Module) -> None:
-        super().__init__(c.gw_sequential_create(block("gw_module", [m._h for m in modules]), len(modules)))
+        handles = [handle_of(m, Module, f"modules[{i}]") for i, m in enumerate(modules)]
+        super().__init__(c.gw_sequential_create(block("gw_module", handles), len(modules)))

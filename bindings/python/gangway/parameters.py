@@ -30,10 +30,13 @@ class Spec:
 
 
 def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
-    """A Spec, a shape, or an array whose values are the first ones."""
+    """A Spec, dims, or an array whose values are the first ones."""
     if isinstance(given, Spec):
         return given
     if isinstance(given, (tuple, list)):
+        if not all(isinstance(n, (int, np.integer)) for n in given):
+            raise TypeError(f"a {type(given).__name__} of integers is a parameter's dims; first values are an array, "
+                            "for example np.array(...)")
         return Spec(given)
     array = as_numpy(given)
     dtype = DType.F64 if array.dtype == np.float64 else DType.F32

@@ -19,12 +19,16 @@ def struct(kind: str, /, **fields: Any) -> Any:
     made = getattr(low, kind)()
     made._keep = fields
     for name, value in fields.items():
-        if value is None:
-            continue
-        if not isinstance(getattr(type(made), name, None), property):
-            raise TypeError(f"{kind} has no option {name}, only {', '.join(fields_of(made))}")
-        setattr(made, name, int(value) if isinstance(value, bool) else value)
+        if value is not None:
+            setattr(made, name, value)
     return made
+
+
+def handle_of(thing: Any, kind: type, argument: str) -> Any:
+    """The handle of an argument, which must be of this class."""
+    if not isinstance(thing, kind):
+        raise TypeError(f"{argument} is a {type(thing).__name__}, not a {kind.__name__}")
+    return getattr(thing, "_h")
 
 
 def block(kind: str, items: Iterable[Any]) -> Any:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from . import _low as c
-from .arrays import ANY, Array, borrow, dtype_of
+from .arrays import ANY, Array, DTypeLike, borrow, dtype_of
 from .enums import Schedule, SkipReason, member
 from .groups import ShardGroup
 from .module import Module
-from .structs import block, struct
+from .structs import block, handle_of, struct
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,30 @@ def _result(made: Any) -> StepResult:
 
 
 class Optimizer:
-    """Steps the shards of a model, or of shard groups."""
+    """Steps the shards of a model, or of shard groups. As in every optimizer here, weight decay leaves 1-d parameters (biases,
+    norms) alone; a Rule that matches one says otherwise."""
 
-    def __init__(self, kind: str, model: Module | ShardGroup | Sequence[ShardGroup], options: dict[str, Any]) -> None:
+    def __init__(self, kind: str, model: Module | ShardGroup | Sequence[ShardGroup], *, schedule: Schedule | str,
+                 rules: Sequence[Rule], **fields: Any) -> None:
         self.model = model if isinstance(model, Module) else ShardGroup.module(model)
-        fields = dict(options)
-        if "schedule" in fields:
-            fields["schedule"] = member(Schedule, fields["schedule"], "schedule")
-        if "moment_dtype" in fields:
-            fields["moment_dtype"] = dtype_of(fields["moment_dtype"])
-        rules = [struct("gw_optimizer_rule", **vars(rule)) for rule in fields.pop("rules", ())]
-        fields.update(rules=block("s", rules), rule_count=len(rules))
-        self._h = getattr(c, f"gw_{kind}_create")(self.model._h, struct(f"gw_{kind}_options", **fields))
+        made = [struct("gw_optimizer_rule", **vars(rule)) for rule in rules]
+        options = struct(f"gw_{kind}_options", schedule=member(Schedule, schedule, "schedule"), rules=block("s", made),
+                         rule_count=len(made), **fields)
+        self._h = getattr(c, f"gw_{kind}_create")(self.model._h, options)
 
-    def step(self, *, scale: float = 1.0, max_grad_norm: float = 0.0, **options: Any) -> StepResult:
-        """Collective. Scales, clips, steps and empties the gradients, for own loops."""
+    def __repr__(self) -> str:
+        if self._h is c.RELEASED:
+            return f"<{type(self).__name__}: released>"
+        return f"<{type(self).__name__}: lr {self.lr:g}, {self.steps} steps>"
+
+    def step(self, *, scale: float = 1.0, max_grad_norm: float = 0.0, norm_type: float = 2.0,
+             allow_non_finite: bool = False) -> StepResult:
+        """Collective, for loops of your own. Scales the gradients, clips their norm (max_grad_norm 0: no clipping), steps, and
+        empties them. norm_type: over 0 and at most 64, or math.inf. A gradient that is not finite skips the step on every rank,
+        unless allow_non_finite."""
         made = struct("gw_step_result")
-        step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, **options)
+        step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, norm_type=norm_type,
+                      allow_non_finite=allow_non_finite)
         c.gw_optimizer_step(self._h, step, None, made)
         return _result(made)
 
@@ -85,19 +92,34 @@ class Optimizer:
 
 
 class AdamW(Optimizer):
-    """Options are those of gw_adamw_options: lr, beta1, beta2, eps, weight_decay, schedule, warmup_steps, rules, ..."""
+    """AdamW. `betas`, if given, is (beta1, beta2). Without a Rule that says otherwise weight decay leaves 1-d parameters
+    (biases, norms) alone. schedule: "constant", or "linear" or "cosine" down to last_lr_ratio of lr at total_steps; each after
+    warmup_steps. moment_dtype: f32 or bf16; f64 parameters have f64 moments. rules: by name pattern; the last match wins."""
 
-    def __init__(self, model: Module | ShardGroup | Sequence[ShardGroup], **options: Any) -> None:
-        if "betas" in options:
-            options["beta1"], options["beta2"] = options.pop("betas")
-        super().__init__("adamw", model, options)
+    def __init__(
+        self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
+        betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
+        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0, total_steps: int = 0,
+        last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (),
+    ) -> None:
+        beta1, beta2 = betas or (beta1, beta2)
+        super().__init__(
+            "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, schedule=schedule,
+            moment_dtype=dtype_of(moment_dtype), warmup_steps=warmup_steps, total_steps=total_steps,
+            last_lr_ratio=last_lr_ratio, rules=rules)
 
 
 class SGD(Optimizer):
-    """Options are those of gw_sgd_options: lr, momentum, nesterov, weight_decay, schedule, rules, ..."""
+    """Stochastic gradient descent. Weight decay, schedule and rules as in AdamW."""
 
-    def __init__(self, model: Module | ShardGroup | Sequence[ShardGroup], **options: Any) -> None:
-        super().__init__("sgd", model, options)
+    def __init__(
+        self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant", warmup_steps: int = 0,
+        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (),
+    ) -> None:
+        super().__init__(
+            "sgd", model, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, schedule=schedule,
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules)
 
 
 def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
@@ -109,20 +131,31 @@ def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
     return struct("gw_batch", weight=-1 if weight is None else weight, shifted=shifted, **sides)
 
 
-def train_step(model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array],
-               targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shifted: bool = False,
-               **options: Any) -> StepResult:
-    """Collective. One step over the rows of this rank's data coordinate. `weight`: items that count (None: labels that
-    are not -100); `shifted`: the labels are the next tokens already. Options: max_grad_norm, microbatches, ..."""
+def train_step(
+    model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array], targets: Array | Sequence[Array] | None = None, *,
+    weight: int | None = None, shifted: bool = False, microbatches: int = 1, max_grad_norm: float = 0.0,
+    norm_type: float = 2.0, allow_non_finite: bool = False,
+) -> StepResult:
+    """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch.
+
+    weight: items that count; None: labels that are not -100.
+    shifted: the labels are the next tokens already; else they are the tokens, and the library shifts them.
+    max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64, or math.inf.
+    allow_non_finite: else a loss or gradient that is not finite skips the step on every rank."""
     made = struct("gw_step_result")
-    c.gw_train_step(model._h, optimizer._h, _batch(inputs, targets, weight, shifted), struct("gw_step_options", **options),
-                    None, made)
+    options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
+                     allow_non_finite=allow_non_finite)
+    c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
+                    _batch(inputs, targets, weight, shifted), options, None, made)
     return _result(made)
 
 
-def eval_step(model: Module, inputs: Array | Sequence[Array], targets: Array | Sequence[Array] | None = None, *,
-              weight: int | None = None, shifted: bool = False, **options: Any) -> StepResult:
-    """Collective. The loss of a batch; changes nothing."""
+def eval_step(
+    model: Module, inputs: Array | Sequence[Array], targets: Array | Sequence[Array] | None = None, *,
+    weight: int | None = None, shifted: bool = False, microbatches: int = 1,
+) -> StepResult:
+    """Collective. The loss of a batch; changes nothing. Arguments as in train_step()."""
     made = struct("gw_step_result")
-    c.gw_eval_step(model._h, _batch(inputs, targets, weight, shifted), struct("gw_step_options", **options), None, made)
+    c.gw_eval_step(handle_of(model, Module, "model"), _batch(inputs, targets, weight, shifted),
+                   struct("gw_step_options", microbatches=microbatches), None, made)
     return _result(made)

@@ -6,6 +6,7 @@ import math
 from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
+from .errors import GangwayError
 from .structs import block
 
 T = TypeVar("T")
@@ -22,6 +23,12 @@ class Work(Generic[T]):
     def __init__(self, handle: Any, finish: Callable[[], T]) -> None:
         self._h = handle
         self._finish = finish
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Work: {'done' if self.done() else 'in flight'}>"
+        except GangwayError as error:
+            return f"<Work: failed, {error.code.name}>"
 
     def wait(self, timeout: float | None = None) -> T:
         """The result. NotReady after `timeout` seconds, which is harmless; None: until the gang's deadline."""

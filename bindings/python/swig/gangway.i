@@ -47,6 +47,25 @@ GW_OUT(double, PyFloat_FromDouble)
 %typemap(in, numinputs=0) void **out_data (void *value = NULL), void **out_handle (void *value = NULL) "$1 = &value;"
 %typemap(argout) void **out_data, void **out_handle "$result = gwpy_append($result, PyLong_FromVoidPtr(*$1));"
 
+// --- scalar arguments -------------------------------------------------------------------------------------------------
+%define GW_NUMBER(TYPE, LOWEST, HIGHEST)
+%typemap(in) TYPE {
+  long long number;
+  if (!gwpy_integer($input, "$1_name", LOWEST, HIGHEST, &number)) SWIG_fail;
+  $1 = (TYPE)number;
+}
+%enddef
+GW_NUMBER(int32_t, INT32_MIN, INT32_MAX)
+GW_NUMBER(int64_t, INT64_MIN, INT64_MAX)
+%typemap(in) uint64_t, size_t {
+  uint64_t number;
+  if (!gwpy_unsigned($input, "$1_name", &number)) SWIG_fail;
+  $1 = number;
+}
+%typemap(in) double {
+  if (!gwpy_double($input, "$1_name", &$1)) SWIG_fail;
+}
+
 // --- memory -----------------------------------------------------------------------------------------------------------
 %typemap(in) const void *, void *, void *const *, const int32_t *, const int64_t *, const size_t *, char *text,
     const int64_t prompt[], int64_t out_tokens[], size_t out_sizes[], const char *const *, const gw_view *, gw_view *view {

@@ -105,6 +105,48 @@ static PyObject* gwpy_result(PyObject* result) {
   return NULL;
 }
 
+/* --- numbers: refused in the words of the package, by the name of the argument or field
+ * ------------------------------------- */
+
+/* `given` as an int of Python; null with an exception when it is no integer. */
+static PyObject* whole_number(PyObject* given, const char* name) {
+  PyObject* number = PyNumber_Index(given);
+  if (number == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not an integer", name, Py_TYPE(given)->tp_name);
+  return number;
+}
+
+static int gwpy_integer(PyObject* given, const char* name, long long lowest, long long highest,
+                        long long* out) {
+  PyObject* number = whole_number(given, name);
+  if (number == NULL) return 0;
+  int overflow = 0;
+  *out = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow != 0 || *out < lowest || *out > highest)
+    refuse("%s is %S, outside of [%lld, %lld]", name, number, lowest, highest);
+  Py_DECREF(number);
+  return !PyErr_Occurred();
+}
+
+static int gwpy_unsigned(PyObject* given, const char* name, uint64_t* out) {
+  PyObject* number = whole_number(given, name);
+  if (number == NULL) return 0;
+  *out = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    PyErr_Clear();
+    refuse("%s is %S, outside of [0, %llu]", name, number, (unsigned long long)UINT64_MAX);
+  }
+  Py_DECREF(number);
+  return !PyErr_Occurred();
+}
+
+static int gwpy_double(PyObject* given, const char* name, double* out) {
+  *out = PyFloat_AsDouble(given);
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError))
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a number", name, Py_TYPE(given)->tp_name);
+  return !PyErr_Occurred();
+}
+
 /* --- results
  * ------------------------------------------------------------------------------------------------------- */
 
@@ -135,13 +177,20 @@ static PyObject* gwpy_tuple(const int64_t* values, Py_ssize_t count) {
 }
 
 static int gwpy_numbers(PyObject* given, const char* name, int64_t* values, Py_ssize_t capacity) {
-  PyObject* all = PySequence_Fast(given, "a sequence of integers is wanted");
-  if (all == NULL) return 0;
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(all);
+  PyObject* all = PySequence_Tuple(given);
+  if (all == NULL) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+      PyErr_Format(PyExc_TypeError, "%s is a %s, not a sequence of integers", name, Py_TYPE(given)->tp_name);
+    return 0;
+  }
+  const Py_ssize_t count = PyTuple_GET_SIZE(all);
   if (count > capacity) refuse("%s has %zd numbers, at most %zd are possible", name, count, capacity);
   memset(values, 0, (size_t)capacity * sizeof *values);
-  for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i)
-    values[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(all, i));
+  for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i) {
+    long long number = 0;
+    gwpy_integer(PyTuple_GET_ITEM(all, i), name, INT64_MIN, INT64_MAX, &number);
+    values[i] = number;
+  }
   Py_DECREF(all);
   return !PyErr_Occurred();
 }
@@ -266,14 +315,18 @@ static int block_element(const char* kind, PyObject* item, char* place, size_t s
       if (!gwpy_address(item, SWIGTYPE_p_void, "address", &pointer)) return 0;
       memcpy(place, &pointer, sizeof pointer);
       return 1;
-    case 'i': {
-      const long number = PyLong_AsLong(item);
-      if (!PyErr_Occurred() && number != (int32_t)number)
-        PyErr_SetString(PyExc_OverflowError, "over 32 bits");
-      *(int32_t*)place = (int32_t)number;
-      return PyErr_Occurred() == NULL;
+    default: {
+      const int is_short = *kind == 'i';
+      long long number;
+      if (!gwpy_integer(item, "an element", is_short ? INT32_MIN : INT64_MIN,
+                        is_short ? INT32_MAX : INT64_MAX, &number))
+        return 0;
+      if (is_short)
+        *(int32_t*)place = (int32_t)number;
+      else
+        *(int64_t*)place = number;
+      return 1;
     }
-    default: *(int64_t*)place = PyLong_AsLongLong(item); return PyErr_Occurred() == NULL;
   }
 }
 

@@ -74,9 +74,9 @@ REFUSED = {  # before the library has seen the object, and by the library itself
     "too few inputs": lambda kept: gw.Custom(kept, parameters={"w": gw.Spec((3,), init=kept)}, inputs=-1),
     "a child": lambda kept: gw.Custom(kept, children={"a\0b": gw.Linear(1, 1)}),
     "an option": lambda kept: gw.Gang.create(all_gather=kept, colour="green"),
-    "a count": lambda kept: gw.Gang.create_threads("two", all_gather=kept),
-    "threads that gather": lambda kept: gw.Gang.create_threads(2, all_gather=kept),
-    "a size": lambda kept: gw.Gang.create_fake(0, 1 << 40, all_gather=kept),
+    "a count": lambda kept: _low.gw_gang_create_threads("two", gang_options(all_gather=kept)),
+    "threads that gather": lambda kept: _low.gw_gang_create_threads(2, gang_options(all_gather=kept)),
+    "a size": lambda kept: _low.gw_gang_create_fake(0, 1 << 40, gang_options(all_gather=kept)),
     "a hook": lambda kept: _low.gw_interrupt_set("no function", kept, low.py_free),
     "an allocator": lambda kept: _low.gw_allocator_set(struct("gw_allocator", user=kept, free_user=low.py_free)),
     "a work": lambda kept: _low.gw_work_attach("no work", kept, low.py_free),
@@ -98,7 +98,7 @@ def test_what_a_refused_call_was_given_is_let_go_once(refused):
 def test_options_may_be_given_to_several_calls():
     kept = Kept()
     before = sys.getrefcount(kept)
-    options = gang_options({"all_gather": kept, "rank": 0, "size": 1})
+    options = gang_options(all_gather=kept, rank=0, size=1)
     for _ in range(3):
         with pytest.raises(gw.InvalidArgument, match="all_gather"):
             _low.gw_gang_create_threads(2, options)

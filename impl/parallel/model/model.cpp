@@ -275,18 +275,21 @@ Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   });
 }
 
-void Model::assign(Parameter& parameter, const Tensor& whole, Stream& stream) {
+void Model::assign(Parameter& parameter, const Tensor& values, Stream& stream) {
   check_running("assign");
   const CollectiveCall call(*gangs_, "assign");
   call.check([&] {
-    if (!(whole.shape() == parameter.shape) || !is_floating(whole.dtype()))
+    const bool fits = values.shape() == parameter.shape || values.shape() == parameter.local_shape();
+    if (!fits || !is_floating(values.dtype()))
       fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
-           " ", parameter.shape.text(), ", but the values are ", whole.text());
+           " ", parameter.shape.text(), ", of which this rank has ", parameter.local_shape().text(),
+           ", but the values are ", values.text());
     check_update();
   });
   call.run([&] {
     begin_update(stream);
-    if (parameter.shard.count() != 0) ops_->cast(slice(whole, parameter.box()), parameter.shard, stream);
+    const Tensor rows = values.shape() == parameter.shape ? slice(values, parameter.box()) : values;
+    if (parameter.shard.count() != 0) ops_->cast(rows, parameter.shard, stream);
     domain_->end_update(true, false, stream);
   });
 }

@@ -120,9 +120,9 @@ class Model {
   // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
   // Collective, refusals are agreed, as in clip_gradients.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
-  // The own box of `whole` (global shape, any floating dtype) into the own shard. Collective; goes through the
-  // fence.
-  void assign(Parameter& parameter, const Tensor& whole, Stream& stream);
+  // Values of the global shape, or of this rank's box alone, in any floating dtype, into the own shard. Each rank may
+  // give either. Collective; goes through the version gate.
+  void assign(Parameter& parameter, const Tensor& values, Stream& stream);
   MemoryUse memory() const;
   // `bytes` are part of MemoryUse::optimizer for as long as the result lives.
   std::shared_ptr<const uint64_t> count_optimizer(uint64_t bytes);

@@ -1,0 +1,113 @@
+"""PyTorch modules whose parameters are a shard group."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping
+
+from .arrays import Array, DTypeLike
+from .enums import Strategy
+from .errors import InvalidArgument
+from .groups import ShardGroup
+from .mesh import Gangs
+from .parameters import Spec, spec_of
+
+
+class TorchGroup(ShardGroup):
+    """A PyTorch module whose parameters are sharded. While the group is unsharded, the module's parameters hold the whole
+    values; they are read-only memory, so nothing may write them in place. On reshard their gradients are added to the
+    group's, and they become empty. Made by shard()."""
+
+    def __init__(self, module: Any, gangs: Gangs | None, name: str, parameters: Mapping[str, Spec], **options: Any) -> None:
+        super().__init__(gangs, name, parameters, kind="torch", **options)
+        self.module_of_torch = module
+        self._own = dict(module.named_parameters())
+        self._hide()
+
+    def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Collective. As ShardGroup.unshard(), and the module's parameters hold the values."""
+        full = super().unshard(into)
+        for name, parameter in self._own.items():
+            parameter.data = full[name]
+        return full
+
+    def reshard(self) -> None:
+        """Collective. Adds the gradients of the module's parameters to the group's; the parameters are empty then."""
+        try:
+            self.add_gradients({name: _dense(p.grad) for name, p in self._own.items() if p.grad is not None})
+        finally:
+            self._hide()
+            super().reshard()
+
+    @contextmanager
+    def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, Array]]:
+        """with group.unsharded(): loss(module(x)).backward(). If the block raises, its gradients are dropped."""
+        full = self.unshard(into)
+        try:
+            yield full
+        except BaseException:
+            for parameter in self._own.values():
+                parameter.grad = None
+            raise
+        finally:
+            self.reshard()
+
+    def _hide(self) -> None:
+        for parameter in self._own.values():
+            parameter.grad = None
+            parameter.data = parameter.data.new_empty(0)
+
+
+def _dense(gradient: Any) -> Any:
+    return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
+
+
+def shard(
+    module: Any, gangs: Gangs | None = None, *, name: str | None = None, strategy: Strategy | str = "full_shard",
+    reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+    output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
+    prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
+    bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
+) -> TorchGroup:
+    """Collective. The parameters of a torch.nn.Module, with their values (equal on every rank), as one shard group:
+
+        group = gw.shard(module, gangs)
+        opt = gw.AdamW(group, lr=1e-3)
+        with group.unsharded():
+            loss(module(x), y).backward()
+        group.reduce()
+        opt.step(scale=1 / gangs.size)
+
+    Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16
+    module has f32 masters. `name`: None: the module's class; the other options are those
+    of Module.parallelize(). For less memory, shard each block by itself."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        raise ImportError("gw.shard takes a PyTorch module, and PyTorch is not installed: pip install torch") from None
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module is a {type(module).__name__}, not a torch.nn.Module")
+    name = name or type(module).__name__
+    parameters: dict[str, Spec] = {}
+    dtypes = set()
+    for own, parameter in module.named_parameters():
+        if parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16):
+            raise InvalidArgument(f"{own} is {parameter.dtype}; shard takes float32, float64 and bfloat16: convert the module, "
+                                  "for example by module.bfloat16()")
+        first = spec_of(parameter)
+        parameters[own] = Spec(first.shape, first.dtype, first.init, frozen=not parameter.requires_grad)
+        dtypes.add(parameter.dtype)
+    if not parameters:
+        raise InvalidArgument(f"{name} has no parameters to shard")
+    if len(dtypes) > 1:
+        raise InvalidArgument(f"{name} has parameters of {' and '.join(sorted(map(str, dtypes)))}; a group computes in one "
+                              "type: convert the module, or shard its parts")
+    if param_dtype is None and torch.bfloat16 in dtypes:
+        param_dtype = "bf16"
+    return TorchGroup(
+        module, gangs, name, parameters, strategy=strategy, reshard_after_forward=reshard_after_forward,
+        param_dtype=param_dtype, reduce_dtype=reduce_dtype, output_dtype=output_dtype,
+        cast_forward_inputs=cast_forward_inputs, cpu_offload=cpu_offload, prefetch_forward=prefetch_forward,
+        prefetch_backward=prefetch_backward, accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb,
+        dtype_rules=dtype_rules)

@@ -1,0 +1,138 @@
+"""Parameters by name, state dicts, counts."""
+
+import numpy as np
+import pytest
+from ranks import over, together
+
+import gangway as gw
+
+SMALL = dict(vocab=16, dim=8, layers=1, heads=2, ffn=32)
+
+
+def test_parameters_have_names_and_are_counted():
+    model = gw.Llama(**SMALL, tied=True).freeze("model.norm.weight")
+    names = [name for name, _ in model.named_parameters()]
+    assert names == [p.name for p in model] and names[0] == "model.embed_tokens.weight" and len(names) == len(model) == 11
+    sizes = {name: int(np.prod(p.shape)) for name, p in model.named_parameters()}
+    assert model.num_parameters() == sum(sizes.values()) == 16 * 8 + 4 * 8 * 8 + 3 * 8 * 32 + 3 * 8
+    assert model.num_parameters(trainable_only=True) == model.num_parameters() - 8
+    assert model["model.embed_tokens.weight"].count == 128
+
+
+@together(1, 2, 3)
+def test_a_state_dict_is_loaded_whole_or_by_rows(gangs):
+    model = gw.Llama(**SMALL).parallelize(gangs, seed=1)
+    whole, mine = model.state_dict(), model.state_dict(local=True)
+    assert list(whole) == list(mine) == [p.name for p in model]
+    for name, parameter in model.named_parameters():
+        first, last = parameter.rows
+        assert whole[name].shape == parameter.shape and whole[name].flags.writeable
+        np.testing.assert_array_equal(mine[name], whole[name][first:last])
+    other = gw.Llama(**SMALL).parallelize(gangs, seed=2)
+    for state in (whole, mine):
+        changed = {name: value + 1 for name, value in state.items()}
+        assert other.load_state_dict(changed) is other
+        for name, value in other.state_dict().items():
+            np.testing.assert_array_equal(value, whole[name] + 1)
+    kept = {name: value.copy() for name, value in mine.items()}
+    model.load_state_dict(other.state_dict())
+    for name, value in mine.items():
+        np.testing.assert_array_equal(value, kept[name])  # a copy does not follow the parameter
+
+
+@together(1, 2)
+def test_a_state_dict_that_does_not_fit_is_refused_on_every_rank_and_changes_nothing(gangs):
+    model = gw.Linear(3, 4).parallelize(gangs, seed=1)
+    before = model.state_dict()
+    good = {name: np.zeros_like(value) for name, value in before.items()}
+    bad = [({"weight": good["weight"]}, "state has no bias"),
+           ({**good, "bias": np.zeros(9, np.float32)}, r'state\["bias"\] has shape \[9\], the parameter \[4\]'),
+           ({**good, "bias": np.zeros(4, np.int64)}, r'state\["bias"\] is i64, not f64'),
+           ({**good, "more": np.zeros(4)}, "state has more, for which the model has no place")]
+    for state, says in bad:
+        worst = gangs.rank == gangs.size - 1
+        with pytest.raises(gw.InvalidArgument, match=says if worst else "whole is null"):
+            model.load_state_dict(state if worst else good)
+        for name, value in model.state_dict().items():
+            np.testing.assert_array_equal(value, before[name])
+    model.load_state_dict({**good, "more": np.zeros(4)}, ignore_extra=True)
+    assert not model["weight"].gather().any()
+
+
+def test_the_other_name_of_a_tied_parameter_is_no_extra():
+    model = gw.Llama(**SMALL, tied=True).parallelize()
+    state = model.state_dict()
+    model.load_state_dict({**state, "lm_head.weight": state["model.embed_tokens.weight"]})
+
+
+@over(2, needs="torch")
+def test_a_module_of_torch_is_sharded_in_one_call(gangs):
+    import torch
+
+    def make():
+        torch.manual_seed(5)
+        return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.LayerNorm(5), torch.nn.Linear(5, 1))
+
+    def batch(step):
+        return torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
+
+    plain, steps = make(), 4
+    plain[0].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for step in range(steps):
+        optimizer.zero_grad()
+        (plain(batch(step)).square().sum() / 8).backward()
+        optimizer.step()
+
+    module = make()
+    module[0].bias.requires_grad_(False)
+    group = gw.shard(module, gangs, name="net")
+    assert repr(group) == "<TorchGroup net: 0.weight, 0.bias, 2.weight, 2.bias, 3.weight, 3.bias>"
+    assert all(p.numel() == 0 for p in module.parameters())
+    opt = gw.SGD(group, lr=0.1, momentum=0.9)
+    for step in range(steps):
+        for half in batch(step)[4 * gangs.rank:4 * gangs.rank + 4].split(2):  # two microbatches
+            with group.unsharded():
+                module(half).square().sum().backward()
+        group.reduce()
+        opt.step(scale=1 / 8)
+    with group.unsharded() as full:
+        for name, parameter in plain.named_parameters():
+            torch.testing.assert_close(full[name], parameter.detach(), rtol=1e-5, atol=1e-6)
+            assert module.get_parameter(name).data_ptr() == full[name].data_ptr()
+    assert {name: value.shape for name, value in opt.model.state_dict(kind="torch").items()} == {
+        f"net.{name}": p.shape for name, p in plain.named_parameters()}
+    with pytest.raises(ZeroDivisionError), group.unsharded():
+        module(batch(0)).sum().backward()
+        1 / 0
+    group.reduce()
+    assert not group.gradients()["3.weight"].any()
+
+
+@over(1, needs="torch")
+def test_what_shard_does_not_take_is_refused_by_the_reason(gangs):
+    import torch
+
+    half = gw.shard(torch.nn.Linear(4, 2).bfloat16(), gangs)
+    with half.unsharded() as full:
+        assert full["weight"].dtype == torch.bfloat16
+        half.module_of_torch(torch.ones(3, 4).bfloat16()).sum().backward()
+    half.reduce()
+    assert half.gradients()["weight"].dtype == torch.float32 and half.gradients()["weight"].tolist() == [[3.0] * 4] * 2
+    with pytest.raises(TypeError, match="module is a list, not a torch.nn.Module"):
+        gw.shard([torch.nn.Linear(2, 2)], gangs)
+    with pytest.raises(gw.InvalidArgument, match="weight is torch.float16; shard takes float32, float64 and bfloat16"):
+        gw.shard(torch.nn.Linear(2, 2).half(), gangs)
+    mixed = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).bfloat16())
+    with pytest.raises(gw.InvalidArgument, match="parameters of torch.bfloat16 and torch.float32; a group computes in one type"):
+        gw.shard(mixed, gangs)
+    with pytest.raises(gw.InvalidArgument, match="Tanh has no parameters to shard"):
+        gw.shard(torch.nn.Tanh(), gangs)
+
+
+def test_without_torch_shard_says_so(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match="PyTorch is not installed: pip install torch"):
+        gw.shard(object())
