@@ -34,6 +34,7 @@ Placement Placement::shard(std::string axis, int dim, std::vector<int64_t> bound
 }
 Placement Placement::replicate(std::string axis) { return {Kind::replicate, std::move(axis), 0, {}}; }
 Placement Placement::partial(std::string axis) { return {Kind::partial, std::move(axis), 0, {}}; }
+Placement Placement::varying(std::string axis) { return {Kind::varying, std::move(axis), 0, {}}; }
 
 std::vector<int64_t> ceil_bounds(int64_t n, int64_t ranks) {
   const int64_t rows = (n + ranks - 1) / ranks;
@@ -116,6 +117,7 @@ std::string describe(const Layout& layout) {
       case Placement::Kind::shard: s += "Shard(" + std::to_string(p.dim) + ")"; break;
       case Placement::Kind::replicate: s += "Replicate"; break;
       case Placement::Kind::partial: s += "Partial"; break;
+      case Placement::Kind::varying: s += "Varying"; break;
     }
   }
   return s.empty() ? "replicated" : s;

@@ -4,6 +4,12 @@
 // parallelism the tp split comes first, FSDP splits the local piece). Bounds count in the piece that the placements
 // before left, so they differ between ranks whose pieces do. An axis that is not listed replicates.
 //
+// Four kinds of placement over an axis of W ranks:
+//   shard      each rank holds its rows; the value is the pieces joined
+//   replicate  all ranks hold the value; it is one value, and so is its gradient
+//   varying    all ranks hold the value, and each goes on with it by itself: its gradient is the sum of theirs
+//   partial    each rank holds a part of the size of the whole; the value is their sum
+//
 // Thread rule: values.
 #pragma once
 
@@ -19,7 +25,7 @@
 namespace gangway {
 
 struct Placement {
-  enum class Kind : uint8_t { shard, replicate, partial };
+  enum class Kind : uint8_t { shard, replicate, partial, varying };
   Kind kind = Kind::replicate;
   std::string axis;  // a mesh axis or several joined by '+', like "dp_shard+cp"
   int dim = 0;       // the tensor dimension that a shard splits
@@ -33,6 +39,8 @@ struct Placement {
   static Placement shard(std::string axis, int dim, std::vector<int64_t> bounds);
   static Placement replicate(std::string axis);
   static Placement partial(std::string axis);
+  static Placement varying(std::string axis);
+  friend bool operator==(const Placement&, const Placement&) = default;
 };
 
 using Layout = std::vector<Placement>;

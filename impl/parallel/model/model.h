@@ -1,5 +1,5 @@
 // The parallel layer. Belongs here: what wraps modules so that ranks share them (units of sharded values and gradients,
-// replicas, boundaries, recomputation), shard groups, the norm over a mesh. Does not: what a module computes (nn), the
+// replicas, redistributions, recomputation), shard groups, the norm over a mesh. Does not: what a module computes (nn), the
 // order of a training step (train), how bytes travel (gang).
 //
 // A module bound to gangs: the tree with its wrappers, its storage and everything a step needs to run it.
