@@ -12,6 +12,7 @@
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 #include "tensor_handle.h"
+#include "train/manual.h"
 
 struct gw_module : gangway::capi::Handle {
   explicit gw_module(gangway::ModulePtr m) : module(std::move(m)) {}
@@ -45,18 +46,8 @@ struct gw_module : gangway::capi::Handle {
 };
 
 struct gw_frame : gangway::capi::Handle {
-  gw_frame(std::shared_ptr<gangway::Model> m, const gw_frame_options& o);
-  ~gw_frame() { give_up(); }
-  // Ready for the next forward; one that has not had its backward is given up.
-  void reset();
-  std::shared_ptr<gangway::Model> model;
-  gangway::Frame frame;
-  gw_frame_options options;
-  gangway::Specs outputs;                               // of that forward
-  std::shared_ptr<gangway::Forwards::Forward> forward;  // that awaits its backward
-
- private:
-  void give_up() noexcept;
+  gw_frame(std::shared_ptr<gangway::Model> m, const gangway::ManualOptions& o) : frame(std::move(m), o) {}
+  gangway::ManualFrame frame;
 };
 
 struct gw_parameter : gangway::capi::Handle {

@@ -37,7 +37,8 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
     case GW_PART_FULL_GRADIENT:
       if (!p.trainable) fail(Code::invalid_state, name, " is frozen and has no gradient");
       if (p.grad == nullptr)
-        fail(Code::invalid_state, name, " has no full gradient: it is there while backward runs");
+        fail(Code::invalid_state, name,
+             " has no full gradient: it is there from a backward to its reduction");
       return model.full_gradient(p, model.device().stream());
     default:
       fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum

@@ -101,8 +101,10 @@ Values Custom::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   Values outputs;
   for (const Spec& spec : made) outputs.push_back(make_output(ctx, frame, spec.dtype, spec.shape));
   StackScope scope(ctx.temporaries);
+  Context inner = ctx;
+  inner.fused_loss = false;  // a child's loss may be read here
   Call call{.module = *this,
-            .ctx = ctx,
+            .ctx = inner,
             .frame = frame,
             .inputs = inputs,
             .outputs = outputs,

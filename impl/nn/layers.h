@@ -72,8 +72,8 @@ struct LlamaConfig {
 // weight is embed_tokens' parameter.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100 (already
-// shifted), and their number. With a frame the head makes loss, dX and dW in one chunk loop of forward, seeded with
-// ctx.loss_scale, and backward({}) starts from there.
+// shifted), and their number. backward({}) starts from ctx.loss_scale. With ctx.fused_loss it makes the loss, too, in
+// one pass with the head's gradients.
 ModulePtr make_llama(const LlamaConfig& config);
 const LlamaConfig* llama_config(const Module& module);  // through wrappers; null for another module
 

@@ -7,11 +7,8 @@ namespace gangway {
 namespace {
 
 enum Part : size_t { kNorm, kOutput };
-constexpr int kDx = 0;  // slot: gradient of the norm's output, made in forward
-
-struct Sums {
-  Tensor loss, weight;
-};
+// Of the frame: the norm's output and the labels; a fused loss, too, which backward makes.
+enum Slot : int { kY, kLabels, kLoss, kWeight };
 
 class LmHead final : public Module {
  public:
@@ -21,7 +18,7 @@ class LmHead final : public Module {
   }
 
   const char* kind() const override { return "LmHead"; }
-  bool gradient_in_forward() const override { return true; }
+  bool computes_children() const override { return true; }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
 
   std::vector<IdRule> id_rules() const override {
@@ -52,55 +49,69 @@ class LmHead final : public Module {
     const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
     ctx.ops.fill(loss, 0, ctx.stream);
     ctx.ops.fill(weight, 0, ctx.stream);
-    StackScope scope(ctx.temporaries);
-    const Tensor y_TD = child(kNorm).forward1(ctx, x, frame).flatten2();
-    cross_entropy(ctx, y_TD, labels, {loss, weight}, frame, x.shape());
+    const StackScope scope(ctx.temporaries);
+    const Tensor y = child(kNorm).forward1(ctx, x, frame);
+    if (frame != nullptr) {
+      frame->save(*this, kY, y);
+      frame->save(*this, kLabels, labels);
+      if (ctx.fused_loss) {
+        frame->save(*this, kLoss, loss);
+        frame->save(*this, kWeight, weight);
+        return {loss, weight};
+      }
+    }
+    HeadLossArgs args = loss_of(ctx, y, labels);
+    args.loss = loss;
+    args.weight = weight;
+    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
     return {loss, weight};
   }
 
-  // dy is not asked: the gradient was made, seeded, in forward.
+  // dy is not asked: the gradient of the loss is ctx.loss_scale. The logits are made again, or for the first time.
   Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
-    return {child(kNorm).backward1(ctx, frame.load(ctx, *this, kDx), frame)};
-  }
-
- private:
-  Parameter& output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
-
-  // In the dtype of the output's weight, which a rule may have made another than that of what comes before.
-  Tensor as_output(Context& ctx, const Tensor& y) const {
-    const DType dtype = value_of(output_weight()).dtype();
-    if (y.dtype() == dtype) return y;
-    const Tensor converted = ctx.temporaries.allocate(dtype, y.shape());
-    ctx.ops.cast(y, converted, ctx.stream);
-    return converted;
-  }
-
-  void cross_entropy(Context& ctx, const Tensor& y_TD, const Tensor& labels, const Sums& sums, Frame* frame,
-                     const Shape& shape) {
-    HeadLossArgs args{.x = as_output(ctx, y_TD),
-                      .w = value_of(output_weight()),
-                      .labels = labels.reshape(Shape{labels.count()}),
-                      .loss = sums.loss,
-                      .weight = sums.weight,
-                      .dx = {},
-                      .dw = {},
-                      .scale = ctx.loss_scale,
-                      .ignore = kIgnoredLabel};
-    if (frame == nullptr) {
-      ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-      return;
+    const Tensor y = frame.load(ctx, *this, kY);
+    const StackScope scope(
+        ctx.temporaries);  // the norm, which has no weight task, keeps nothing of its gradient
+    HeadLossArgs args = loss_of(ctx, y, frame.load(ctx, *this, kLabels));
+    if (frame.holds(*this, kLoss)) {
+      args.loss = frame.load(ctx, *this, kLoss);
+      args.weight = frame.load(ctx, *this, kWeight);
     }
-    const Tensor dx = frame->allocate(y_TD.dtype(), y_TD.shape());
-    const bool same = args.x.dtype() == dx.dtype();
-    args.dx = same ? dx : ctx.temporaries.allocate(args.x.dtype(), dx.shape());
+    args.dx = ctx.temporaries.allocate(args.x.dtype(), args.x.shape());
     if (wants_gradient(output_weight())) {
       const GradientTarget target = gradient_to_write(output_weight());
       args.dw = target.grad;
       args.dw_accumulate = target.accumulate;
     }
     ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-    if (!same) ctx.ops.cast(args.dx, dx, ctx.stream);
-    frame->save(*this, kDx, dx.reshape(shape));
+    return {child(kNorm).backward1(ctx, as_dtype(ctx, args.dx, y.dtype()).reshape(y.shape()), frame)};
+  }
+
+ private:
+  Parameter& output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
+
+  static Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
+    if (x.dtype() == dtype) return x;
+    const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
+    ctx.ops.cast(x, converted, ctx.stream);
+    return converted;
+  }
+
+  // In the dtype of the output's weight, which a rule may have made another than that of what comes before.
+  Tensor as_output(Context& ctx, const Tensor& y) const {
+    return as_dtype(ctx, y, value_of(output_weight()).dtype());
+  }
+
+  HeadLossArgs loss_of(Context& ctx, const Tensor& y, const Tensor& labels) const {
+    return {.x = as_output(ctx, y.flatten2()),
+            .w = value_of(output_weight()),
+            .labels = labels.reshape(Shape{labels.count()}),
+            .loss = {},
+            .weight = {},
+            .dx = {},
+            .dw = {},
+            .scale = ctx.loss_scale,
+            .ignore = kIgnoredLabel};
   }
 
   static void check_labels_given(bool given, bool with_frame) {

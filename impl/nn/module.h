@@ -33,7 +33,10 @@ struct Context {
   bool recomputing = false;   // this forward repeats an earlier one
   bool defer_weight = false;  // weight halves run later (run_weight_gradients is the runner's)
   double loss_scale = 1;      // 1/N: what backward of a loss starts with
-  uint64_t seed = 0;          // the run's; a custom module's call seed is derived from it
+  // A frame's loss is made by its backward, in one pass with its gradients; forward gives the memory for it. For a runner
+  // that reads losses after backward; modules that read them in forward switch it off for those below.
+  bool fused_loss = false;
+  uint64_t seed = 0;  // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
   int microbatch = 0;
   int64_t data_index = 0;  // data coordinate
@@ -70,9 +73,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual const char* kind() const = 0;  // "Linear"
   // A wrapper adds no component to names and has exactly one child, index 0, name "".
   virtual bool is_wrapper() const { return false; }
-  // Forward with a frame already adds to parameter gradients (a loss that makes them in one loop), so their
-  // storage must be there by then.
-  virtual bool gradient_in_forward() const { return false; }
+  // Reads its children's parameters itself: they cannot be units of their own.
+  virtual bool computes_children() const { return false; }
   // Multiplies activations with its parameters, which must have their dtype.
   virtual bool is_linear() const { return false; }
   // A layer of a deep model: what recomputation takes as one.

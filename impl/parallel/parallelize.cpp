@@ -162,8 +162,6 @@ Model::Listing Model::list() const {
     return std::any_of(listing.parameters.begin(), listing.parameters.end(),
                        [&](const auto& p) { return p.name == a.name; });
   });
-  for (const NamedModule& m : named_modules(root_))
-    listing.gradient_in_forward = listing.gradient_in_forward || m.module->gradient_in_forward();
   return listing;
 }
 

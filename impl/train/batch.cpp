@@ -20,27 +20,36 @@ void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& 
 
 }  // namespace
 
-PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream) {
+PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches) : weight_(batch.weight) {
   if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
   check_tensors(model, batch);
-  Context ctx = model.context(stream);
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
-  if (labels_ && !batch.shifted && labels_.rank() > 1) shift_labels(ctx);
+  shifts_ = labels_ && !batch.shifted && labels_.rank() > 1;
 
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
   // The loss of a Llama counts labels, whatever the batch says.
-  const bool counts = batch.weight == -1 || llama_config(model.root()) != nullptr;
-  if (counts && !labels_)
+  counts_ = batch.weight == -1 || llama_config(model.root()) != nullptr;
+  if (counts_ && !labels_)
     fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but what counts are labels, and ",
          batch.targets.empty() ? "there is no target" : "the first target is not i64");
-  const int64_t labels = check_values(ctx, model.root(), counts);
-  weight_ = counts ? labels : batch.weight;
-  if (batch.weight != -1 && batch.weight != weight_)
-    fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but ", weight_,
+}
+
+void PreparedBatch::look(Model& model, Stream& stream) {
+  Context ctx = model.context(stream);
+  if (shifts_) shift_labels(ctx);
+  std::vector<IdRule> rules = model.root().id_rules();
+  rules.resize(values_.size());
+  if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
+  const std::vector<FoundIds> found = check_ids(ctx, rules, values_);
+  if (!counts_) return;
+  const int64_t counted = on_meta(ctx) ? labels_.count() : found[labels_at_].count;
+  if (weight_ != -1 && weight_ != counted)
+    fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted,
          " labels count after the shift");
+  weight_ = counted;
 }
 
 Values PreparedBatch::microbatch(int index) const {
@@ -76,16 +85,6 @@ void PreparedBatch::shift_labels(Context& ctx) {
   const int last_dim = given.rank() - 1;
   const int64_t length = given.dim(-1);
   ctx.ops.cast(given.slice(last_dim, 1, length), labels_.slice(last_dim, 0, length - 1), ctx.stream);
-}
-
-// The number of labels that count.
-int64_t PreparedBatch::check_values(Context& ctx, const Module& root, bool counts) {
-  std::vector<IdRule> rules = root.id_rules();
-  rules.resize(values_.size());
-  if (counts && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
-  const std::vector<FoundIds> found = check_ids(ctx, rules, values_);
-  if (!counts) return 0;
-  return on_meta(ctx) ? labels_.count() : found[labels_at_].count;
 }
 
 }  // namespace gangway

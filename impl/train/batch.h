@@ -11,11 +11,15 @@ namespace gangway {
 
 class PreparedBatch {
  public:
-  // Refuses (INVALID_ARGUMENT) what is no batch, and ids and labels outside of their range: these are looked at here
-  // and nowhere else, with one wait for a device that is not the host. The shifted labels lie in the model's
-  // temporaries, inside the caller's StackScope. `microbatches` is at least 1.
-  PreparedBatch(Model& model, const Batch& batch, int microbatches, Stream& stream);
+  // Refuses (INVALID_ARGUMENT) what is no batch by its shapes and dtypes. `microbatches` is at least 1.
+  PreparedBatch(Model& model, const Batch& batch, int microbatches);
 
+  // Shifts labels, refuses ids and labels outside of their range, and counts: the values are looked at here and nowhere
+  // else, with one wait for a device that is not the host. After check_microbatches, which finds wrong shapes. The
+  // shifted labels lie in the model's temporaries, inside the caller's StackScope.
+  void look(Model& model, Stream& stream);
+
+  // After look.
   int64_t weight() const { return weight_; }  // of all rows
   int64_t tokens() const { return tokens_; }  // i64 inputs of two dims: their elements, otherwise rows
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
@@ -25,13 +29,13 @@ class PreparedBatch {
  private:
   void check_tensors(Model& model, const Batch& batch);
   void shift_labels(Context& ctx);
-  int64_t check_values(Context& ctx, const Module& root, bool counts);
 
   Values values_;
   Tensor labels_;  // one of values_; absent where the first target is not i64
   size_t labels_at_ = 0;
+  bool shifts_ = false, counts_ = false;
   std::vector<int64_t> bounds_;  // rows of the microbatches
-  int64_t weight_ = 0;
+  int64_t weight_ = -1;          // before look: as the caller says
   int64_t tokens_ = 0;
 };
 

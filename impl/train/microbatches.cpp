@@ -37,6 +37,7 @@ void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
 }
 
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums) {
+  ctx.fused_loss = true;
   for (int i = 0; i < batch.count(); ++i) {
     poll_interrupt_at_times();
     ctx.microbatch = i;
@@ -50,10 +51,9 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     }
     const Values outputs = model.forward(ctx, batch.microbatch(i), frame);
     check_loss(specs_of(outputs));
-    sums.add_loss(outputs);
-    if (frame == nullptr) continue;
-    model.backward(ctx, {}, *frame);  // no dy: the loss starts from ctx.loss_scale
-    frame->reset();
+    if (frame != nullptr) model.backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
+    sums.add_loss(outputs);                                 // which a fused loss has by now
+    if (frame != nullptr) frame->reset();
   }
 }
 

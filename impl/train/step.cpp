@@ -127,9 +127,10 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
            ", but the step seeds with 1/N (scale is for loops of your own)");
     if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
     check_optimizer(model, *given);
-    model.check_gradients("train_step");
-    prepared.emplace(model, batch, options.microbatches, stream);
+    model.check_update();
+    prepared.emplace(model, batch, options.microbatches);
     check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
+    prepared->look(model, stream);
     return Totals{prepared->weight(), prepared->tokens()};
   });
   Optimizer& optimizer = *given;
@@ -174,8 +175,9 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   std::optional<PreparedBatch> prepared;
   const Totals totals = step.check([&] {
     model.check_computes("eval_step");
-    prepared.emplace(model, batch, options.microbatches, stream);
+    prepared.emplace(model, batch, options.microbatches);
     check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
+    prepared->look(model, stream);
     return Totals{prepared->weight(), prepared->tokens()};
   });
   if (totals.weight == 0) return step.end_without_weight();
@@ -195,7 +197,6 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   StackScope scope(model.temporaries());
   step.check([&] {
     check_optimizer(model, optimizer);
-    model.check_gradients("optimizer_step");
     model.check_update();
     return Totals{};
   });

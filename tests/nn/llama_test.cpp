@@ -112,6 +112,27 @@ TEST(Llama, DeferredWeightHalvesGiveTheSameBits) {
   }
 }
 
+TEST(Llama, AFusedLossIsMadeByBackwardWithTheSameBits) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+    std::vector<std::vector<Vector>> results;
+    for (const bool fused : {false, true}) {
+      Step step(tiny(true));
+      Frame frame(step.rig.device->allocator());
+      frame.recompute = recompute;
+      Context ctx = step.context();
+      ctx.fused_loss = fused;
+      const Values out = step.model->forward(ctx, step.inputs(), &frame);
+      EXPECT_EQ(get(out[0])[0] == 0, fused) << "not yet";
+      step.model->backward(ctx, {}, frame);
+      results.push_back(step.gradients());
+      results.back().push_back(get(out[0]));
+      results.back().push_back(get(out[1]));
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[1].back(), Vector{9});
+  }
+}
+
 TEST(Llama, WeightHalfNeedsNoWeights) {
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     Step step(tiny());

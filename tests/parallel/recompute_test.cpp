@@ -60,8 +60,8 @@ Saved saved_bytes(const LlamaConfig& c, uint64_t tokens, uint64_t e, uint64_t s)
   saved.row = tensor(d, e);
   saved.block = 2 * tensor(d, e) + 2 * tensor(h * k, e) + 2 * tensor(g * k, e) + 2 * tensor(f, e) +
                 2 * tensor(1, s) + tensor(h, s);
-  // The norm's output and its gradient, its statistic, loss and weight.
-  saved.head = 2 * tensor(d, e) + tensor(1, s) + 2 * 64;
+  // The norm's output and its statistic, loss and weight.
+  saved.head = tensor(d, e) + tensor(1, s) + 2 * 64;
   return saved;
 }
 

@@ -152,19 +152,28 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
                  {"fake gang of 2"});
 }
 
-TEST(FullyShard, GradientsThatOneRankHasInPartAreSummedUpOnNone) {
+TEST(FullyShard, NoRankUpdatesWhileTheForwardOfOneAwaitsItsBackward) {
+  run_ranks(2, [](Gang& root) {
+    Model model(make_llama(small_llama()), mesh_of(root));
+    model.parallelize({});
+    Stream& stream = model.device().stream();
+    Parameter& weight = *model.parameters()[0].parameter;
+    const Tensor whole = model.gather(weight, stream);
+    std::shared_ptr<const void> forward;
+    if (root.rank() == 1) forward = model.await_backward();
+    expect_refusal(Code::invalid_state, [&] { model.assign(weight, whole, stream); },
+                   {"awaits its backward"});
+    forward.reset();
+    model.assign(weight, whole, stream);
+  });
+}
+
+TEST(FullyShard, GradientsAreClippedAndGatheredWithinTheirLimits) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama()), mesh_of(root));
     model.parallelize({});
     Stream& stream = model.device().stream();
     const Parameter& weight = *model.parameters()[0].parameter;
-    std::shared_ptr<Forwards::Forward> forward;
-    if (root.rank() == 1) forward = model.begin_by_hand();  // a Llama's makes gradients
-    expect_refusal(Code::invalid_state, [&] { model.clip_gradients(1, 2, stream); },
-                   {"clip_grad_norm", "awaits its backward"});
-    expect_refusal(Code::invalid_state, [&] { model.gather_gradient(weight, stream); },
-                   {"gather_gradient", "awaits its backward"});
-    if (forward) forward->give_up();
     for (const double p : {0.0, -1.0, 65.0, static_cast<double>(NAN)})
       expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(1, p, stream); }, {"p = "});
     expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(root.rank() - 1, 2, stream); },

@@ -129,6 +129,64 @@ TEST(TrainStep, AFailureInOneRanksModuleReachesEveryRank) {
     });
 }
 
+// Hands on the loss of its child, which it reads in forward.
+class ReadsLoss final : public CustomBehaviour {
+ public:
+  std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
+    return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  }
+  void forward(Call& call) override {
+    const Values loss = call.module.child(0).forward(call.ctx, call.inputs, call.frame);
+    for (size_t i = 0; i < 2; ++i) *call.outputs[i].data<double>() = *loss[i].data<double>();
+  }
+  void backward_input(Call& call) override { call.module.child(0).backward(call.ctx, {}, *call.frame); }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType) const override { return true; }
+};
+
+std::unique_ptr<Optimizer> adamw(Model& model) {
+  OptimizerOptions options;
+  options.lr = 0.01;
+  return make_adamw(model.parameters(), options, model.ops());
+}
+
+TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig plain = test::llama_rig(root);
+    CustomOptions options;
+    options.input_count = options.output_count = 2;
+    options.children = {{"inner", make_llama(test::small_llama())}};
+    Rig rig;
+    rig.model = test::make_model(make_custom(options, std::make_shared<ReadsLoss>()), test::make_gangs(root),
+                                 test::parallel(Strategy::full_shard));
+    rig.optimizer = adamw(*rig.model);
+    for (size_t i = 0; i < plain.model->parameters().size();
+         ++i)  // names are other ones, and so are first values
+      rig.model->assign(*rig.model->parameters()[i].parameter,
+                        plain.model->gather(*plain.model->parameters()[i].parameter, rig.stream()),
+                        rig.stream());
+    const Batch batch = test::pattern_batch(*plain.model, 3, 8, root.rank());
+    EXPECT_EQ(rig.step(batch).loss, plain.step(batch).loss);
+    EXPECT_EQ(rig.parameters(), plain.parameters());
+  });
+}
+
+TEST(TrainStep, ALossThatAUnitCastsIsThereInForward) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig plain = test::llama_rig(root);
+    ParallelOptions narrow = test::parallel(Strategy::full_shard);
+    narrow.shard.param_dtype = DType::f64;
+    narrow.shard.output_dtype = DType::f32;
+    Rig rig;
+    rig.model = test::make_model(make_llama(test::small_llama()), test::make_gangs(root), narrow);
+    rig.optimizer = adamw(*rig.model);
+    const Batch batch = test::pattern_batch(*plain.model, 3, 8, root.rank());
+    EXPECT_NEAR(rig.step(batch).loss, plain.step(batch).loss, 1e-5);
+  });
+}
+
 // Half the squared distance of a pupil to a teacher, whose backward never runs.
 class Distance final : public CustomBehaviour {
  public:

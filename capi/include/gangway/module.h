@@ -274,17 +274,13 @@ typedef struct gw_frame_options {
 GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. The caller releases *out_frame, which keeps the model. INVALID_STATE before gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
-/* Local. Forgets what was saved, so that the frame can be used again. A forward that has not had its backward
- * is given up, as by gw_frame_release and by a failed forward or backward. Where it has added to gradients
- * (backward has begun, or forward makes some, as a Llama's loss), the model's next call empties them, unless
- * others have added to them too: then gw_train_step and gw_optimizer_step are INVALID_STATE on all ranks until
- * gw_zero_grad. So they are while any rank still has a forward that has added and awaits its backward. Its
- * units stay unsharded until the next backward ends or the next update begins. INVALID_ARGUMENT: null. */
+/* Local. Forgets what was saved, so that the frame can be used again. A forward that awaits its backward is given up, as
+ * by gw_frame_release and by a failed forward or backward. Gradients stay as they are. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
 /* Local, any thread. Takes one more reference and returns its argument; null for null. */
 GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 /* Local, never blocks; from any thread at any moment, on each rank at another time: the last release frees what was
- * saved (free_state of a custom module runs there) and leaves a mark with the model. */
+ * saved (free_state of a custom module runs there). */
 GW_API void gw_frame_release(gw_frame *frame);
 /* Collective. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count of them.
  * Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
@@ -300,8 +296,8 @@ GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size
 /* Collective. Gradients of the outputs in (none for a loss), of the inputs out (null handles where there is
  * none), which the caller releases as in gw_module_forward; adds the sum over data ranks to the local
  * gradients. The frame is reset. Refusals are agreed, as in forward, and leave the frame as it was. INVALID_ARGUMENT: a
- * gradient's shape or dtype, more of them than outputs, out_capacity. INVALID_STATE: the frame has had no forward;
- * gradients were emptied since a forward that had made some (a Llama's loss). MISMATCH: ranks differ in no_sync. */
+ * gradient's shape or dtype, more of them than outputs, out_capacity. INVALID_STATE: the frame has had no forward.
+ * MISMATCH: ranks differ in no_sync. */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);
@@ -315,10 +311,11 @@ GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 typedef int32_t gw_part;
 enum gw_part_value {
   GW_PART_INVALID = -1,
-  GW_PART_VALUE = 0,        /* own rows of the master */
-  GW_PART_GRADIENT = 1,     /* own rows of the gradient */
-  GW_PART_FULL_VALUE = 2,   /* while unsharded */
-  GW_PART_FULL_GRADIENT = 3 /* while unsharded */
+  GW_PART_VALUE = 0,      /* own rows of the master */
+  GW_PART_GRADIENT = 1,   /* own rows of the gradient */
+  GW_PART_FULL_VALUE = 2, /* while unsharded */
+  GW_PART_FULL_GRADIENT =
+      3 /* of a shard group while unsharded; of a model from a backward to its reduction */
 };
 
 typedef struct gw_parameter_info {
@@ -386,11 +383,11 @@ GW_API gw_status gw_parameter_state_tensor(gw_parameter *parameter, const gw_opt
  * INVALID_STATE: a model without memory. */
 GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. The whole gradient on every rank; the caller releases *out_tensor. INVALID_STATE: a frozen
- * parameter, a model without memory; on every rank: a rank's gradients hold parts of forwards that were given up
- * or await their backward. */
+ * parameter, a model without memory. */
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
 /* Collective. New values from `whole` (f64, f32, bf16 or f16), which has the global shape, or has this rank's rows
- * alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or dtype. INVALID_STATE: a unit is unsharded, between begin_update and end_update. */
+ * alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or
+ * dtype. INVALID_STATE: a forward awaits its backward, a unit is unsharded, between begin_update and end_update. */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
 /* Local. Sets up a gw_memory_use: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);

@@ -83,8 +83,7 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum
  * of |g|^p)^(1/p) over all gradients of the mesh. `p`: over 0 and at most 64, or infinity for the largest
- * element. INVALID_ARGUMENT: max_norm or p outside its range; INVALID_STATE: a model without memory; on every rank: a rank's
- * gradients hold parts of forwards that were given up or await their backward. */
+ * element. INVALID_ARGUMENT: max_norm or p outside its range; INVALID_STATE: a model without memory. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
                                    double *out_norm);
 /* Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet. */

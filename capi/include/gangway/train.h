@@ -65,7 +65,8 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 /* Collective. One step: weights summed, forward and backward of each microbatch, gradients, clip, optimizer.
  * Null options: defaults. Null result: not told. INVALID_ARGUMENT: one rank's bad argument comes back on
  * every rank, as does what gw_module_forward would refuse of any microbatch: custom modules' `shapes` run for
- * each before anything else does, in a step that is skipped for want of weight, too. A failure after the first
+ * each before anything else does, in a step that is skipped for want of weight, too. INVALID_STATE, on every rank: a
+ * rank's forward awaits its backward. A failure after the first
  * forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several ranks. A model of one rank works on: its
  * gradients are empty, its parameters unchanged unless the optimizer had begun. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
@@ -75,8 +76,8 @@ GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const 
 GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options,
                               void *stream, gw_step_result *result);
 /* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
- * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE: a unit is unsharded, as after a
- * forward without its backward. */
+ * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE, on every rank: a rank's forward
+ * awaits its backward. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 

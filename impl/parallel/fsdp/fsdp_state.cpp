@@ -165,11 +165,11 @@ void FsdpState::zero_gradients(Stream& stream) {
   for (const auto& unit : units_) unit->gradients().zero(stream);
 }
 
-void FsdpState::check_update() const {
+void FsdpState::check_update(bool reshards) const {
   if (updating_)
     fail(Code::invalid_state, "begin_update: an update has begun already; end_update comes first");
   for (const auto& unit : units_)
-    if (unit->unsharded())
+    if (unit->unsharded() && !reshards)
       fail(Code::invalid_state, "begin_update: unit ", unit->name(),
            " is still unsharded (a forward that saved for backward keeps it so); backward or reshard comes "
            "first");

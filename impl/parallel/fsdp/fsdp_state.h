@@ -48,7 +48,8 @@ class FsdpState {
   void finish_gradients(Stream& stream);
   void zero_gradients(Stream& stream);
   bool updating() const { return updating_; }
-  void check_update() const;  // what begin_update would refuse on this rank
+  // What begin_update would refuse on this rank; `reshards`: after a reshard_all.
+  void check_update(bool reshards = false) const;
   void begin_update(Stream& stream);
   // `cast`: masters into copies; `empty`: gradients.
   void end_update(bool cast, bool empty, Stream& stream);

@@ -9,16 +9,6 @@ namespace {
 
 constexpr DType kNone = DType{};
 
-// A module below `module`, outside of nested units, that makes gradients in forward.
-bool finds_gradient_in_forward(const Module& module) {
-  if (module.gradient_in_forward()) return true;
-  for (const Module::Child& child : module.children())
-    if (dynamic_cast<const FullyShardedModule*>(child.module.get()) == nullptr &&
-        finds_gradient_in_forward(*child.module))
-      return true;
-  return false;
-}
-
 // What says in which dtype `module` computes: the weight of its first product, outside of nested units and of
 // custom modules, which compute themselves. Null: none.
 ParameterPtr first_product(const Module& module) {
@@ -42,10 +32,7 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 
 FullyShardedModule::FullyShardedModule(ModulePtr inner, std::shared_ptr<ParamGroup> unit,
                                        std::shared_ptr<FsdpState> domain)
-    : domain_(std::move(domain)),
-      unit_(std::move(unit)),
-      gradient_in_forward_(finds_gradient_in_forward(*inner)),
-      product_(first_product(*inner)) {
+    : domain_(std::move(domain)), unit_(std::move(unit)), product_(first_product(*inner)) {
   add_child("", std::move(inner));
 }
 
@@ -104,8 +91,9 @@ Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs,
   const bool keep = was_unsharded || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
   domain_->unshard(*unit_, true, ctx.stream);
   try {
-    if (frame != nullptr && gradient_in_forward_) unit_->gradients().acquire(ctx.stream);
-    Values outputs = child(0).forward(ctx, cast_inputs(ctx, inputs, frame), frame);
+    Context inner = ctx;
+    if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // a loss is cast here
+    Values outputs = child(0).forward(inner, cast_inputs(ctx, inputs, frame), frame);
     if (!keep) unit_->reshard();
     return cast_outputs(ctx, std::move(outputs), frame);
   } catch (...) {

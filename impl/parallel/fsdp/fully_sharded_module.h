@@ -41,8 +41,7 @@ class FullyShardedModule final : public Module {
 
   std::shared_ptr<FsdpState> domain_;  // before the unit, which looks at its buffers when it goes
   std::shared_ptr<ParamGroup> unit_;
-  bool gradient_in_forward_ = false;  // of a module in this unit
-  ParameterPtr product_;              // has the dtype that inputs are cast to, which a rule may have given it
+  ParameterPtr product_;  // has the dtype that inputs are cast to, which a rule may have given it
 };
 
 }  // namespace gangway

@@ -19,6 +19,13 @@ Tensor flat(const std::shared_ptr<Buffer>& memory, DType dtype) {
 }  // namespace
 
 Tensor Buckets::Bucket::all() const { return flat(memory, dtype); }
+
+// Where it is not the local one as well.
+void Buckets::Bucket::hide_full() {
+  if (gang->size() == 1) return;
+  for (const PackedParameter& p : parameters) p.parameter->grad = nullptr;
+}
+
 Tensor Buckets::Bucket::reduce_view() const { return flat(reduce_buffer, reduce_dtype); }
 
 void Buckets::plan() {
@@ -73,8 +80,8 @@ void Buckets::allocate() {
                            bucket.bytes / item_bytes(bucket.dtype) * item_bytes(bucket.reduce_dtype));
     for (const PackedParameter& packed : bucket.parameters) {
       Parameter& p = *packed.parameter;
-      p.grad = p.shard_grad =
-          make_accumulator(whole_view(bucket.memory, packed.gradient_at, packed.gradient, packed));
+      p.shard_grad = make_accumulator(whole_view(bucket.memory, packed.gradient_at, packed.gradient, packed));
+      p.grad = bucket.gang->size() == 1 ? p.shard_grad : nullptr;
     }
   }
 }
@@ -86,7 +93,8 @@ void Buckets::begin(const BucketGradients& unit, Stream& stream) {
     if (bucket.state == State::local) continue;
     // What is there already (a sum, or what the caller wrote) is equal on all ranks: it counts once.
     if (bucket.gang->rank() != 0)
-      for (const PackedParameter& p : bucket.parameters) p.parameter->grad->written = false;
+      for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad->written = false;
+    for (const PackedParameter& p : bucket.parameters) p.parameter->grad = p.parameter->shard_grad;
     bucket.state = State::local;
     bucket.waits_for = bucket.units.size();
   }
@@ -101,10 +109,12 @@ void Buckets::done(const BucketGradients& unit, Stream& stream) {
 }
 
 void Buckets::start(Bucket& bucket, Stream& stream) {
-  for (const PackedParameter& p : bucket.parameters) p.parameter->grad->zero_if_unwritten(*ops_, stream);
+  for (const PackedParameter& p : bucket.parameters)
+    p.parameter->shard_grad->zero_if_unwritten(*ops_, stream);
   bucket.state = State::in_flight;
   bucket.work = finished_work();
   if (bucket.gang->size() == 1) return;
+  bucket.hide_full();
   if (bucket.reduce_buffer != nullptr) ops_->cast(bucket.all(), bucket.reduce_view(), stream);
   const Tensor moved = bucket.reduce_buffer != nullptr ? bucket.reduce_view() : bucket.all();
   Collective c;
@@ -137,7 +147,7 @@ void Buckets::finish(Stream& stream) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state != State::empty) continue;
     for (const PackedParameter& p : bucket.parameters)  // no unit ran
-      p.parameter->grad->zero_if_unwritten(*ops_, stream);
+      p.parameter->shard_grad->zero_if_unwritten(*ops_, stream);
     bucket.state = State::summed;
   }
 }
@@ -146,7 +156,8 @@ void Buckets::zero(Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     bucket.state = State::empty;
-    for (const PackedParameter& p : bucket.parameters) p.parameter->grad->written = false;
+    bucket.hide_full();
+    for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad->written = false;
   }
 }
 

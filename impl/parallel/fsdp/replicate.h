@@ -2,7 +2,7 @@
 // dp_replicate x dp_shard x cp in buckets, each started as soon as the last of its units has ended its weight
 // half in the last microbatch. Parameters are equal at start because their first values are.
 //
-// Local gradients are the buckets themselves. A bucket that holds a sum already (backward again without
+// Local gradients are the buckets themselves, and so are full ones, which are there from a backward to its reduction. A bucket that holds a sum already (backward again without
 // emptying) keeps it on rank 0 alone, so that the next sum counts it once.
 //
 // Thread rule: one thread at a time; collective.
@@ -50,6 +50,7 @@ class Buckets {
     State state = State::empty;
     std::shared_ptr<Buffer> memory, reduce_buffer;
     WorkPtr work;
+    void hide_full();
     Tensor all() const;
     Tensor reduce_view() const;
   };

@@ -170,7 +170,7 @@ void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& o
          unit == place.module.get() ? " is a unit already"
                                     : " lies in unit " + unit->unit().name() +
                                           "; units are made from the inside out, the root last");
-  if (place.parent != nullptr && place.parent->gradient_in_forward())
+  if (place.parent != nullptr && place.parent->computes_children())
     fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
          place.parent->kind(), ") and cannot be a unit of its own");
   if (const Parameter* tied = shared_with_rest(root, *place.module))

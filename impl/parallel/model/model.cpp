@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include "nn/gradient.h"
 #include "parallel/collective_call.h"
@@ -104,7 +103,7 @@ Specs Model::check_forward(const Context& ctx, std::span<const Spec> inputs, con
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  enter("forward", ctx.stream);
+  check_running("forward");
   if (frame != nullptr) check_trainable("forward");
   if (frame != nullptr) frame->recompute = selective_;
   Context run = run_of(ctx, frame != nullptr);
@@ -112,7 +111,7 @@ Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame
 }
 
 Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
-  enter("backward", ctx.stream);
+  check_running("backward");
   Context run = run_of(ctx, true);
   return root_->backward(run, dy, frame);
 }
@@ -125,7 +124,7 @@ Context Model::run_of(const Context& ctx, bool training) const {
 }
 
 void Model::finish_gradients(Stream& stream) {
-  enter("finish_gradients", stream);
+  check_running("finish_gradients");
   domain_->finish_gradients(stream);
 }
 
@@ -134,13 +133,12 @@ bool Model::is_last_backward() const { return domain_->is_last_backward(); }
 
 void Model::reshard() {
   domain_->reshard_all();
-  forwards_.resharded();
+  drop_given_up();
+  given_up_ = false;
 }
 
 void Model::zero_gradients(Stream& stream) {
   check_running("zero_gradients");
-  forwards_.settle();
-  forwards_.gradients_emptied();
   domain_->zero_gradients(stream);
 }
 
@@ -149,42 +147,15 @@ void Model::give_up_run(Stream& stream) {
   if (domain_->updating()) domain_->end_update(true, false, stream);
 }
 
-void Model::enter(const char* call, Stream& stream) {
-  check_running(call);
-  if (forwards_.settle()) zero_gradients(stream);
-}
-
-bool Model::gradients_written() const {
-  return std::any_of(listing_.parameters.begin(), listing_.parameters.end(), [](const NamedParameter& p) {
-    const auto& [full, local] = std::tie(p.parameter->grad, p.parameter->shard_grad);
-    return (full != nullptr && full->written) || (local != nullptr && local->written);
-  });
-}
-
-std::shared_ptr<Forwards::Forward> Model::begin_by_hand() {
-  enter("forward", device().stream());
-  std::shared_ptr<Forwards::Forward> forward = forwards_.begin();
-  if (listing_.gradient_in_forward) forwards_.add(*forward, gradients_written());
+std::shared_ptr<const void> Model::await_backward() {
+  drop_given_up();
+  std::shared_ptr<const void> forward = std::make_shared<char>();
+  awaiting_.push_back(forward);
   return forward;
 }
 
-void Model::check_backward(const Forwards::Forward& forward) {
-  enter("backward", device().stream());
-  if (listing_.gradient_in_forward && !forwards_.counts(forward))
-    fail(Code::invalid_state,
-         "gradients were emptied since the frame's forward, which had made some of its own; run forward "
-         "again");
-}
-
-void Model::begin_backward(Forwards::Forward& forward) { forwards_.add(forward, gradients_written()); }
-
-void Model::check_gradients(const char* call) {
-  enter(call, device().stream());
-  forwards_.check_sums(call);
-}
-
 double Model::gradient_norm(double p, Stream& stream) {
-  enter("gradient_norm", stream);
+  check_running("gradient_norm");
   domain_->finish_gradients(stream);
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
 }
@@ -195,7 +166,7 @@ double Model::clip_gradients(double most, double p, Stream& stream) {
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     check_norm_type("p", p);
-    check_gradients("clip_grad_norm");
+    check_running("clip_grad_norm");
   });
   return call.run([&] {
     const double norm = gradient_norm(p, stream);
@@ -205,27 +176,33 @@ double Model::clip_gradients(double most, double p, Stream& stream) {
 }
 
 void Model::scale_gradients(double factor, Stream& stream) {
-  enter("scale_gradients", stream);
+  check_running("scale_gradients");
   domain_->finish_gradients(stream);
   for (const NamedParameter& p : listing_.parameters)
     if (p.parameter->shard_grad != nullptr && p.parameter->shard_grad->tensor.count() != 0)
       ops_->scale(p.parameter->shard_grad->tensor, factor, stream);
 }
 
-void Model::check_update() {
-  enter("begin_update", device().stream());
-  if (!forwards_.left_unsharded()) domain_->check_update();
+void Model::check_update() const {
+  check_running("begin_update");
+  if (std::any_of(awaiting_.begin(), awaiting_.end(), [](const auto& forward) { return !forward.expired(); }))
+    fail(Code::invalid_state,
+         "begin_update: a forward awaits its backward; gw_module_backward or gw_frame_reset comes first");
+  domain_->check_update(/*reshards=*/given_up_ || !awaiting_.empty());
+}
+
+void Model::drop_given_up() {
+  if (std::erase_if(awaiting_, [](const auto& forward) { return forward.expired(); }) != 0) given_up_ = true;
 }
 
 void Model::begin_update(Stream& stream) {
   check_running("begin_update");
-  if (forwards_.left_unsharded()) reshard();
+  if (given_up_ || !awaiting_.empty()) reshard();
   domain_->begin_update(stream);
 }
 
 void Model::end_update(Stream& stream, bool copies_written) {
   check_running("end_update");
-  forwards_.gradients_emptied();
   domain_->end_update(!copies_written, true, stream);
 }
 
@@ -250,12 +227,12 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
 }
 
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
-  enter("gradient", stream);
+  check_running("gradient");
   return local_gradient(parameter, *ops_, stream);
 }
 
 Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
-  enter("full_gradient", stream);
+  check_running("full_gradient");
   return parameter.grad != nullptr ? parameter.grad->zero_if_unwritten(*ops_, stream) : Tensor();
 }
 
@@ -265,7 +242,6 @@ Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
   call.check([&] {
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
-    check_gradients("gather_gradient");
     check_own(*domain_, parameter);
     gather.emplace(*gangs_, parameter, parameter.shard_grad->tensor.dtype());
   });

@@ -21,7 +21,6 @@
 #include "mesh/gangs.h"
 #include "nn/layers.h"
 #include "parallel/memory_use.h"
-#include "parallel/model/forwards.h"
 #include "parallel/options.h"
 
 namespace gangway {
@@ -76,21 +75,16 @@ class Model {
   void finish_gradients(Stream& stream);
   void set_is_last_backward(bool last);  // no_sync until the last
   bool is_last_backward() const;
-  // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or a given up one.
+  // Local. Units that a forward kept for a backward that does not come: that of a frozen part, or of a forward
+  // that was given up.
   void reshard();
   void zero_gradients(Stream& stream);
   // Local, alone: what a run that failed has left unsharded or under update is at rest again.
   void give_up_run(Stream& stream);
-  // Local. A forward and backward by hand, on a frame that is not one of frame().
-  std::shared_ptr<Forwards::Forward> begin_by_hand();
-  // Local, before begin_backward. INVALID_STATE: gradients were emptied since a forward that has made some already.
-  void check_backward(const Forwards::Forward& forward);
-  void begin_backward(Forwards::Forward& forward);
-  void end_backward(const Forwards::Forward& forward) { forwards_.end(forward); }
-  // Local: throws what a step would refuse of gradients that forwards by hand have left incomplete.
-  void check_gradients(const char* call);
-  // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective, between other
-  // calls of a step whose check phase has looked at check_gradients.
+  // Local. While the result lives, a forward awaits its backward and updates are refused. A forward that is given up
+  // may leave units unsharded: the next update reshards them.
+  std::shared_ptr<const void> await_backward();
+  // sqrt etc. of the sum over shards and mesh; replicated parameters once. p = infinity: max. Collective.
   double gradient_norm(double p, Stream& stream);
   // Scales gradients down to a norm of at most `most`; the norm before. Collective, refusals are agreed: ranks whose
   // collectors are at different places would sum up different gradients.
@@ -99,7 +93,7 @@ class Model {
   void scale_gradients(double factor, Stream& stream);  // local shards
 
   // Local: throws what begin_update would refuse, for the check phase of calls that go through the fence.
-  void check_update();
+  void check_update() const;
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all
   // readers ...
   void begin_update(Stream& stream);
@@ -133,15 +127,12 @@ class Model {
   struct Listing {
     std::vector<NamedParameter> parameters;
     std::vector<NamedParameter> aliases;
-    bool gradient_in_forward = false;  // of some module
   };
   Listing list() const;
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
-  // check_running, and what given up forwards have left to do.
-  void enter(const char* call, Stream& stream);
-  bool gradients_written() const;
   Context run_of(const Context& ctx, bool training) const;
+  void drop_given_up();
 
   ModulePtr root_;
   std::shared_ptr<Gangs> gangs_;
@@ -155,7 +146,8 @@ class Model {
   void* caller_ = nullptr;
   bool computes_ = true;  // has a forward of its own
   uint64_t seed_ = 0;
-  Forwards forwards_;
+  std::vector<std::weak_ptr<const void>> awaiting_;
+  bool given_up_ = false;  // a forward, since the last reshard
   bool materialized_ = false;
   bool pristine_ = true;
 };
