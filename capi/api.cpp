@@ -219,6 +219,7 @@ const gw_api kApi = {
     gw_gang_all_sum_async,
     gw_llama_options_from_folder,
     gw_llama_from_folder,
+    gw_last_error_text,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -432,6 +433,7 @@ static_assert(offsetof(gw_api, gang_broadcast_flag_async) == 16 + 206 * sizeof(v
 static_assert(offsetof(gw_api, gang_all_sum_async) == 16 + 207 * sizeof(void*));
 static_assert(offsetof(gw_api, llama_options_from_folder) == 16 + 208 * sizeof(void*));
 static_assert(offsetof(gw_api, llama_from_folder) == 16 + 209 * sizeof(void*));
+static_assert(offsetof(gw_api, last_error_text) == 16 + 210 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -13,6 +13,7 @@ struct LastError {
   std::optional<Error> error;
   Code code = Code::ok;
   char fixed[kFixedText] = "";
+  std::string line;  // of gw_last_error_text
 };
 
 thread_local LastError last;
@@ -231,6 +232,17 @@ gw_status gw_last_error(gw_error_info* info) {
   filled.gang = filled.op = filled.path = "";
   write_struct(info, filled);
   return GW_OK;
+}
+
+const char* gw_last_error_text(void) {
+  if (last.code == Code::ok) return "";
+  const char* message = last.error ? last.error->message().c_str() : last.fixed;
+  try {
+    last.line = text(name(last.code), ": ", message);
+  } catch (...) {
+    return message;  // no memory for the line
+  }
+  return last.line.c_str();
 }
 
 gw_error* gw_error_take(void) {

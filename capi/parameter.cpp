@@ -185,7 +185,7 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
   });
 }
 
-gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, void* stream) {
+gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* values, void* stream) {
   return guarded([&] {
     gw_parameter& p = required(parameter, "parameter");
     Model& m = model_of(p);
@@ -193,7 +193,7 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* whole, voi
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "assign").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
-      value = tensor_of(required(whole, "whole"), m.device(), "whole");
+      value = tensor_of(required(values, "values"), m.device(), "values");
     });
     m.assign(*p.parameter, value, *ordered_on);
   });

@@ -8,6 +8,6 @@
 /* Ends the program with the library's text when a call failed; peers hear at once that this rank left. */
 static inline void check(gw_status status) {
   if (status == GW_OK) return;
-  WITH_DEFAULTS(gw_error_info, error); gw_last_error(&error);
-  fprintf(stderr, "%s: %s\n", gw_status_name(status), error.message); exit(1);
+  fprintf(stderr, "%s\n", gw_last_error_text());
+  exit(1);
 }

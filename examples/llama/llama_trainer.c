@@ -28,10 +28,7 @@ static int cannot(const char *what, const char *path) {
 }
 
 static int report(const char *what) {
-  gw_error_info e;
-  gw_error_info_init(&e, sizeof e);
-  gw_last_error(&e);
-  fprintf(stderr, "%s: %s: %s\n", what, gw_status_name(e.code), e.message);
+  fprintf(stderr, "%s: %s\n", what, gw_last_error_text());
   return 1;
 }
 

@@ -32,9 +32,11 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
   // The loss of a Llama counts labels, whatever the batch says.
   counts_ = batch.weight == -1 || llama_config(model.root()) != nullptr;
+  if (counts_ && batch.targets.empty())
+    fail(Code::invalid_argument, "batch.weight = ", batch.weight,
+         ", but what counts are labels, and there is no target");
   if (counts_ && !labels_)
-    fail(Code::invalid_argument, "batch.weight = ", batch.weight, ", but what counts are labels, and ",
-         batch.targets.empty() ? "there is no target" : "the first target is not i64");
+    fail(Code::invalid_argument, "targets[0] is ", name(batch.targets[0].dtype()), ", but labels are i64");
 }
 
 void PreparedBatch::look(Model& model, Stream& stream) {

@@ -25,7 +25,7 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
     if (id < 0 || id >= config->vocab)
       fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", config->vocab, ")");
   if (options.new_tokens < 0)
-    fail(Code::invalid_argument, "generate: new_tokens = ", options.new_tokens, " is negative");
+    fail(Code::invalid_argument, "generate: token_count = ", options.new_tokens, " is negative");
   if (!(std::isfinite(options.temperature) && options.temperature >= 0))
     fail(Code::invalid_argument, "generate: temperature = ", options.temperature,
          " is not a finite number >= 0");

@@ -80,12 +80,17 @@ static void error_of_the_last_call(void** state) {
   gw_gang_release(NULL);
   assert_string_equal(gw_status_name(info.code), "INVALID_ARGUMENT");
   assert_int_equal(last_error().code, GW_E_INVALID_ARGUMENT);
+  char line[256];
+  snprintf(line, sizeof line, "INVALID_ARGUMENT: %s", last_error().message);
+  assert_string_equal(gw_last_error_text(), line);
+  assert_string_equal(gw_last_error_text(), line); /* it clears nothing either */
   /* An error object outlives the next call, which clears the thread's error. */
   gw_error* error = gw_error_take();
   assert_non_null(error);
   assert_ok(gw_config_text(NULL, 0, &length));
   assert_int_equal(last_error().code, GW_OK);
   assert_string_equal(last_error().message, "");
+  assert_string_equal(gw_last_error_text(), "");
   gw_error_info_init(&info, sizeof info);
   assert_ok(gw_error_describe(error, &info));
   assert_int_equal(info.code, GW_E_INVALID_ARGUMENT);

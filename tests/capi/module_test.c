@@ -199,7 +199,7 @@ static void nulls_are_refused(void** state) {
   assert_refused(gw_parameter_gather_gradient(NULL, NULL, &t), "parameter is null");
   assert_refused(gw_parameter_gather_gradient(p, NULL, NULL), "out_tensor is null");
   assert_refused(gw_parameter_assign(NULL, &view, NULL), "parameter is null");
-  assert_refused(gw_parameter_assign(p, NULL, NULL), "whole is null");
+  assert_refused(gw_parameter_assign(p, NULL, NULL), "values is null");
   assert_refused(gw_parameter_gather(p, &view, &t), "stream is not null");
   gw_parameter_release(p);
   gw_parameter_release(NULL);

@@ -110,7 +110,7 @@ TEST(Generate, RefusalsAreAgreed) {
     const Row table[] = {
         {[](std::vector<int64_t>& p, GenerateOptions&) { p.clear(); }, "the prompt is empty"},
         {[](std::vector<int64_t>& p, GenerateOptions&) { p[1] = 64; }, "id 64, outside [0, 64)"},
-        {[](std::vector<int64_t>&, GenerateOptions& o) { o.new_tokens = -1; }, "new_tokens = -1"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.new_tokens = -1; }, "token_count = -1"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.temperature = -1; }, "temperature = -1"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_k = -3; }, "top_k = -3"},
     };

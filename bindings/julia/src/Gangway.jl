@@ -20,6 +20,7 @@ export train_step!, eval_step, step!, generate, clip_grad_norm!, zero_grad!
 export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
+export rank, parameters, save, load!
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
 export GangwayError
 
@@ -40,6 +41,7 @@ include("models.jl")
 include("custom.jl")
 include("train.jl")
 include("shard_groups.jl")
+include("show.jl")
 
 # Addresses of functions are of this process, so they are taken when the package is loaded.
 function make_callbacks()

@@ -583,8 +583,8 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_fully_shard, :gw_replicate, :gw_recompute, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 210)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_fully_shard, :gw_replicate, :gw_recompute, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 211)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -599,421 +599,423 @@ gw_error_info_init(info, size) =
     ccall(ADDRESSES[1], Cvoid, (Ptr{gw_error_info}, Csize_t), info, size)
 gw_last_error(info) =
     ccall(ADDRESSES[2], gw_status, (Ptr{gw_error_info},), info)
+gw_last_error_text() =
+    ccall(ADDRESSES[3], Ptr{Cchar}, ())
 gw_error_take() =
-    ccall(ADDRESSES[3], Ptr{gw_error}, ())
+    ccall(ADDRESSES[4], Ptr{gw_error}, ())
 gw_error_describe(error, info) =
-    ccall(ADDRESSES[4], gw_status, (Ptr{gw_error}, Ptr{gw_error_info}), error, info)
+    ccall(ADDRESSES[5], gw_status, (Ptr{gw_error}, Ptr{gw_error_info}), error, info)
 gw_error_retain(error) =
-    ccall(ADDRESSES[5], Ptr{gw_error}, (Ptr{gw_error},), error)
+    ccall(ADDRESSES[6], Ptr{gw_error}, (Ptr{gw_error},), error)
 gw_error_release(error) =
-    ccall(ADDRESSES[6], Cvoid, (Ptr{gw_error},), error)
+    ccall(ADDRESSES[7], Cvoid, (Ptr{gw_error},), error)
 gw_error_set(message) =
-    ccall(ADDRESSES[7], gw_status, (Ptr{Cchar},), message)
+    ccall(ADDRESSES[8], gw_status, (Ptr{Cchar},), message)
 gw_status_name(status) =
-    ccall(ADDRESSES[8], Ptr{Cchar}, (gw_status,), status)
+    ccall(ADDRESSES[9], Ptr{Cchar}, (gw_status,), status)
 gw_dtype_name(dtype) =
-    ccall(ADDRESSES[9], Ptr{Cchar}, (gw_dtype,), dtype)
+    ccall(ADDRESSES[10], Ptr{Cchar}, (gw_dtype,), dtype)
 gw_dtype_bytes(dtype) =
-    ccall(ADDRESSES[10], Csize_t, (gw_dtype,), dtype)
+    ccall(ADDRESSES[11], Csize_t, (gw_dtype,), dtype)
 gw_version(out_major, out_minor, out_patch) =
-    ccall(ADDRESSES[11], Cvoid, (Ptr{Int32}, Ptr{Int32}, Ptr{Int32}), out_major, out_minor, out_patch)
+    ccall(ADDRESSES[12], Cvoid, (Ptr{Int32}, Ptr{Int32}, Ptr{Int32}), out_major, out_minor, out_patch)
 gw_abi_version(out_major, out_minor) =
-    ccall(ADDRESSES[12], Cvoid, (Ptr{Int32}, Ptr{Int32}), out_major, out_minor)
+    ccall(ADDRESSES[13], Cvoid, (Ptr{Int32}, Ptr{Int32}), out_major, out_minor)
 gw_abi_range(out_lowest, out_highest) =
-    ccall(ADDRESSES[13], Cvoid, (Ptr{Int32}, Ptr{Int32}), out_lowest, out_highest)
+    ccall(ADDRESSES[14], Cvoid, (Ptr{Int32}, Ptr{Int32}), out_lowest, out_highest)
 gw_interrupt_set(check, user, release) =
-    ccall(ADDRESSES[14], gw_status, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), check, user, release)
+    ccall(ADDRESSES[15], gw_status, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), check, user, release)
 gw_log_read(first, text, capacity, out_len, out_next) =
-    ccall(ADDRESSES[15], gw_status, (UInt64, Ptr{Cchar}, Csize_t, Ptr{Csize_t}, Ptr{UInt64}), first, text, capacity, out_len, out_next)
+    ccall(ADDRESSES[16], gw_status, (UInt64, Ptr{Cchar}, Csize_t, Ptr{Csize_t}, Ptr{UInt64}), first, text, capacity, out_len, out_next)
 gw_config_text(text, capacity, out_len) =
-    ccall(ADDRESSES[16], gw_status, (Ptr{Cchar}, Csize_t, Ptr{Csize_t}), text, capacity, out_len)
+    ccall(ADDRESSES[17], gw_status, (Ptr{Cchar}, Csize_t, Ptr{Csize_t}), text, capacity, out_len)
 gw_memory_info_init(info, size) =
-    ccall(ADDRESSES[17], Cvoid, (Ptr{gw_memory_info}, Csize_t), info, size)
+    ccall(ADDRESSES[18], Cvoid, (Ptr{gw_memory_info}, Csize_t), info, size)
 gw_host_memory(info) =
-    ccall(ADDRESSES[18], gw_status, (Ptr{gw_memory_info},), info)
+    ccall(ADDRESSES[19], gw_status, (Ptr{gw_memory_info},), info)
 gw_allocator_init(allocator, size) =
-    ccall(ADDRESSES[19], Cvoid, (Ptr{gw_allocator}, Csize_t), allocator, size)
+    ccall(ADDRESSES[20], Cvoid, (Ptr{gw_allocator}, Csize_t), allocator, size)
 gw_allocator_set(allocator) =
-    ccall(ADDRESSES[20], gw_status, (Ptr{gw_allocator},), allocator)
+    ccall(ADDRESSES[21], gw_status, (Ptr{gw_allocator},), allocator)
 gw_bytes_data(bytes) =
-    ccall(ADDRESSES[21], Ptr{Cvoid}, (Ptr{gw_bytes},), bytes)
+    ccall(ADDRESSES[22], Ptr{Cvoid}, (Ptr{gw_bytes},), bytes)
 gw_bytes_size(bytes) =
-    ccall(ADDRESSES[22], Csize_t, (Ptr{gw_bytes},), bytes)
+    ccall(ADDRESSES[23], Csize_t, (Ptr{gw_bytes},), bytes)
 gw_bytes_retain(bytes) =
-    ccall(ADDRESSES[23], Ptr{gw_bytes}, (Ptr{gw_bytes},), bytes)
+    ccall(ADDRESSES[24], Ptr{gw_bytes}, (Ptr{gw_bytes},), bytes)
 gw_bytes_release(bytes) =
-    ccall(ADDRESSES[24], Cvoid, (Ptr{gw_bytes},), bytes)
+    ccall(ADDRESSES[25], Cvoid, (Ptr{gw_bytes},), bytes)
 gw_view_set(view, data, shape, ndim, dtype) =
-    ccall(ADDRESSES[25], gw_status, (Ptr{gw_view}, Ptr{Cvoid}, Ptr{Int64}, Int32, gw_dtype), view, data, shape, ndim, dtype)
+    ccall(ADDRESSES[26], gw_status, (Ptr{gw_view}, Ptr{Cvoid}, Ptr{Int64}, Int32, gw_dtype), view, data, shape, ndim, dtype)
 gw_tensor_copy(view, out_tensor) =
-    ccall(ADDRESSES[26], gw_status, (Ptr{gw_view}, Ptr{Ptr{gw_tensor}}), view, out_tensor)
+    ccall(ADDRESSES[27], gw_status, (Ptr{gw_view}, Ptr{Ptr{gw_tensor}}), view, out_tensor)
 gw_tensor_view(tensor, out_view) =
-    ccall(ADDRESSES[27], gw_status, (Ptr{gw_tensor}, Ptr{gw_view}), tensor, out_view)
+    ccall(ADDRESSES[28], gw_status, (Ptr{gw_tensor}, Ptr{gw_view}), tensor, out_view)
 gw_tensor_is_read_only(tensor) =
-    ccall(ADDRESSES[28], Int32, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[29], Int32, (Ptr{gw_tensor},), tensor)
 gw_tensor_retain(tensor) =
-    ccall(ADDRESSES[29], Ptr{gw_tensor}, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[30], Ptr{gw_tensor}, (Ptr{gw_tensor},), tensor)
 gw_tensor_release(tensor) =
-    ccall(ADDRESSES[30], Cvoid, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[31], Cvoid, (Ptr{gw_tensor},), tensor)
 gw_tensor_from_dlpack(managed, out_tensor) =
-    ccall(ADDRESSES[31], gw_status, (Ptr{DLManagedTensorVersioned}, Ptr{Ptr{gw_tensor}}), managed, out_tensor)
+    ccall(ADDRESSES[32], gw_status, (Ptr{DLManagedTensorVersioned}, Ptr{Ptr{gw_tensor}}), managed, out_tensor)
 gw_tensor_to_dlpack(tensor, out_managed) =
-    ccall(ADDRESSES[32], gw_status, (Ptr{gw_tensor}, Ptr{Ptr{DLManagedTensorVersioned}}), tensor, out_managed)
+    ccall(ADDRESSES[33], gw_status, (Ptr{gw_tensor}, Ptr{Ptr{DLManagedTensorVersioned}}), tensor, out_managed)
 gw_store_create_file(folder, out_store) =
-    ccall(ADDRESSES[33], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_store}}), folder, out_store)
+    ccall(ADDRESSES[34], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_store}}), folder, out_store)
 gw_store_callbacks_init(callbacks, size) =
-    ccall(ADDRESSES[34], Cvoid, (Ptr{gw_store_callbacks}, Csize_t), callbacks, size)
+    ccall(ADDRESSES[35], Cvoid, (Ptr{gw_store_callbacks}, Csize_t), callbacks, size)
 gw_store_create_callbacks(callbacks, out_store) =
-    ccall(ADDRESSES[35], gw_status, (Ptr{gw_store_callbacks}, Ptr{Ptr{gw_store}}), callbacks, out_store)
+    ccall(ADDRESSES[36], gw_status, (Ptr{gw_store_callbacks}, Ptr{Ptr{gw_store}}), callbacks, out_store)
 gw_store_retain(store) =
-    ccall(ADDRESSES[36], Ptr{gw_store}, (Ptr{gw_store},), store)
+    ccall(ADDRESSES[37], Ptr{gw_store}, (Ptr{gw_store},), store)
 gw_store_release(store) =
-    ccall(ADDRESSES[37], Cvoid, (Ptr{gw_store},), store)
+    ccall(ADDRESSES[38], Cvoid, (Ptr{gw_store},), store)
 gw_gang_options_init(options, size) =
-    ccall(ADDRESSES[38], Cvoid, (Ptr{gw_gang_options}, Csize_t), options, size)
+    ccall(ADDRESSES[39], Cvoid, (Ptr{gw_gang_options}, Csize_t), options, size)
 gw_gang_create(options, out_gang) =
-    ccall(ADDRESSES[39], gw_status, (Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), options, out_gang)
+    ccall(ADDRESSES[40], gw_status, (Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), options, out_gang)
 gw_gang_id_create(id, capacity, out_size) =
-    ccall(ADDRESSES[40], gw_status, (Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), id, capacity, out_size)
+    ccall(ADDRESSES[41], gw_status, (Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), id, capacity, out_size)
 gw_gang_create_threads(count, options, out_gangs) =
-    ccall(ADDRESSES[41], gw_status, (Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), count, options, out_gangs)
+    ccall(ADDRESSES[42], gw_status, (Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), count, options, out_gangs)
 gw_gang_create_fake(rank, size, options, out_gang) =
-    ccall(ADDRESSES[42], gw_status, (Int32, Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), rank, size, options, out_gang)
+    ccall(ADDRESSES[43], gw_status, (Int32, Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), rank, size, options, out_gang)
 gw_gang_create_gang(gang, ranks, rank_count, out_gang) =
-    ccall(ADDRESSES[43], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, ranks, rank_count, out_gang)
+    ccall(ADDRESSES[44], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, ranks, rank_count, out_gang)
 gw_gang_split(gang, color, key, out_gang) =
-    ccall(ADDRESSES[44], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Ptr{gw_gang}}), gang, color, key, out_gang)
+    ccall(ADDRESSES[45], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Ptr{gw_gang}}), gang, color, key, out_gang)
 gw_gang_duplicate(gang, out_gang) =
-    ccall(ADDRESSES[45], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_gang}}), gang, out_gang)
+    ccall(ADDRESSES[46], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_gang}}), gang, out_gang)
 gw_gang_retain(gang) =
-    ccall(ADDRESSES[46], Ptr{gw_gang}, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[47], Ptr{gw_gang}, (Ptr{gw_gang},), gang)
 gw_gang_release(gang) =
-    ccall(ADDRESSES[47], Cvoid, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[48], Cvoid, (Ptr{gw_gang},), gang)
 gw_gang_rank(gang) =
-    ccall(ADDRESSES[48], Int32, (Ptr{gw_gang},), gang)
-gw_gang_size(gang) =
     ccall(ADDRESSES[49], Int32, (Ptr{gw_gang},), gang)
+gw_gang_size(gang) =
+    ccall(ADDRESSES[50], Int32, (Ptr{gw_gang},), gang)
 gw_gang_name(gang) =
-    ccall(ADDRESSES[50], Ptr{Cchar}, (Ptr{gw_gang},), gang)
-gw_gang_engine(gang) =
     ccall(ADDRESSES[51], Ptr{Cchar}, (Ptr{gw_gang},), gang)
-gw_gang_device(gang) =
+gw_gang_engine(gang) =
     ccall(ADDRESSES[52], Ptr{Cchar}, (Ptr{gw_gang},), gang)
+gw_gang_device(gang) =
+    ccall(ADDRESSES[53], Ptr{Cchar}, (Ptr{gw_gang},), gang)
 gw_gang_native_handle(gang, out_handle) =
-    ccall(ADDRESSES[53], gw_status, (Ptr{gw_gang}, Ptr{Ptr{Cvoid}}), gang, out_handle)
+    ccall(ADDRESSES[54], gw_status, (Ptr{gw_gang}, Ptr{Ptr{Cvoid}}), gang, out_handle)
 gw_gang_traffic_init(traffic, size) =
-    ccall(ADDRESSES[54], Cvoid, (Ptr{gw_gang_traffic}, Csize_t), traffic, size)
+    ccall(ADDRESSES[55], Cvoid, (Ptr{gw_gang_traffic}, Csize_t), traffic, size)
 gw_gang_get_traffic(gang, traffic) =
-    ccall(ADDRESSES[55], gw_status, (Ptr{gw_gang}, Ptr{gw_gang_traffic}), gang, traffic)
+    ccall(ADDRESSES[56], gw_status, (Ptr{gw_gang}, Ptr{gw_gang_traffic}), gang, traffic)
 gw_gang_alloc(gang, bytes, out_data) =
-    ccall(ADDRESSES[56], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
+    ccall(ADDRESSES[57], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
 gw_gang_free(gang, data) =
-    ccall(ADDRESSES[57], Cvoid, (Ptr{gw_gang}, Ptr{Cvoid}), gang, data)
+    ccall(ADDRESSES[58], Cvoid, (Ptr{gw_gang}, Ptr{Cvoid}), gang, data)
 gw_gang_alloc_shared(gang, bytes, out_data) =
-    ccall(ADDRESSES[58], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
+    ccall(ADDRESSES[59], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
 gw_collective_init(record, size) =
-    ccall(ADDRESSES[59], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
+    ccall(ADDRESSES[60], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
 gw_gang_run(gang, record, stream, out_work) =
-    ccall(ADDRESSES[60], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
+    ccall(ADDRESSES[61], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
 gw_gang_run_batch(gang, records, record_count, stream, out_work) =
-    ccall(ADDRESSES[61], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
+    ccall(ADDRESSES[62], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
 gw_gang_barrier(gang, stream) =
-    ccall(ADDRESSES[62], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
+    ccall(ADDRESSES[63], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
 gw_gang_barrier_async(gang, stream, out_work) =
-    ccall(ADDRESSES[63], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
+    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
 gw_gang_all_reduce(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
 gw_gang_all_reduce_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
 gw_gang_all_gather(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
 gw_gang_all_gather_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
 gw_gang_all_gather_list(gang, input, outputs, count, dtype, stream) =
-    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
+    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
 gw_gang_all_gather_list_async(gang, input, outputs, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
+    ccall(ADDRESSES[70], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
 gw_gang_reduce_scatter(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[70], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+    ccall(ADDRESSES[71], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
 gw_gang_reduce_scatter_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[71], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+    ccall(ADDRESSES[72], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
 gw_gang_broadcast(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[72], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+    ccall(ADDRESSES[73], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
 gw_gang_broadcast_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[73], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+    ccall(ADDRESSES[74], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
 gw_gang_reduce(gang, input, output, count, dtype, reduce, root, stream) =
-    ccall(ADDRESSES[74], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
+    ccall(ADDRESSES[75], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
 gw_gang_reduce_async(gang, input, output, count, dtype, reduce, root, stream, out_work) =
-    ccall(ADDRESSES[75], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
+    ccall(ADDRESSES[76], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
 gw_gang_gather(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[76], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+    ccall(ADDRESSES[77], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
 gw_gang_gather_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[77], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+    ccall(ADDRESSES[78], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
 gw_gang_scatter(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[78], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
 gw_gang_scatter_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+    ccall(ADDRESSES[80], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
 gw_gang_all_to_all(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[80], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+    ccall(ADDRESSES[81], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
 gw_gang_all_to_all_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[81], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
 gw_gang_send(gang, input, count, dtype, peer, stream) =
-    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
+    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
 gw_gang_send_async(gang, input, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
+    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
 gw_gang_recv(gang, output, count, dtype, peer, stream) =
-    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
+    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
 gw_gang_recv_async(gang, output, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
+    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
 gw_gang_broadcast_bytes(gang, data, size, root, out_bytes) =
-    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
+    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
 gw_gang_all_gather_bytes(gang, data, size, out_sizes, out_bytes) =
-    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
+    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
 gw_gang_broadcast_flag(gang, flag, root, out_flag) =
-    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
+    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
 gw_gang_broadcast_flag_async(gang, flag, root, out_flag, out_work) =
-    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
+    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
 gw_gang_all_sum(gang, value, out_sum) =
-    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
+    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
 gw_gang_all_sum_async(gang, value, out_sum, out_work) =
-    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
+    ccall(ADDRESSES[92], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
 gw_work_poll(work, out_done) =
-    ccall(ADDRESSES[92], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
+    ccall(ADDRESSES[93], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
 gw_work_wait(work, timeout_ms) =
-    ccall(ADDRESSES[93], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
+    ccall(ADDRESSES[94], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
 gw_work_wait_many(works, work_count, timeout_ms) =
-    ccall(ADDRESSES[94], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
+    ccall(ADDRESSES[95], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
 gw_work_order(work, stream) =
-    ccall(ADDRESSES[95], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
+    ccall(ADDRESSES[96], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
 gw_work_error(work) =
-    ccall(ADDRESSES[96], gw_status, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[97], gw_status, (Ptr{gw_work},), work)
 gw_work_attach(work, object, free_object) =
-    ccall(ADDRESSES[97], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
+    ccall(ADDRESSES[98], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
 gw_work_retain(work) =
-    ccall(ADDRESSES[98], Ptr{gw_work}, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[99], Ptr{gw_work}, (Ptr{gw_work},), work)
 gw_work_release(work) =
-    ccall(ADDRESSES[99], Cvoid, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[100], Cvoid, (Ptr{gw_work},), work)
 gw_gang_shutdown(gang, timeout_ms) =
-    ccall(ADDRESSES[100], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
+    ccall(ADDRESSES[101], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
 gw_gang_abort(gang, reason) =
-    ccall(ADDRESSES[101], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
+    ccall(ADDRESSES[102], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
 gw_gang_async_error(gang) =
-    ccall(ADDRESSES[102], gw_status, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[103], gw_status, (Ptr{gw_gang},), gang)
 gw_gang_shrink(gang, survivors, survivor_count, out_gang) =
-    ccall(ADDRESSES[103], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
+    ccall(ADDRESSES[104], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
 gw_gang_flight_record(gang, text, capacity, out_len) =
-    ccall(ADDRESSES[104], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
+    ccall(ADDRESSES[105], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
 gw_mesh_options_init(options, size) =
-    ccall(ADDRESSES[105], Cvoid, (Ptr{gw_mesh_options}, Csize_t), options, size)
+    ccall(ADDRESSES[106], Cvoid, (Ptr{gw_mesh_options}, Csize_t), options, size)
 gw_gangs_create(root, options, out_gangs) =
-    ccall(ADDRESSES[106], gw_status, (Ptr{gw_gang}, Ptr{gw_mesh_options}, Ptr{Ptr{gw_gangs}}), root, options, out_gangs)
+    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang}, Ptr{gw_mesh_options}, Ptr{Ptr{gw_gangs}}), root, options, out_gangs)
 gw_gangs_create_parallel(root, tp, pp, cp, out_gangs) =
-    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang}, Int32, Int32, Int32, Ptr{Ptr{gw_gangs}}), root, tp, pp, cp, out_gangs)
+    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gang}, Int32, Int32, Int32, Ptr{Ptr{gw_gangs}}), root, tp, pp, cp, out_gangs)
 gw_gangs_create_fsdp(gangs, intra_node_size, out_gangs) =
-    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gangs}, Int32, Ptr{Ptr{gw_gangs}}), gangs, intra_node_size, out_gangs)
+    ccall(ADDRESSES[109], gw_status, (Ptr{gw_gangs}, Int32, Ptr{Ptr{gw_gangs}}), gangs, intra_node_size, out_gangs)
 gw_gangs_create_fake(device, out_gangs) =
-    ccall(ADDRESSES[109], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
+    ccall(ADDRESSES[110], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
 gw_gangs_retain(gangs) =
-    ccall(ADDRESSES[110], Ptr{gw_gangs}, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[111], Ptr{gw_gangs}, (Ptr{gw_gangs},), gangs)
 gw_gangs_release(gangs) =
-    ccall(ADDRESSES[111], Cvoid, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[112], Cvoid, (Ptr{gw_gangs},), gangs)
 gw_gangs_get(gangs, axes, out_gang) =
-    ccall(ADDRESSES[112], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Ptr{gw_gang}}), gangs, axes, out_gang)
+    ccall(ADDRESSES[113], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Ptr{gw_gang}}), gangs, axes, out_gang)
 gw_gangs_coordinate(gangs, axis, out_index, out_degree) =
-    ccall(ADDRESSES[113], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Int32}, Ptr{Int32}), gangs, axis, out_index, out_degree)
+    ccall(ADDRESSES[114], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Int32}, Ptr{Int32}), gangs, axis, out_index, out_degree)
 gw_gangs_data_shard(gangs, out_index, out_count) =
-    ccall(ADDRESSES[114], gw_status, (Ptr{gw_gangs}, Ptr{Int32}, Ptr{Int32}), gangs, out_index, out_count)
+    ccall(ADDRESSES[115], gw_status, (Ptr{gw_gangs}, Ptr{Int32}, Ptr{Int32}), gangs, out_index, out_count)
 gw_gangs_shutdown(gangs, timeout_ms) =
-    ccall(ADDRESSES[115], gw_status, (Ptr{gw_gangs}, Int64), gangs, timeout_ms)
+    ccall(ADDRESSES[116], gw_status, (Ptr{gw_gangs}, Int64), gangs, timeout_ms)
 gw_gangs_abort(gangs, reason) =
-    ccall(ADDRESSES[116], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}), gangs, reason)
+    ccall(ADDRESSES[117], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}), gangs, reason)
 gw_gangs_push_current(gangs) =
-    ccall(ADDRESSES[117], gw_status, (Ptr{gw_gangs},), gangs)
-gw_gangs_pop_current(gangs) =
     ccall(ADDRESSES[118], gw_status, (Ptr{gw_gangs},), gangs)
+gw_gangs_pop_current(gangs) =
+    ccall(ADDRESSES[119], gw_status, (Ptr{gw_gangs},), gangs)
 gw_gangs_current(device, out_gangs) =
-    ccall(ADDRESSES[119], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
+    ccall(ADDRESSES[120], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
 gw_gangs_set_default(device, gangs) =
-    ccall(ADDRESSES[120], gw_status, (Ptr{Cchar}, Ptr{gw_gangs}), device, gangs)
+    ccall(ADDRESSES[121], gw_status, (Ptr{Cchar}, Ptr{gw_gangs}), device, gangs)
 gw_llama_options_init(options, size) =
-    ccall(ADDRESSES[121], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
+    ccall(ADDRESSES[122], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
 gw_llama_create(options, out_model) =
-    ccall(ADDRESSES[122], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[123], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_llama_options_from_folder(folder, options) =
-    ccall(ADDRESSES[123], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
+    ccall(ADDRESSES[124], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
 gw_linear_create(input_dim, output_dim, bias, out_model) =
-    ccall(ADDRESSES[124], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
+    ccall(ADDRESSES[125], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
 gw_embedding_create(rows, dim, out_model) =
-    ccall(ADDRESSES[125], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
+    ccall(ADDRESSES[126], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
 gw_rmsnorm_create(dim, eps, out_model) =
-    ccall(ADDRESSES[126], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
+    ccall(ADDRESSES[127], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
 gw_attention_options_init(options, size) =
-    ccall(ADDRESSES[127], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
+    ccall(ADDRESSES[128], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
 gw_attention_create(options, out_model) =
-    ccall(ADDRESSES[128], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[129], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_mlp_create(dim, ffn, bias, out_model) =
-    ccall(ADDRESSES[129], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
+    ccall(ADDRESSES[130], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
 gw_block_create(attention, ffn, eps, out_model) =
-    ccall(ADDRESSES[130], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
+    ccall(ADDRESSES[131], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
 gw_sequential_create(models, model_count, out_model) =
-    ccall(ADDRESSES[131], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
+    ccall(ADDRESSES[132], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
 gw_init_options_init(options, size) =
-    ccall(ADDRESSES[132], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
+    ccall(ADDRESSES[133], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
 gw_parameter_options_init(options, size) =
-    ccall(ADDRESSES[133], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
+    ccall(ADDRESSES[134], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
 gw_custom_options_init(options, size) =
-    ccall(ADDRESSES[134], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
+    ccall(ADDRESSES[135], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
 gw_custom_create(options, out_model) =
-    ccall(ADDRESSES[135], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[136], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_call_forward(call, child, inputs, input_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[136], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[137], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
 gw_call_backward(call, child, output_grads, grad_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[137], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[138], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
 gw_module_retain(model) =
-    ccall(ADDRESSES[138], Ptr{gw_module}, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[139], Ptr{gw_module}, (Ptr{gw_module},), model)
 gw_module_release(model) =
-    ccall(ADDRESSES[139], Cvoid, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[140], Cvoid, (Ptr{gw_module},), model)
 gw_module_materialize(model, gangs, seed, master_dtype) =
-    ccall(ADDRESSES[140], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
+    ccall(ADDRESSES[141], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
 gw_module_freeze(model, pattern) =
-    ccall(ADDRESSES[141], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
+    ccall(ADDRESSES[142], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
 gw_frame_options_init(options, size) =
-    ccall(ADDRESSES[142], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
+    ccall(ADDRESSES[143], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
 gw_frame_create(model, options, out_frame) =
-    ccall(ADDRESSES[143], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
+    ccall(ADDRESSES[144], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
 gw_frame_reset(frame) =
-    ccall(ADDRESSES[144], gw_status, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[145], gw_status, (Ptr{gw_frame},), frame)
 gw_frame_retain(frame) =
-    ccall(ADDRESSES[145], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[146], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
 gw_frame_release(frame) =
-    ccall(ADDRESSES[146], Cvoid, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[147], Cvoid, (Ptr{gw_frame},), frame)
 gw_module_forward(model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[147], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[148], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_backward(model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[148], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[149], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_set_no_sync(model, no_sync) =
-    ccall(ADDRESSES[149], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
+    ccall(ADDRESSES[150], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
 gw_module_parameter_count(model, out_count) =
-    ccall(ADDRESSES[150], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
+    ccall(ADDRESSES[151], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
 gw_module_parameter(model, index, out_parameter) =
-    ccall(ADDRESSES[151], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
+    ccall(ADDRESSES[152], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
 gw_module_find_parameter(model, name, out_parameter) =
-    ccall(ADDRESSES[152], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
+    ccall(ADDRESSES[153], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
 gw_parameter_retain(parameter) =
-    ccall(ADDRESSES[153], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
+    ccall(ADDRESSES[154], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
 gw_parameter_release(parameter) =
-    ccall(ADDRESSES[154], Cvoid, (Ptr{gw_parameter},), parameter)
+    ccall(ADDRESSES[155], Cvoid, (Ptr{gw_parameter},), parameter)
 gw_parameter_info_init(info, size) =
-    ccall(ADDRESSES[155], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
+    ccall(ADDRESSES[156], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
 gw_parameter_describe(parameter, info) =
-    ccall(ADDRESSES[156], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
+    ccall(ADDRESSES[157], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
 gw_parameter_view(parameter, part, out_view) =
-    ccall(ADDRESSES[157], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
+    ccall(ADDRESSES[158], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
 gw_parameter_tensor(parameter, part, out_tensor) =
-    ccall(ADDRESSES[158], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
+    ccall(ADDRESSES[159], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
 gw_parameter_state(parameter, optimizer, name, out_view) =
-    ccall(ADDRESSES[159], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
+    ccall(ADDRESSES[160], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
 gw_parameter_state_tensor(parameter, optimizer, name, out_tensor) =
-    ccall(ADDRESSES[160], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
+    ccall(ADDRESSES[161], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
 gw_parameter_gather(parameter, stream, out_tensor) =
-    ccall(ADDRESSES[161], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
-gw_parameter_gather_gradient(parameter, stream, out_tensor) =
     ccall(ADDRESSES[162], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
-gw_parameter_assign(parameter, whole, stream) =
-    ccall(ADDRESSES[163], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, whole, stream)
+gw_parameter_gather_gradient(parameter, stream, out_tensor) =
+    ccall(ADDRESSES[163], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
+gw_parameter_assign(parameter, values, stream) =
+    ccall(ADDRESSES[164], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
 gw_memory_use_init(memory, size) =
-    ccall(ADDRESSES[164], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
+    ccall(ADDRESSES[165], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
 gw_module_memory(model, memory) =
-    ccall(ADDRESSES[165], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
+    ccall(ADDRESSES[166], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
 gw_save_options_init(options, size) =
-    ccall(ADDRESSES[166], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
+    ccall(ADDRESSES[167], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
 gw_module_save(model, folder, options) =
-    ccall(ADDRESSES[167], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
+    ccall(ADDRESSES[168], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
 gw_load_options_init(options, size) =
-    ccall(ADDRESSES[168], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
+    ccall(ADDRESSES[169], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
-    ccall(ADDRESSES[169], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+    ccall(ADDRESSES[170], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[170], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[171], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[171], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[172], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[172], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[173], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[173], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[174], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[174], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[175], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[175], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[176], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[176], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[177], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_llama_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[177], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[178], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[178], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[179], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[179], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[180], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[180], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[181], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[181], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[182], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[182], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[183], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[183], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[184], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[184], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[185], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[185], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[186], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[186], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[187], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[187], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_begin_update(group, stream) =
     ccall(ADDRESSES[188], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_end_update(group, stream) =
+gw_shard_group_begin_update(group, stream) =
     ccall(ADDRESSES[189], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_end_update(group, stream) =
+    ccall(ADDRESSES[190], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[190], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[191], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[191], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[192], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[192], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[194], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[194], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[195], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[195], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[196], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[196], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[197], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[197], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[198], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[198], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[199], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[199], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[200], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[200], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[201], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[201], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[203], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[203], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[204], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[204], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[206], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[206], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[207], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[207], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[208], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[208], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[209], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[209], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[210], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[211], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

@@ -2,9 +2,12 @@
 
 """
     Parameter(name, dims; kind = :normal, deviation = 0.02, fill = nothing, dtype, frozen = false)
+    Parameter(name, values; dtype, frozen = false)
 
-One parameter of a custom module or a shard group, of Julia size `dims`. `kind` is `:normal`, `:zeros` or `:ones`; or
-`fill(first, last, out)` writes the slices `first:last` (from 1) of the last dim into `out`, on the rank that holds them.
+One parameter of a custom module or a shard group. An integer or a tuple of integers is its dims (Julia's size), an array its
+first values, equal on every rank: `Parameter("w", (3, 4))`, `Parameter("b", zeros(Float32, 3))`. `kind` is `:normal`,
+`:zeros` or `:ones`; or `fill(first, last, out)` writes the slices `first:last` (from 1) of the last dim into `out`, on the
+rank that holds them. In a shard group an array of Float64 gives a Float64 parameter, any other a Float32 one.
 """
 struct Parameter
     name::String
@@ -15,9 +18,19 @@ struct Parameter
 end
 function Parameter(name, dims; fill = nothing, keywords...)
     its, init = split_keywords("Parameter", values(keywords), ParameterKeywords, LibGangway.gw_init_options)
-    return Parameter(c_text("Parameter", "name", name), Dims(dims), its, init, fill)
+    return Parameter(c_text("Parameter", "name", name), dims_of(name, dims), its, init, fill)
+end
+function Parameter(name, values::AbstractArray; dtype = eltype(values) === Float64 ? Float64 : Float32, keywords...)
+    eltype(values) <: Real || refuse("Parameter: ", name, " is an array of ", eltype(values), ", not of numbers")
+    whole = ndims(values) == 0 ? reshape(copy(values), 1) : copy(values)
+    rows(first, last, out) = copyto!(out, selectdim(whole, ndims(whole), first:last))
+    return Parameter(name, size(whole); fill = rows, dtype = dtype, keywords...)
 end
 Parameter(pair::Pair) = Parameter(pair.first, pair.second)
+
+dims_of(name, dims::Integer) = Dims((dims,))
+dims_of(name, dims::Tuple{Vararg{Integer}}) = Dims(dims)
+dims_of(name, dims) = refuse("Parameter: ", name, " is ", repr(dims), "; a tuple of integers is its dims, an array its first values")
 Parameter(parameter::Parameter) = parameter
 
 # What a caller may set of gw_parameter_options; the rest comes from name and dims.

@@ -77,7 +77,7 @@ duplicate(gang::Gang) = take(Gang, out -> LibGangway.gw_gang_duplicate(gang, out
 shrink(gang::Gang, survivors) = take(Gang, out ->
     LibGangway.gw_gang_shrink(gang, collect(Int32, survivors), length(survivors), out))
 
-"This rank's number in the gang, from 0; -1 after its release."
+"This rank's number in the gang, from 0."
 rank(gang::Gang) = Int(LibGangway.gw_gang_rank(gang))
 "How many ranks the gang has."
 Base.length(gang::Gang) = Int(LibGangway.gw_gang_size(gang))
@@ -87,8 +87,6 @@ name(gang::Gang) = unsafe_string(LibGangway.gw_gang_name(gang))
 engine(gang::Gang) = unsafe_string(LibGangway.gw_gang_engine(gang))
 "Where its tensors are."
 device(gang::Gang) = unsafe_string(LibGangway.gw_gang_device(gang))
-Base.show(io::IO, gang::Gang) =
-    print(io, "Gang(", repr(name(gang)), ", rank ", rank(gang), " of ", length(gang), ", engine ", engine(gang), ")")
 
 "Calls, bytes read from peers, bytes staged."
 traffic(gang::Gang) = facts(LibGangway.gw_gang_traffic, out -> check(LibGangway.gw_gang_get_traffic(gang, out)))
@@ -156,7 +154,7 @@ function release!(x::Gangs)
     ptr == C_NULL || LibGangway.gw_gangs_release(ptr)
     return nothing
 end
-Base.unsafe_convert(::Type{Ptr{LibGangway.gw_gangs}}, x::Gangs) = getfield(x, :ptr)
+Base.unsafe_convert(::Type{Ptr{LibGangway.gw_gangs}}, x::Gangs) = held(Gangs, getfield(x, :ptr))
 Base.isopen(x::Gangs) = getfield(x, :ptr) != C_NULL
 
 function take_gangs(call, root = nothing)

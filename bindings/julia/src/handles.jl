@@ -1,6 +1,10 @@
 # Handles: one mutable object for each of the library's, whose finalizer only releases. Collectors finalise in any order;
 # the library's children hold their parents.
 
+# A handle's pointer, unless it was given up.
+held(kind, ptr) = ptr == C_NULL ? throw(released(kind)) : ptr
+released(kind) = InvalidState(LibGangway.GW_E_INVALID_STATE, "the $(nameof(kind)) was released", "", -1, -1, "", 0, "")
+
 macro handle(name, raw, doc)
     release = Symbol(raw, "_release")
     return esc(quote
@@ -19,8 +23,8 @@ macro handle(name, raw, doc)
             ptr == C_NULL || LibGangway.$release(ptr)
             return nothing
         end
-        # ccall keeps the object alive for the call by itself; a released one is null, which every function refuses.
-        Base.unsafe_convert(::Type{Ptr{LibGangway.$raw}}, x::$name) = getfield(x, :ptr)
+        # ccall keeps the object alive for the call by itself.
+        Base.unsafe_convert(::Type{Ptr{LibGangway.$raw}}, x::$name) = held($name, getfield(x, :ptr))
         Base.isopen(x::$name) = getfield(x, :ptr) != C_NULL
     end)
 end

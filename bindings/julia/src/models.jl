@@ -103,11 +103,22 @@ memory_use(model::Model) = facts(LibGangway.gw_memory_use, out -> check(LibGangw
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 "All parameters of the model, this rank's shards of them."
-function parameters(model::Model)
+parameters(model::Model) = collect(model)
+"The number of parameters; tied ones count once."
+function Base.length(model::Model)
     count = Ref{Csize_t}(0)
     check(LibGangway.gw_module_parameter_count(model, count))
-    return [take(Param, out -> LibGangway.gw_module_parameter(model, i, out)) for i in 0:Int(count[])-1]
+    return Int(count[])
 end
+"`for parameter in model`: all parameters, in their order."
+Base.iterate(model::Model, i = 0) = i >= length(model) ? nothing :
+    (take(Param, out -> LibGangway.gw_module_parameter(model, i, out)), i + 1)
+Base.eltype(::Type{Model}) = Param
+
+"Elements of all parameters together, over all ranks; buffers do not count."
+num_parameters(model::Model) =
+    reduce(+, (prod(info.dims) for info in map(describe, parameters(model)) if !info.is_buffer); init = 0)
+
 "By whole name. `Gangway.NotFound`."
 Base.getindex(model::Model, name::AbstractString) = take(Param, out ->
     LibGangway.gw_module_find_parameter(model, c_text("model", "name", name), out))
@@ -158,9 +169,9 @@ gathered(parameter::Param) =
 "The whole gradient on every rank. Collective."
 gathered_gradient(parameter::Param) =
     array(take(Tensor, out -> LibGangway.gw_parameter_gather_gradient(parameter, NO_STREAM, out)))
-"New values from a whole array. Collective."
-function assign!(parameter::Param, whole)
-    given = views("assign!", "whole", (whole,))
+"New values from a floating array of the global size, or of this rank's rows alone (of the last dim). Collective."
+function assign!(parameter::Param, values)
+    given = views("assign!", "values", (values,))
     GC.@preserve given @waits LibGangway.gw_parameter_assign(parameter, given, NO_STREAM)
     return parameter
 end

@@ -5,27 +5,34 @@
 """
     ShardGroup(gangs, name, parameters...; seed = 0, strategy = :full_shard, ...)
 
-Parameters of the caller's own model, sharded as one unit. `parameters` are `Parameter`s or `name => dims`; `gangs` may be
-nothing (one rank). `unshard!(group) do w, b ... end` gives the whole values. Collective.
+Parameters of the caller's own model, sharded as one unit. `parameters` are `Parameter`s, `name => dims` (a tuple of integers)
+or `name => values` (an array: the first values, equal on every rank); `gangs` may be nothing (one rank).
+`unshard!(group) do w, b ... end` gives the whole values. Collective.
 """
 struct ShardGroup
     handle::GroupHandle
-    count::Int
+    name::String
+    names::Vector{String}
     lent::Vector{Any}
     updating::Base.RefValue{Bool}
     rows::Vector{Any} # lent to an update, to write
-    ShardGroup(handle::GroupHandle, count::Int) = new(handle, count, Any[], Ref(false), Any[])
+    ShardGroup(handle::GroupHandle, name, names) = new(handle, name, names, Any[], Ref(false), Any[])
 end
-Base.unsafe_convert(::Type{Ptr{LibGangway.gw_shard_group}}, group::ShardGroup) = group.handle.ptr
+Base.unsafe_convert(::Type{Ptr{LibGangway.gw_shard_group}}, group::ShardGroup) =
+    held(ShardGroup, group.handle.ptr)
 release!(group::ShardGroup) = release!(group.handle)
+Base.isopen(group::ShardGroup) = isopen(group.handle)
+"The number of its parameters."
+Base.length(group::ShardGroup) = length(group.names)
 
 function ShardGroup(gangs, name, parameters...; seed = 0, keywords...)
     made = options(LibGangway.gw_shard_options, "ShardGroup", keywords)
     text, mesh = c_text("ShardGroup", "name", name), maybe(gangs)
-    list, roots = parameter_array("ShardGroup", map(Parameter, parameters))
+    described = map(Parameter, parameters)
+    list, roots = parameter_array("ShardGroup", described)
     handle = GC.@preserve roots list take(GroupHandle, out -> LibGangway.gw_shard_group_create(
         mesh, text, list, length(list), made, seed, out))
-    return ShardGroup(handle, length(list))
+    return ShardGroup(handle, name, String[parameter.name for parameter in described])
 end
 
 """
@@ -64,13 +71,13 @@ function unshard!(group::ShardGroup)
     @waits LibGangway.gw_shard_group_unshard(group, C_NULL, NO_STREAM)
     return full_values(group)
 end
-full_values(group) = [local_array(group, i, :full_value) for i in 1:group.count]
+full_values(group) = [local_array(group, i, :full_value) for i in 1:length(group)]
 
 "Copies of the whole values into the caller's arrays, which stay as they are. Collective."
 function unshard!(group::ShardGroup, into)
     given = views("unshard!", "into", into)
-    length(given) == group.count ||
-        refuse("unshard!: into has ", length(given), " arrays, the group ", group.count, " parameters")
+    length(given) == length(group) ||
+        refuse("unshard!: into has ", length(given), " arrays, the group ", length(group), " parameters")
     foreach(i -> writable("unshard!", "into[$i]", into[i]), eachindex(into))
     GC.@preserve given @waits LibGangway.gw_shard_group_unshard(group, given, NO_STREAM)
     return into
@@ -103,8 +110,8 @@ end
 
 "Adds to the full gradients, while unsharded: one array for each parameter, or nothing for none."
 function add_gradients!(group::ShardGroup, gradients...)
-    length(gradients) == group.count ||
-        refuse("add_gradients!: ", length(gradients), " gradients, the group has ", group.count, " parameters")
+    length(gradients) == length(group) ||
+        refuse("add_gradients!: ", length(gradients), " gradients, the group has ", length(group), " parameters")
     for (i, gradient) in enumerate(gradients)
         gradient === nothing && continue
         given = views("add_gradients!", "gradients[$i]", (gradient,))
@@ -121,7 +128,7 @@ function update!(f, group::ShardGroup)
     @waits LibGangway.gw_shard_group_begin_update(group, NO_STREAM)
     group.updating[] = true
     try
-        return f((local_array(group, i, :value) for i in 1:group.count)...)
+        return f((local_array(group, i, :value) for i in 1:length(group))...)
     finally
         group.updating[] = false
         foreach(lock_rows!, group.rows)

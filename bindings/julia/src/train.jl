@@ -4,12 +4,13 @@
     AdamW(model; lr = 1e-3, beta1, beta2, eps, weight_decay, schedule = :constant, warmup_steps, total_steps, rules, ...)
 
 An optimizer over the model's local shards. `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0,
-frozen = false)`, of which the last match wins. Schedules: `:constant`, `:linear`, `:cosine`.
+frozen = false)`, of which the last match wins. Without one that says otherwise weight decay leaves 1-d parameters (biases,
+norms) alone. Schedules: `:constant`, `:linear`, `:cosine`.
 """
 AdamW(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_adamw_options, "AdamW", keywords) do made, out
     LibGangway.gw_adamw_create(model, made, out)
 end
-"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`."
+"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`: weight decay, schedule and rules as in `AdamW`."
 SGD(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_sgd_options, "SGD", keywords) do made, out
     LibGangway.gw_sgd_create(model, made, out)
 end

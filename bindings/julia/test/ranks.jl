@@ -147,6 +147,24 @@ fact("gangs of gangs: lists, colors, duplicates, meshes") do
     Gangway.shutdown(mesh)
 end
 
+fact("ranks meet by an id") do
+    id = bcast!(GANG, ME == 0 ? Gangway.gang_id() : zeros(UInt8, 64))
+    gang = Gangway.Gang(; id = id, rank = ME, size = RANKS, timeout_ms = 600_000)
+    @test rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS]
+    Gangway.shutdown(gang)
+end
+
+fact("a shard group's first values are split over the ranks") do
+    values = reshape(Float32.(1:21), 3, 7)
+    group = ShardGroup(GANGS, "given", "w" => values, "b" => Float64[1, 2])
+    @test unshard!((w, b) -> copy(w), group) == values && unshard!((w, b) -> copy(b), group) == [1, 2]
+    model = Model(group)
+    weight = model["given.w"]
+    rows = Gangway.describe(weight)
+    Gangway.assign!(weight, 2 .* values[:, rows.first_row+1:rows.last_row])
+    @test Gangway.gathered(weight) == 2 .* values
+end
+
 fact("ranks meet by an all-gather of the program's own") do
     gang = Gangway.Gang(; all_gather = bytes -> vec(allgather(GANG, bytes)), rank = ME, size = RANKS)
     @test allreduce(gang, [1.0]) == [RANKS]

@@ -183,7 +183,7 @@ fact("errors of the library carry code, text and call") do
     e = thrown(() -> bcast!(gang, [1.0]; root = 5))
     @test e isa Gangway.InvalidArgument && occursin("5", e.message) && occursin("broadcast", e.op * e.message)
     Gangway.release!(gang)
-    @test thrown(() -> barrier(gang)) isa Gangway.InvalidArgument
+    @test refused(() -> barrier(gang), "the Gang was released"; kind = Gangway.InvalidState)
     mktempdir() do folder
         model = parallelize!(Llama(dim = 16, layers = 1, heads = 2))
         @test thrown(() -> Gangway.load!(model, joinpath(folder, "none"))) isa

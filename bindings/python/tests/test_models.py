@@ -214,6 +214,26 @@ def test_without_shapes_each_output_is_one_f64(gangs):
     assert model.forward(x)[0].tolist() == [4 * 0.875**2 / 2]
 
 
+class NanLoss(SquaredError):
+    """One output is NaN, and all gradients are numbers."""
+
+    def forward(self, call):
+        super().forward(call)
+        call.outputs[0][0] = np.nan
+
+
+@together(1, 2)
+def test_what_cannot_be_learned_from_is_skipped_and_said(gangs):
+    x = np.ones((4, 2), np.float32)
+    model = gw.Custom(NanLoss(), parameters={"w": np.zeros(2, np.float32)}, outputs=2).parallelize(gangs)
+    opt = gw.SGD(model, lr=1)
+    result = gw.train_step(model, opt, x, weight=4)
+    assert np.isnan(result.loss) and result.skipped and result.skip_reason == gw.SkipReason.NON_FINITE and opt.steps == 0
+    assert model["w"].gather().tolist() == [0, 0]
+    result = gw.train_step(model, opt, x, weight=0)
+    assert np.isnan(result.loss) and result.skipped and result.skip_reason == gw.SkipReason.NO_WEIGHT
+
+
 def test_outputs_may_be_numbers_and_lists_and_a_shape_that_nobody_said_is_refused_by_the_reason():
     class Constant(SquaredError):
         gives = 5.0, [4]

@@ -217,6 +217,11 @@ def test_a_callers_all_gather_is_checked_and_freed():
 def test_ranks_meet_by_an_id():
     blob = gw.new_id()
     assert isinstance(blob, bytes) and len(blob) == 64 and blob != gw.new_id()
+    program = ("import sys, gangway as gw; r = int(sys.argv[1]);"
+               "g = gw.init(id=bytes.fromhex(sys.argv[2]), rank=r, size=2, timeout=60);"
+               "assert g.rank == r and g.root.all_sum(r + 1) == 3; g.shutdown()")
+    ranks = [subprocess.Popen([sys.executable, "-c", program, str(r), blob.hex()]) for r in range(2)]
+    assert [rank.wait(600) for rank in ranks] == [0, 0]
 
 
 def test_the_launcher_starts_ranks():

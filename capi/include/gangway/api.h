@@ -186,7 +186,7 @@ typedef struct gw_api {
       *out_view);
   gw_status (*parameter_gather)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
   gw_status (*parameter_gather_gradient)(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
-  gw_status (*parameter_assign)(gw_parameter *parameter, const gw_view *whole, void *stream);
+  gw_status (*parameter_assign)(gw_parameter *parameter, const gw_view *values, void *stream);
   void (*memory_use_init)(gw_memory_use *memory, size_t size);
   gw_status (*module_memory)(gw_module *model, gw_memory_use *memory);
   void (*save_options_init)(gw_save_options *options, size_t size);
@@ -265,6 +265,7 @@ typedef struct gw_api {
   gw_status (*llama_options_from_folder)(const char *folder, gw_llama_options *options);
   gw_status (*llama_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
+  const char *(*last_error_text)(void);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -107,6 +107,9 @@ GW_API void gw_error_info_init(gw_error_info *info, size_t size);
 /* Local. Fills *info with this thread's last error; code GW_OK and "" when there is none. Does not clear it.
  * INVALID_ARGUMENT, which it does not keep: null or a struct_size that is too small. */
 GW_API gw_status gw_last_error(gw_error_info *info);
+/* Local. This thread's last error as one line for a user: "INVALID_ARGUMENT: " and its message; "" when there is none.
+ * Does not clear it; borrowed until this thread's next call. */
+GW_API const char *gw_last_error_text(void);
 /* Local. This thread's last error as an object that the caller owns; null when there is none. */
 GW_API gw_error *gw_error_take(void);
 /* Local. Fills *info; texts are borrowed from `error`. INVALID_ARGUMENT: null error; a struct_size that is

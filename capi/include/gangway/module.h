@@ -385,10 +385,10 @@ GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_t
 /* Collective. The whole gradient on every rank; the caller releases *out_tensor. INVALID_STATE: a frozen
  * parameter, a model without memory. */
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
-/* Collective. New values from `whole` (f64, f32, bf16 or f16), which has the global shape, or has this rank's rows
+/* Collective. New values from `values` (f64, f32, bf16 or f16), which have the global shape, or are this rank's rows
  * alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or
  * dtype. INVALID_STATE: a forward awaits its backward, a unit is unsharded, between begin_update and end_update. */
-GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *whole, void *stream);
+GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *values, void *stream);
 /* Local. Sets up a gw_memory_use: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
 /* Local. Fills *memory with this rank's bytes. INVALID_STATE before gw_module_materialize. */

@@ -7,6 +7,9 @@ functions! {
     last_error: pub fn gw_last_error(info: *mut gw_error_info) -> gw_status;
 }
 functions! {
+    last_error_text: pub fn gw_last_error_text() -> *const ::std::os::raw::c_char;
+}
+functions! {
     error_take: pub fn gw_error_take() -> *mut gw_error;
 }
 functions! {
@@ -908,7 +911,7 @@ functions! {
 functions! {
     parameter_assign: pub fn gw_parameter_assign(
         parameter: *mut gw_parameter,
-        whole: *const gw_view,
+        values: *const gw_view,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }

@@ -5983,7 +5983,7 @@ pub struct gw_api {
     pub parameter_assign: ::std::option::Option<
         unsafe extern "C" fn(
             parameter: *mut gw_parameter,
-            whole: *const gw_view,
+            values: *const gw_view,
             stream: *mut ::std::os::raw::c_void,
         ) -> gw_status,
     >,
@@ -6281,10 +6281,11 @@ pub struct gw_api {
             out_model: *mut *mut gw_module,
         ) -> gw_status,
     >,
+    pub last_error_text: ::std::option::Option<unsafe extern "C" fn() -> *const ::std::os::raw::c_char>,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1696usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1704usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8842,4 +8843,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_llama_from_folder();
+    fn test_field_last_error_text() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_error_text) as usize - ptr as usize
+            },
+            1696usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(last_error_text))
+        );
+    }
+    test_field_last_error_text();
 }

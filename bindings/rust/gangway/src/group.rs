@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// Parameters of a program's own model, sharded as one unit. Made into a model by [`Module::from_groups`] and
-/// used by [`Module::group`].
+/// used by [`Module::group`] and [`Module::groups`].
 pub struct ShardGroup {
     handle: NonNull<sys::gw_shard_group>,
     count: usize,
@@ -61,13 +61,43 @@ impl Drop for ShardGroup {
 }
 
 impl Module {
+    /// All groups that the model was made of, each to be used by itself; while any is in use, the model does
+    /// not step. Several may be unsharded at once:
+    ///
+    /// ```no_run
+    /// # fn main() -> gangway::Result<()> {
+    /// # let mut model = gangway::Module::from_groups(vec![])?;
+    /// let mut groups = model.groups();
+    /// let (first, second) = groups.split_at_mut(1);
+    /// first[0].unsharded(|a| {
+    ///     second[0].unsharded(|b| {
+    ///         println!("{:?} {:?}", a.value(0)?, b.value(0)?);
+    ///         Ok(())
+    ///     })
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// ```compile_fail,E0499
+    /// # fn main() -> gangway::Result<()> {
+    /// # let mut model = gangway::Module::from_groups(vec![])?;
+    /// # let mut opt = gangway::AdamW::new(&model, &Default::default())?;
+    /// let mut groups = model.groups();
+    /// opt.step(&mut model, &Default::default())?; // writes what the groups show
+    /// groups[0].reduce()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn groups(&mut self) -> Vec<Group<'_>> {
+        let group =
+            |group: &ShardGroup| Group { handle: group.raw(), count: group.count, model: PhantomData };
+        self.groups.iter().map(group).collect()
+    }
+
     /// One of the groups that the model was made of; while it is in use, the model does not step.
     pub fn group(&mut self, index: usize) -> Result<Group<'_>> {
         let count = self.groups.len();
-        match self.groups.get(index) {
-            Some(group) => Ok(Group { handle: group.raw(), count: group.count, model: PhantomData }),
-            None => Err(Error::argument(format!("index is {index}, the model has {count} groups"))),
-        }
+        let group = self.groups().into_iter().nth(index);
+        group.ok_or_else(|| Error::argument(format!("index is {index}, the model has {count} groups")))
     }
 }
 
@@ -75,7 +105,7 @@ impl Module {
 pub struct Group<'m> {
     handle: *mut sys::gw_shard_group,
     count: usize,
-    model: PhantomData<&'m mut Module>,
+    model: PhantomData<&'m mut Module>, // handles of one model never stand twice among its groups
 }
 
 const NO_STREAM: *mut std::os::raw::c_void = std::ptr::null_mut();

@@ -33,7 +33,7 @@ options! {
 }
 
 results! {
-    /// Bytes that a model takes on this rank; of what comes and goes (activations on) the most that there was.
+    /// Bytes that a model takes on this rank. `activations`, `gradients` and `temporaries` are peaks.
     MemoryUse = gw_memory_use, gw_memory_use_init {
         master: u64,
         region_rows: u64,
@@ -158,7 +158,7 @@ impl Module {
     }
 
     /// Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)) and gives the norm before
-    /// it. `p`: 1, 2 or any other; infinity for the largest.
+    /// it. `p`: over 0 and at most 64, or infinity for the largest.
     pub fn clip_grad_norm(&mut self, max_norm: f64, p: f64) -> Result<f64> {
         let mut norm = 0.0;
         let stream = std::ptr::null_mut();
@@ -171,12 +171,24 @@ impl Module {
         check(unsafe { sys::gw_zero_grad(self.raw(), std::ptr::null_mut()) })
     }
 
+    /// Elements of all parameters together, over all ranks; buffers do not count.
+    pub fn num_parameters(&self) -> Result<usize> {
+        let mut count = 0;
+        for parameter in self.parameters()? {
+            let info = parameter.info()?;
+            count += if info.is_buffer { 0 } else { info.dims.iter().product::<i64>() as usize };
+        }
+        Ok(count)
+    }
+
+    /// Number of parameters; tied ones count once.
     pub fn parameter_count(&self) -> Result<usize> {
         let mut count = 0;
         check(unsafe { sys::gw_module_parameter_count(self.raw(), &mut count) })?;
         Ok(count)
     }
 
+    /// By its place in the order of all.
     pub fn parameter_at(&self, index: usize) -> Result<Parameter<'_>> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_module_parameter(self.raw(), index, &mut handle) };
@@ -206,9 +218,10 @@ impl Module {
         (0..self.parameter_count()?).map(|index| self.parameter_at(index)).collect()
     }
 
-    /// Collective. New values of a parameter from `whole` (global shape; f64, f32, bf16 or f16).
-    pub fn assign(&mut self, name: &str, whole: &impl crate::AsView) -> Result<()> {
-        let view = whole.as_view();
+    /// Collective. New values of a parameter (f64, f32, bf16 or f16), of the global shape or of this rank's rows
+    /// alone.
+    pub fn assign(&mut self, name: &str, values: &impl crate::AsView) -> Result<()> {
+        let view = values.as_view();
         let parameter = self.parameter(name)?;
         let raw = crate::view::raw_view(&view);
         check(unsafe { sys::gw_parameter_assign(parameter.raw(), &raw, std::ptr::null_mut()) })

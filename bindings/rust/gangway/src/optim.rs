@@ -34,6 +34,7 @@ options! {
         beta1: f64,
         beta2: f64,
         eps: f64,
+        /// Leaves 1-d parameters (biases, norms) alone, unless a rule that matches says otherwise.
         weight_decay: f64,
         schedule: Schedule,
         /// F32 or BF16; f64 parameters have f64 moments.
@@ -52,6 +53,7 @@ options! {
     SgdOptions = gw_sgd_options, gw_sgd_options_init {
         lr: f64,
         momentum: f64,
+        /// Leaves 1-d parameters (biases, norms) alone, unless a rule that matches says otherwise.
         weight_decay: f64,
         nesterov: bool,
         schedule: Schedule,

@@ -195,25 +195,45 @@ impl ParameterOptions {
         self
     }
 
-    /// No gradient.
+    /// It gets no gradient.
     pub fn frozen(mut self) -> ParameterOptions {
         self.frozen = true;
         self
     }
 
+    /// First values of a normal distribution around 0.
     pub fn normal(mut self, deviation: f64) -> ParameterOptions {
         self.initial = Initial::Normal(Some(deviation));
         self
     }
 
+    /// First values are 0.
     pub fn zeros(mut self) -> ParameterOptions {
         self.initial = Initial::Zeros;
         self
     }
 
+    /// First values are 1.
     pub fn ones(mut self) -> ParameterOptions {
         self.initial = Initial::Ones;
         self
+    }
+
+    /// First values, row-major and as many as the dims say, equal on every rank; they are copied. `T` is as in
+    /// [`ParameterOptions::fill`].
+    pub fn values<T: Element>(self, values: &[T]) -> ParameterOptions {
+        let (name, dims, values) = (self.name.clone(), self.dims.clone(), values.to_vec());
+        let (given, wanted) = (values.len(), dims.iter().product::<usize>());
+        self.fill(move |rows, out| {
+            if given != wanted {
+                let text =
+                    format!("parameter {name}: values has {given} elements, dims {dims:?} need {wanted}");
+                return Err(Error::argument(text));
+            }
+            let row: usize = dims.iter().skip(1).product();
+            out.copy_from_slice(&values[rows.start * row..rows.end * row]);
+            Ok(())
+        })
     }
 
     /// `fill` writes the given rows of dim 0, row-major. `T` is the master's type: in a shard group it becomes

@@ -10,10 +10,11 @@ options! {
     #[derive(Copy)]
     StepOptions = gw_step_options, gw_step_options_init {
         microbatches: i32,
-        /// False: non-finite gradients skip the step alike on all ranks.
+        /// False: a loss or a gradient that is not finite skips the step on every rank.
         allow_non_finite: bool,
         /// 0: no clipping.
         max_grad_norm: f64,
+        /// Over 0 and at most 64, or infinity: the largest element.
         norm_type: f64,
         /// Of gradients, for loops that seed with 1.
         scale: f64,
@@ -31,7 +32,7 @@ open_enum! {
 
 results! {
     StepResult = gw_step_result, gw_step_result_init {
-        /// Global mean, on every rank.
+        /// Global mean, on every rank; NaN if no item counted.
         loss: f64,
         /// Before clipping; -1: not taken.
         grad_norm: f64,

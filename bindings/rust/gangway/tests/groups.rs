@@ -49,6 +49,44 @@ fn full_values_are_there_while_unsharded() {
 }
 
 #[test]
+fn several_groups_are_unsharded_at_once() {
+    meshes(2, |gangs| {
+        let make = |name: &str, values: &[f32], dims: &[usize]| {
+            let parameter = ParameterOptions::new("w", dims).values(values);
+            ShardGroup::new(Some(&gangs), name, vec![parameter], &Default::default(), 1).unwrap()
+        };
+        let (a, b) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [7f32, 8.0, 9.0]);
+        let mut model = Module::from_groups(vec![make("a", &a, &[2, 3]), make("b", &b, &[3])]).unwrap();
+        let mut groups = model.groups();
+        let (first, second) = groups.split_at_mut(1);
+        first[0]
+            .unsharded(|one| {
+                second[0].unsharded(|other| {
+                    assert_eq!(one.value(0)?.slice::<f32>()?, a);
+                    assert_eq!(other.value(0)?.slice::<f32>()?, b);
+                    let sum: f32 = one.value(0)?.slice::<f32>()?.iter().sum();
+                    other.add_gradient(0, &View::new(&[sum; 3], &[3])?)?;
+                    one.add_gradient(0, &View::new(&[1f32; 6], &[2, 3])?)
+                })
+            })
+            .unwrap();
+        groups.iter_mut().for_each(|group| group.reduce().unwrap());
+        assert_eq!(model.num_parameters().unwrap(), 9);
+        for (name, sum) in [("a.w", 2.0), ("b.w", 42.0)] {
+            let gradient = model.parameter(name).unwrap().gather_gradient().unwrap();
+            assert!(gradient.as_view().slice::<f32>().unwrap().iter().all(|g| *g == sum), "{name}");
+        }
+    });
+}
+
+#[test]
+fn first_values_that_do_not_fit_the_dims_are_refused_by_name() {
+    let parameter = ParameterOptions::new("w", &[2, 3]).values(&[1f32; 5]);
+    let error = ShardGroup::new(None, "g", vec![parameter], &Default::default(), 0).err().unwrap();
+    assert!(error.text.contains("parameter w: values has 5 elements, dims [2, 3] need 6"), "{error}");
+}
+
+#[test]
 fn memory_for_full_values_that_does_not_fit_is_refused_by_name() {
     let mut model = line(&Gangs::fake("cpu").unwrap());
     let mut group = model.group(0).unwrap();

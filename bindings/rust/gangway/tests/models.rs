@@ -175,21 +175,90 @@ fn layers_go_forward_and_backward_by_hand() {
         let mut model = Sequential::new(layers).unwrap();
         model.fully_shard("", Some(&gangs), &ShardOptions::default()).unwrap();
         model.materialize(Some(&gangs), 1, DType::NONE).unwrap();
-        let x = Array::new(vec![1f32; 6], &[2, 3]).unwrap();
+        // y = (x A^T + b) C^T by small whole numbers, which are exact in f32; this rank gives its rows of A alone.
+        let (a, b): (Vec<f32>, _) = ((0..12).map(|i| (i % 5) as f32 - 2.0).collect(), [1f32, -1.0, 2.0, 0.0]);
+        let c = [1f32, 0.0, 2.0, -1.0, 3.0, 1.0, 0.0, 1.0];
+        let own = model.parameter("0.weight").unwrap().info().unwrap().rows;
+        let own = own.start as usize..own.end as usize;
+        let rows = View::new(&a[own.start * 3..own.end * 3], &[own.len(), 3]).unwrap();
+        model.assign("0.weight", &rows).unwrap();
+        model.assign("0.bias", &View::new(&b, &[4]).unwrap()).unwrap();
+        model.assign("1.weight", &View::new(&c, &[2, 4]).unwrap()).unwrap();
+        let data = [1f32, 2.0, 3.0, 0.0, -1.0, 4.0];
+        let x = View::new(&data, &[2, 3]).unwrap();
+        let hidden =
+            |row: usize, j: usize| (0..3).map(|k| data[3 * row + k] * a[3 * j + k]).sum::<f32>() + b[j];
+        let wanted: Vec<f32> =
+            (0..4).map(|i| (0..4).map(|j| hidden(i / 2, j) * c[4 * (i % 2) + j]).sum()).collect();
         let mut frame = Frame::new(&model, &FrameOptions::default()).unwrap();
         let y = model.forward(&x, Some(&mut frame)).unwrap();
-        assert_eq!(y[0].as_view().shape(), [2, 2]);
+        assert_eq!(
+            (y[0].as_view().shape(), y[0].as_view().slice::<f32>().unwrap()),
+            (&[2, 2][..], &wanted[..])
+        );
         let evaluated = model.forward(&x, None).unwrap();
         assert_eq!(evaluated[0].as_view().slice::<f32>().unwrap(), y[0].as_view().slice::<f32>().unwrap());
         let dx = model.backward(&Array::new(vec![1f32; 4], &[2, 2]).unwrap(), &mut frame).unwrap();
-        assert_eq!(dx[0].as_ref().unwrap().as_view().shape(), [2, 3]);
-        let bias = model.parameter("0.bias").unwrap().gather_gradient().unwrap();
-        assert_eq!(bias.as_view().count(), 4);
+        let dx = dx[0].as_ref().unwrap().as_view();
+        let through = |j: usize| c[j] + c[4 + j]; // of ones
+        let wanted: Vec<f32> = (0..6).map(|i| (0..4).map(|j| through(j) * a[3 * j + i % 3]).sum()).collect();
+        assert_eq!((dx.shape(), dx.slice::<f32>().unwrap()), (&[2, 3][..], &wanted[..]));
+        let gathered = |name: &str| {
+            let gradient = model.parameter(name).unwrap().gather_gradient().unwrap();
+            gradient.as_view().slice::<f32>().unwrap().to_vec()
+        };
+        // Two rows on each of two ranks.
+        assert_eq!(gathered("0.bias"), (0..4).map(|j| 4.0 * through(j)).collect::<Vec<_>>());
+        let of_c: Vec<f32> = (0..8).map(|i| 2.0 * (hidden(0, i % 4) + hidden(1, i % 4))).collect();
+        assert_eq!(gathered("1.weight"), of_c);
         let norm = model.clip_grad_norm(1e-3, 2.0).unwrap();
         assert!(norm > 1e-3 && model.clip_grad_norm(1e9, 2.0).unwrap() < 1.1e-3);
         model.zero_grad().unwrap();
         assert_eq!(model.clip_grad_norm(1.0, 2.0).unwrap(), 0.0);
         frame.reset().unwrap();
+    });
+}
+
+#[test]
+fn texts_say_what_is_wrong_and_what_to_do() {
+    let mut model = small();
+    let gangs = Gangs::fake("cpu").unwrap();
+    model.parallelize(&gangs, &Default::default()).unwrap();
+    let twice = model.parallelize(&gangs, &Default::default()).unwrap_err();
+    assert!(twice.code == Code::InvalidState && twice.text.contains("parallelize"), "{twice}");
+    let tokens = Array::new(vec![1i32; 8], &[2, 4]).unwrap();
+    let labels = Array::new(vec![1i64; 8], &[2, 4]).unwrap();
+    let error = model.eval_step(&tokens, &labels).unwrap_err();
+    assert!(error.text.contains("tokens are i32 [2, 4], wanted i64"), "{error}");
+    let error = model.eval_step(&labels, &tokens).unwrap_err();
+    assert!(error.text.contains("targets[0] is i32, but labels are i64"), "{error}");
+    let error = Llama::new(&LlamaOptions { dim: -4, ..Default::default() }).unwrap_err();
+    assert!(error.text.contains("dim is -4, but must be 1 or more"), "{error}");
+    let error = model.generate(&[1], &GenerateOptions { token_count: -4, ..Default::default() }).unwrap_err();
+    assert!(error.text.contains("token_count") && error.text.contains("-4"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_learned_from_is_skipped_and_said() {
+    meshes(2, |gangs| {
+        let mut model = small();
+        model.parallelize(&gangs, &Default::default()).unwrap();
+        let mut opt = Sgd::new(&model, &Default::default()).unwrap();
+        let (tokens, none) = (rows(0, 2), Array::new(vec![-100i64; 32], &[2, 16]).unwrap());
+        let result = model.train_step(&mut opt, &tokens, &none).unwrap();
+        assert!(result.loss.is_nan() && result.skip_reason == SkipReason::NoWeight, "{result:?}");
+        let step = StepOptions { norm_type: 65.0, max_grad_norm: 1.0, ..Default::default() };
+        let error = model.train_step_with(&mut opt, &Batch::new(&tokens, &tokens), &step).unwrap_err();
+        assert!(error.code == Code::InvalidArgument && error.text.contains("65"), "{error}");
+        let error = model.clip_grad_norm(1.0, 65.0).unwrap_err();
+        assert!(error.code == Code::InvalidArgument && error.text.contains("65"), "{error}");
+        let before = model.parameter("model.norm.weight").unwrap().gather().unwrap();
+        model.assign("lm_head.weight", &View::new(&[f32::NAN; 64 * 32], &[64, 32]).unwrap()).unwrap();
+        let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+        assert!(result.skipped && result.skip_reason == SkipReason::NonFinite, "{result:?}");
+        assert!(result.loss.is_nan() && opt.steps().unwrap() == 0, "{result:?}");
+        let after = model.parameter("model.norm.weight").unwrap().gather().unwrap();
+        assert_eq!(before.as_view().slice::<f32>().unwrap(), after.as_view().slice::<f32>().unwrap());
     });
 }
 

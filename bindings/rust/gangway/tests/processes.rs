@@ -68,6 +68,28 @@ fn meet(rank: usize, connect: impl FnOnce() -> TcpStream + 'static) -> Result<Ga
 }
 
 #[test]
+fn ranks_meet_by_an_id() {
+    let id = Gang::create_id().unwrap();
+    assert!(id != Gang::create_id().unwrap());
+    let rank = |rank: i32, id: Vec<u8>| {
+        let gang = Gang::new(&GangOptions { rank, size: 2, id, timeout_ms: 120_000, ..Default::default() });
+        let gang = gang.unwrap();
+        assert_eq!((gang.rank(), gang.all_sum(rank as f64 + 1.0).unwrap()), (rank as usize, 3.0));
+        gang.shutdown(None).unwrap();
+    };
+    if let Some(id) = std::env::var_os("GANGWAY_TEST_ID") {
+        let bytes = id.to_str().unwrap().split(',').map(|byte| byte.parse().unwrap());
+        return rank(1, bytes.collect());
+    }
+    let text: Vec<_> = id.iter().map(u8::to_string).collect();
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "ranks_meet_by_an_id"]).env("GANGWAY_TEST_ID", text.join(","));
+    let mut other = other.spawn().unwrap();
+    rank(0, id);
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
 fn a_deadline_that_passes_is_a_timeout_with_rank_and_call() {
     let late = Barrier::new(2);
     let options = GangOptions { timeout_ms: 300, threads: 1, ..Default::default() };
