@@ -35,7 +35,7 @@ fact("handles are finalised in every order, and what is left still works") do
             isopen(state.owner) && @test all(isfinite, state)
             members[9].owner.data == C_NULL || (memory .= part)
         end
-        @test !isopen(members[3]) && thrown(() -> Gangway.memory_use(members[3])) isa Gangway.InvalidArgument
+        @test !isopen(members[3]) && thrown(() -> Gangway.memory_use(members[3])) isa Gangway.InvalidState
     end
     for _ in 1:20
         family()
@@ -49,7 +49,7 @@ fact("a released handle is refused, and releasing it again does nothing") do
     Gangway.release!(model)
     finalize(model)
     @test !isopen(model)
-    @test refused(() -> parallelize!(model), "null"; kind = Gangway.InvalidArgument)
+    @test refused(() -> parallelize!(model), "the Model was released"; kind = Gangway.InvalidState)
 end
 
 fact("a callback's object is freed once, also when registering it failed") do
