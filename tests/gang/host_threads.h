@@ -20,7 +20,7 @@ inline EngineOptions small_arena() {
   return options;
 }
 
-// Where rank threads meet outside of any gang, to put in order what no gang orders. Whoever does not come is
+// Where rank threads meet outside of any gang, to put in order what no gang orders. A rank that does not come is
 // an error of the others, not a hang.
 class Meeting {
  public:
@@ -68,6 +68,15 @@ struct ThreadRanks {
       if (e) std::rethrow_exception(e);
   }
 };
+
+inline Collective sum_in_place(float* x, size_t count) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.reduce = Reduce::sum;
+  c.in = c.out = x;
+  c.count = count;
+  return c;
+}
 
 // Runs one call and waits for both ends.
 inline void now(Engine& engine, const Collective& c, Stream& stream, Channel channel = Channel::user) {

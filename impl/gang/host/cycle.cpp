@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "gang/host/awaited.h"
 
@@ -16,158 +17,232 @@ int member_of(const Board& board, int domain_rank) {
   return -1;
 }
 
-struct Record {
+// What a thread waits for, and the ranks of the domain that have not begun it.
+struct Wait {
   uint64_t version = 0, board = 0, sequence = 0, count = 0, counter = 0;
   CollectiveOp op = CollectiveOp::barrier;
   Channel channel = Channel::user;
   DType dtype = DType::f32;
   int peer = -1;
+  std::vector<int> missing;
 };
 
-// An even version when the record is none or changed while it was read.
-Record read(const WaitRecord& from) {
-  Record r;
-  r.version = from.version.load(std::memory_order_acquire);
-  r.board = from.board.load(std::memory_order_acquire);
-  r.sequence = from.sequence.load(std::memory_order_acquire);
-  r.count = from.count.load(std::memory_order_acquire);
-  r.counter = from.counter.load(std::memory_order_acquire);
-  r.op = static_cast<CollectiveOp>(from.op.load(std::memory_order_acquire));
-  r.channel = static_cast<Channel>(from.channel.load(std::memory_order_acquire));
-  r.dtype = static_cast<DType>(from.dtype.load(std::memory_order_acquire));
-  r.peer = from.peer.load(std::memory_order_acquire);
-  if (from.version.load(std::memory_order_acquire) != r.version) r.version = 0;
-  return r;
+void write(WaitRecord& to, const Wait& wait) {
+  const uint64_t version = to.version.load(std::memory_order_relaxed) | 1;
+  to.version.store(version + 1, std::memory_order_seq_cst);  // even
+  to.board.store(wait.board, std::memory_order_release);
+  to.sequence.store(wait.sequence, std::memory_order_release);
+  to.count.store(wait.count, std::memory_order_release);
+  to.counter.store(wait.counter, std::memory_order_release);
+  to.op.store(static_cast<uint32_t>(wait.op), std::memory_order_release);
+  to.channel.store(static_cast<uint32_t>(wait.channel), std::memory_order_release);
+  to.dtype.store(static_cast<int32_t>(wait.dtype), std::memory_order_release);
+  to.peer.store(wait.peer, std::memory_order_release);
+  for (auto& word : to.missing) word.store(0, std::memory_order_release);
+  for (const int r : wait.missing)
+    to.missing[r / 64].fetch_or(uint64_t{1} << (r % 64), std::memory_order_release);
+  to.version.store(version + 2, std::memory_order_seq_cst);
 }
 
-// Has `missing` still not begun the call that `waiter` is blocked in?
-bool still_absent(const std::shared_ptr<Arena>& arena, const Record& record, int waiter, int missing) {
-  if (record.counter != 0)
-    return arena->at<std::atomic<uint64_t>>(record.counter)->load(std::memory_order_acquire) <
-           record.sequence;
-  const std::unique_ptr<Board> found = Board::find(arena, record.board);
+// None when the record says nothing, or changed while it was read.
+std::optional<Wait> read(const WaitRecord& from, int ranks) {
+  Wait w;
+  w.version = from.version.load(std::memory_order_acquire);
+  if ((w.version & 1) == 0) return std::nullopt;
+  w.board = from.board.load(std::memory_order_acquire);
+  w.sequence = from.sequence.load(std::memory_order_acquire);
+  w.count = from.count.load(std::memory_order_acquire);
+  w.counter = from.counter.load(std::memory_order_acquire);
+  w.op = static_cast<CollectiveOp>(from.op.load(std::memory_order_acquire));
+  w.channel = static_cast<Channel>(from.channel.load(std::memory_order_acquire));
+  w.dtype = static_cast<DType>(from.dtype.load(std::memory_order_acquire));
+  w.peer = from.peer.load(std::memory_order_acquire);
+  for (int r = 0; r < ranks; ++r)
+    if ((from.missing[r / 64].load(std::memory_order_acquire) >> (r % 64) & 1) != 0) w.missing.push_back(r);
+  if (from.version.load(std::memory_order_acquire) != w.version) return std::nullopt;
+  return w;
+}
+
+// Has `missing` still not begun the call that a thread of `waiter` is in?
+bool still_absent(const std::shared_ptr<Arena>& arena, const Wait& wait, int waiter, int missing) {
+  if (wait.counter != 0)
+    return arena->at<std::atomic<uint64_t>>(wait.counter)->load(std::memory_order_acquire) < wait.sequence;
+  const std::unique_ptr<Board> found = Board::find(arena, wait.board);
   if (found == nullptr) return false;
   const Board& board = *found;
   const int from = member_of(board, missing), to = member_of(board, waiter);
   if (from < 0 || to < 0) return false;
-  if (record.op == CollectiveOp::send)
-    return board.pair(record.channel, to, from).wanted.load(std::memory_order_acquire) <= record.sequence;
-  if (record.op == CollectiveOp::recv)
-    return board.pair(record.channel, from, to)
-               .slots[record.sequence % kPairSlots]
-               .arrived.load(std::memory_order_acquire) <= record.sequence;
-  return board.channel(record.channel, from)
-             .slots[record.sequence % kSlots]
-             .arrived.load(std::memory_order_acquire) <= record.sequence;
+  if (wait.op == CollectiveOp::send)
+    return board.pair(wait.channel, to, from).wanted.load(std::memory_order_acquire) <= wait.sequence;
+  if (wait.op == CollectiveOp::recv)
+    return board.pair(wait.channel, from, to)
+               .slots[wait.sequence % kPairSlots]
+               .arrived.load(std::memory_order_acquire) <= wait.sequence;
+  return board.channel(wait.channel, from)
+             .slots[wait.sequence % kSlots]
+             .arrived.load(std::memory_order_acquire) <= wait.sequence;
 }
 
-// Follows the records from `start`; the ring of ranks that leads back to it, or nothing.
-bool follow(const std::shared_ptr<Arena>& arena, int start, int at, std::vector<bool>& seen,
-            std::vector<int>& path, std::vector<uint64_t>& versions) {
-  const WaitRecord& record = arena->rank(at).waiting;
-  const Record copy = read(record);
-  if ((copy.version & 1) == 0) return false;
-  path.push_back(at);
-  versions.push_back(copy.version);
-  const int size = static_cast<int>(arena->header().size);
-  for (int next = 0; next < size; ++next) {
-    const uint64_t word = record.missing[next / 64].load(std::memory_order_relaxed);
-    if ((word >> (next % 64) & 1) == 0 || !still_absent(arena, copy, at, next)) continue;
-    if (next == start) return true;
-    if (seen[static_cast<size_t>(next)]) continue;
-    seen[static_cast<size_t>(next)] = true;
-    if (follow(arena, start, next, seen, path, versions)) return true;
-  }
-  path.pop_back();
-  versions.pop_back();
-  return false;
-}
-
-std::string describe(const Arena& arena, const Record& record, int rank) {
-  const char* const held = arena.at<BoardHeader>(record.board)->label;
+std::string describe(const Arena& arena, const Wait& wait, int rank) {
+  const char* const held = arena.at<BoardHeader>(wait.board)->label;
   const std::string label(held, strnlen(held, sizeof BoardHeader::label));
-  if (record.counter != 0) return text(label, ".fence of rank ", rank);
-  return text(label, ".", name(record.op), " #", record.sequence, " of rank ", rank, " (", record.count, " ",
-              name(record.dtype), ")");
+  if (wait.counter != 0) return text(label, ".fence of rank ", rank);
+  return text(label, ".", name(wait.op), " #", wait.sequence, " of rank ", rank, " (", wait.count, " ",
+              name(wait.dtype), ")");
+}
+
+// All waits of the domain at one moment.
+class Waits {
+ public:
+  explicit Waits(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
+    const int size = static_cast<int>(arena_->header().size);
+    for (int r = 0; r < size; ++r) ranks_.push_back(look_at(r));
+    for (int r = 0; r < size; ++r)  // who has come since is waited for no more
+      for (const auto& notice : ranks_[static_cast<size_t>(r)].waits)
+        std::erase_if(notice->missing, [&](int m) { return !still_absent(arena_, *notice, r, m); });
+    while (drop_one()) {
+    }
+  }
+
+  struct Link {
+    int rank;
+    const Wait* wait;
+  };
+  // The ring of stuck ranks that begins with notice `place` of `start` and leads back there; empty: there is none.
+  std::vector<Link> ring(int start, int place) const {
+    const RankWaits& own = ranks_[static_cast<size_t>(start)];
+    std::vector<bool> seen(ranks_.size(), false);
+    std::vector<Link> links;
+    if (!own.stuck) return links;
+    for (const auto& wait : own.waits)
+      if (wait->place == place && follow(start, start, *wait, seen, links)) return links;
+    return {};
+  }
+
+  // Has nothing changed for the stuck ranks since the look?
+  bool stand_still() const {
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (!ranks_[r].stuck) continue;
+      const RankSlot& slot = arena_->rank(static_cast<int>(r));
+      if (slot.threads.load(std::memory_order_seq_cst) != ranks_[r].threads) return false;
+      for (const auto& wait : ranks_[r].waits)
+        if (slot.waits[wait->place].version.load(std::memory_order_seq_cst) != wait->version) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Noticed : Wait {
+    int place = 0;
+  };
+  struct RankWaits {
+    uint32_t threads = 0;
+    std::vector<std::unique_ptr<Noticed>> waits;
+    bool stuck = false;
+  };
+
+  RankWaits look_at(int r) const {
+    RankWaits all;
+    const RankSlot& slot = arena_->rank(r);
+    all.threads = slot.threads.load(std::memory_order_seq_cst);
+    for (int place = 0; place < kNotices; ++place)
+      if (auto wait = read(slot.waits[place], static_cast<int>(arena_->header().size)))
+        all.waits.push_back(std::make_unique<Noticed>(Noticed{std::move(*wait), place}));
+    all.stuck = all.threads != 0 && all.waits.size() == all.threads;
+    return all;
+  }
+
+  bool waits_for_stuck(const Wait& wait) const {
+    return std::any_of(wait.missing.begin(), wait.missing.end(),
+                       [&](int m) { return ranks_[static_cast<size_t>(m)].stuck; });
+  }
+
+  // A rank of which a thread waits for no stuck rank is not stuck itself. False: there is no such rank left.
+  bool drop_one() {
+    for (RankWaits& rank : ranks_) {
+      if (!rank.stuck) continue;
+      rank.stuck = std::all_of(rank.waits.begin(), rank.waits.end(),
+                               [&](const auto& wait) { return waits_for_stuck(*wait); });
+      if (!rank.stuck) return true;
+    }
+    return false;
+  }
+
+  bool follow(int start, int at, const Wait& wait, std::vector<bool>& seen, std::vector<Link>& links) const {
+    links.push_back({at, &wait});
+    for (const int next : wait.missing) {
+      if (next == start) return true;
+      const RankWaits& there = ranks_[static_cast<size_t>(next)];
+      if (!there.stuck || seen[static_cast<size_t>(next)]) continue;
+      seen[static_cast<size_t>(next)] = true;
+      for (const auto& its : there.waits)
+        if (follow(start, next, *its, seen, links)) return true;
+    }
+    links.pop_back();
+    return false;
+  }
+
+  const std::shared_ptr<Arena> arena_;
+  std::vector<RankWaits> ranks_;
+};
+
+// None: it waits for no rank that could be named.
+std::optional<Wait> wait_of(Core& core, Waitable& what) {
+  const Team& team = core.team();
+  Wait wait;
+  wait.board = team.board().offset();
+  std::vector<int> missing;
+  if (what.work() == nullptr) {
+    wait.counter = what.counter_offset();
+    wait.sequence = what.counter_value();
+    if (wait.counter != 0) missing = what.missing();
+  } else {
+    const std::lock_guard lock(core.mutex());
+    const Lanes& lanes = core.calls().lanes();
+    const Op* const op = blocker(lanes, *what.work());
+    if (op == nullptr) return std::nullopt;
+    if (op->published) missing = waiting_for(team, lanes, *op, true);
+    wait.sequence = op->sequence;
+    wait.count = op->c.count;
+    wait.op = op->c.op;
+    wait.channel = op->channel();
+    wait.dtype = op->c.dtype;
+    wait.peer = op->c.peer;
+  }
+  for (const int r : missing) wait.missing.push_back(team.domain_rank(r));
+  return wait;
 }
 
 }  // namespace
 
-void publish_wait(Core& core, Waitable& what) {
-  const Team& team = core.team();
-  WaitRecord& record = team.member().own().waiting;
-  std::vector<int> missing;
-  Record next;
-  next.board = team.board().offset();
-  {
-    const std::lock_guard lock(core.mutex());
-    if (what.work() != nullptr) {
-      const Lanes& lanes = core.calls().lanes();
-      const Op* const op = blocker(lanes, *what.work());
-      if (op == nullptr) return;
-      missing = waiting_for(team, lanes, *op, true);
-      next.sequence = op->sequence;
-      next.count = op->c.count;
-      next.op = op->c.op;
-      next.channel = op->channel();
-      next.dtype = op->c.dtype;
-      next.peer = op->c.peer;
-      if (!op->published) missing.clear();
-    }
-  }
-  if (what.work() == nullptr) {
-    next.counter = what.counter_offset();
-    next.sequence = what.counter_value();
-    if (next.counter != 0) missing = what.missing();
-  }
-  const uint64_t version = record.version.load(std::memory_order_relaxed);
-  record.version.store((version | 1) + 1, std::memory_order_seq_cst);  // even
-  record.board.store(next.board, std::memory_order_release);
-  record.sequence.store(next.sequence, std::memory_order_release);
-  record.count.store(next.count, std::memory_order_release);
-  record.counter.store(next.counter, std::memory_order_release);
-  record.op.store(static_cast<uint32_t>(next.op), std::memory_order_release);
-  record.channel.store(static_cast<uint32_t>(next.channel), std::memory_order_release);
-  record.dtype.store(static_cast<int32_t>(next.dtype), std::memory_order_release);
-  record.peer.store(next.peer, std::memory_order_release);
-  for (auto& word : record.missing) word.store(0, std::memory_order_release);
-  for (const int r : missing) {
-    const int d = team.domain_rank(r);
-    record.missing[d / 64].fetch_or(uint64_t{1} << (d % 64), std::memory_order_release);
-  }
-  record.version.store((version | 1) + 2, std::memory_order_seq_cst);
+WaitNotice::~WaitNotice() {
+  if (place_ >= 0) core_.team().member().give_back_notice(place_);
 }
 
-void clear_wait(Core& core) noexcept {
-  WaitRecord& record = core.team().member().own().waiting;
-  const uint64_t version = record.version.load(std::memory_order_relaxed);
-  if ((version & 1) != 0) record.version.store(version + 1, std::memory_order_seq_cst);
+void WaitNotice::publish(Waitable& what) {
+  const std::optional<Wait> wait = wait_of(core_, what);
+  if (!wait) return;
+  Member& member = core_.team().member();
+  if (place_ < 0) place_ = member.take_notice();
+  if (place_ >= 0) write(member.own().waits[place_], *wait);
 }
 
-bool break_cycle(Team& team) {
-  Member& member = team.member();
-  Arena& arena = team.arena();
-  std::vector<bool> seen(static_cast<size_t>(member.size()), false);
-  std::vector<int> path;
-  std::vector<uint64_t> versions;
-  if (!follow(member.arena_ptr(), member.rank(), member.rank(), seen, path, versions)) return false;
-  std::vector<Record> records;
-  for (size_t i = 0; i < path.size(); ++i) {
-    records.push_back(read(arena.rank(path[i]).waiting));
-    if (records[i].version != versions[i]) return false;
-  }
+bool WaitNotice::break_ring() const {
+  if (place_ < 0) return false;
+  const Member& member = core_.team().member();
+  const Waits waits(member.arena_ptr());
+  const std::vector<Waits::Link> ring = waits.ring(member.rank(), place_);
+  if (ring.empty()) return false;
   std::string what = "calls wait for each other: ";
-  for (size_t i = 0; i < path.size(); ++i) {
-    what += (i == 0 ? "" : ", ") + describe(arena, records[i], path[i]) + " for rank " +
-            std::to_string(path[(i + 1) % path.size()]);
-  }
-  for (size_t i = 0; i < path.size(); ++i)
-    if (arena.rank(path[i]).waiting.version.load(std::memory_order_seq_cst) != versions[i]) return false;
-  for (size_t i = 0; i < path.size(); ++i) {
-    const std::unique_ptr<Board> board = Board::find(member.arena_ptr(), records[i].board);
+  for (size_t i = 0; i < ring.size(); ++i)
+    what += text(i == 0 ? "" : ", ", describe(member.arena(), *ring[i].wait, ring[i].rank), " for rank ",
+                 ring[(i + 1) % ring.size()].rank);
+  if (!waits.stand_still()) return false;
+  for (const Waits::Link& link : ring) {
+    const std::unique_ptr<Board> board = Board::find(member.arena_ptr(), link.wait->board);
     if (board == nullptr) continue;
     Error error(Code::mismatch, what);
-    error.op = records[i].counter != 0 ? "fence" : gangway::name(records[i].op);
+    error.op = link.wait->counter != 0 ? "fence" : name(link.wait->op);
     board->break_with(error, std::max(0, member_of(*board, member.rank())));
     for (int r = 0; r < board->size(); ++r) member.wake(board->member(r).domain_rank);
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 #include <thread>
+#include <utility>
 
 #include "gang/host/futex.h"
 #include "gang/host/life.h"
@@ -159,7 +160,7 @@ void Member::attend() {
   std::erase_if(attendance.members, [](const auto& one) { return one.member.expired(); });
   attendance.members.push_back({self_, now_ns()});
   const std::lock_guard lock(attendance_mutex_);
-  attending_.fetch_add(1, std::memory_order_relaxed);
+  own().threads.fetch_add(1, std::memory_order_seq_cst);
   own().unattended_since_ns.store(0, std::memory_order_relaxed);
 }
 
@@ -172,8 +173,23 @@ int64_t Member::attended_since() const {
 void Member::leave_thread() noexcept {
   if (forked()) return;
   const std::lock_guard lock(attendance_mutex_);
-  if (attending_.fetch_sub(1, std::memory_order_relaxed) == 1 && arena_->threads())
+  if (own().threads.fetch_sub(1, std::memory_order_seq_cst) == 1 && arena_->threads())
     own().unattended_since_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+int Member::take_notice() {
+  const std::lock_guard lock(attendance_mutex_);
+  for (int place = 0; place < kNotices; ++place)
+    if (!std::exchange(notices_taken_[static_cast<size_t>(place)], true)) return place;
+  return -1;
+}
+
+void Member::give_back_notice(int place) noexcept {
+  std::atomic<uint64_t>& version = own().waits[place].version;
+  const uint64_t seen = version.load(std::memory_order_relaxed);
+  if ((seen & 1) != 0) version.store(seen + 1, std::memory_order_seq_cst);
+  const std::lock_guard lock(attendance_mutex_);
+  notices_taken_[static_cast<size_t>(place)] = false;
 }
 
 }  // namespace gangway::host

@@ -4,6 +4,7 @@
 // Thread rule: any thread of the rank.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -75,7 +76,10 @@ class Member {
   // Says that the calling thread acts for this rank until it ends.
   void attend();
   int64_t attended_since() const;  // by the calling thread
-  int attending() const { return attending_.load(std::memory_order_relaxed); }
+
+  // A place of own().waits for the calling thread; -1: none is free. give_back_notice() clears it.
+  int take_notice();
+  void give_back_notice(int place) noexcept;
 
  private:
   friend struct Attendance;
@@ -88,8 +92,8 @@ class Member {
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;
-  std::mutex attendance_mutex_;  // the count and the mark that follows from it change together
-  std::atomic<int> attending_{0};
+  std::mutex attendance_mutex_;  // own().threads and the mark that follows from it change together
+  std::array<bool, kNotices> notices_taken_{};
   std::weak_ptr<Member> self_;
   std::unique_ptr<Life> life_;
 };

@@ -10,7 +10,7 @@
 
 namespace gangway::host {
 
-constexpr uint64_t kMagic = 0x32676e6177676e67ull;
+constexpr uint64_t kMagic = 0x33676e6177676e67ull;
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
@@ -30,7 +30,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 enum class RankState : int32_t { absent = 0, alive = 1, left = 2, lost = 3, reporting = 4 };
 enum class LossCause : int32_t { unknown = 0, signal = 1, exit = 2, silent = 3, thread_exit = 4 };
 
-// What a blocked rank waits for, for the search of cycles. Valid while `version` is odd and unchanged.
+constexpr int kNotices = 8;  // threads of one rank that may say what they wait for
+
+// What a blocked thread waits for, for the search of cycles. Valid while `version` is odd and unchanged.
 struct WaitRecord {
   std::atomic<uint64_t> version;  // odd: blocked
   std::atomic<uint64_t> board, sequence, count;
@@ -60,7 +62,9 @@ struct alignas(kLine) RankSlot {
   alignas(kLine) std::atomic<uint32_t> life;
   alignas(
       kLine) std::atomic<uint64_t> freed;  // head of the list of blocks of this slice freed by other ranks
-  alignas(kLine) WaitRecord waiting;
+  // For the search of cycles.
+  alignas(kLine) std::atomic<uint32_t> threads;  // that act for this rank
+  WaitRecord waits[kNotices];
 };
 
 struct DomainHeader {

@@ -132,9 +132,9 @@ class Patience {
         deadline_(deadline),
         start_(now_ns()),
         asked_(start_),
-        moves_(core.calls().moves()) {}
+        moves_(core.calls().moves()),
+        notice_(core) {}
   ~Patience() {
-    if (published_) clear_wait(core_);
     core_.owner().add_wait(now_ns() - start_);  // the spins before are too short to count
   }
   Patience(const Patience&) = delete;
@@ -176,10 +176,9 @@ class Patience {
     const int64_t now = now_ns();
     ask(now);
     give_up(now);
-    if (now - start_ <= kCycleNs || !deadline_.is_never() || member.attending() != 1) return false;
-    publish_wait(core_, what_);
-    published_ = true;
-    return break_cycle(core_.team()) && core_.failure().check(what_.work(), what_.op());
+    if (now - start_ <= kCycleNs || !deadline_.is_never()) return false;
+    notice_.publish(what_);
+    return notice_.break_ring() && core_.failure().check(what_.work(), what_.op());
   }
 
  private:
@@ -212,7 +211,7 @@ class Patience {
   const int64_t start_;
   int64_t asked_;
   uint64_t moves_;
-  bool published_ = false;
+  WaitNotice notice_;
 };
 
 void block(Core& core, Waitable& what, Deadline deadline) {
