@@ -14,7 +14,7 @@ namespace {
 struct Vote {
   int32_t code = 0;
   int32_t unused = 0;
-  uint64_t said = 0;  // hash of what must be equal
+  uint64_t arguments = 0;  // their hash, which must be equal
 };
 static_assert(sizeof(Vote) == 16);
 
@@ -214,8 +214,8 @@ double Gang::all_sum(Channel channel, double value) {
   return value;
 }
 
-void Gang::agree(const std::optional<Error>& refusal, const std::string& said) {
-  in_mid_call([&] { vote(refusal, said); });
+void Gang::agree(const std::optional<Error>& refusal, const std::string& arguments) {
+  in_mid_call([&] { vote(refusal, arguments); });
 }
 
 // A rank may end with its refusal: its peers would hear of a lost rank in place of the text.
@@ -228,11 +228,11 @@ void Gang::throw_when_all_know(Error error) {
   throw std::move(error);
 }
 
-void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
+void Gang::vote(const std::optional<Error>& refusal, const std::string& arguments) {
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
   Vote mine;
   if (refusal) mine.code = static_cast<int32_t>(refusal->code());
-  mine.said = XXH3_64bits(said.data(), said.size());
+  mine.arguments = XXH3_64bits(arguments.data(), arguments.size());
   std::vector<Vote> votes(static_cast<size_t>(size()));
   run_now(Channel::control, gather_of_bytes(&mine, votes.data(), sizeof mine));
 
@@ -248,8 +248,8 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& said) {
     throw_when_all_know(unpack(broadcast_bytes(Channel::control, bytes, r)));
   }
   for (int r = 1; r < size(); ++r) {
-    if (votes[static_cast<size_t>(r)].said == votes[0].said) continue;
-    const std::vector<std::string> all = all_gather_bytes(Channel::control, said);
+    if (votes[static_cast<size_t>(r)].arguments == votes[0].arguments) continue;
+    const std::vector<std::string> all = all_gather_bytes(Channel::control, arguments);
     Error error(Code::mismatch, text("gang \"", name_, "\": rank 0 asked for ", all[0], ", but rank ", r,
                                      " for ", all[static_cast<size_t>(r)]));
     place(error, "agree", r);

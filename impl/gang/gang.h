@@ -104,14 +104,13 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::string broadcast_bytes(Channel channel, const std::string& value, int root);
   double all_sum(Channel channel, double value);
   // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest
-  // rank), with that rank's text, and the gang works on. Control channel. `said` is what every rank must have
-  // said alike (its arguments as text): MISMATCH on all ranks with both texts, when nobody refused; the gang
-  // works on then too.
-  void agree(const std::optional<Error>& refusal, const std::string& said = "");
+  // rank), with that rank's text, and the gang works on. Control channel. `arguments`, as text, must be
+  // equal on all ranks: MISMATCH on all with both texts, if no rank refused; the gang works on then too.
+  void agree(const std::optional<Error>& refusal, const std::string& arguments = "");
   // Runs `check` (local, throws an Error to refuse), then agrees.
   template <typename Check>
-  void agree_on(Check&& check, const std::string& said = "") {
-    agree(refusal_of(check), said);
+  void agree_on(Check&& check, const std::string& arguments = "") {
+    agree(refusal_of(check), arguments);
   }
 
   // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the
@@ -153,7 +152,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Every member of `ranks` in that order; the list is checked and equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
-  void vote(const std::optional<Error>& refusal, const std::string& said);
+  void vote(const std::optional<Error>& refusal, const std::string& arguments);
   void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
   void tell(Channel channel, const Collective& record);  // run_now over the control engine
   [[noreturn]] void throw_when_all_know(Error error);

@@ -138,11 +138,11 @@ std::shared_ptr<Store> make_callback_store(const StoreCallbacks& callbacks) {
   return store;
 }
 
-void check_store_answer(const char* what, const std::string& key, int answer, const std::string& said) {
+void check_store_answer(const char* what, const std::string& key, int answer, const std::string& reason) {
   if (answer == 0) return;
   const bool known = answer > 0 && answer <= static_cast<int>(Code::internal);
   fail(Code::caller, "store: the caller's ", what, " of \"", key, "\" returned ", answer,
-       known ? text(" (", name(static_cast<Code>(answer)), ")") : "", said.empty() ? "" : ": ", said);
+       known ? text(" (", name(static_cast<Code>(answer)), ")") : "", reason.empty() ? "" : ": ", reason);
 }
 
 std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> inner, std::string prefix) {

@@ -42,8 +42,8 @@ struct StoreCallbacks {
   void* user;
   void (*release)(void* user);
 };
-// Throws Error{caller} for an answer that is not 0; `said`: the caller's own words, or "".
-void check_store_answer(const char* what, const std::string& key, int answer, const std::string& said);
+// Throws Error{caller} for an answer that is not 0; `reason`: the caller's own words, or "".
+void check_store_answer(const char* what, const std::string& key, int answer, const std::string& reason);
 std::shared_ptr<Store> make_callback_store(const StoreCallbacks& callbacks);
 
 // Keys get a prefix: several gangs in one store.

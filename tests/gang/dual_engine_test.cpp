@@ -1,63 +1,12 @@
 // A data engine that notices nothing, with a control engine that does: what two planes give together.
-#include "gang/dual_engine.h"
-
-#include <array>
 #include <random>
 
-#include "gang/fewer_facts.h"
 #include "gang/gang_matrix.h"
 #include "gang/over_engines.h"
+#include "gang/two_planes.h"
 
 namespace gangway::test {
 namespace {
-
-using Launch = std::pair<Channel, CollectiveOp>;
-
-// Moves data by a threads engine of its own. It asserts what such an engine may rely on, and keeps the order of its
-// launches.
-class Unaware final : public FewerFacts {
- public:
-  Unaware(std::shared_ptr<Engine> below, EngineFacts facts, std::vector<Launch>* launches)
-      : FewerFacts(std::move(below), facts), launches_(launches) {}
-
-  const char* name() const override { return "unaware"; }
-  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
-    if (channel == Channel::control) fail(Code::internal, "a call of the control plane");
-    for (const Collective& c : span)
-      if (c.op != CollectiveOp::send && c.op != CollectiveOp::recv && !opened_[static_cast<size_t>(channel)])
-        fail(Code::internal, "a collective on a channel that was not opened");
-    if (launches_ != nullptr)
-      for (const Collective& c : span) launches_->emplace_back(channel, c.op);
-    return FewerFacts::run(channel, span, stream);
-  }
-  void open(Channel channel) override {
-    if (std::exchange(opened_[static_cast<size_t>(channel)], true)) fail(Code::internal, "opened again");
-  }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto made = below_->create(ranks);
-    return made == nullptr ? nullptr : std::make_shared<Unaware>(std::move(made), facts_, launches_);
-  }
-
- private:
-  std::vector<Launch>* const launches_;
-  std::array<bool, kChannels> opened_{};
-};
-
-std::shared_ptr<Engine> two_planes(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Engine>& control,
-                                   int64_t timeout_ms, std::vector<Launch>* launches = nullptr,
-                                   bool aborts_in_flight = false) {
-  EngineFacts facts = facts_of(0);
-  facts.detects_failures = false;
-  facts.aborts_in_flight = aborts_in_flight;
-  std::vector<int> all(static_cast<size_t>(control->size()));
-  for (int r = 0; r < control->size(); ++r) all[static_cast<size_t>(r)] = r;
-  auto data = std::make_shared<Unaware>(control->create(all), facts, launches);
-  EngineOptions options;
-  options.rank = control->rank();
-  options.size = control->size();
-  options.timeout_ms = timeout_ms;
-  return make_dual_engine(lowered(std::move(data), rank), control, rank, options);
-}
 
 template <typename Body>
 void run_two_planes(int size, Body&& body, int64_t timeout_ms = 60'000) {
@@ -245,11 +194,11 @@ std::vector<std::vector<Launch>> launches_of(int ranks, unsigned seed, bool abor
   return launches;
 }
 
-std::vector<CollectiveOp> on_channel(const std::vector<Launch>& launches, Channel channel) {
-  std::vector<CollectiveOp> ops;
-  for (const auto& [where, op] : launches)
-    if (where == channel) ops.push_back(op);
-  return ops;
+std::vector<Launch> on_channel(const std::vector<Launch>& launches, Channel channel) {
+  std::vector<Launch> some;
+  for (const Launch& launch : launches)
+    if (launch.channel == channel) some.push_back(launch);
+  return some;
 }
 
 TEST(DualEngine, LaunchesOfAChannelComeInOneOrderOnAllRanksWhoeverIsLate) {

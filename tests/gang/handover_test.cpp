@@ -123,8 +123,8 @@ TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
   for (const int r : {0, 1}) {
     EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::not_supported));
     EXPECT_NE(std::strstr(ranks.report(r).text,
-                          "the ranks are on several hosts (or network namespaces); that needs "
-                          "the engines gloo or mpi, which this build lacks"),
+                          "the ranks are on several hosts (or network namespaces), which share "
+                          "no memory; choose the engine mpi"),
               nullptr)
         << ranks.report(r).text;
   }

@@ -5,7 +5,7 @@
 namespace gangway::host {
 namespace {
 
-// Every rank keeps a piece of its own input, but for those that only give to a root or get from it.
+// Every rank copies a piece of its own input, except a rank that only gives to a root or gets from it.
 size_t own_bytes(const Call& call, const Piece& own) {
   if (call.op.from != Peers::all && call.op.to != Peers::all) return 0;
   const bool there = static_cast<const unsigned char*>(call.op.c.in) + own.in_first ==

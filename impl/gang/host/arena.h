@@ -61,7 +61,7 @@ class Arena {
   const unsigned char* read_only(uint64_t offset) const { return read_only_ + offset; }
   bool forked() const { return fork_generation() != born_; }
   // Will rank `r` never touch the arena again? A silent rank may yet wake, and the memory of a thread's rank
-  // may have gone to another thread: those let go themselves.
+  // may have gone to another thread: such ranks release what they hold themselves.
   bool died(int r) const noexcept;
 
   // Pages of a block: counted, then touched unless `lazy`. Error{out_of_memory} with both numbers.

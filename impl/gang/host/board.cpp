@@ -88,7 +88,7 @@ void Board::drop_child(uint64_t offset) noexcept {
   members_[rank_].making.compare_exchange_strong(offset, 0);
 }
 
-// Nobody speaks for this board any more: whoever has not taken its child never will.
+// No member holds this board any more: a member that has not taken its child never will.
 void Board::end_child(int maker) noexcept {
   const uint64_t offset = members_[maker].making.exchange(0);
   if (offset == 0) return;
@@ -106,7 +106,7 @@ void Board::end_child(int maker) noexcept {
 Board::~Board() {
   if (rank_ < 0 || arena_->forked()) return;
   // A hold is ended once: by its holder, or by a peer when that one has died. The count stays above zero
-  // until the own hold is taken off it, so nobody frees what this loop still reads.
+  // until the own hold is taken off it, so no other rank frees what this loop still reads.
   uint32_t ended = 0;
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && !arena_->died(members_[r].domain_rank)) continue;

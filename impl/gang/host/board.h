@@ -1,6 +1,6 @@
 // An engine's shared control memory: who is a member, what each has published on each channel, why the engine
 // broke. It lies in the slice of the rank that made it and is freed, with the members' staging blocks, when the last member
-// lets go.
+// releases it.
 //
 // Thread rule: any thread; the fields are atomics.
 #pragma once
@@ -23,7 +23,7 @@ class Board {
   Board(std::shared_ptr<Arena> arena, uint64_t offset);
   // A board that another rank named and may have freed since: null when what lies there cannot be one.
   static std::unique_ptr<Board> find(const std::shared_ptr<Arena>& arena, uint64_t offset);
-  ~Board();  // lets go
+  ~Board();  // releases it
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
@@ -34,7 +34,7 @@ class Board {
   void hold_child(uint64_t offset) noexcept;
   // `child`, which `maker` made, is attached to its member here.
   void child_taken(int maker, const Board& child) noexcept;
-  void drop_child(uint64_t offset) noexcept;  // nobody will take it: its maker frees it
+  void drop_child(uint64_t offset) noexcept;  // no member will take it: its maker frees it
   uint64_t offset() const { return offset_; }
   int size() const { return size_; }
   BoardHeader& header() const { return *header_; }

@@ -4,8 +4,8 @@
 //
 // A rank is stuck if all threads that act for it wait, each for a stuck rank: then none of them begins another call, and a
 // call that a stuck rank has not begun cannot end. That holds if every notice stood still while all were compared, and
-// no thread began to act for one of the ranks. A thread that has not called anything yet is not known: one that is to
-// come while another one waits should have made a call before.
+// no thread began to act for one of the ranks. A thread that has not called anything yet is not known: if it
+// is to call while another thread waits, it should have made a call before.
 #pragma once
 
 #include "gang/host/waiting.h"

@@ -23,8 +23,8 @@ class Flights {
   // Numbers of the calls that are kept: [first, count).
   uint64_t first() const;
   uint64_t count() const { return count_; }
-  // One of them; `state` is "done", or empty for one that has not ended. All of one report share a scale, or an end could
-  // lie before its start.
+  // `state` is "done", or empty if the call has not ended. All entries of a report share a scale, or an end could lie
+  // before its start.
   FlightEntry entry(uint64_t number, double ns_per_tick) const;
   double ns_per_tick() const;
 

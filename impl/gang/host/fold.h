@@ -28,7 +28,7 @@ struct FoldKernels {
 };
 
 const FoldKernels& fold_kernels();
-// Of one instruction set, for tests; null where the processor lacks it.
+// Of one instruction set, for tests; null if the processor does not have it.
 const FoldKernels* fold_kernels(const char* isa);
 
 // Through the caches also where another core reads next: past them that core reads from memory, and the two

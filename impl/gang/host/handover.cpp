@@ -1,44 +1,35 @@
 #include "gang/host/handover.h"
 
-#include <openssl/crypto.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <utility>
 
 #include "base/interrupt.h"
+#include "gang/host/handover_socket.h"
 #include "gang/host/member.h"
 
 namespace gangway::host {
 namespace {
 
 constexpr char kNameStart[] = "gangway-";
-constexpr size_t kNameBytes = 16, kToken = 32;
+constexpr size_t kNameBytes = 16;
 constexpr size_t kName = sizeof kNameStart - 1 + 2 * kNameBytes;
-constexpr size_t kPending = 64;     // connections that have not shown their token yet
-constexpr int64_t kTokenMs = 2000;  // and how long they may take
-constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
 constexpr char kPlace[] = "host/arena";
 constexpr char kRefused[] = "host/refused";  // the name that a rank could not reach
 constexpr char kFailed[] = "host/failed";    // a name, then why a rank gave up: code, rank, peer, text
 // And a rank: a name, then its process: id, where that counts, its start, and when it said so.
 constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
-    "host engine: the ranks are on several hosts (or network namespaces); that needs the engines gloo or "
-    "mpi, which this "
-    "build lacks";
+    "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
+    "engine mpi";
 
 // Sockets of starts that ranks of this process gave up: what a store still says of them is of no start to come. Each
 // rank has its own, as another one, a thread, may still be in a start that its peer gave up.
@@ -60,132 +51,6 @@ class GivenUp {
 GivenUp& given_up() {
   static GivenUp starts;
   return starts;
-}
-
-struct Address {
-  sockaddr_un un{};
-  socklen_t length = 0;
-  explicit Address(const std::string& name) {
-    un.sun_family = AF_UNIX;
-    std::memcpy(un.sun_path + 1, name.data(), name.size());  // a leading zero byte: abstract
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-};
-
-std::string random_bytes(size_t n) {
-  std::string out(n, '\0');
-  for (size_t have = 0; have < n;) {
-    const ssize_t got = getrandom(out.data() + have, n - have, 0);
-    if (got < 0 && errno != EINTR) fail_system(Code::gang, "host engine: getrandom", errno);
-    if (got > 0) have += static_cast<size_t>(got);
-  }
-  return out;
-}
-
-std::string hex(const std::string& bytes) {
-  static const char digits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : bytes) {
-    out += digits[static_cast<unsigned char>(c) >> 4];
-    out += digits[static_cast<unsigned char>(c) & 15];
-  }
-  return out;
-}
-
-bool same_user(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
-void send_fd(int to, int fd) {
-  char byte = 1;
-  iovec io{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  sendmsg(to, &message, MSG_NOSIGNAL);  // a peer that is gone again is missed later
-}
-
-int receive_fd(int from) {
-  char byte = 0;
-  iovec io{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* const c = CMSG_FIRSTHDR(&message);
-  if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return -1;
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
-  return fd;
-}
-
-struct Pending {
-  Descriptor socket;
-  Deadline deadline;
-  std::array<char, kToken> token{};
-  size_t have = 0;
-};
-
-// Reads what has come; true when the connection is over, one way or the other. `served` counts the good ones.
-bool serve(Pending& p, const std::string& token, int fd, int& served) {
-  const ssize_t got = recv(p.socket.get(), p.token.data() + p.have, kToken - p.have, MSG_DONTWAIT);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
-  if (got > 0) p.have += static_cast<size_t>(got);
-  if (p.have < kToken) return p.deadline.passed();
-  if (CRYPTO_memcmp(p.token.data(), token.data(), kToken) == 0) {
-    send_fd(p.socket.get(), fd);
-    ++served;
-  }
-  return true;
-}
-
-// Those who wait at the listener, up to a turn's worth.
-void take_in(const Descriptor& listener, std::vector<Pending>& pending) {
-  for (int i = 0; i < kAtOnce; ++i) {
-    Descriptor next(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (next.get() < 0) return;
-    if (!same_user(next.get())) continue;
-    if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
-    pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
-  }
-}
-
-// A connection to rank 0's listener; none when this host has no such name. With a full queue there: until the
-// deadline.
-Descriptor reach(const std::string& name, Deadline deadline) {
-  const Address address(name);
-  for (;;) {
-    Descriptor to(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (to.get() < 0) fail_system(Code::gang, "host engine: no socket", errno);
-    if (connect(to.get(), reinterpret_cast<const sockaddr*>(&address.un), address.length) == 0) return to;
-    if (errno == ECONNREFUSED) return Descriptor();
-    if (errno != EAGAIN && errno != EINTR) fail_system(Code::gang, "host engine: reaching rank 0", errno);
-    if (deadline.passed()) fail(Code::timeout, "host engine: rank 0 did not take the connection in time");
-    poll_interrupt();
-    usleep(1000);
-  }
-}
-
-bool readable(int fd, Deadline deadline) {
-  for (;;) {
-    pollfd one{fd, POLLIN, 0};
-    if (poll(&one, 1, static_cast<int>(deadline.left_ms(50))) > 0) return true;
-    if (deadline.passed()) return false;
-    poll_interrupt();
-  }
 }
 
 }  // namespace
@@ -232,7 +97,7 @@ int Handover::dead_rank() {
 
 void Handover::check() {
   if (name_.empty()) return;
-  const int dead = dead_rank();  // first: one that gave up has said why before it ended
+  const int dead = dead_rank();  // first: a rank that gave up has said why before it ended
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
@@ -283,17 +148,12 @@ void Handover::end() noexcept {
     store_.remove(text(kProcess, rank_));
     if (rank_ != 0) return;
     for (const char* const key : {kPlace, kRefused, kFailed}) store_.remove(key);
-  } catch (const std::exception&) {  // the gang is made; what is left is passed over
+  } catch (const std::exception&) {  // the gang is made; what is left is ignored
   }
 }
 
 void Handover::hand_over(const Arena& arena, int peers) {
-  Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const Address address(name_);
-  if (listener.get() < 0 ||
-      bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.un), address.length) != 0 ||
-      listen(listener.get(), 128) != 0)
-    fail_system(Code::gang, "host engine: listening for the other ranks", errno);
+  const Descriptor listener = listen_at(name_);
   announce();
   store_.put(kPlace, name_ + token_);
   placed_ = true;
@@ -342,7 +202,7 @@ std::shared_ptr<Arena> Handover::fetch() {
   }
 }
 
-// Nobody listens at the entry `dead`, or nobody will hand this rank anything there. Its rank 0 may be on another host,
+// No process listens at the entry `dead`, or it hands this rank nothing. Its rank 0 may be on another host,
 // and then says so to all; or it was of an earlier start, and another entry will come.
 std::string Handover::next_place(const std::string& dead) {
   if (!name_.empty()) store_.put(kRefused, name_);

@@ -1,5 +1,5 @@
 // How ranks get the arena: rank 0 listens on an abstract Unix socket with a random name and hands its
-// descriptor to whoever shows the token. Name and token travel through the store. Ranks that cannot reach the
+// descriptor to each process that shows the token. Name and token travel through the store. Ranks that cannot reach the
 // socket are not on this host (a network namespace counts as one).
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace gangway::host {
 
 // One rank's part in it. Entries in the store name the socket they belong to, so what an earlier gang or run
-// left there is passed over. So a rank can say which process it is once it knows that name: one that dies
+// left there is ignored. A rank can say which process it is when it knows that name: a rank that dies
 // before is missed at the deadline, for an entry without the name may be of an earlier run, whose ranks are
 // dead too. Likewise a rank 0 that is dead and came before this process began: it may be of this run or of an
 // earlier one that was killed, so the others wait for another until their deadline. A process knows the sockets of

@@ -80,8 +80,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  // Whoever named the list decides alike, members or not: else some would go on to their next call.
-  for (const int r : ranks) {  // others may name a list of their own
+  // All ranks that named the list decide alike, members or not: else some would go on to their next call.
+  for (const int r : ranks) {  // others may name another list
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) {
       board().drop_child(mine.offset);
@@ -100,7 +100,7 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
 }
 
 SharedRegion HostEngine::allocate(size_t bytes) {
-  // Sizes first: nobody takes memory for a region that will not be, and all have taken the one before.
+  // Sizes first: no rank takes memory for a region that is refused, and all have taken the one before.
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
     if (sizes[static_cast<size_t>(r)].check != bytes)
@@ -113,7 +113,7 @@ SharedRegion HostEngine::allocate(size_t bytes) {
   }
   Note mine;
   std::optional<Error> refusal;
-  std::shared_ptr<RegionHold> hold;  // let go of on every way out but the last
+  std::shared_ptr<RegionHold> hold;  // released on every way out but the last
   const auto take = [&](uint64_t made) { hold = std::make_shared<RegionHold>(member(), board(), made); };
   if (rank() == 0) {
     refusal = refusal_of([&] { mine.offset = RegionHold::make(member(), board(), bytes); });

@@ -1,7 +1,7 @@
 // The life thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
 // the kernel marks the word when the process dies, before it frees any memory. The threads form a ring: each
 // sleeps on the word of the next live rank, reports its death, wakes everyone and moves on. Beside that it
-// looks at the others' processes (pidfd; one that crashed keeps its word until its core file is written) and, with a
+// looks at the others' processes (pidfd; a process that crashed keeps its word until its core file is written) and, with a
 // liveness limit, at their heartbeats.
 #pragma once
 
@@ -27,7 +27,7 @@ class Life {
     bool opened = false;
     uint64_t heartbeat = 0;
     int64_t seen_ns = 0;
-    bool half_lost = false;  // somebody was reporting it at the last look
+    bool half_lost = false;  // another rank was reporting it at the last look
   };
 
   void run();

@@ -25,8 +25,8 @@ inline void check_fingerprint(const Team& team, const Op& op, int peer, const Sl
   if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(team, op, peer, slot);
 }
 
-// Before a write into other ranks' memory, which is counted in RankSlot::writing by then. Those who go on without this
-// rank set `closed`, then look at its `writing`.
+// Before a write into other ranks' memory, after it was counted in RankSlot::writing. Ranks that go on without this one
+// set `closed`, then look at its `writing`.
 void refuse_when_closed(const Team& team, const Op& op);
 // After the last read: what was read where it lies is no result when its owner gave the call up meanwhile.
 void refuse_when_given_up(const Team& team, const Op& op);

@@ -26,7 +26,7 @@ class RankBits {
 struct alignas(kLine) Holders {
   uint64_t offset, bytes;  // of the whole block
   int32_t owner;
-  std::atomic<uint32_t> count;  // holds: the members' and the board's; whoever ends the last frees
+  std::atomic<uint32_t> count;  // holds: the members' and the board's; the end of the last frees the region
   RankBits held, untaken;
 };
 

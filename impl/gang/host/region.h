@@ -1,5 +1,5 @@
 // A shared region: memory that every member of a board holds. The last hold that ends frees it; the dead
-// never let go, so the living end their holds. Until all members have taken theirs the board has one too, so
+// never end theirs, so the living do. Until all members have taken theirs the board has one too, so
 // that what a break leaves half made goes with the board.
 //
 // Thread rule: a hold is its owner's; holds end on any thread.
@@ -23,7 +23,7 @@ class RegionHold {
   RegionHold& operator=(const RegionHold&) = delete;
 
   uint64_t offset() const;
-  // When nobody speaks for the board any more.
+  // When no member holds the board any more.
   static void end_with_board(Arena& arena, BoardHeader& board) noexcept;
 
  private:

@@ -155,7 +155,7 @@ struct alignas(kLine) MemberLine {
   RankList asked;
   std::atomic<uint64_t> asked_version;  // 0: it has not said; odd: it is writing
   std::atomic<uint32_t> asking;         // Asking
-  std::atomic<uint32_t> refused_by;     // rank + 1 of one that asks for others
+  std::atomic<uint32_t> refused_by;     // rank + 1 of a rank that asks for others
   std::atomic<uint64_t> shrunk;         // the last of the chain of new boards that this rank took
   std::atomic<uint32_t> given_up;
   int32_t domain_rank;
@@ -177,14 +177,14 @@ struct BoardHeader {
   uint32_t size;
   int32_t owner;  // rank of the domain in whose slice it lies
   char label[64];
-  std::atomic<uint32_t> holders;  // members that have not let go; whoever ends the last hold frees
+  std::atomic<uint32_t> holders;  // members that have not released it; the end of the last hold frees it
   std::atomic<uint64_t> blocks;   // list of the members' blocks that go with the board
   std::atomic<uint64_t> region;   // in the making: not all members have taken their hold
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> gone;      // members that are not `here` any more
   std::atomic<uint64_t> shrunk;    // the chain of new boards
-  std::atomic<uint32_t> closed;    // shrink: nobody begins to write into another member's memory
+  std::atomic<uint32_t> closed;    // shrink: no member begins to write into another member's memory
   std::atomic<uint32_t> given_up;  // a member failed calls in flight: their memory is its own again
   int64_t broken_ns;
   int32_t code;

@@ -9,9 +9,10 @@
 namespace gangway::host {
 namespace {
 
-// So long lists may differ: a rank's death is not known everywhere at once, and one that was told may ask again.
+// How long lists may differ: a rank's death is not known everywhere at once, and a rank that was told of a difference
+// may ask again.
 constexpr int64_t kDifferMs = 20, kDifferedMs = 80;
-constexpr int64_t kTurnMs = 5;  // so long the first of the list has to make the board
+constexpr int64_t kTurnMs = 5;  // how long the first of the list has to make the board
 constexpr int64_t kNapNs = 2'000'000;
 
 std::vector<int> read(const RankList& list) {
@@ -124,7 +125,7 @@ bool Survivors::over(Look& look) {
 }
 
 bool Survivors::all_here(Look& look) {
-  // A board without this rank, whom those in it hold for lost.
+  // A board without this rank: its members take this rank for lost.
   for (uint64_t at = chain_after(rank_).load(); at != 0; at = shrunk(at).next.load()) {
     const std::vector<int> theirs = read(shrunk(at).members);
     if (holds(theirs, rank_)) return false;  // it came a moment ago

@@ -1,10 +1,10 @@
-// How those who outlive a break agree on who they are, and meet on a new board.
+// How the ranks that survive a break agree on who they are, and meet on a new board.
 //
-// Each says whom it counts on. A rank that dies or leaves meanwhile is passed over, so lists that differ only by such
+// Each says which ranks it counts on. A rank that dies or leaves meanwhile is left out, so lists that differ only by such
 // ranks agree. When all that live have said so, and what others were writing into their memory has ended, one of them
 // makes a board and puts it at the end of a chain on the broken one, which decides: every rank takes the first board of
-// the chain that it is in and has not taken. Whoever dies at any point leaves nothing half done: until the board is in
-// the chain another may put one there, from then on it is everyone's.
+// the chain that it is in and has not taken. A rank that dies at any point leaves nothing half done: until its
+// board is in the chain another rank may put one there; from then on it belongs to all.
 //
 // Thread rule: one thread at a time.
 #pragma once

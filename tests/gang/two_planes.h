@@ -1,0 +1,78 @@
+// A data engine that notices nothing, beside a control engine that does; it keeps the order of its launches.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gang/dual_engine.h"
+#include "gang/fewer_facts.h"
+
+namespace gangway::test {
+
+// One record as the data engine got it, and the communicator: a gang and a channel of it.
+struct Launch {
+  std::string gang;
+  Channel channel;
+  CollectiveOp op;
+  DType dtype;
+  size_t count;
+  bool operator==(const Launch&) const = default;
+};
+
+// Moves data by a threads engine of its own. It asserts what such an engine may rely on, and keeps the order of its
+// launches.
+class Unaware final : public FewerFacts {
+ public:
+  Unaware(std::shared_ptr<Engine> below, EngineFacts facts, std::vector<Launch>* launches,
+          std::string gang = "root")
+      : FewerFacts(std::move(below), facts), launches_(launches), gang_(std::move(gang)) {}
+
+  const char* name() const override { return "unaware"; }
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
+    if (channel == Channel::control) fail(Code::internal, "a call of the control plane");
+    for (const Collective& c : span)
+      if (c.op != CollectiveOp::send && c.op != CollectiveOp::recv && !opened_[static_cast<size_t>(channel)])
+        fail(Code::internal, "a collective on a channel that was not opened");
+    if (launches_ != nullptr)
+      for (const Collective& c : span) launches_->push_back({gang_, channel, c.op, c.dtype, c.count});
+    return FewerFacts::run(channel, span, stream);
+  }
+  void open(Channel channel) override {
+    if (std::exchange(opened_[static_cast<size_t>(channel)], true)) fail(Code::internal, "opened again");
+  }
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    auto made = below_->create(ranks);
+    std::string name = gang_ + text("/", made_++, ":");
+    for (const int r : ranks) name += text(" ", r);
+    return made == nullptr ? nullptr
+                           : std::make_shared<Unaware>(std::move(made), facts_, launches_, std::move(name));
+  }
+
+ private:
+  std::vector<Launch>* const launches_;
+  const std::string gang_;
+  int made_ = 0;  // gangs of this one
+  std::array<bool, kChannels> opened_{};
+};
+
+inline std::shared_ptr<Engine> two_planes(const std::shared_ptr<Rank>& rank,
+                                          const std::shared_ptr<Engine>& control, int64_t timeout_ms,
+                                          std::vector<Launch>* launches = nullptr,
+                                          bool aborts_in_flight = false) {
+  EngineFacts facts = facts_of(0);
+  facts.detects_failures = false;
+  facts.aborts_in_flight = aborts_in_flight;
+  std::vector<int> all(static_cast<size_t>(control->size()));
+  for (int r = 0; r < control->size(); ++r) all[static_cast<size_t>(r)] = r;
+  auto data = std::make_shared<Unaware>(control->create(all), facts, launches);
+  EngineOptions options;
+  options.rank = control->rank();
+  options.size = control->size();
+  options.timeout_ms = timeout_ms;
+  return make_dual_engine(lowered(std::move(data), rank), control, rank, options);
+}
+
+}  // namespace gangway::test
