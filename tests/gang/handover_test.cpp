@@ -256,8 +256,12 @@ TEST(Handover, WhoComesWhenAllHaveGivenUpAndGoneIsToldWhy) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     EngineOptions options = options_of(r, 3);
     options.liveness_ms = r == 1 ? 200 : 300;
-    if (r == 0) store->put("test/rank0", std::to_string(getpid()));
+    if (r == 0) {  // its entry would else be older than rank 2's process, and so of another run
+      store->wait("test/rank2", Deadline::after_ms(60'000));
+      store->put("test/rank0", std::to_string(getpid()));
+    }
     if (r == 2) {
+      store->put("test/rank2", "began");
       const int pid = std::stoi(store->wait("test/rank0", Deadline::after_ms(60'000)));
       const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
       pollfd gone{fd, POLLIN, 0};

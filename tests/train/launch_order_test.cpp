@@ -82,7 +82,7 @@ TEST(LaunchOrder, OfATrainingStepIsTheProgramsOnEachCommunicatorWhoeverIsLate) {
         const auto& want = known.emplace(communicator, launches).first->second;
         EXPECT_EQ(launches, want) << communicator.first << ", " << name(communicator.second);
       }
-    EXPECT_GE(known.size(), 2u) << "gathers and reductions";
+    EXPECT_GE(known.size(), program.strategy == Strategy::no_shard ? 1u : 2u) << "gathers and reductions";
     for (unsigned seed = 1; seed < 4; ++seed) EXPECT_EQ(launches_of(kRanks, program, seed), first) << seed;
   }
 }

@@ -21,8 +21,8 @@ struct Call {
 
   int rank() const { return team.rank(); }
   int size() const { return team.size(); }
-  Slot& slot(int r) const { return team.slot(op.channel(), op.sequence, r); }
-  ChannelLine& line(int r) const { return team.line(op.channel(), r); }
+  Slot& slot(int r) const { return team.slot(op.channel, op.sequence, r); }
+  ChannelLine& line(int r) const { return team.line(op.channel, r); }
 };
 
 // Whose input goes to whom.

@@ -5,10 +5,9 @@
 namespace gangway::host {
 namespace {
 
-std::vector<int> waiting_for_peer(const Team& team, const Op& op, bool only_absent) {
+std::vector<int> waiting_for_peer(const Op& op, bool only_absent) {
   const bool sending = op.lane->sending;
-  const PairLine& pair = sending ? team.board().pair(op.channel(), team.rank(), op.c.peer)
-                                 : team.board().pair(op.channel(), op.c.peer, team.rank());
+  const PairLine& pair = *op.lane->line;
   const bool come =
       sending ? pair.wanted.load(std::memory_order_acquire) > op.sequence
               : pair.slots[op.sequence % kPairSlots].arrived.load(std::memory_order_acquire) > op.sequence;
@@ -23,7 +22,7 @@ bool among(Peers peers, const Op& op, int r) {
 }
 
 bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
-  const uint64_t drained = team.line(op.channel(), r).drained.load(std::memory_order_acquire);
+  const uint64_t drained = team.line(op.channel, r).drained.load(std::memory_order_acquire);
   if (!op.published) return (drained >> kRoundBits) + kSlots <= op.sequence;  // r may still read its slot
   const bool needed = among(op.from, op, r);
   const bool reads = (op.source == Source::direct || op.source == Source::staged) &&
@@ -38,7 +37,7 @@ bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
 
 std::vector<int> waiting_for(const Team& team, const Lanes& lanes, const Op& op, bool only_absent) {
   if (const Op* const before = lanes.holder(op)) return waiting_for(team, lanes, *before, only_absent);
-  if (op.lane->pair()) return waiting_for_peer(team, op, only_absent);
+  if (op.lane->pair()) return waiting_for_peer(op, only_absent);
   std::vector<int> ranks;
   for (int r = 0; r < team.size(); ++r)
     if (r != team.rank() && waits_for(team, op, r, only_absent)) ranks.push_back(r);
@@ -67,16 +66,16 @@ const Op* blocker(const Lanes& lanes, const HostWork& work) {
 void tell_calls(const Team& team, const Lanes& lanes) noexcept {
   lanes.each([&](const Lane& lane) {
     auto& calls = !lane.pair()   ? team.line(lane.channel, team.rank()).calls
-                  : lane.sending ? team.board().pair(lane.channel, team.rank(), lane.peer).sends
-                                 : team.board().pair(lane.channel, lane.peer, team.rank()).receives;
+                  : lane.sending ? lane.line->sends
+                                 : lane.line->receives;
     calls.store(lane.sequence, std::memory_order_relaxed);
   });
 }
 
 bool will_begin(const Team& team, const Op& op, int r) {
-  const auto& calls = !op.lane->pair()   ? team.line(op.channel(), r).calls
-                      : op.lane->sending ? team.board().pair(op.channel(), team.rank(), r).receives
-                                         : team.board().pair(op.channel(), r, team.rank()).sends;
+  const auto& calls = !op.lane->pair()   ? team.line(op.channel, r).calls
+                      : op.lane->sending ? op.lane->line->receives
+                                         : op.lane->line->sends;
   return calls.load(std::memory_order_relaxed) > op.sequence;
 }
 

@@ -38,7 +38,7 @@ class Yields {
 
 }  // namespace
 
-Calls::Calls(Team& team) : team_(team), lanes_(team.rank(), team.size()) {}
+Calls::Calls(Team& team) : team_(team), lanes_(team) {}
 
 Op* Calls::begin(Channel channel, const Collective& c) {
   Lane& lane = lanes_.of(channel, c);

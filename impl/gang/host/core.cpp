@@ -46,7 +46,7 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   const std::lock_guard lock(mutex_);
   if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
-  std::shared_ptr<HostWork> work = works_.take(weak_from_this());
+  std::shared_ptr<HostWork> work = works_.take(*this);
   start(work, channel, span, nullptr);
   return work;
 }
@@ -63,7 +63,7 @@ WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
       begun = calls_.begin(channel, span[0]);
       met = calls_.meet(begun, *owner_);
     }
-    if (!met) work = works_.take(weak_from_this());
+    if (!met) work = works_.take(*this);
   });
   if (met) return nullptr;
   if (failure_.first_error()) {

@@ -205,7 +205,7 @@ std::optional<Wait> wait_of(Core& core, Waitable& what) {
     wait.sequence = op->sequence;
     wait.count = op->c.count;
     wait.op = op->c.op;
-    wait.channel = op->channel();
+    wait.channel = op->channel;
     wait.dtype = op->c.dtype;
     wait.peer = op->c.peer;
   }

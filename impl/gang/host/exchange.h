@@ -27,6 +27,6 @@ void describe(Call& call, Slot& slot, int slots);
 bool publish_pair(Call& call);
 bool step_pair(Call& call);
 bool pair_is_done(const Call& call);
-PairLine& own_pair(const Call& call);  // from the sender to the receiver
+inline PairLine& own_pair(const Call& call) { return *call.op.lane->line; }
 
 }  // namespace gangway::host

@@ -42,7 +42,8 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   const uint32_t losses = team_.member().losses();
   const bool gone = work != nullptr && team_.board().header().gone.load(std::memory_order_acquire) != 0;
   const bool threads = asleep && work != nullptr && team_.arena().threads();
-  if (quiet() && !gone && !threads) return false;
+  const bool news = team_.board().broken() || losses != losses_seen_.load(std::memory_order_relaxed);
+  if (!news && !gone && !threads) return false;
   const std::lock_guard lock(mutex_);
   if (error_) return true;
   const Op* const op = work == nullptr ? nullptr : blocker(calls_.lanes(), *work);

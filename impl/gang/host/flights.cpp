@@ -13,7 +13,7 @@ Flights::Flights() : ring_(kFlights), born_ns_(now_ns()), born_ticks_(ticks()) {
 
 void Flights::begin(Op& op, size_t bytes) {
   op.flight = count_++;
-  ring_[op.flight % kFlights] = {op.sequence, bytes, ticks(), 0, op.channel(), op.c.op};
+  ring_[op.flight % kFlights] = {op.sequence, bytes, ticks(), 0, op.channel, op.c.op};
 }
 
 void Flights::end(const Op& op) noexcept {

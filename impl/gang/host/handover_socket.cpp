@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "base/interrupt.h"
 
 namespace gangway::host {

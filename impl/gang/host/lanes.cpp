@@ -19,62 +19,24 @@ Range output(const Op& op, int rank, int size) {
 
 }  // namespace
 
-Lanes::Lanes(int rank, int size) : rank_(rank), size_(size) {
+Lanes::Lanes(const Team& team) : team_(team) {
   for (int c = 0; c < kChannels; ++c) channels_[static_cast<size_t>(c)].channel = static_cast<Channel>(c);
 }
 
-Lane& Lanes::of(Channel channel, const Collective& c) {
+Lane& Lanes::pair_of(Channel channel, const Collective& c) {
   const bool sending = c.op == CollectiveOp::send;
-  const auto number = static_cast<size_t>(channel), size = static_cast<size_t>(size_);
-  if (!sending && c.op != CollectiveOp::recv) return channels_[number];
+  const auto number = static_cast<size_t>(channel), size = static_cast<size_t>(team_.size());
   if (pairs_.empty()) pairs_.resize(static_cast<size_t>(kChannels) * size * 2);
   auto& lane = pairs_[(number * size + static_cast<size_t>(c.peer)) * 2 + (sending ? 1 : 0)];
   if (lane == nullptr) {
+    const int from = sending ? team_.rank() : c.peer, to = sending ? c.peer : team_.rank();
     lane = std::make_unique<Lane>();
     lane->channel = channel;
     lane->peer = c.peer;
+    lane->line = &team_.board().pair(channel, from, to);
     lane->sending = sending;
   }
   return *lane;
-}
-
-Op* Lanes::make() {
-  Op* op = free_ops_;
-  if (op == nullptr) {
-    op = &ops_.emplace_back();
-  } else {
-    free_ops_ = op->next;
-    op->next = nullptr;
-  }
-  ++outstanding_;
-  return op;
-}
-
-void Lanes::recycle(Op* op) {
-  --outstanding_;
-  static_cast<OpState&>(*op) = OpState{};
-  op->counts.clear();  // keeps its capacity
-  op->next = free_ops_;
-  free_ops_ = op;
-}
-
-void Lanes::append(Op* op) {
-  Lane& lane = *op->lane;
-  if (!lane.active) {  // first, as it may want memory
-    active_.push_back(&lane);
-    lane.active = true;
-  }
-  op->next = nullptr;
-  (lane.head == nullptr ? lane.head : lane.tail->next) = op;
-  lane.tail = op;
-}
-
-Op* Lanes::remove(Op* before, Op* op) {
-  Lane& lane = *op->lane;
-  Op* const next = op->next;
-  (before == nullptr ? lane.head : before->next) = next;
-  if (lane.tail == op) lane.tail = before;
-  return next;
 }
 
 void Lanes::drop_empty() {
@@ -86,10 +48,10 @@ void Lanes::drop_empty() {
 
 const Op* Lanes::holder(const Op& op) const {
   if (op.published || op.lane->pair()) return nullptr;  // the steps keep the order of a pair
-  const Range in = input(op), out = output(op, rank_, size_);
+  const Range in = input(op), out = output(op, team_.rank(), team_.size());
   for (const Op* before = op.lane->head; before != nullptr && before != &op; before = before->next) {
     // What is done on this rank may still be read by peers, and written where they fold into its output.
-    const Range written = output(*before, rank_, size_);
+    const Range written = output(*before, team_.rank(), team_.size());
     const bool writing = !before->done || before->in_place_on_peers;
     if (overlap(input(*before), out) || (writing && (overlap(written, in) || overlap(written, out))))
       return before;

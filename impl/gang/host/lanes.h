@@ -15,14 +15,50 @@ namespace gangway::host {
 
 class Lanes {
  public:
-  Lanes(int rank, int size);
+  explicit Lanes(const Team& team);
 
-  Lane& of(Channel channel, const Collective& c);  // a pair's is made at its first use
-  Op* make();                                      // in no lane yet
-  void recycle(Op* op);                            // in no lane any more
-  void append(Op* op);                             // to op->lane; without memory: bad_alloc, nothing changed
+  Lane& of(Channel channel, const Collective& c) {
+    const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
+    return pair ? pair_of(channel, c) : channels_[static_cast<size_t>(channel)];
+  }
+  // A call that is in no lane yet.
+  Op* make() {
+    Op* op = free_ops_;
+    if (op == nullptr)
+      op = &ops_.emplace_back();
+    else
+      free_ops_ = op->next;
+    ++outstanding_;
+    return op;
+  }
+  // It is in no lane any more.
+  void recycle(Op* op) {
+    --outstanding_;
+    static_cast<OpProgress&>(*op) = OpProgress{};
+    static_cast<OpRounds&>(*op) = OpRounds{};
+    op->counts.clear();  // keeps its capacity
+    op->next = free_ops_;
+    free_ops_ = op;
+  }
+  // To op->lane; without memory: bad_alloc, nothing changed.
+  void append(Op* op) {
+    Lane& lane = *op->lane;
+    if (!lane.active) {  // first, as it may want memory
+      active_.push_back(&lane);
+      lane.active = true;
+    }
+    op->next = nullptr;
+    (lane.head == nullptr ? lane.head : lane.tail->next) = op;
+    lane.tail = op;
+  }
   // Takes `op` out of its lane; `before` precedes it, null: it is the head. What follows it.
-  Op* remove(Op* before, Op* op);
+  Op* remove(Op* before, Op* op) {
+    Lane& lane = *op->lane;
+    Op* const next = op->next;
+    (before == nullptr ? lane.head : before->next) = next;
+    if (lane.tail == op) lane.tail = before;
+    return next;
+  }
 
   // Lanes with calls. An empty one leaves the list by drop_empty().
   const std::vector<Lane*>& active() const { return active_; }
@@ -43,7 +79,9 @@ class Lanes {
   }
 
  private:
-  const int rank_, size_;
+  Lane& pair_of(Channel channel, const Collective& c);  // made at its first use
+
+  const Team& team_;
   std::array<Lane, kChannels> channels_;
   std::vector<std::unique_ptr<Lane>> pairs_;  // [channel][peer][receive, send]
   std::vector<Lane*> active_;

@@ -13,6 +13,7 @@ uint64_t mix(uint64_t h, uint64_t value) {
 
 void set_peers(Op& op, Flow flow, int rank) {
   const bool root = op.c.peer == rank;
+  op.from = op.to = Peers::none;
   switch (flow) {
     case Flow::everyone: op.from = op.to = Peers::all; return;
     case Flow::to_root: root ? op.from = Peers::all : op.to = Peers::root; return;
@@ -53,6 +54,7 @@ Part even_part(size_t count, size_t item, int j, int size) {
 void prepare(Op& op, Lane& lane, const Collective& c, int rank, int size) {
   op.c = c;
   op.lane = &lane;
+  op.channel = lane.channel;
   op.algorithm = &algorithm_of(c.op);
   op.item = item_bytes(c.dtype);
   if (c.counts != nullptr) {

@@ -23,44 +23,47 @@ struct Rounds {
   bool over() const { return done == all; }
 };
 
-struct OpState {
-  Collective c;
-  const Algorithm* algorithm = nullptr;
-  Lane* lane = nullptr;
+// What changes while a call is on its way, empty at its start. Two parts, which are each reset by a few stores.
+struct OpProgress {
   struct Op* next = nullptr;  // in the lane
   HostWork* work = nullptr;
-  uint64_t sequence = 0;  // on the channel, or of the ordered pair
-  uint64_t fingerprint = 0;
-  uint64_t flight = 0;  // its number in the ring of last calls, once it is `noted` there
-
-  size_t item = 1;
-  size_t in_bytes = 0;
-  Peers from = Peers::none;  // whose input this rank needs
-  Peers to = Peers::none;    // who needs this rank's input
-  uint64_t in_offset = 0;    // when the input lies in the arena
-  uint64_t out_offset = 0;   // likewise the output, of a reduction
+  uint64_t flight = 0;      // its number in the ring of last calls, once it is `noted` there
+  uint64_t in_offset = 0;   // when the input lies in the arena
+  uint64_t out_offset = 0;  // likewise the output, of a reduction
   Source source = Source::none;
 
-  int arrived = 0;   // members [0, arrived) are known to have begun the call
-  int finished = 0;  // members [0, finished) are known to be done with it
   bool noted = false;
   bool published = false;          // on the board
   bool planned = false;            // all needed members have arrived: the path is known
   bool in_place_on_peers = false;  // the path: ranks write straight into each other's outputs
   bool fold_rounds = false;        // the path: chunk by chunk, of which each rank folds a part
   bool streams = false;            // the output is written past the caches
-  size_t chunk = 0;                // bytes of one staged round
-  size_t drain_chunk = 0;          // bytes of each input that one step reads
-  Rounds fill;                     // of the own input, into the staging area
-  Rounds drain;                    // of the peers' inputs
-  Rounds collect;                  // of results that peers folded
   bool done = false;               // reads and writes no peer's memory any more
   bool output_ready = false, input_free = false;
+  int arrived = 0;   // members [0, arrived) are known to have begun the call
+  int finished = 0;  // members [0, finished) are known to be done with it
 };
 
-struct Op : OpState {
+struct OpRounds {
+  size_t chunk = 0;        // bytes of one staged round
+  size_t drain_chunk = 0;  // bytes of each input that one step reads
+  Rounds fill;             // of the own input, into the staging area
+  Rounds drain;            // of the peers' inputs
+  Rounds collect;          // of results that peers folded
+};
+
+struct Op : OpProgress, OpRounds {
+  Collective c;
   std::vector<size_t> counts;  // own copy of c.counts
-  Channel channel() const;
+  const Algorithm* algorithm = nullptr;
+  Lane* lane = nullptr;
+  Channel channel = Channel::user;
+  Peers from = Peers::none;  // whose input this rank needs
+  Peers to = Peers::none;    // who needs this rank's input
+  size_t item = 1;
+  size_t in_bytes = 0;
+  uint64_t sequence = 0;  // on the channel, or of the ordered pair
+  uint64_t fingerprint = 0;
 };
 
 // A queue of calls that run in order: a channel, or one direction of one pair of ranks on a channel.
@@ -72,16 +75,14 @@ struct Lane {
   uint64_t reusable = 0;  // slots of calls before this one may be written again
   Staging staging;
   Channel channel = Channel::user;
-  int peer = -1;  // of a pair
+  int peer = -1;             // of a pair
+  PairLine* line = nullptr;  // likewise
   bool sending = false;
   bool active = false;  // on the list of lanes with work
   bool pair() const { return peer >= 0; }
 };
 
-inline Channel Op::channel() const { return lane->channel; }
-inline Slot& slot_of(const Team& team, const Op& op, int r) {
-  return team.slot(op.channel(), op.sequence, r);
-}
+inline Slot& slot_of(const Team& team, const Op& op, int r) { return team.slot(op.channel, op.sequence, r); }
 
 // Elements of the j-th part of a packed array.
 struct Part {

@@ -125,7 +125,7 @@ void refuse_when_given_up(const Team& team, const Op& op) {
   for (int r = 0; r < team.size(); ++r) {
     if (r == team.rank() || op.from == Peers::none || (op.from == Peers::root && r != op.c.peer)) continue;
     const Slot& slot = op.lane->pair()
-                           ? team.board().pair(op.channel(), r, team.rank()).slots[op.sequence % kPairSlots]
+                           ? team.board().pair(op.channel, r, team.rank()).slots[op.sequence % kPairSlots]
                            : slot_of(team, op, r);
     if (slot.source != Source::direct || team.board().member(r).given_up.load(std::memory_order_acquire) == 0)
       continue;

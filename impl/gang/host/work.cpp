@@ -65,7 +65,7 @@ std::optional<Error> HostWork::error() const {
   return std::nullopt;
 }
 
-std::shared_ptr<HostWork>& WorkPool::take(const std::weak_ptr<Core>& core) {
+std::shared_ptr<HostWork>& WorkPool::take(Core& core) {
   for (size_t i = 0; i < works_.size() && i < kTries; ++i) {
     std::shared_ptr<HostWork>& work = works_[next_++ % works_.size()];
     if (work.use_count() != 1 || !work->ended()) continue;
@@ -74,7 +74,7 @@ std::shared_ptr<HostWork>& WorkPool::take(const std::weak_ptr<Core>& core) {
     return work;
   }
   auto work = std::make_shared<HostWork>();
-  work->core_ = core;
+  work->core_ = core.weak_from_this();
   // Calls in flight point to their work, which only this list may hold: only an ended one leaves it.
   std::shared_ptr<HostWork>* place = nullptr;
   if (works_.size() >= kWorks) place = &works_[next_++ % works_.size()];

@@ -51,7 +51,7 @@ class HostWork final : public Work {
 // Works of one core, which are used again when no caller holds them. Under the core's mutex.
 class WorkPool {
  public:
-  std::shared_ptr<HostWork>& take(const std::weak_ptr<Core>& core);
+  std::shared_ptr<HostWork>& take(Core& core);
   bool has_unended() const;  // a caller holds a work with calls that have not ended
 
  private:

@@ -92,12 +92,6 @@ bool step_receive(Call& call) {
 const Algorithm kSend{.flow = Flow::to_peer, .flow_of_inlined = Flow::to_peer};
 const Algorithm kRecv{.flow = Flow::from_peer, .flow_of_inlined = Flow::from_peer};
 
-PairLine& own_pair(const Call& call) {
-  const Lane& lane = *call.op.lane;
-  return lane.sending ? call.team.board().pair(lane.channel, call.rank(), lane.peer)
-                      : call.team.board().pair(lane.channel, lane.peer, call.rank());
-}
-
 bool publish_pair(Call& call) { return call.op.lane->sending ? publish_send(call) : publish_receive(call); }
 
 // A sender is done at once: its chunks are filled beside, and what is read where it lies ends with pair_is_done.
