@@ -220,6 +220,22 @@ const gw_api kApi = {
     gw_llama_options_from_folder,
     gw_llama_from_folder,
     gw_last_error_text,
+    gw_partition_create,
+    gw_partition_inclusive,
+    gw_partition_union,
+    gw_partition_cartesian,
+    gw_partition_subtopology,
+    gw_partition_retain,
+    gw_partition_release,
+    gw_partition_info_init,
+    gw_partition_describe,
+    gw_partition_neighbors,
+    gw_movement_options_init,
+    gw_movement_create,
+    gw_movement_retain,
+    gw_movement_release,
+    gw_movement_forward,
+    gw_movement_backward,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -434,6 +450,22 @@ static_assert(offsetof(gw_api, gang_all_sum_async) == 16 + 207 * sizeof(void*));
 static_assert(offsetof(gw_api, llama_options_from_folder) == 16 + 208 * sizeof(void*));
 static_assert(offsetof(gw_api, llama_from_folder) == 16 + 209 * sizeof(void*));
 static_assert(offsetof(gw_api, last_error_text) == 16 + 210 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_create) == 16 + 211 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_inclusive) == 16 + 212 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_union) == 16 + 213 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_cartesian) == 16 + 214 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_subtopology) == 16 + 215 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_retain) == 16 + 216 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_release) == 16 + 217 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_info_init) == 16 + 218 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_describe) == 16 + 219 * sizeof(void*));
+static_assert(offsetof(gw_api, partition_neighbors) == 16 + 220 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_options_init) == 16 + 221 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_create) == 16 + 222 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_retain) == 16 + 223 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_release) == 16 + 224 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_forward) == 16 + 225 * sizeof(void*));
+static_assert(offsetof(gw_api, movement_backward) == 16 + 226 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -16,7 +16,7 @@ import tempfile
 COLLECTIVES = {f"gw_gang_{name}{form}" for form in ("", "_async") for name in (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv")}
 RETAINS = {f"gw_{kind}_retain" for kind in (
-    "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter")}
+    "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement")}
 ALLOCATOR = {"gw_allocator_init", "gw_allocator_set"}  # its functions run on threads that know no Rust or Julia
 WITHOUT = {
     "rust": COLLECTIVES - {"gw_gang_all_reduce"}  # by gw_gang_run, which takes counts, too
@@ -26,7 +26,7 @@ WITHOUT = {
     | {"gw_abi_range"}  # the loader or gw_get_api refuse a library
     | {"gw_view_set"}  # views are filled in by the views of slices
     | {"gw_work_order"},  # no streams: a host's rank has none
-    "julia": RETAINS | {"gw_gang_retain", "gw_store_retain"}  # one object for each handle
+    "julia": RETAINS | {"gw_gang_retain", "gw_store_retain", "gw_partition_retain"}  # one object for each handle
     | ALLOCATOR
     | {"gw_last_error"}  # gw_error_take: what allocates may run a finalizer, which calls the library
     | {"gw_dtype_bytes"}  # sizeof

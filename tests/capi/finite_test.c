@@ -78,6 +78,21 @@ static gw_status generate(gw_generate_options* x) {
   return gw_generate(trained, prompt, 1, x, NULL, tokens, 64, &count);
 }
 
+static gw_status movement(gw_movement_options* x) {
+  static const int32_t axis = 0;
+  gw_gang* gang = NULL;
+  gw_partition* partition = NULL;
+  gw_movement* made = NULL;
+  assert_ok(gw_gang_create(NULL, &gang));
+  assert_ok(gw_partition_create(gang, &partition));
+  x->axes = &axis;
+  x->axis_count = 1;
+  const gw_status status = gw_movement_create(partition, NULL, GW_MOVEMENT_ALL_GATHER, x, &made);
+  gw_partition_release(partition);
+  gw_gang_release(gang);
+  return status;
+}
+
 static const struct {
   double value;
   const char* text;
@@ -128,6 +143,7 @@ static void fields(void** state) {
   FLOAT(step_options, max_grad_norm, "step.max_grad_norm = ", step)
   FLOAT(step_options, scale, "scale = ", step)
   FLOAT(generate_options, temperature, "temperature = ", generate)
+  FLOAT(movement_options, backward_scale, "options.backward_scale is", movement)
   end_of_table();
 }
 

@@ -30,7 +30,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
     gw_parallelize.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_llama_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
-    gw_optimizer_step.result)");
+    gw_optimizer_step.result gw_movement_create.target)");
 const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
                                          "gw_llama_options_from_folder.options"};
 // Looked at while a module runs only: custom_test.c has them.
@@ -79,8 +79,14 @@ class World {
     attention.dim = 8;
     attention.heads = 2;
     begin_frame();
+    must(gw_partition_create(gang, &partition));
+    movement_options.axes = &zero;
+    movement_options.axis_count = 1;
+    must(gw_movement_create(partition, nullptr, GW_MOVEMENT_ALL_GATHER, &movement_options, &movement));
   }
   ~World() {
+    gw_movement_release(movement);
+    gw_partition_release(partition);
     gw_frame_release(frame);
     gw_shard_group_release(group);
     gw_store_release(store);
@@ -114,6 +120,8 @@ class World {
   void give(gw_tensor*& x) { x = tensor; }
   void give(const gw_tensor*& x) { x = tensor; }
   void give(gw_work*& x) { x = work; }
+  void give(const gw_partition*& x) { x = partition; }
+  void give(gw_movement*& x) { x = movement; }
   void give(gw_shard_group*& x) { x = group; }
   void give(gw_module* const*& x) { x = &described; }
   void give(gw_work* const*& x) { x = &work; }
@@ -121,6 +129,7 @@ class World {
   // --- records
   void give(const gw_gang_options*& x) { x = nullptr; }
   void give(const gw_mesh_options*& x) { x = nullptr; }
+  void give(const gw_movement_options*& x) { x = &movement_options; }
   void give(const gw_llama_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
   void give(const gw_custom_options*& x) { x = &custom; }
@@ -140,6 +149,7 @@ class World {
   void give(gw_error_info*& x) { x = &info; }
   void give(gw_gang_traffic*& x) { x = &traffic; }
   void give(gw_parameter_info*& x) { x = &parameter_info; }
+  void give(gw_partition_info*& x) { x = &partition_info; }
   void give(gw_memory_use*& x) { x = &memory; }
   void give(gw_llama_options*& x) { x = &llama_options; }
   void give(gw_memory_info*& x) { x = &host_memory; }
@@ -193,6 +203,10 @@ class World {
   gw_work* work = nullptr;
   gw_store* store = nullptr;
   gw_shard_group* group = nullptr;
+  gw_partition* partition = nullptr;
+  gw_movement* movement = nullptr;
+  gw_movement_options movement_options = with(gw_movement_options_init);
+  gw_partition_info partition_info = with(gw_partition_info_init);
   gw_attention_options attention = with(gw_attention_options_init);
   gw_custom_options custom = with(gw_custom_options_init);
   gw_parameter_options group_parameter = with(gw_parameter_options_init);

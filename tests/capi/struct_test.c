@@ -8,6 +8,7 @@ typedef struct matrix {
   gw_module* model;
   gw_optimizer* opt;
   gw_parameter* parameter;
+  gw_partition* partition;
   gw_error* error;
   small_batch batch;
 } matrix;
@@ -33,6 +34,12 @@ static gw_status mesh_options(void* x) {
   gw_gangs* gangs = NULL;
   const gw_status status = gw_gangs_create(m.gang, x, &gangs);
   gw_gangs_release(gangs);
+  return status;
+}
+static gw_status movement_options(void* x) {
+  gw_movement* movement = NULL;
+  const gw_status status = gw_movement_create(m.partition, NULL, GW_MOVEMENT_ALL_GATHER, x, &movement);
+  gw_movement_release(movement);
   return status;
 }
 static gw_status drop(gw_status status, gw_module* model) {
@@ -188,6 +195,12 @@ static void need_batch(void* x) {
 }
 static void need_one_token(void* x) { ((gw_generate_options*)x)->token_count = 1; }
 
+static void need_axis(void* x) {
+  static const int32_t axis = 0;
+  ((gw_movement_options*)x)->axes = &axis;
+  ((gw_movement_options*)x)->axis_count = 1;
+}
+
 #define INPUT(type, call, need) \
   { #type, sizeof(gw_##type), (void (*)(void*, size_t))(void (*)(void))gw_##type##_init, call, need }
 static const struct {
@@ -201,6 +214,7 @@ static const struct {
               INPUT(store_callbacks, store_callbacks, need_store),
               INPUT(collective, collective, need_barrier),
               INPUT(mesh_options, mesh_options, NULL),
+              INPUT(movement_options, movement_options, need_axis),
               INPUT(llama_options, llama_options, NULL),
               INPUT(attention_options, attention_options, need_dims),
               INPUT(custom_options, custom_options, need_callbacks),
@@ -298,6 +312,7 @@ static void a_reserved_field_that_is_set_is_refused(void** state) {
 
 static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
 static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
+static gw_status partition_info(void* x) { return gw_partition_describe(m.partition, x); }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
 static gw_status memory_info(void* x) { return gw_host_memory(x); }
@@ -311,6 +326,7 @@ static const struct {
   size_t offset; /* of a field that the call makes non-zero */
 } outputs[] = {INPUT(gang_traffic, traffic, offsetof(gw_gang_traffic, calls)),
                INPUT(parameter_info, parameter_info, offsetof(gw_parameter_info, name)),
+               INPUT(partition_info, partition_info, offsetof(gw_partition_info, active)),
                INPUT(memory_use, memory_use, offsetof(gw_memory_use, master)),
                INPUT(step_result, step_result, offsetof(gw_step_result, loss)),
                INPUT(memory_info, memory_info, offsetof(gw_memory_info, total)),
@@ -445,12 +461,14 @@ static int begin(void** state) {
       gw_gang_create(NULL, &m.gang) == GW_OK && gw_gangs_create(m.gang, NULL, &m.gangs) == GW_OK &&
       gw_llama_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
       gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
-      gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK;
+      gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
+      gw_partition_create(m.gang, &m.partition) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_partition_release(m.partition);
   gw_parameter_release(m.parameter);
   gw_optimizer_release(m.opt);
   gw_module_release(m.model);

@@ -17,6 +17,7 @@ hidden(::Type{LibGangway.gw_shard_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_parallel_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_adamw_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_sgd_options}) = (:rule_count,)
+hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
 
 known_fields(::Type{T}) where {T} = Tuple(f for f in fieldnames(T) if !(f in RESERVED) && !(f in hidden(T)))

@@ -59,6 +59,7 @@ end
 withenv("GANGWAY_SHARED_REGIONS" => "0", "GANGWAY_TEST_ONLY" => "collections while|a work that is under way") do
     ranks(2, "full values without shared regions", "test/ranks.jl")
 end
+ranks(4, "partitions", "test/partitions.jl")
 ranks(2, "interrupts", "test/interrupts.jl")
 foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl"))
 example(2, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained"), "30")

@@ -27,6 +27,7 @@ from .module import (
     Attention, Block, Embedding, Frame, Linear, Llama, Mlp, Module, Parameter, RMSNorm, Sequential, Tensor,
 )
 from .parameters import Spec
+from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
 from .progress import progress
 from .store import FileStore, Store
 from .structs import struct as _struct
@@ -62,12 +63,13 @@ def log(first: int = 0) -> tuple[str, int]:
 watch_signals()
 
 __all__ = [
-    "Aborted", "AdamW", "Array", "Attention", "Behaviour", "Block", "Call", "CallerFailed", "Corrupt", "Custom", "DType",
-    "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
-    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module", "NotFound",
-    "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "PeerLost", "Phase", "RMSNorm",
-    "Recompute", "Reduce", "Rule", "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status",
-    "StepResult", "Store", "Strategy", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "shard",
-    "train_step", "version", "wait_all", "watch_signals",
+    "Aborted", "AdamW", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour", "Block", "Broadcast", "Call",
+    "CallerFailed", "Corrupt", "Custom", "DType", "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame",
+    "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama",
+    "Mismatch", "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter",
+    "Part", "Partition", "PeerLost", "Phase", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition", "Rule",
+    "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status", "StepResult", "Store", "Strategy",
+    "SumReduce", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
+    "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
+    "wait_all", "watch_signals",
 ]

@@ -84,6 +84,27 @@ class gw_mesh_options:
     tp: int
     reserved: int
 
+class gw_partition_info:
+    struct_size: int
+    active: int
+    rank: int
+    size: int
+    ndim: int
+    shape: Sequence[int]
+    index: Sequence[int]
+
+class gw_movement_options:
+    struct_size: int
+    axes: Any
+    axis_count: int
+    axes_keep: Any
+    keep_count: int
+    backward_scale: float
+    preserve_batch: int
+    transpose_source: int
+    transpose_target: int
+    reserved: int
+
 class gw_llama_options:
     struct_size: int
     vocab: int

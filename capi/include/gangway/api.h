@@ -2,6 +2,7 @@
 #ifndef GANGWAY_API_H
 #define GANGWAY_API_H
 
+#include <gangway/partition.h>
 #include <gangway/train.h>
 
 #ifdef __cplusplus
@@ -266,6 +267,30 @@ typedef struct gw_api {
   gw_status (*llama_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
   const char *(*last_error_text)(void);
+  gw_status (*partition_create)(gw_gang *gang, gw_partition **out_partition);
+  gw_status (*partition_inclusive)(const gw_partition *partition, const int32_t *workers, size_t worker_count,
+      gw_partition **out_partition);
+  gw_status (*partition_union)(const gw_partition *partition, const gw_partition *other, gw_partition
+      **out_partition);
+  gw_status (*partition_cartesian)(const gw_partition *partition, const int32_t *shape, size_t dim_count,
+      gw_partition **out_partition);
+  gw_status (*partition_subtopology)(const gw_partition *partition, const int32_t *kept, size_t kept_count,
+      gw_partition **out_partition);
+  gw_partition *(*partition_retain)(gw_partition *partition);
+  void (*partition_release)(gw_partition *partition);
+  void (*partition_info_init)(gw_partition_info *info, size_t size);
+  gw_status (*partition_describe)(const gw_partition *partition, gw_partition_info *info);
+  gw_status (*partition_neighbors)(const gw_partition *partition, int32_t dim, int32_t *out_before, int32_t
+      *out_after);
+  void (*movement_options_init)(gw_movement_options *options, size_t size);
+  gw_status (*movement_create)(const gw_partition *source, const gw_partition *target, gw_movement_kind kind,
+      const gw_movement_options *options, gw_movement **out_movement);
+  gw_movement *(*movement_retain)(gw_movement *movement);
+  void (*movement_release)(gw_movement *movement);
+  gw_status (*movement_forward)(gw_movement *movement, const gw_view *input, void *stream, gw_tensor
+      **out_tensor);
+  gw_status (*movement_backward)(gw_movement *movement, const gw_view *output_grad, void *stream, gw_tensor
+      **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -9,6 +9,7 @@
 #include <gangway/module.h>
 #include <gangway/optim.h>
 #include <gangway/parallel.h>
+#include <gangway/partition.h>
 #include <gangway/train.h>
 #include <gangway/view.h>
 

@@ -71,7 +71,7 @@ for function in model.functions:
     for name, ctype in function.arguments:
         if re.search(r"\b(bool|_Bool|long|int|short|unsigned|enum)\b", ctype):
             bad.append(f"{function.name}: {name} is {ctype.replace('@', '').strip()}, not of fixed width")
-        if not re.search(r"[*\[]", ctype) and any(s.name in ctype for s in model.structs):
+        if not re.search(r"[*\[]", ctype) and any(re.search(rf"\b{s.name}\b", ctype) for s in model.structs):
             bad.append(f"{function.name}: {name} is a struct by value")
 
 for header in sorted((root / "capi/include/gangway").glob("*.h")):

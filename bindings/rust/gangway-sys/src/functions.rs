@@ -572,6 +572,130 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    view_set: pub fn gw_view_set(
+        view: *mut gw_view,
+        data: *mut ::std::os::raw::c_void,
+        shape: *const i64,
+        ndim: i32,
+        dtype: gw_dtype,
+    ) -> gw_status;
+}
+functions! {
+    tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
+}
+functions! {
+    tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
+}
+functions! {
+    tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
+}
+functions! {
+    tensor_retain: pub fn gw_tensor_retain(tensor: *mut gw_tensor) -> *mut gw_tensor;
+}
+functions! {
+    tensor_release: pub fn gw_tensor_release(tensor: *mut gw_tensor);
+}
+functions! {
+    tensor_from_dlpack: pub fn gw_tensor_from_dlpack(
+        managed: *mut DLManagedTensorVersioned,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    tensor_to_dlpack: pub fn gw_tensor_to_dlpack(
+        tensor: *mut gw_tensor,
+        out_managed: *mut *mut DLManagedTensorVersioned,
+    ) -> gw_status;
+}
+functions! {
+    partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
+}
+functions! {
+    partition_inclusive: pub fn gw_partition_inclusive(
+        partition: *const gw_partition,
+        workers: *const i32,
+        worker_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_union: pub fn gw_partition_union(
+        partition: *const gw_partition,
+        other: *const gw_partition,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_cartesian: pub fn gw_partition_cartesian(
+        partition: *const gw_partition,
+        shape: *const i32,
+        dim_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_subtopology: pub fn gw_partition_subtopology(
+        partition: *const gw_partition,
+        kept: *const i32,
+        kept_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_retain: pub fn gw_partition_retain(partition: *mut gw_partition) -> *mut gw_partition;
+}
+functions! {
+    partition_release: pub fn gw_partition_release(partition: *mut gw_partition);
+}
+functions! {
+    partition_info_init: pub fn gw_partition_info_init(info: *mut gw_partition_info, size: usize);
+}
+functions! {
+    partition_describe: pub fn gw_partition_describe(partition: *const gw_partition, info: *mut gw_partition_info) -> gw_status;
+}
+functions! {
+    partition_neighbors: pub fn gw_partition_neighbors(
+        partition: *const gw_partition,
+        dim: i32,
+        out_before: *mut i32,
+        out_after: *mut i32,
+    ) -> gw_status;
+}
+functions! {
+    movement_options_init: pub fn gw_movement_options_init(options: *mut gw_movement_options, size: usize);
+}
+functions! {
+    movement_create: pub fn gw_movement_create(
+        source: *const gw_partition,
+        target: *const gw_partition,
+        kind: gw_movement_kind,
+        options: *const gw_movement_options,
+        out_movement: *mut *mut gw_movement,
+    ) -> gw_status;
+}
+functions! {
+    movement_retain: pub fn gw_movement_retain(movement: *mut gw_movement) -> *mut gw_movement;
+}
+functions! {
+    movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
+}
+functions! {
+    movement_forward: pub fn gw_movement_forward(
+        movement: *mut gw_movement,
+        input: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    movement_backward: pub fn gw_movement_backward(
+        movement: *mut gw_movement,
+        output_grad: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
     mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
 }
 functions! {
@@ -648,42 +772,6 @@ functions! {
 }
 functions! {
     gangs_set_default: pub fn gw_gangs_set_default(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status;
-}
-functions! {
-    view_set: pub fn gw_view_set(
-        view: *mut gw_view,
-        data: *mut ::std::os::raw::c_void,
-        shape: *const i64,
-        ndim: i32,
-        dtype: gw_dtype,
-    ) -> gw_status;
-}
-functions! {
-    tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
-}
-functions! {
-    tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
-}
-functions! {
-    tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
-}
-functions! {
-    tensor_retain: pub fn gw_tensor_retain(tensor: *mut gw_tensor) -> *mut gw_tensor;
-}
-functions! {
-    tensor_release: pub fn gw_tensor_release(tensor: *mut gw_tensor);
-}
-functions! {
-    tensor_from_dlpack: pub fn gw_tensor_from_dlpack(
-        managed: *mut DLManagedTensorVersioned,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    tensor_to_dlpack: pub fn gw_tensor_to_dlpack(
-        tensor: *mut gw_tensor,
-        out_managed: *mut *mut DLManagedTensorVersioned,
-    ) -> gw_status;
 }
 functions! {
     llama_options_init: pub fn gw_llama_options_init(options: *mut gw_llama_options, size: usize);

@@ -1232,141 +1232,6 @@ impl Default for gw_store_callbacks {
         }
     }
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_gangs {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_mesh_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub pp: i32,
-    pub dp_replicate: i32,
-    pub dp_shard: i32,
-    pub cp: i32,
-    pub tp: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_mesh_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_mesh_options>(),
-        40usize,
-        concat!("Size of: ", stringify!(gw_mesh_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_mesh_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_mesh_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_pp() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).pp) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(pp))
-        );
-    }
-    test_field_pp();
-    fn test_field_dp_replicate() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dp_replicate) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_replicate))
-        );
-    }
-    test_field_dp_replicate();
-    fn test_field_dp_shard() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dp_shard) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_shard))
-        );
-    }
-    test_field_dp_shard();
-    fn test_field_cp() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).cp) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(cp))
-        );
-    }
-    test_field_cp();
-    fn test_field_tp() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).tp) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(tp))
-        );
-    }
-    test_field_tp();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            36usize,
-            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_mesh_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
 pub type gw_device_type = i32;
 pub const GW_DEVICE_INVALID: gw_device_type_value = -1;
 pub const GW_DEVICE_CPU: gw_device_type_value = 1;
@@ -1503,6 +1368,459 @@ pub struct gw_tensor {
 #[derive(Debug, Copy, Clone)]
 pub struct DLManagedTensorVersioned {
     _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub active: i32,
+    pub rank: i32,
+    pub size: i32,
+    pub ndim: i32,
+    pub shape: [i64; 8usize],
+    pub index: [i64; 8usize],
+}
+#[test]
+fn bindgen_test_layout_gw_partition_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_partition_info>(),
+        160usize,
+        concat!("Size of: ", stringify!(gw_partition_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_partition_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_partition_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_active() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).active) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(active))
+        );
+    }
+    test_field_active();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(rank))
+        );
+    }
+    test_field_rank();
+    fn test_field_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(size))
+        );
+    }
+    test_field_size();
+    fn test_field_ndim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(ndim))
+        );
+    }
+    test_field_ndim();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(shape))
+        );
+    }
+    test_field_shape();
+    fn test_field_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).index) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(index))
+        );
+    }
+    test_field_index();
+}
+impl Default for gw_partition_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_movement_kind = i32;
+pub const GW_MOVEMENT_INVALID: gw_movement_kind_value = -1;
+pub const GW_MOVEMENT_ALL_GATHER: gw_movement_kind_value = 0;
+pub const GW_MOVEMENT_REDUCE_SCATTER: gw_movement_kind_value = 1;
+pub const GW_MOVEMENT_ALL_SUM_REDUCE: gw_movement_kind_value = 2;
+pub const GW_MOVEMENT_BROADCAST: gw_movement_kind_value = 3;
+pub const GW_MOVEMENT_SUM_REDUCE: gw_movement_kind_value = 4;
+pub const GW_MOVEMENT_REPARTITION: gw_movement_kind_value = 5;
+pub type gw_movement_kind_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub axes: *const i32,
+    pub axis_count: usize,
+    pub axes_keep: *const i32,
+    pub keep_count: usize,
+    pub backward_scale: f64,
+    pub preserve_batch: i32,
+    pub transpose_source: i32,
+    pub transpose_target: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_movement_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_movement_options>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_movement_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_movement_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_movement_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_axes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes))
+        );
+    }
+    test_field_axes();
+    fn test_field_axis_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axis_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axis_count))
+        );
+    }
+    test_field_axis_count();
+    fn test_field_axes_keep() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes_keep) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes_keep))
+        );
+    }
+    test_field_axes_keep();
+    fn test_field_keep_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(keep_count))
+        );
+    }
+    test_field_keep_count();
+    fn test_field_backward_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).backward_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(backward_scale))
+        );
+    }
+    test_field_backward_scale();
+    fn test_field_preserve_batch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).preserve_batch) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(preserve_batch))
+        );
+    }
+    test_field_preserve_batch();
+    fn test_field_transpose_source() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_source) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_source))
+        );
+    }
+    test_field_transpose_source();
+    fn test_field_transpose_target() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_target) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_target))
+        );
+    }
+    test_field_transpose_target();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_movement_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_gangs {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_mesh_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub pp: i32,
+    pub dp_replicate: i32,
+    pub dp_shard: i32,
+    pub cp: i32,
+    pub tp: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_mesh_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_mesh_options>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_mesh_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_mesh_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_mesh_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_pp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pp) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(pp))
+        );
+    }
+    test_field_pp();
+    fn test_field_dp_replicate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dp_replicate) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_replicate))
+        );
+    }
+    test_field_dp_replicate();
+    fn test_field_dp_shard() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dp_shard) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(dp_shard))
+        );
+    }
+    test_field_dp_shard();
+    fn test_field_cp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cp) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(cp))
+        );
+    }
+    test_field_cp();
+    fn test_field_tp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tp) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(tp))
+        );
+    }
+    test_field_tp();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_mesh_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_mesh_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_mesh_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -6282,10 +6600,90 @@ pub struct gw_api {
         ) -> gw_status,
     >,
     pub last_error_text: ::std::option::Option<unsafe extern "C" fn() -> *const ::std::os::raw::c_char>,
+    pub partition_create: ::std::option::Option<
+        unsafe extern "C" fn(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status,
+    >,
+    pub partition_inclusive: ::std::option::Option<
+        unsafe extern "C" fn(
+            partition: *const gw_partition,
+            workers: *const i32,
+            worker_count: usize,
+            out_partition: *mut *mut gw_partition,
+        ) -> gw_status,
+    >,
+    pub partition_union: ::std::option::Option<
+        unsafe extern "C" fn(
+            partition: *const gw_partition,
+            other: *const gw_partition,
+            out_partition: *mut *mut gw_partition,
+        ) -> gw_status,
+    >,
+    pub partition_cartesian: ::std::option::Option<
+        unsafe extern "C" fn(
+            partition: *const gw_partition,
+            shape: *const i32,
+            dim_count: usize,
+            out_partition: *mut *mut gw_partition,
+        ) -> gw_status,
+    >,
+    pub partition_subtopology: ::std::option::Option<
+        unsafe extern "C" fn(
+            partition: *const gw_partition,
+            kept: *const i32,
+            kept_count: usize,
+            out_partition: *mut *mut gw_partition,
+        ) -> gw_status,
+    >,
+    pub partition_retain:
+        ::std::option::Option<unsafe extern "C" fn(partition: *mut gw_partition) -> *mut gw_partition>,
+    pub partition_release: ::std::option::Option<unsafe extern "C" fn(partition: *mut gw_partition)>,
+    pub partition_info_init:
+        ::std::option::Option<unsafe extern "C" fn(info: *mut gw_partition_info, size: usize)>,
+    pub partition_describe: ::std::option::Option<
+        unsafe extern "C" fn(partition: *const gw_partition, info: *mut gw_partition_info) -> gw_status,
+    >,
+    pub partition_neighbors: ::std::option::Option<
+        unsafe extern "C" fn(
+            partition: *const gw_partition,
+            dim: i32,
+            out_before: *mut i32,
+            out_after: *mut i32,
+        ) -> gw_status,
+    >,
+    pub movement_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_movement_options, size: usize)>,
+    pub movement_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            source: *const gw_partition,
+            target: *const gw_partition,
+            kind: gw_movement_kind,
+            options: *const gw_movement_options,
+            out_movement: *mut *mut gw_movement,
+        ) -> gw_status,
+    >,
+    pub movement_retain:
+        ::std::option::Option<unsafe extern "C" fn(movement: *mut gw_movement) -> *mut gw_movement>,
+    pub movement_release: ::std::option::Option<unsafe extern "C" fn(movement: *mut gw_movement)>,
+    pub movement_forward: ::std::option::Option<
+        unsafe extern "C" fn(
+            movement: *mut gw_movement,
+            input: *const gw_view,
+            stream: *mut ::std::os::raw::c_void,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
+    pub movement_backward: ::std::option::Option<
+        unsafe extern "C" fn(
+            movement: *mut gw_movement,
+            output_grad: *const gw_view,
+            stream: *mut ::std::os::raw::c_void,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1704usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1832usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8855,4 +9253,196 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_last_error_text();
+    fn test_field_partition_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_create) as usize - ptr as usize
+            },
+            1704usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_create))
+        );
+    }
+    test_field_partition_create();
+    fn test_field_partition_inclusive() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_inclusive) as usize - ptr as usize
+            },
+            1712usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_inclusive))
+        );
+    }
+    test_field_partition_inclusive();
+    fn test_field_partition_union() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_union) as usize - ptr as usize
+            },
+            1720usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_union))
+        );
+    }
+    test_field_partition_union();
+    fn test_field_partition_cartesian() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_cartesian) as usize - ptr as usize
+            },
+            1728usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_cartesian))
+        );
+    }
+    test_field_partition_cartesian();
+    fn test_field_partition_subtopology() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_subtopology) as usize - ptr as usize
+            },
+            1736usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_subtopology))
+        );
+    }
+    test_field_partition_subtopology();
+    fn test_field_partition_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_retain) as usize - ptr as usize
+            },
+            1744usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_retain))
+        );
+    }
+    test_field_partition_retain();
+    fn test_field_partition_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_release) as usize - ptr as usize
+            },
+            1752usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_release))
+        );
+    }
+    test_field_partition_release();
+    fn test_field_partition_info_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_info_init) as usize - ptr as usize
+            },
+            1760usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_info_init))
+        );
+    }
+    test_field_partition_info_init();
+    fn test_field_partition_describe() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_describe) as usize - ptr as usize
+            },
+            1768usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_describe))
+        );
+    }
+    test_field_partition_describe();
+    fn test_field_partition_neighbors() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partition_neighbors) as usize - ptr as usize
+            },
+            1776usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_neighbors))
+        );
+    }
+    test_field_partition_neighbors();
+    fn test_field_movement_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_options_init) as usize - ptr as usize
+            },
+            1784usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_options_init))
+        );
+    }
+    test_field_movement_options_init();
+    fn test_field_movement_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_create) as usize - ptr as usize
+            },
+            1792usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_create))
+        );
+    }
+    test_field_movement_create();
+    fn test_field_movement_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_retain) as usize - ptr as usize
+            },
+            1800usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_retain))
+        );
+    }
+    test_field_movement_retain();
+    fn test_field_movement_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_release) as usize - ptr as usize
+            },
+            1808usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_release))
+        );
+    }
+    test_field_movement_release();
+    fn test_field_movement_forward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_forward) as usize - ptr as usize
+            },
+            1816usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_forward))
+        );
+    }
+    test_field_movement_forward();
+    fn test_field_movement_backward() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_backward) as usize - ptr as usize
+            },
+            1824usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_backward))
+        );
+    }
+    test_field_movement_backward();
 }

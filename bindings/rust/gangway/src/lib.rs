@@ -46,6 +46,7 @@ mod optim;
 mod options;
 mod parallel;
 mod parameter;
+mod partition;
 mod store;
 mod system;
 mod tensor;
@@ -72,6 +73,7 @@ pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
 pub use parallel::{DTypeRule, ParallelOptions, Recompute, ShardOptions, Strategy};
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
+pub use partition::{Along, Movement, MovementOptions, Partition};
 pub use store::{KeyValue, Store};
 #[cfg(feature = "dlopen")]
 pub use system::load;
