@@ -5,8 +5,8 @@
 
 enum { kRows = 4, kSequence = 16, kVocab = 32, kCount = kRows * kSequence };
 
-/* The sum of -log p(next token) over all rows; dlogits is its gradient times `seed`. The label of a position is
- * the token after it, so the last position of a row has none. */
+/* The sum of -log p(next token) over all rows; dlogits is its gradient times `seed`. The label of a position
+ * is the token after it, so the last position of a row has none. */
 static double next_token_loss(const float *logits, const int64_t *tokens, double seed, float *dlogits) {
   double loss = 0;
   for (int i = 0; i < kCount; ++i, logits += kVocab, dlogits += kVocab) {

@@ -35,7 +35,7 @@ function load_library()
     handle === nothing && error("Gangway: cannot open $path: install libgangway and run ldconfig, let pkg-config find gangway.pc ",
                                 "(PKG_CONFIG_PATH), or name the library's file in GANGWAY_LIBRARY or the preference `library`")
     range = Libdl.dlsym(handle, :gw_abi_range; throw_error = false)
-    range === nothing && error("Gangway: $path is no Gangway library: it lacks gw_abi_range")
+    range === nothing && error("Gangway: $path is no Gangway library: it has no gw_abi_range")
     major, minor, patch = Ref{Int32}(-1), Ref{Int32}(-1), Ref{Int32}(-1)
     ccall(Libdl.dlsym(handle, :gw_version), Cvoid, (Ptr{Int32}, Ptr{Int32}, Ptr{Int32}), major, minor, patch)
     release = VersionNumber(major[], minor[], patch[])

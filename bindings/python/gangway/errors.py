@@ -37,13 +37,13 @@ class InvalidArgument(GangwayError, ValueError):
 
 
 class NotSupported(GangwayError, NotImplementedError):
-    """Right, but this build or engine cannot."""
+    """Correct, but this build or engine cannot do it."""
 
     status = Status.NOT_SUPPORTED
 
 
 class InvalidState(GangwayError, RuntimeError):
-    """Not now: the text names the call that lacks."""
+    """Too early or too late: the text names the call that is missing."""
 
     status = Status.INVALID_STATE
 
@@ -73,13 +73,13 @@ class Mismatch(GangwayError, RuntimeError):
 
 
 class Aborted(GangwayError, RuntimeError):
-    """abort() here or on a peer."""
+    """abort() was called here or on a peer."""
 
     status = Status.ABORTED
 
 
 class NotReady(GangwayError, TimeoutError):
-    """A wait ran out; harmless."""
+    """The time of a wait ran out; nothing is broken."""
 
     status = Status.NOT_READY
 
@@ -103,7 +103,7 @@ class CallerFailed(GangwayError, RuntimeError):
 
 
 class OutOfMemory(GangwayError, MemoryError):
-    """Want of memory; the text has both numbers."""
+    """Memory is missing; the text has both numbers."""
 
     status = Status.OUT_OF_MEMORY
 

@@ -71,7 +71,7 @@ class ShardGroup:
             return self._all(Part.FULL_VALUE, True)
         for name in self.names:
             if name not in into:
-                raise InvalidArgument(f'into lacks "{name}"')
+                raise InvalidArgument(f'into has no "{name}"')
         views = [borrow(into[n], f'into["{n}"]', OUTPUT) for n in self.names]
         c.gw_shard_group_unshard(self._h, block("v", views), None)
         return {n: into[n] for n in self.names}

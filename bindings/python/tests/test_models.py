@@ -388,7 +388,7 @@ def test_arrays_that_do_not_fit_a_shard_group_are_refused():
                                 ([ones.T], r'gradients\["w"\] is not contiguous'), ([3], r'gradients\["w"\] is a int')):
             with pytest.raises(gw.InvalidArgument, match=text):
                 group.add_gradients(gradients)
-    for into, text in (({}, 'into lacks "w"'), ({"w": ones[:3]}, r"into\[0\] has shape \[3, 3\], g.w has \[4, 3\]"),
+    for into, text in (({}, 'into has no "w"'), ({"w": ones[:3]}, r"into\[0\] has shape \[3, 3\], g.w has \[4, 3\]"),
                        ({"w": np.broadcast_to(ones[:1], (4, 3))}, r'into\["w"\] is read-only')):
         with pytest.raises(gw.InvalidArgument, match=text):
             group.unshard(into)

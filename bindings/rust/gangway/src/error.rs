@@ -15,7 +15,7 @@ pub enum Code {
     InvalidArgument,
     /// Right, but this build or engine cannot.
     NotSupported,
-    /// Not now: the text names the call that lacks.
+    /// Too early or too late: the text names the call that is missing.
     InvalidState,
     /// A collective failed.
     Gang,
