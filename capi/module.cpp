@@ -310,6 +310,15 @@ gw_status gw_module_load(gw_module* model, const char* path, const gw_load_optio
   });
 }
 
+gw_status gw_module_check_replicas(gw_module* model, void* stream) {
+  return guarded([&] {
+    Stream* ordered_on = nullptr;
+    Model& m = required(model, "model").ready();
+    CollectiveCall(m.gangs(), "check_replicas").read([&] { ordered_on = &m.device().wrap_stream(stream); });
+    m.check_replicas(*ordered_on);
+  });
+}
+
 void gw_memory_use_init(gw_memory_use* memory, size_t size) { start_struct(memory, size); }
 
 gw_status gw_module_memory(gw_module* model, gw_memory_use* memory) {

@@ -13,6 +13,7 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/source.h"
 #include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_check.h"
 #include "parallel/model/model.h"
 
 namespace gangway {
@@ -190,6 +191,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     }
     model.end_update(stream);
   });
+  check_replicas(model.domain(), "load", stream);
 }
 
 }  // namespace gangway

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/facts.h"
 #include "base/fork.h"
 
 namespace gangway {
@@ -250,8 +251,7 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& argument
   for (int r = 1; r < size(); ++r) {
     if (votes[static_cast<size_t>(r)].arguments == votes[0].arguments) continue;
     const std::vector<std::string> all = all_gather_bytes(Channel::control, arguments);
-    Error error(Code::mismatch, text("gang \"", name_, "\": rank 0 asked for ", all[0], ", but rank ", r,
-                                     " for ", all[static_cast<size_t>(r)]));
+    Error error(Code::mismatch, difference(name_, all[0], all[static_cast<size_t>(r)], r));
     place(error, "agree", r);
     throw_when_all_know(std::move(error));
   }

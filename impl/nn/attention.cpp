@@ -26,6 +26,16 @@ class Attention final : public Module {
   }
 
   const char* kind() const override { return "Attention"; }
+  void add_options(Facts& facts) const override {
+    facts.add("head_dim", head_dim_);
+    facts.add("causal", causal_);
+    const RopeOptions& rope = table_->options();
+    facts.add("rope_theta", rope.theta);
+    facts.add("rope_factor", rope.factor);
+    facts.add("rope_low_frequency_factor", rope.low_frequency_factor);
+    facts.add("rope_high_frequency_factor", rope.high_frequency_factor);
+    facts.add("rope_original_positions", rope.original_positions);
+  }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);

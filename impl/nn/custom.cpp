@@ -54,6 +54,11 @@ Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> be
   }
 }
 
+void Custom::add_options(Facts& facts) const {
+  facts.add("input_count", input_count_);
+  facts.add("output_count", output_count_);
+}
+
 std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }
 
 Specs Custom::check_forward(Context& ctx, std::span<const Spec> inputs) {

@@ -49,6 +49,10 @@ class Llama final : public Module {
   }
 
   const char* kind() const override { return "Llama"; }
+  void add_options(Facts& facts) const override {
+    facts.add("layers", config_.layers);
+    facts.add("max_positions", config_.max_positions);
+  }
   const LlamaConfig& config() const { return config_; }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
   size_t gradient_count() const override { return 2; }

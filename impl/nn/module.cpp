@@ -34,6 +34,27 @@ void assign(Module& module, const std::string& path, std::set<const Parameter*>&
   for (const Module::Child& child : module.children()) assign(*child.module, join(path, child.name), seen);
 }
 
+std::string first_values(const Init& init) {
+  switch (init.kind) {
+    case Init::Kind::zeros: return "zeros";
+    case Init::Kind::ones: return "ones";
+    case Init::Kind::normal: return "normal";
+    case Init::Kind::fill: return "by the caller";
+  }
+  fail(Code::internal, "init ", static_cast<int>(init.kind), " is unknown (0 to 3)");
+}
+
+void add_facts(const Parameter& p, const std::string& full_name, Facts& facts) {
+  facts.add(p.name, text(name(p.dtype), " ", p.shape.text(), p.trainable ? "" : " frozen",
+                         p.kind == Parameter::Kind::buffer ? " buffer" : "",
+                         p.full_name == full_name ? "" : " tied to " + p.full_name));
+  facts.add(p.name + " first values", first_values(p.init));
+  if (p.init.kind == Init::Kind::normal) facts.add(p.name + " deviation", p.init.deviation);
+  for (const Placement& placement : p.layout)
+    if (!placement.at_rest) facts.add(p.name + " layout", describe({placement}));
+  if (!p.grad_partial_axes.empty()) facts.add(p.name + " partial over", p.grad_partial_axes);
+}
+
 // `*` within one component. Only the last `*` seen is tried again: what an earlier one could take more of,
 // the last one can take as well. So many of them cost pattern times text at most.
 bool component_matches(std::string_view pattern, std::string_view text) {
@@ -113,6 +134,17 @@ std::vector<NamedModule> named_modules(const ModulePtr& root) {
   std::vector<NamedModule> all{{"", nullptr, 0, root}};
   collect(root, "", all);
   return all;
+}
+
+void add_facts(const ModulePtr& root, Facts& facts) {
+  for (const NamedModule& named : named_modules(root)) {
+    const Module& module = *named.module;
+    facts.set_scope(named.path);
+    facts.add("kind", module.kind());
+    module.add_options(facts);
+    for (const ParameterPtr& p : module.parameters()) add_facts(*p, join(named.path, p->name), facts);
+  }
+  facts.set_scope("");
 }
 
 void assign_full_names(Module& root) {

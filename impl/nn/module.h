@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/facts.h"
 #include "nn/frame.h"
 #include "nn/parameter.h"
 #include "ops/ops.h"
@@ -84,6 +85,9 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual std::vector<IdRule> id_rules() const {
     return is_wrapper() ? child(0).id_rules() : std::vector<IdRule>();
   }
+
+  // What changes its numbers besides its parameters: an eps, a number of heads. Ranks compare it.
+  virtual void add_options(Facts&) const {}
 
   // How many outputs forward makes of so many inputs, and how many gradients (absent ones too) backward makes: what a
   // caller's room is compared with before either runs.
@@ -162,6 +166,10 @@ struct NamedModule {
 };
 // Root first (path ""), wrappers by the path of what they wrap, outermost first.
 std::vector<NamedModule> named_modules(const ModulePtr& root);
+
+// Adds what replicas of the tree must have alike: kinds, names and options of modules, shapes, element types and first
+// values of parameters.
+void add_facts(const ModulePtr& root, Facts& facts);
 
 // Writes every module's and parameter's full name. Called on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);

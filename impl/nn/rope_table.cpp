@@ -43,7 +43,7 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim) {
   return frequencies;
 }
 
-RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) {
+RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o) {
   if (head_dim < 2 || head_dim % 2 != 0)
     fail(Code::invalid_argument, "rotary: head_dim is ", head_dim, "; it must be even");
   if (!(o.theta > 0)) fail(Code::invalid_argument, "rotary: theta is ", o.theta, "; it must be above 0");

@@ -19,9 +19,11 @@ class RopeTable {
     Tensor cos, sin;  // [at least positions, K / 2]; f32, f64 for f64
   };
   Pair get(Context& ctx, DType compute, int64_t positions);
+  const RopeOptions& options() const { return options_; }
   const Pair& made() const { return tables_; }  // absent before the first get
 
  private:
+  RopeOptions options_;
   std::vector<double> frequencies_;
   Pair tables_;
 };

@@ -17,6 +17,30 @@ void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
   if (rule.weight_decay != -1) check_not_negative(kind, (where + ".weight_decay").c_str(), rule.weight_decay);
 }
 
+Facts facts_of(const char* kind, const OptimizerOptions& o) {
+  Facts facts;
+  facts.add("optimizer", kind);
+  facts.add("weight_decay", o.weight_decay);
+  facts.add("schedule", o.schedule.kind);
+  facts.add("warmup_steps", o.schedule.warmup);
+  facts.add("total_steps", o.schedule.total);
+  facts.add("last_lr_ratio", o.schedule.final_ratio);
+  facts.add("beta1", o.beta1);
+  facts.add("beta2", o.beta2);
+  facts.add("eps", o.eps);
+  facts.add("moment_dtype", o.moment_dtype);
+  facts.add("momentum", o.momentum);
+  facts.add("nesterov", o.nesterov);
+  for (size_t i = 0; i < o.rules.size(); ++i) {
+    facts.set_scope(text("rules[", i, "]"));
+    facts.add("pattern", o.rules[i].pattern);
+    facts.add("lr_scale", o.rules[i].lr_scale);
+    facts.add("weight_decay", o.rules[i].weight_decay);
+    facts.add("frozen", o.rules[i].frozen);
+  }
+  return facts;
+}
+
 // Not materialised: neither a name nor rows. A rank past the last row has the name and no rows.
 bool has_storage(const Parameter& parameter) { return parameter.shard || !parameter.full_name.empty(); }
 
@@ -24,7 +48,7 @@ bool has_storage(const Parameter& parameter) { return parameter.shard || !parame
 
 Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
                      const OptimizerOptions& options, Ops& ops)
-    : parameters_(std::move(parameters)), options_(options), ops_(ops) {
+    : parameters_(std::move(parameters)), options_(options), fixed_(facts_of(kind, options)), ops_(ops) {
   check_not_negative(kind, "lr", options.lr);
   check_not_negative(kind, "weight_decay", options.weight_decay);
   if (options.moment_dtype != DType::f32 && options.moment_dtype != DType::bf16)
@@ -74,6 +98,12 @@ double Optimizer::lr() const { return options_.lr * factor(options_.schedule, st
 void Optimizer::set_lr(double lr) {
   check_not_negative(kind(), "lr", lr);
   options_.lr = lr;
+}
+
+void Optimizer::add_facts(Facts& facts) const {
+  facts.add(fixed_);
+  facts.add("lr", lr());
+  facts.add("steps", steps_);
 }
 
 size_t Optimizer::state_bytes() const {

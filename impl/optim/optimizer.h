@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/facts.h"
 #include "nn/module.h"
 #include "optim/schedule.h"
 
@@ -60,6 +61,8 @@ class Optimizer {
   void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes() const;
+  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate and number of the next step.
+  void add_facts(Facts& facts) const;
 
  protected:
   Optimizer(const char* kind, std::vector<NamedParameter> parameters, const OptimizerOptions& options,
@@ -77,6 +80,7 @@ class Optimizer {
   std::vector<NamedParameter> parameters_;
   std::vector<Resolved> resolved_;  // by parameter
   OptimizerOptions options_;
+  Facts fixed_;  // the part of add_facts that no call changes
   OptimizerControl control_;
   int64_t steps_ = 0;
   Ops& ops_;

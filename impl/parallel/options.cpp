@@ -72,4 +72,22 @@ void check_master(DType dtype) {
     fail(Code::invalid_argument, "master_dtype is ", name(dtype), "; it must be f32 or f64");
 }
 
+void add_facts(const ShardOptions& o, Facts& facts) {
+  const auto add_dtype = [&](const char* field, DType dtype) {
+    facts.add(field, dtype == kNone ? "none" : name(dtype));
+  };
+  facts.add("strategy", o.strategy);
+  facts.add("reshard_after_forward", o.reshard_after_forward);
+  add_dtype("param_dtype", o.param_dtype);
+  add_dtype("reduce_dtype", o.reduce_dtype);
+  add_dtype("output_dtype", o.output_dtype);
+  facts.add("cast_forward_inputs", o.cast_forward_inputs);
+  for (const DtypeRule& rule : o.dtype_rules)
+    add_dtype(("rule \"" + rule.pattern + "\"").c_str(), rule.dtype);
+  facts.add("prefetch_forward", o.prefetch_forward);
+  facts.add("prefetch_backward", o.prefetch_backward);
+  facts.add("accumulate_unsharded", o.accumulate_unsharded);
+  facts.add("bucket_cap_mb", o.bucket_cap_mb);
+}
+
 }  // namespace gangway

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/facts.h"
 
 namespace gangway {
 
@@ -56,5 +56,8 @@ struct ParallelOptions {
 void check(const ShardOptions& options, DType master);
 void check(const RecomputeOptions& options);
 void check_master(DType dtype);
+
+// What of them all ranks must have alike: they decide which collectives run and what numbers come out.
+void add_facts(const ShardOptions& options, Facts& facts);
 
 }  // namespace gangway

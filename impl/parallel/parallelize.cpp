@@ -131,8 +131,9 @@ void Model::parallelize(const ParallelOptions& options) {
 
 void Model::materialize(uint64_t seed, DType master) {
   Listing listing;
+  std::string arguments;
   const CollectiveCall call(*gangs_, "materialize");
-  call.check([&] {
+  const auto check_all = [&] {
     check_describing("materialize");
     check_master(master);
     for (const auto& unit : domain_->units()) check(unit->options(), master);
@@ -148,12 +149,23 @@ void Model::materialize(uint64_t seed, DType master) {
     }
     domain_->set_order(units_of(*root_));
     listing = list();
-  });
+    arguments = facts(seed, master);
+  };
+  call.check(check_all, arguments);
   pristine_ = false;
   seed_ = seed;
   domain_->materialize(seed, master);
   listing_ = std::move(listing);
   materialized_ = true;
+}
+
+std::string Model::facts(uint64_t seed, DType master) const {
+  Facts facts("materialize");
+  facts.add("seed", seed);
+  facts.add("master_dtype", master);
+  facts.add("selective recomputation", selective_ == Recompute::selective);
+  add_facts(root_, facts);
+  return facts.text();
 }
 
 Model::Listing Model::list() const {

@@ -44,6 +44,18 @@ void check_parameters(const std::string& group, const std::vector<GroupParameter
   }
 }
 
+std::string facts_of(const std::string& group, const std::vector<GroupParameter>& parameters,
+                     const ShardOptions& options, uint64_t seed) {
+  Facts facts("make_shard_group");
+  facts.add("name", group);
+  facts.add("seed", seed);
+  add_facts(options, facts);
+  const auto module = std::make_shared<ParameterModule>(parameters);
+  assign_full_names(*module);
+  add_facts(module, facts);
+  return facts.text();
+}
+
 class Group final : public ShardGroup {
  public:
   Group(std::shared_ptr<Gangs> gangs, const std::string& name, const std::vector<GroupParameter>& parameters,
@@ -201,10 +213,13 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
     alone.size = 1;
     held = create_gangs(Gang::create(alone), MeshOptions{});
   }
-  CollectiveCall(*held, "make_shard_group").check([&] {
+  std::string arguments;
+  const auto check_all = [&] {
     check_degrees(*held, {});
     check_parameters(name, parameters, options);
-  });
+    arguments = facts_of(name, parameters, options, seed);
+  };
+  CollectiveCall(*held, "make_shard_group").check(check_all, arguments);
   auto group = std::make_shared<Group>(held, name, parameters, options);
   group->materialize(seed);
   return group;

@@ -196,6 +196,9 @@ static gw_status assign(scene* s, int bad) {
   gw_parameter_release(norm);
   return status;
 }
+static gw_status check_replicas_stream(scene* s, int bad) {
+  return gw_module_check_replicas(s->ready, bad ? s : NULL);
+}
 static gw_status train(scene* s, int bad) {
   small_batch b;
   fill_batch(&b, 2, s->me->index);
@@ -288,6 +291,7 @@ static const struct {
     {"gw_module_load", load_options, GW_E_INVALID_ARGUMENT, "options.struct_size is 5"},
     {"gw_module_save", save, GW_E_INVALID_ARGUMENT, "i8"},
     {"gw_parameter_assign", assign, GW_E_INVALID_ARGUMENT, "[7]"},
+    {"gw_module_check_replicas", check_replicas_stream, GW_E_INVALID_ARGUMENT, "stream is not null"},
     {"gw_train_step", train, GW_E_INVALID_ARGUMENT, "token id 77 is outside the vocabulary of 11"},
     {"gw_train_step", train_null, GW_E_INVALID_ARGUMENT, "optimizer is null"},
     {"gw_train_step", train_options, GW_E_INVALID_ARGUMENT, "norm_type = -1"},

@@ -204,6 +204,8 @@ static void nulls_are_refused(void** state) {
   gw_parameter_release(p);
   gw_parameter_release(NULL);
   assert_refused(gw_module_memory(NULL, &use), "model is null");
+  assert_refused(gw_module_check_replicas(NULL, NULL), "model is null");
+  assert_refused(gw_module_check_replicas(model, &use), "stream is not null");
   assert_refused(gw_module_save(NULL, "x", NULL), "model is null");
   assert_refused(gw_module_save(model, NULL, NULL), "folder is null");
   assert_refused(gw_module_load(NULL, "x", NULL), "model is null");

@@ -186,6 +186,7 @@ static void calls_out_of_order(void** state) {
   ROW(gw_module_save(m, "/nowhere", NULL), INVALID_STATE, lacks);
   ROW(gw_module_load(m, "/nowhere", NULL), INVALID_STATE, lacks);
   ROW(gw_module_memory(m, &use), INVALID_STATE, lacks);
+  ROW(gw_module_check_replicas(m, NULL), INVALID_STATE, lacks);
   ROW(gw_clip_grad_norm(m, 1, 2, NULL, &norm), INVALID_STATE, lacks);
   ROW(gw_zero_grad(m, NULL), INVALID_STATE, lacks);
   ROW(gw_module_set_no_sync(m, 1), INVALID_STATE, lacks);

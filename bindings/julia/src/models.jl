@@ -99,6 +99,8 @@ end
 no_sync!(model::Model, on = true) = check(LibGangway.gw_module_set_no_sync(model, on))
 "Bytes by kind."
 memory_use(model::Model) = facts(LibGangway.gw_memory_use, out -> check(LibGangway.gw_module_memory(model, out)))
+"Compares the values of ranks that must hold the same: a `Mismatch` names the first element that differs. Collective."
+check_replicas(model::Model) = (@waits LibGangway.gw_module_check_replicas(model, NO_STREAM); model)
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 

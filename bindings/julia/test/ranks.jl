@@ -255,6 +255,16 @@ end
 # --- failures, each on a gang of its own; the last facts, for they break what they use -----------------------------------
 
 if RANKS > 1
+    fact("replicas that differ are told by element") do
+        model = parallelize!(Linear(3, 2), GANGS; strategy = :no_shard)
+        Gangway.check_replicas(model)
+        whole = ones(Float32, 3, 2)
+        whole[3, 2] = ME
+        Gangway.assign!(model["weight"], whole)
+        e = thrown(() -> Gangway.check_replicas(model))
+        @test e isa Gangway.Mismatch && occursin("weight[1, 2] is 0 on rank 0, 1 on rank 1", e.message)
+    end
+
     fact("different calls are a mismatch on every rank") do
         gang = Gangway.duplicate(GANG)
         e = thrown(() -> ME == 0 ? allreduce!(gang, ones(3)) : bcast!(gang, ones(3)))

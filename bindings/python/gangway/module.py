@@ -344,6 +344,11 @@ class Module:
         c.gw_module_memory(self._h, use)
         return {name: getattr(use, name) for name in fields_of(use)}
 
+    def check_replicas(self) -> None:
+        """Collective. Compares the values of ranks that must hold the same; `Mismatch` names the first element that
+        differs, with both values and ranks. `parallelize` and `load` do so by themselves."""
+        c.gw_module_check_replicas(self._h, None)
+
     # --- files (collective)
 
     def save(self, folder: str | os.PathLike[str], *, dtype: DTypeLike = None) -> None:

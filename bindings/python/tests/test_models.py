@@ -49,6 +49,18 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
     assert 0 < opt.lr < 0.5  # of the next step, by the schedule
 
 
+@together(2)
+def test_replicas_that_differ_are_told_by_element(gangs):
+    model = gw.Linear(3, 2).parallelize(gangs, strategy="no_shard")
+    model.check_replicas()
+    weight = model["weight"]
+    whole = np.array(weight.gather())
+    whole[1, 2] = gangs.root.rank
+    weight.assign(whole)
+    with pytest.raises(gw.Mismatch, match=r"weight\[1, 2\] is 0 on rank 0, 1 on rank 1"):
+        model.check_replicas()
+
+
 @together(1, 2)
 def test_files_are_read_on_any_mesh(gangs):
     where = folder(gangs)

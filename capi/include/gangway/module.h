@@ -389,6 +389,12 @@ GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *str
  * alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or
  * dtype. INVALID_STATE: a forward awaits its backward, a unit is unsharded, between begin_update and end_update. */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *values, void *stream);
+/* Collective. Compares the values of ranks that must hold the same: whole values under GW_NO_SHARD and gw_replicate, own
+ * rows over dp_replicate. gw_parallelize, gw_module_materialize, gw_shard_group_create and gw_module_load do so by
+ * themselves; between steps this finds values that a rank has changed alone. Ranks read and send checksums; without
+ * replicas nothing. MISMATCH, on every rank, names the first element that differs, with both values and ranks; the gangs
+ * work on. INVALID_STATE: a model without memory. */
+GW_API gw_status gw_module_check_replicas(gw_module *model, void *stream);
 /* Local. Sets up a gw_memory_use: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);
 /* Local. Fills *memory with this rank's bytes. INVALID_STATE before gw_module_materialize. */

@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_check.h"
 #include "parallel/interrupted.h"
 #include "parallel/memory_use.h"
 
@@ -86,6 +87,7 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   call.check([&] {
     for (const auto& unit : units_) unit->values().fill(seed, stream);
   });
+  check_replicas(*this, "materialize", stream);
   for (const auto& unit : units_) unit->values().publish(false, stream);
   materialized_ = true;
 }

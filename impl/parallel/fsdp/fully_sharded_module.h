@@ -25,6 +25,7 @@ class FullyShardedModule final : public Module {
 
   const char* kind() const override { return "FullyShard"; }
   bool is_wrapper() const override { return true; }
+  void add_options(Facts& facts) const override { add_facts(unit_->options(), facts); }
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
   const ParamGroup& unit() const { return *unit_; }

@@ -9,7 +9,7 @@
 
 #include "nn/gradient.h"
 #include "parallel/collective_call.h"
-#include "parallel/fsdp/fsdp_state.h"
+#include "parallel/fsdp/replica_check.h"
 #include "parallel/model/clip.h"
 #include "parallel/whole_gather.h"
 
@@ -268,6 +268,11 @@ void Model::assign(Parameter& parameter, const Tensor& values, Stream& stream) {
     if (parameter.shard.count() != 0) ops_->cast(rows, parameter.shard, stream);
     domain_->end_update(true, false, stream);
   });
+}
+
+void Model::check_replicas(Stream& stream) {
+  CollectiveCall(*gangs_, "check_replicas").check([&] { check_running("check_replicas"); });
+  gangway::check_replicas(*domain_, "check_replicas", stream);
 }
 
 MemoryUse Model::memory() const {

@@ -117,6 +117,8 @@ class Model {
   // Values of the global shape, or of this rank's box alone, in any floating dtype, into the own shard. Each rank may
   // give either. Collective; goes through the version gate.
   void assign(Parameter& parameter, const Tensor& values, Stream& stream);
+  // MISMATCH, on all ranks: values that replicas hold are not equal. Collective.
+  void check_replicas(Stream& stream);
   MemoryUse memory() const;
   // `bytes` are part of MemoryUse::optimizer for as long as the result lives.
   std::shared_ptr<const uint64_t> count_optimizer(uint64_t bytes);
@@ -129,6 +131,7 @@ class Model {
     std::vector<NamedParameter> aliases;
   };
   Listing list() const;
+  std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
   Context run_of(const Context& ctx, bool training) const;

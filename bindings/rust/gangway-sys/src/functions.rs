@@ -1004,6 +1004,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    module_check_replicas: pub fn gw_module_check_replicas(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
     memory_use_init: pub fn gw_memory_use_init(memory: *mut gw_memory_use, size: usize);
 }
 functions! {

@@ -232,6 +232,12 @@ impl Module {
         MemoryUse::filled(|raw| unsafe { sys::gw_module_memory(self.raw(), raw) })
     }
 
+    /// Collective. Compares the values of ranks that must hold the same; `Code::Mismatch` names the first element that
+    /// differs, with both values and ranks. `parallelize` and `load` do so by themselves.
+    pub fn check_replicas(&self) -> Result<()> {
+        check(unsafe { sys::gw_module_check_replicas(self.raw(), std::ptr::null_mut()) })
+    }
+
     /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a Llama). One
     /// commit: readers find all of the earlier checkpoint or all of the new one, whenever the save ends or is
     /// killed.

@@ -290,3 +290,18 @@ fn precision_and_recomputation_are_options() {
         assert!(losses[2] < losses[0], "{losses:?}");
     });
 }
+
+#[test]
+fn replicas_that_differ_are_told_by_element() {
+    meshes(2, |gangs| {
+        let mut model = Linear::new(3, 2, false).unwrap();
+        model.parallelize(&gangs, &ParallelOptions { strategy: Strategy::NoShard, ..Default::default() }).unwrap();
+        model.check_replicas().unwrap();
+        let mut whole = vec![1f32; 6];
+        whole[5] = gangs.root().rank() as f32;
+        model.assign("weight", &Array::new(whole, &[2, 3]).unwrap()).unwrap();
+        let error = model.check_replicas().unwrap_err();
+        assert_eq!(error.code, Code::Mismatch, "{error}");
+        assert!(error.text.contains("weight[1, 2] is 0 on rank 0, 1 on rank 1"), "{error}");
+    });
+}

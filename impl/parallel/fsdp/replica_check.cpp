@@ -1,0 +1,148 @@
+#include "parallel/fsdp/replica_check.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/interrupt.h"
+#include "parallel/collective_call.h"
+
+namespace gangway {
+namespace {
+
+constexpr int64_t kBlockElements = 1 << 17;
+
+struct Checked {
+  const Parameter* parameter;
+  std::vector<uint64_t> blocks;  // a checksum of each
+};
+
+// The parameters that have the same replicas, in the order of the model.
+struct Replicated {
+  GangPtr gang;
+  std::vector<Checked> parameters;
+};
+
+std::string block_of(const Parameter& p, size_t block, Stream& stream) {
+  const Tensor own = p.shard.reshape(Shape{p.shard.count()});
+  const int64_t first = static_cast<int64_t>(block) * kBlockElements;
+  const Tensor part = own.slice(0, first, std::min(first + kBlockElements, own.count()));
+  std::string bytes(part.bytes(), '\0');
+  part.device().copy(bytes.data(), part.raw(), bytes.size(), stream);
+  stream.synchronize();
+  return bytes;
+}
+
+std::vector<uint64_t> checksums_of(const Parameter& p, Stream& stream) {
+  std::vector<uint64_t> checksums;
+  for (int64_t at = 0; p.shard && at < p.shard.count(); at += kBlockElements) {
+    poll_interrupt_at_times();
+    const std::string bytes = block_of(p, checksums.size(), stream);
+    checksums.push_back(XXH3_64bits(bytes.data(), bytes.size()));
+  }
+  return checksums;
+}
+
+std::vector<Replicated> checksums_of(const FsdpState& state, Stream& stream) {
+  std::vector<Replicated> all;
+  for (const auto& unit : state.units()) {
+    const GangPtr& gang = unit->place().replicas;
+    if (gang->size() == 1) continue;
+    auto at = std::find_if(all.begin(), all.end(), [&](const Replicated& r) { return r.gang == gang; });
+    if (at == all.end()) at = all.insert(all.end(), {gang, {}});
+    for (const NamedParameter& named : unit->parameters())
+      at->parameters.push_back({named.parameter.get(), checksums_of(*named.parameter, stream)});
+  }
+  return all;
+}
+
+// Index of the first number that is not equal on all ranks; none: how many there are.
+size_t first_difference(Gang& gang, const std::vector<uint64_t>& numbers) {
+  std::vector<int64_t> largest;  // of the numbers, then of their complements, which is the smallest number
+  for (const uint64_t x : numbers) largest.push_back(static_cast<int64_t>(x));
+  for (const uint64_t x : numbers) largest.push_back(static_cast<int64_t>(~x));
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = largest.data();
+  c.count = largest.size();
+  c.dtype = DType::i64;
+  c.reduce = Reduce::max;
+  gang.run_now(Channel::control, c);
+  size_t i = 0;
+  while (i < numbers.size() && largest[i] == ~largest[numbers.size() + i]) ++i;
+  return i;
+}
+
+double value_at(const std::string& bytes, DType dtype, size_t element) {
+  const auto as = [&](auto value) {
+    std::memcpy(&value, bytes.data() + element * sizeof value, sizeof value);
+    return static_cast<double>(value);
+  };
+  return dtype == DType::f64 ? as(double{}) : as(float{});
+}
+
+// "model.norm.weight[3]": an element of the own box, by its place in the whole tensor.
+std::string element_name(const Parameter& p, int64_t local) {
+  const Box box = p.box();
+  std::string place;
+  for (int d = box.shape.rank() - 1; d >= 0; --d) {
+    place = std::to_string(box.first[static_cast<size_t>(d)] + local % box.shape[d]) +
+            (place.empty() ? "" : ", ") + place;
+    local /= box.shape[d];
+  }
+  return p.full_name + "[" + place + "]";
+}
+
+// What this rank has to tell of a parameter that differs between some of the ranks: where it is another than rank 0's.
+std::optional<Error> compare_values(const Replicated& r, const Checked& checked, int root_rank,
+                                    const char* call, Stream& stream) {
+  const size_t block = first_difference(*r.gang, checked.blocks);
+  const std::string own = block_of(*checked.parameter, block, stream);
+  const std::string first_rank = r.gang->broadcast_bytes(Channel::control, std::to_string(root_rank), 0);
+  const std::string theirs = r.gang->broadcast_bytes(Channel::control, own, 0);
+  const DType dtype = checked.parameter->shard.dtype();
+  const auto differs = std::mismatch(own.begin(), own.end(), theirs.begin()).first - own.begin();
+  if (static_cast<size_t>(differs) == own.size()) return std::nullopt;
+  const size_t element = static_cast<size_t>(differs) / item_bytes(dtype);
+  const auto local = static_cast<int64_t>(block) * kBlockElements + static_cast<int64_t>(element);
+  return Error(Code::mismatch, text(call, ": replicas differ: ", element_name(*checked.parameter, local),
+                                    " is ", value_at(theirs, dtype, element), " on rank ", first_rank, ", ",
+                                    value_at(own, dtype, element), " on rank ", root_rank,
+                                    "; give all ranks the same first values, or load a checkpoint on all"));
+}
+
+std::optional<Error> compare(const Replicated& r, int root_rank, const char* call, Stream& stream) {
+  std::vector<uint64_t> checksums;
+  for (const Checked& checked : r.parameters)
+    checksums.push_back(XXH3_64bits(checked.blocks.data(), checked.blocks.size() * sizeof(uint64_t)));
+  const size_t i = first_difference(*r.gang, checksums);
+  if (i == checksums.size()) return std::nullopt;
+  return compare_values(r, r.parameters[i], root_rank, call, stream);
+}
+
+bool has_replicas(const FsdpState& state) {
+  return std::any_of(state.units().begin(), state.units().end(),
+                     [](const auto& unit) { return unit->place().replica_ranks() > 1; });
+}
+
+}  // namespace
+
+void check_replicas(const FsdpState& state, const char* name, Stream& stream) {
+  const Gang& root = *state.gangs()->root();
+  if (!has_replicas(state) || root.device().kind() == DeviceKind::meta) return;
+  const CollectiveCall call(*state.gangs(), name);
+  std::vector<Replicated> all;
+  std::optional<Error> differ;
+  call.check([&] { all = checksums_of(state, stream); });
+  call.run([&] {
+    for (const Replicated& r : all)
+      if (!differ) differ = compare(r, root.rank(), name, stream);
+  });
+  call.check([&] {
+    if (differ) throw *differ;
+  });
+}
+
+}  // namespace gangway
