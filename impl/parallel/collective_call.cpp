@@ -73,6 +73,16 @@ void CollectiveCall::refuse(const Error& refusal) const {
   throw refusal;
 }
 
+void CollectiveCall::thread_ends() const noexcept {
+  if (alone()) return;
+  const Gang& root = *gangs_.root();
+  Error told(Code::aborted, text(name_, ": rank ", root.rank(), ": its thread ended in a callback"));
+  told.gang = root.name();
+  told.op = name_;
+  told.rank = root.rank();
+  gangs_.abort(told);
+}
+
 void CollectiveCall::break_gangs() const {
   Error told(Code::out_of_memory, "no memory");  // short enough to need none
   try {

@@ -10,8 +10,12 @@
 //         breaks every gang of the model, and the peers throw this rank's error. A rank that is alone has no
 //         peers to tell: its gangs work on.
 //
+// A thread that ends in a caller's callback (pthread_exit unwinds through either part) breaks the gangs likewise.
+//
 // Thread rule: one thread at a time; collective over root.
 #pragma once
+
+#include <cxxabi.h>
 
 #include <array>
 #include <cstdint>
@@ -37,13 +41,15 @@ class CollectiveCall {
   auto check(Check&& check, const std::string& arguments = {}) const {
     using Value = std::invoke_result_t<Check&>;
     if constexpr (std::is_void_v<Value>) {
-      agree(refusal_of(check), arguments, {});
+      agree(unless_thread_ends([&] { return refusal_of(check); }), arguments, {});
     } else {
       static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= sizeof(Payload));
       Payload mine{};
-      const std::optional<Error> refusal = refusal_of([&] {
-        const Value value = check();
-        std::memcpy(mine.data(), &value, sizeof value);
+      const std::optional<Error> refusal = unless_thread_ends([&] {
+        return refusal_of([&] {
+          const Value value = check();
+          std::memcpy(mine.data(), &value, sizeof value);
+        });
       });
       const std::vector<Payload> all = agree(refusal, arguments, mine);
       return run([&] { return values_of<Value>(all); });
@@ -61,7 +67,9 @@ class CollectiveCall {
   decltype(auto) run(Body&& body) const {
     if (alone()) return body();
     try {
-      return body();
+      return unless_thread_ends(body);
+    } catch (const abi::__forced_unwind&) {
+      throw;
     } catch (...) {
       break_gangs();
     }
@@ -81,6 +89,16 @@ class CollectiveCall {
                              const Payload& mine) const;
   [[noreturn]] void refuse(const Error& refusal) const;
   [[noreturn]] void break_gangs() const;  // inside a catch block
+  template <typename Body>
+  decltype(auto) unless_thread_ends(Body&& body) const {
+    try {
+      return body();
+    } catch (const abi::__forced_unwind&) {  // nothing but `throw` may end this block
+      thread_ends();
+      throw;
+    }
+  }
+  void thread_ends() const noexcept;
 
   Gangs& gangs_;
   const char* name_;

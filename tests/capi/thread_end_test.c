@@ -3,29 +3,29 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "testing.h"
+#include "models.h"
 
 typedef struct {
-  gw_gang *gang;
+  gw_gang* gang;
   gw_interrupt_fn hook;
   gw_status status;
   int returned;
 } caller;
 
-static int32_t ends_thread(void *user) {
+static int32_t ends_thread(void* user) {
   (void)user;
   pthread_exit(NULL);
 }
 
-static int32_t cancels_and_stops(void *user) {
+static int32_t cancels_and_stops(void* user) {
   (void)user;
   pthread_cancel(pthread_self());
   sleep(0); /* where it would act, if it did not wait for the call's end */
   return 1;
 }
 
-static void *call(void *argument) {
-  caller *me = argument;
+static void* call(void* argument) {
+  caller* me = argument;
   float x[1000] = {0};
   gw_interrupt_set(me->hook, NULL, NULL);
   me->status = gw_gang_all_reduce(me->gang, x, x, 1000, GW_F32, GW_SUM, NULL);
@@ -34,8 +34,8 @@ static void *call(void *argument) {
   return argument;
 }
 
-static void in_the_hook(gw_interrupt_fn hook, int returns, void *answer) {
-  gw_gang *gangs[2] = {NULL, NULL};
+static void in_the_hook(gw_interrupt_fn hook, int returns, void* answer) {
+  gw_gang* gangs[2] = {NULL, NULL};
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);
   options.timeout_ms = 60000;
@@ -43,7 +43,7 @@ static void in_the_hook(gw_interrupt_fn hook, int returns, void *answer) {
   assert_int_equal(gw_gang_create_threads(2, &options, gangs), GW_OK);
   caller me = {gangs[0], hook, GW_OK, 0};
   pthread_t thread;
-  void *got = &me;
+  void* got = &me;
   assert_int_equal(pthread_create(&thread, NULL, call, &me), 0);
   assert_int_equal(pthread_join(thread, &got), 0);
   assert_ptr_equal(got, answer);
@@ -53,18 +53,191 @@ static void in_the_hook(gw_interrupt_fn hook, int returns, void *answer) {
   for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
 }
 
-static void the_end_of_a_thread_in_the_interrupt_hook_unwinds(void **state) {
+static void the_end_of_a_thread_in_the_interrupt_hook_unwinds(void** state) {
   (void)state;
   in_the_hook(ends_thread, 0, NULL);
 }
 
-static void cancelling_a_thread_waits_for_the_call_to_return(void **state) {
+static void cancelling_a_thread_waits_for_the_call_to_return(void** state) {
   (void)state;
   in_the_hook(cancels_and_stops, 1, PTHREAD_CANCELED);
 }
 
+/* --- in the callbacks of a custom module --- */
+
+enum place { NOWHERE, ACCEPTS_DTYPE, FILL, SHAPES, FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
+static const char* const kPlaces[] = {"nowhere", "accepts_dtype",  "fill",           "shapes",
+                                      "forward", "backward_input", "backward_weight"};
+
+typedef struct {
+  line l; /* the callbacks' user */
+  enum place end_in;
+  int by_hand;
+  gw_gang* gang; /* null: one rank alone */
+  gw_gangs* gangs;
+  gw_module* model;
+  gw_optimizer* optimizer;
+  gw_frame* frame;
+  gw_tensor* outputs[2];
+  gw_status status; /* -1: the thread ended in the call */
+  char text[400];
+} scene;
+
+static void end_at(void* user, enum place here) {
+  if (((scene*)user)->end_in == here) pthread_exit(NULL);
+}
+static int32_t accepts(void* user, gw_dtype dtype) {
+  (void)dtype;
+  end_at(user, ACCEPTS_DTYPE);
+  return 1;
+}
+static gw_status fill(void* user, int64_t first, int64_t last, void* out, size_t count, gw_dtype dtype) {
+  end_at(user, FILL);
+  return line_fill(user, first, last, out, count, dtype);
+}
+static gw_status shapes(void* user, gw_call* call) {
+  end_at(user, SHAPES);
+  return line_shapes(user, call);
+}
+static gw_status forward(void* user, gw_call* call) {
+  end_at(user, FORWARD);
+  return line_forward(user, call);
+}
+static gw_status backward_input(void* user, gw_call* call) {
+  end_at(user, BACKWARD_INPUT);
+  return line_backward_input(user, call);
+}
+static gw_status backward_weight(void* user, gw_call* call) {
+  end_at(user, BACKWARD_WEIGHT);
+  return line_backward_weight(user, call);
+}
+
+static gw_module* ending_module(scene* s) {
+  gw_init_options init;
+  gw_parameter_options p;
+  gw_custom_options c;
+  gw_module* model = NULL;
+  line_parameter(&p, &init, NULL);
+  init.fill = fill;
+  init.user = s;
+  init.free_user = NULL;
+  line_options(&c, &s->l, &p);
+  c.accepts_dtype = accepts;
+  c.shapes = shapes;
+  c.forward = forward;
+  c.backward_input = backward_input;
+  c.backward_weight = backward_weight;
+  return gw_custom_create(&c, &model) == GW_OK ? model : NULL;
+}
+
+static gw_status set_up(scene* s) {
+  gw_status status = GW_OK;
+  if (s->gang != NULL && s->gangs == NULL) status = gw_gangs_create(s->gang, NULL, &s->gangs);
+  if (status == GW_OK && s->model == NULL) s->model = ending_module(s);
+  gw_parallel_options o;
+  gw_parallel_options_init(&o, sizeof o);
+  o.strategy = GW_NO_SHARD; /* the initialiser runs on every rank */
+  if (status == GW_OK) status = gw_parallelize(s->model, s->gangs, &o);
+  if (status == GW_OK) status = gw_sgd_create(s->model, NULL, &s->optimizer);
+  if (status == GW_OK) status = gw_frame_create(s->model, NULL, &s->frame);
+  return status;
+}
+
+static gw_status train(scene* s) {
+  static float x[3] = {1, 2, 3};
+  static const int64_t shape[1] = {3};
+  gw_view view;
+  gw_batch batch;
+  gw_view_set(&view, x, shape, 1, GW_F32);
+  gw_batch_init(&batch, sizeof batch);
+  batch.inputs = &view;
+  batch.input_count = 1;
+  batch.weight = 3;
+  if (!s->by_hand) return gw_train_step(s->model, s->optimizer, &batch, NULL, NULL, NULL);
+  size_t count = 0;
+  gw_status status = gw_module_forward(s->model, &view, 1, s->frame, NULL, s->outputs, 2, &count);
+  for (int i = 0; i < 2; ++i) gw_tensor_release(s->outputs[i]);
+  gw_tensor* grads[1] = {NULL};
+  if (status == GW_OK) status = gw_module_backward(s->model, NULL, 0, s->frame, NULL, grads, 1, &count);
+  gw_tensor_release(grads[0]);
+  return status == GW_OK ? gw_optimizer_step(s->optimizer, NULL, NULL, NULL) : status;
+}
+
+static void* live(void* argument) {
+  scene* s = argument;
+  s->status = -1;
+  gw_status status = s->optimizer == NULL ? set_up(s) : GW_OK;
+  if (status == GW_OK) status = train(s);
+  s->status = status;
+  snprintf(s->text, sizeof s->text, "%s", last_error().message);
+  return NULL;
+}
+
+static void release_scene(scene* s) {
+  gw_frame_release(s->frame);
+  gw_optimizer_release(s->optimizer);
+  gw_module_release(s->model);
+  gw_gangs_release(s->gangs);
+  gw_gang_release(s->gang);
+}
+
+static void one_rank_works_on(enum place place, int by_hand) {
+  scene s;
+  pthread_t thread;
+  memset(&s, 0, sizeof s);
+  s.by_hand = by_hand;
+  s.end_in = place;
+  assert_int_equal(pthread_create(&thread, NULL, live, &s), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  if (s.status != -1) fail_msg("%s: the call returned %d: %s", kPlaces[place], s.status, s.text);
+  s.end_in = NOWHERE;
+  live(&s);
+  if (s.status != GW_OK) fail_msg("%s, again: %s", kPlaces[place], s.text);
+  release_scene(&s);
+}
+
+static void peers_are_told(enum place place, int by_hand) {
+  enum { kRanks = 2, kEnds = 1 };
+  scene scenes[kRanks];
+  pthread_t threads[kRanks];
+  gw_gang* gangs[kRanks] = {NULL, NULL};
+  gw_gang_options options;
+  gw_gang_options_init(&options, sizeof options);
+  options.timeout_ms = 60000;
+  options.threads = 1;
+  assert_ok(gw_gang_create_threads(kRanks, &options, gangs));
+  memset(scenes, 0, sizeof scenes);
+  for (int r = 0; r < kRanks; ++r) {
+    scenes[r].gang = gangs[r];
+    scenes[r].by_hand = by_hand;
+    scenes[r].end_in = r == kEnds ? place : NOWHERE;
+    assert_int_equal(pthread_create(&threads[r], NULL, live, &scenes[r]), 0);
+  }
+  for (int r = 0; r < kRanks; ++r) assert_int_equal(pthread_join(threads[r], NULL), 0);
+  assert_int_equal(scenes[kEnds].status, -1);
+  if (scenes[0].status != GW_E_ABORTED ||
+      strstr(scenes[0].text, "rank 1: its thread ended in a callback") == NULL)
+    fail_msg("%s: status %d: %s", kPlaces[place], scenes[0].status, scenes[0].text);
+  for (int r = 0; r < kRanks; ++r) release_scene(&scenes[r]);
+}
+
+static void the_end_of_a_thread_in_any_callback_leaves_a_rank_that_works_on(void** state) {
+  (void)state;
+  for (enum place place = ACCEPTS_DTYPE; place <= BACKWARD_WEIGHT; ++place)
+    for (int by_hand = 0; by_hand < 2; ++by_hand) one_rank_works_on(place, by_hand);
+}
+
+static void the_end_of_a_thread_in_any_callback_is_told_to_peers(void** state) {
+  (void)state;
+  for (enum place place = ACCEPTS_DTYPE; place <= BACKWARD_WEIGHT; ++place)
+    for (int by_hand = 0; by_hand < 2; ++by_hand) peers_are_told(place, by_hand);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_end_of_a_thread_in_the_interrupt_hook_unwinds),
-                                     cmocka_unit_test(cancelling_a_thread_waits_for_the_call_to_return)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_end_of_a_thread_in_the_interrupt_hook_unwinds),
+      cmocka_unit_test(cancelling_a_thread_waits_for_the_call_to_return),
+      cmocka_unit_test(the_end_of_a_thread_in_any_callback_leaves_a_rank_that_works_on),
+      cmocka_unit_test(the_end_of_a_thread_in_any_callback_is_told_to_peers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
