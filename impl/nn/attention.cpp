@@ -143,6 +143,10 @@ int64_t checked_head_dim(const AttentionOptions& o) {
   if (o.dim < 1 || o.heads < 1 || kv_heads < 1 || o.head_dim < 0)
     fail(Code::invalid_argument, "Attention: dim is ", o.dim, ", heads is ", o.heads, ", kv_heads is ",
          o.kv_heads, ", head_dim is ", o.head_dim, "; dim and heads are 1 or more, the others not negative");
+  for (const auto& [field, width] : {std::pair("dim", o.dim), std::pair("heads", o.heads),
+                                     std::pair("kv_heads", kv_heads), std::pair("head_dim", o.head_dim)})
+    if (width > kMostWidth)
+      fail(Code::invalid_argument, "Attention: ", field, " is ", width, "; the most is ", kMostWidth);
   if (o.heads % kv_heads != 0)
     fail(Code::invalid_argument, "Attention: heads is ", o.heads, ", which kv_heads ", kv_heads,
          " does not divide");

@@ -9,6 +9,9 @@
 
 namespace gangway {
 
+// Of a dim, a number of heads and the like: products of two and small factors fit 63 bits.
+constexpr int64_t kMostWidth = INT32_MAX;
+
 // Width of one head; INVALID_ARGUMENT for numbers that do not divide.
 int64_t checked_head_dim(const AttentionOptions& options);
 

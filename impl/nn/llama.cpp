@@ -16,6 +16,14 @@ LlamaConfig completed(LlamaConfig c) {
   check_least("layers", c.layers, 0);
   check_least("ffn", c.ffn, 0);
   check_least("max_positions", c.max_positions, 1);
+  const auto check_size = [](const char* field, int64_t size, int64_t most) {
+    if (size > most) fail(Code::invalid_argument, "Llama: ", field, " is ", size, "; the most is ", most);
+  };
+  check_size("num_hidden_layers", c.layers, 1 << 20);  // each takes memory as soon as it is described
+  check_size("vocab_size", c.vocab, kMostWidth);
+  check_size("hidden_size", c.dim, kMostWidth);
+  check_size("intermediate_size", c.ffn, kMostWidth);
+  check_size("max_position_embeddings", c.max_positions, kMostWidth);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.ffn == 0) c.ffn = (c.dim * 8 / 3 + 31) / 32 * 32;
   return c;

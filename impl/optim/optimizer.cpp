@@ -102,8 +102,8 @@ void Optimizer::set_lr(double lr) {
 
 void Optimizer::add_facts(Facts& facts) const {
   facts.add(fixed_);
-  facts.add("lr", lr());
   facts.add("steps", steps_);
+  facts.add("lr", lr());
 }
 
 size_t Optimizer::state_bytes() const {

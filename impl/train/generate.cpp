@@ -34,9 +34,14 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
 
 std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions& options) {
   const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
-  return text("generate of ", options.new_tokens, " tokens after a prompt of ", prompt.size(), " (hash ",
-              philox_key(0, bytes), ") with temperature ", options.temperature, ", top_k ", options.top_k,
-              ", seed ", options.seed);
+  Facts facts("generate");
+  facts.add("new_tokens", options.new_tokens);
+  facts.add("prompt length", prompt.size());
+  facts.add("prompt hash", philox_key(0, bytes));
+  facts.add("temperature", options.temperature);
+  facts.add("top_k", options.top_k);
+  facts.add("seed", options.seed);
+  return facts.text();
 }
 
 // Logits of the last position.

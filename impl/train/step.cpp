@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
-std::string arguments_of(const char* call, const StepOptions& options);
+std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
 std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
@@ -47,13 +47,13 @@ class Step {
         call_(model.gangs(), name),
         waited_ns_(model.gangs().root()->owner()->waited_ns()) {}
 
-  // `own`: what this call refuses besides, and this rank's numbers.
+  // `optimizer`: that steps (null: none does). `own`: what this call refuses besides, and this rank's numbers.
   template <typename Own>
-  Totals check(Own&& own) {
+  Totals check(const Optimizer* optimizer, Own&& own) {
     std::string arguments;
     totals_ = sum_over(model_.gangs(), call_.check(
                                            [&]() -> Totals {
-                                             arguments = arguments_of(name_, options_);
+                                             arguments = arguments_of(name_, options_, optimizer);
                                              model_.check_trainable(name_);
                                              check_options(options_);
                                              return own();
@@ -120,7 +120,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 1. Check phase. Everything that a caller can get wrong is looked at before anything moves.
   // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
   std::optional<PreparedBatch> prepared;
-  const Totals totals = step.check([&] {
+  const Totals totals = step.check(given, [&] {
     model.check_computes("train_step");
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
@@ -173,7 +173,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   Step step("eval_step", model, options, stream);
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
-  const Totals totals = step.check([&] {
+  const Totals totals = step.check(nullptr, [&] {
     model.check_computes("eval_step");
     prepared.emplace(model, batch, options.microbatches);
     check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
@@ -195,7 +195,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream) {
   Step step("optimizer_step", model, options, stream);
   StackScope scope(model.temporaries());
-  step.check([&] {
+  step.check(&optimizer, [&] {
     check_optimizer(model, optimizer);
     model.check_update();
     return Totals{};
@@ -238,11 +238,16 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
 }
 
-// Ranks that differ in any of this would run different collectives.
-std::string arguments_of(const char* call, const StepOptions& options) {
-  return text(call, " with microbatches ", options.microbatches, ", max_grad_norm ", options.max_grad_norm,
-              ", norm_type ", options.norm_type, ", check_finite ", options.check_finite, ", scale ",
-              options.scale);
+// Ranks that differ in any of this would run different collectives, or step to different values.
+std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer) {
+  Facts facts(call);
+  facts.add("microbatches", options.microbatches);
+  facts.add("max_grad_norm", options.max_grad_norm);
+  facts.add("norm_type", options.norm_type);
+  facts.add("check_finite", options.check_finite);
+  facts.add("scale", options.scale);
+  if (optimizer != nullptr) optimizer->add_facts(facts);
+  return facts.text();
 }
 
 // --- 3. after the microbatches

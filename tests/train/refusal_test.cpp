@@ -1,6 +1,7 @@
 // Refusals of a step: the lowest rank's on every rank, and the gang works on.
 #include <limits>
 
+#include "base/expect_error.h"
 #include "parallel/collective_call.h"
 #include "parallel/shard_group.h"
 #include "train/rig.h"
@@ -159,6 +160,102 @@ TEST(TrainStep, DifferentOptionsAreAMismatchOnAllRanks) {
     });
     EXPECT_EQ(calls.code(), Code::mismatch) << calls.message();
     EXPECT_EQ(rig.step(batch).skipped, Skip::none);
+  });
+}
+
+// An optimizer, or what a step is asked for, that is another one on the last rank.
+struct Differing {
+  void (*change)(OptimizerOptions&, StepOptions&);
+  const char* of_rank_0;
+  const char* of_other;
+};
+
+const Differing kDiffering[] = {
+    {[](OptimizerOptions& o, StepOptions&) { o.lr = 0.01; }, "lr 0.001", "lr 0.01"},
+    {[](OptimizerOptions& o, StepOptions&) { o.lr = 0.0010000000000000002; }, "lr 0.001",
+     "lr 0.0010000000000000002"},
+    {[](OptimizerOptions& o, StepOptions&) { o.weight_decay = 0.1; }, "weight_decay 0", "weight_decay 0.1"},
+    {[](OptimizerOptions& o, StepOptions&) { o.beta1 = 0.8; }, "beta1 0.9", "beta1 0.8"},
+    {[](OptimizerOptions& o, StepOptions&) { o.beta2 = 0.99; }, "beta2 0.999", "beta2 0.99"},
+    {[](OptimizerOptions& o, StepOptions&) { o.eps = 1e-6; }, "eps 1e-08", "eps 1e-06"},
+    {[](OptimizerOptions& o, StepOptions&) { o.moment_dtype = DType::bf16; }, "moment_dtype f32",
+     "moment_dtype bf16"},
+    {[](OptimizerOptions& o, StepOptions&) {
+       o.schedule = {Schedule::Kind::linear, 0, 10, 0};
+     },
+     "schedule 0", "schedule 1"},
+    {[](OptimizerOptions& o, StepOptions&) { o.schedule.warmup = 2; }, "warmup_steps 0", "warmup_steps 2"},
+    {[](OptimizerOptions& o, StepOptions&) { o.rules = {{.pattern = "model.norm.*", .frozen = true}}; },
+     "steps 0", "rules[0].pattern model.norm.*"},
+    {[](OptimizerOptions&, StepOptions& o) { o.max_grad_norm = 1.0000000000000002; }, "max_grad_norm 1",
+     "max_grad_norm 1.0000000000000002"},
+    {[](OptimizerOptions&, StepOptions& o) { o.check_finite = false; }, "check_finite on",
+     "check_finite off"},
+};
+
+std::string mismatch(const char* call, const Gang& root, const Differing& differing) {
+  return text(call, ": rank 0 has ", differing.of_rank_0, ", rank ", root.size() - 1, " has ",
+              differing.of_other, "; give all ranks the same");
+}
+
+TEST(DifferingRanks, OptimizersAndOptionsOfAStepAreMismatchesWithBothValues) {
+  for (const int ranks : {2, 4})
+    test::run_ranks(ranks, [](Gang& root) {
+      Rig rig = llama_rig(root, Strategy::no_shard);
+      const std::vector<double> before = rig.parameters();
+      const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
+      for (const Differing& differing : kDiffering) {
+        OptimizerOptions options;
+        StepOptions step;
+        step.max_grad_norm = 1;
+        if (root.rank() == root.size() - 1) differing.change(options, step);
+        rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
+        test::expect_error(Code::mismatch, mismatch("train_step", root, differing),
+                           [&] { rig.step(batch, step); });
+        test::expect_error(Code::mismatch, mismatch("optimizer_step", root, differing),
+                           [&] { optimizer_step(*rig.model, *rig.optimizer, step, rig.stream()); });
+      }
+      EXPECT_EQ(rig.parameters(), before);
+      rig.optimizer = make_adamw(rig.model->parameters(), {}, rig.model->ops());
+      EXPECT_EQ(rig.step(batch).skipped, Skip::none);
+    });
+}
+
+TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsTold) {
+  test::run_ranks(3, [](Gang& root) {
+    const Rig rig = llama_rig(root, Strategy::no_shard);
+    const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
+    rig.step(batch);
+    if (root.rank() == 1) rig.optimizer->set_lr(0.5);
+    test::expect_error(Code::mismatch,
+                       "train_step: rank 0 has lr 0.01, rank 1 has lr 0.5; give all ranks the same",
+                       [&] { rig.step(batch); });
+    rig.optimizer->set_lr(0.5);
+    if (root.rank() == 2) rig.optimizer->step(1, 1, rig.stream());
+    test::expect_error(Code::mismatch,
+                       "train_step: rank 0 has steps 1, rank 2 has steps 2; give all ranks the same",
+                       [&] { rig.step(batch); });
+  });
+}
+
+TEST(DifferingRanks, AdamwBesideSgdIsTold) {
+  test::run_ranks(2, [](Gang& root) {
+    Rig rig = llama_rig(root, Strategy::no_shard);
+    if (root.rank() == 1) rig.optimizer = make_sgd(rig.model->parameters(), {}, rig.model->ops());
+    test::expect_error(
+        Code::mismatch,
+        "train_step: rank 0 has optimizer adamw, rank 1 has optimizer sgd; give all ranks the same",
+        [&] { rig.step(pattern_batch(*rig.model, 2, 6, 0)); });
+  });
+}
+
+TEST(DifferingRanks, AnotherMaximumOfTheNormIsTold) {
+  test::run_ranks(2, [](Gang& root) {
+    const Rig rig = llama_rig(root, Strategy::no_shard);
+    test::expect_error(
+        Code::mismatch,
+        "clip_grad_norm: rank 0 has max_norm 1, rank 1 has max_norm 2; give all ranks the same",
+        [&] { rig.model->clip_gradients(1 + root.rank(), 2, rig.stream()); });
   });
 }
 

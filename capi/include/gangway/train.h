@@ -66,7 +66,8 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * Null options: defaults. Null result: not told. INVALID_ARGUMENT: one rank's bad argument comes back on
  * every rank, as does what gw_module_forward would refuse of any microbatch: custom modules' `shapes` run for
  * each before anything else does, in a step that is skipped for want of weight, too. INVALID_STATE, on every rank: a
- * rank's forward awaits its backward. A failure after the first
+ * rank's forward awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or
+ * optimizers (kind, hyperparameters, rules, learning rate, steps). A failure after the first
  * forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several ranks. A model of one rank works on: its
  * gradients are empty, its parameters unchanged unless the optimizer had begun. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
@@ -77,7 +78,7 @@ GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_
                               void *stream, gw_step_result *result);
 /* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
  * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE, on every rank: a rank's forward
- * awaits its backward. */
+ * awaits its backward. MISMATCH as in gw_train_step. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 

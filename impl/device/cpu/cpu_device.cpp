@@ -65,6 +65,7 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
 };
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kSurelyThere = size_t{1} << 30;  // a smaller block is not worth a look at the host's size
 
 // Where a block of a caller's source goes back to; its address is the block's token.
 struct Origin {
@@ -88,6 +89,9 @@ class HostAllocator final : public Allocator {
       if (data == nullptr) fail(Code::out_of_memory, "the caller's allocator has no ", bytes, " bytes left");
       return {data, bytes, reinterpret_cast<uint64_t>(origin.release())};
     }
+    // The kernel would promise it, and end the process when it is written.
+    if (bytes > kSurelyThere && bytes > total_memory())
+      fail(Code::out_of_memory, bytes, " bytes are wanted, but the host has ", total_memory());
     void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
     if (data == nullptr) fail(Code::out_of_memory, "the host has no ", bytes, " bytes left");
     return {data, bytes, 0};

@@ -13,7 +13,9 @@ constexpr DType kNone = DType{};
 // Takes `bytes` of a buffer that has `used` so far; returns where.
 size_t take(size_t& used, size_t bytes) {
   const size_t at = used;
-  used += (bytes + kAlign - 1) / kAlign * kAlign;
+  if (__builtin_add_overflow(used, (bytes + kAlign - 1) / kAlign * kAlign, &used))
+    fail(Code::out_of_memory, "parameters of a unit take ", at, " bytes and ", bytes,
+         " more, which no address space holds");
   return at;
 }
 

@@ -162,12 +162,16 @@ double Model::gradient_norm(double p, Stream& stream) {
 
 double Model::clip_gradients(double most, double p, Stream& stream) {
   const CollectiveCall call(*gangs_, "clip_grad_norm");
-  call.check([&] {
+  Facts arguments("clip_grad_norm");
+  arguments.add("max_norm", most);
+  arguments.add("p", p);
+  const auto check_all = [&] {
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     check_norm_type("p", p);
     check_running("clip_grad_norm");
-  });
+  };
+  call.check(check_all, arguments.text());
   return call.run([&] {
     const double norm = gradient_norm(p, stream);
     scale_gradients(clip_factor(norm, most), stream);
