@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/philox.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
@@ -69,6 +70,15 @@ void write_rows(Model& model, const Parameter& parameter, const StoredTensor& st
   });
 }
 
+// Ranks write their rows where their own header says.
+std::string facts(const SaveOptions& options, const std::string& header) {
+  Facts facts("save");
+  facts.add("dtype", options.dtype == DType{} ? "the master's" : name(options.dtype));
+  for (const auto& [key, value] : options.metadata) facts.add("metadata " + key, value);
+  facts.add("header hash", philox_key(0, header));
+  return facts.text();
+}
+
 // A piece of an earlier checkpoint in several files, by its name: model-00001-of-00003.safetensors.
 bool is_shard_name(const std::string& name) {
   constexpr std::string_view kForm = "model-00000-of-00000.safetensors";
@@ -101,19 +111,20 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   Stream& stream = model.device().stream();
   std::optional<SaveFolder> folder;  // rank 0's
   SafetensorsHeader header;
-  std::string bytes, weights;
+  std::string bytes, weights, arguments;
   const CollectiveCall call(gangs, "save");
   call.check(
       [&] {
         check(model, path, options);
         header = describe(model, options);
         bytes = make_safetensors_header(header);
+        arguments = facts(options, bytes);
         if (root.rank() != 0) return;
         folder.emplace(path);
         weights = folder->staged(kWeightsName);
         OutputFile(weights, O_WRONLY | O_CREAT | O_EXCL).write(0, bytes.data(), bytes.size());
       },
-      text("save with dtype ", options.dtype == DType{} ? "the master's" : name(options.dtype)));
+      arguments);
 
   // Ranks may have other working folders: they are told the whole path.
   weights = root.broadcast_bytes(Channel::control, weights, 0);

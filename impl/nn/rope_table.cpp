@@ -43,7 +43,7 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim) {
   return frequencies;
 }
 
-RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o) {
+RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o), head_dim_(head_dim) {
   if (head_dim < 2 || head_dim % 2 != 0)
     fail(Code::invalid_argument, "rotary: head_dim is ", head_dim, "; it must be even");
   if (!(o.theta > 0)) fail(Code::invalid_argument, "rotary: theta is ", o.theta, "; it must be above 0");
@@ -52,7 +52,6 @@ RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o) {
     fail(Code::invalid_argument, "rotary: low_freq_factor ", o.low_frequency_factor, ", high_freq_factor ",
          o.high_frequency_factor, ", original_max_position_embeddings ", o.original_positions,
          "; wanted: 0 < low < high and at least 1 position");
-  frequencies_ = rope_frequencies(o, head_dim);
 }
 
 RopeTable::Pair RopeTable::get(Context& ctx, DType compute, int64_t positions) {

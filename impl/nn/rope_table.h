@@ -24,7 +24,8 @@ class RopeTable {
 
  private:
   RopeOptions options_;
-  std::vector<double> frequencies_;
+  int64_t head_dim_;
+  std::vector<double> frequencies_;  // empty before the first get: a description takes no memory
   Pair tables_;
 };
 

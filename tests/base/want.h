@@ -2,6 +2,9 @@
 // its own.
 #pragma once
 
+#include <execinfo.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -10,7 +13,20 @@ namespace gangway::test {
 inline thread_local long allocations_left = -1;  // of this thread, before one fails; negative: all succeed
 inline thread_local bool one_fails = false;      // else all later ones do, too
 
+// Where allocations of this thread come from, while `stacks` has room: a hash of the callers of each.
+inline thread_local uint64_t* stacks = nullptr;
+inline thread_local long stack_count = 0, stack_room = 0;
+
+inline void note_stack() {
+  void* callers[64];
+  uint64_t hash = 14695981039346656037u;  // FNV
+  const int count = backtrace(callers, 64);
+  for (int i = 0; i < count; ++i) hash = (hash ^ reinterpret_cast<uintptr_t>(callers[i])) * 1099511628211u;
+  stacks[stack_count++] = hash;
+}
+
 inline void* allocate(std::size_t bytes, std::size_t alignment = 0) {
+  if (stack_count < stack_room) note_stack();
   if (allocations_left == 0) {
     if (one_fails) allocations_left = -1;
     return nullptr;

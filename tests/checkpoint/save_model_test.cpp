@@ -90,22 +90,37 @@ TEST(SaveModel, WritesHuggingFacesConfig) {
   EXPECT_EQ(config_of(config)["attention_bias"], true);
 }
 
+// Rank 1 alone gives what is refused, but for the folder, which is rank 0's to make.
 TEST(SaveModel, RefusalsAreAgreed) {
-  run_ranks(2, [&](Gang& root) {
+  const TemporaryFolder folder;
+  const std::string never = folder.path() + "/never";
+  run_ranks(3, [&](Gang& root) {
     const auto model = llama(root, seeded(18));
-    SaveOptions integers;
-    integers.dtype = DType::i32;
-    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", integers); }).code(),
-              Code::invalid_argument);
-    SaveOptions words;
-    words.metadata = {{"note", "\xff"}};
-    EXPECT_EQ(error_of([&] { save_model(*model, "/tmp/never_made", words); }).code(), Code::invalid_argument);
-    EXPECT_EQ(error_of([&] { save_model(*model, "", {}); }).code(), Code::invalid_argument);
-    EXPECT_EQ(error_of([&] { save_model(*model, "/proc/nowhere/here", {}); }).code(), Code::io);
+    const bool bad = root.rank() == 1;
+    const auto refuse = [&](Code code, const char* words, const std::string& path,
+                            const SaveOptions& options) {
+      const Error error = error_of([&] { save_model(*model, path, options); });
+      EXPECT_EQ(error.code(), code) << error.message();
+      EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
+      EXPECT_FALSE(root.error().has_value());
+    };
+    SaveOptions integers, words, narrow, noted;
+    if (bad) integers.dtype = DType::i32;
+    if (bad) words.metadata = {{"note", "\xff"}};
+    if (bad) narrow.dtype = DType::bf16;
+    if (bad) noted.metadata = {{"note", "longer"}};
+    refuse(Code::invalid_argument, "i32", never, integers);
+    refuse(Code::invalid_argument, "UTF-8", never, words);
+    refuse(Code::invalid_argument, "", bad ? "" : never, {});
+    refuse(Code::mismatch, "rank 0 has dtype the master's, rank 1 has dtype bf16", never, narrow);
+    refuse(Code::mismatch, "rank 1 has metadata note longer", never, noted);
+    refuse(Code::io, "/proc/nowhere", root.rank() == 0 ? "/proc/nowhere/here" : never, {});
+    root.barrier();  // rank 0 has removed the folder that it had made
+    EXPECT_NE(access(never.c_str(), F_OK), 0);
+    root.barrier();
+    save_model(*model, never, {});
     Model bare(make_llama(small_llama()), make_gangs(root));
-    EXPECT_EQ(error_of([&] { save_model(bare, "/tmp/never_made", {}); }).code(), Code::invalid_state);
-    EXPECT_NE(access("/tmp/never_made", F_OK), 0);
-    EXPECT_FALSE(root.error().has_value());
+    EXPECT_EQ(error_of([&] { save_model(bare, never, {}); }).code(), Code::invalid_state);
   });
 }
 

@@ -23,6 +23,8 @@ constexpr const char* kNames[kKinds] = {"sync collective", "async collectives", 
 struct Storm {
   std::vector<double> took_ms;  // from a kill to each survivor's error; of shrink: to the gang of those left
   int kills = 0, hangs = 0, wrong = 0, torn = 0;
+  std::string
+      said;  // of what went wrong; a failure of the test itself would be one of all later children, too
 };
 
 struct Death {
@@ -184,14 +186,16 @@ void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm&
     storm.wrong += wrong;
     if (!hung) storm.took_ms.push_back(took_ms);
     if (hung || wrong)
-      ADD_FAILURE() << kNames[kind] << ", round " << round << ", rank " << r << " of " << death.size << ", "
-                    << death.victims[0] << " was killed: " << report.text;
+      storm.said += text(kNames[kind], ", round ", round, ", rank ", r, " of ", death.size, ", ",
+                         death.victims[0], " was killed; status ", ranks.status(r), ", stage ",
+                         report.stage.load(), ", ", took_ms, " ms, code or members ", report.number[1].load(),
+                         ", peer ", report.number[2].load(), ": ", report.text, "\n");
   }
   if (kind != saving) return;
   const Files files = files_of(folder.path() + "/model");
   if (files == saved[0] || files == saved[1]) return;
   ++storm.torn;
-  ADD_FAILURE() << "save, round " << round << ": config.json and model.safetensors are of no save";
+  storm.said += text("save, round ", round, ": config.json and model.safetensors are of no save\n");
 }
 
 void print(Kind kind, Storm& storm) {
@@ -220,9 +224,11 @@ TEST(KillStorm, SurvivorsHearOfTheRightRankAndNoFileIsTorn) {
   std::array<Storm, kKinds> storms;
   for (uint64_t i = 0; i < kills; ++i)
     strike(static_cast<Kind>(i % kKinds), i / kKinds, saved, storms[i % kKinds]);
-  for (int kind = 0; kind < kKinds; ++kind)
-    if (!storms[static_cast<size_t>(kind)].took_ms.empty())
-      print(static_cast<Kind>(kind), storms[static_cast<size_t>(kind)]);
+  for (int kind = 0; kind < kKinds; ++kind) {
+    Storm& storm = storms[static_cast<size_t>(kind)];
+    if (!storm.took_ms.empty()) print(static_cast<Kind>(kind), storm);
+    EXPECT_EQ(storm.hangs + storm.wrong + storm.torn, 0) << storm.said;
+  }
 }
 
 }  // namespace
