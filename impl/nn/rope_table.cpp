@@ -59,6 +59,7 @@ RopeTable::Pair RopeTable::get(Context& ctx, DType compute, int64_t positions) {
   if (tables_.cos && tables_.cos.dtype() == dtype && tables_.cos.dim(0) >= positions &&
       &tables_.cos.device() == &ctx.ops.device())
     return tables_;
+  if (frequencies_.empty()) frequencies_ = rope_frequencies(options_, head_dim_);
   const size_t pairs = frequencies_.size();
   const Shape shape{positions, static_cast<int64_t>(pairs)};
   tables_.cos = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);

@@ -162,16 +162,18 @@ double Model::gradient_norm(double p, Stream& stream) {
 
 double Model::clip_gradients(double most, double p, Stream& stream) {
   const CollectiveCall call(*gangs_, "clip_grad_norm");
-  Facts arguments("clip_grad_norm");
-  arguments.add("max_norm", most);
-  arguments.add("p", p);
+  std::string arguments;
   const auto check_all = [&] {
+    Facts facts("clip_grad_norm");
+    facts.add("max_norm", most);
+    facts.add("p", p);
+    arguments = facts.text();
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     check_norm_type("p", p);
     check_running("clip_grad_norm");
   };
-  call.check(check_all, arguments.text());
+  call.check(check_all, arguments);
   return call.run([&] {
     const double norm = gradient_norm(p, stream);
     scale_gradients(clip_factor(norm, most), stream);
