@@ -236,6 +236,7 @@ const gw_api kApi = {
     gw_movement_release,
     gw_movement_forward,
     gw_movement_backward,
+    gw_module_check_replicas,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -466,6 +467,7 @@ static_assert(offsetof(gw_api, movement_retain) == 16 + 223 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_release) == 16 + 224 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_forward) == 16 + 225 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_backward) == 16 + 226 * sizeof(void*));
+static_assert(offsetof(gw_api, module_check_replicas) == 16 + 227 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

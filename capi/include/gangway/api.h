@@ -291,6 +291,7 @@ typedef struct gw_api {
       **out_tensor);
   gw_status (*movement_backward)(gw_movement *movement, const gw_view *output_grad, void *stream, gw_tensor
       **out_tensor);
+  gw_status (*module_check_replicas)(gw_module *model, void *stream);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -6680,10 +6680,13 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub module_check_replicas: ::std::option::Option<
+        unsafe extern "C" fn(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1832usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1840usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -9445,4 +9448,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_movement_backward();
+    fn test_field_module_check_replicas() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).module_check_replicas) as usize - ptr as usize
+            },
+            1832usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_check_replicas))
+        );
+    }
+    test_field_module_check_replicas();
 }
