@@ -13,8 +13,7 @@ class HostWrite {
  public:
   explicit HostWrite(const Tensor& to)
       : to_(to),
-        host_(to.on_host() ? to
-                           : Tensor::allocate(to.device().pinned_allocator(), to.dtype(), to.shape())) {}
+        host_(to.on_host() ? to : Tensor::allocate(to.device().pinned_allocator(), to.dtype(), to.shape())) {}
 
   void* raw() const { return host_.raw(); }
   template <typename T>

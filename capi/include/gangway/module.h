@@ -207,7 +207,7 @@ typedef struct gw_call {
   int64_t step;
   gw_gangs *gangs; /* borrowed; null outside of gangs */
   void *stream;    /* of the device, for the callback's work; null on a CPU */
-  void *context; /* the library's; for gw_call_forward and gw_call_backward */
+  void *context;   /* the library's; for gw_call_forward and gw_call_backward */
 } gw_call;
 
 typedef gw_status (*gw_call_fn)(void *user, gw_call *call);
