@@ -171,6 +171,22 @@ class Turns {
   size_t turn_ = 0;
 };
 
+// Inputs and gradients of this rank, on the device before anything runs.
+struct Batches {
+  Batches(const Trial& trial, Gang& root, int count) {
+    for (int m = 0; m < count; ++m) {
+      inputs.push_back(trial.input_of(root.device(), root.rank(), m));
+      gradients.push_back(trial.make_tensor(root.device(), Shape{4, 2}, 2000 + 10 * m + root.rank()));
+    }
+  }
+  Tensor gradient(size_t m, Frame& frame, Context& ctx) const {
+    const Tensor dy = frame.allocate_gradient(DType::f32, gradients[m].shape());
+    ctx.ops.cast(gradients[m], dy, ctx.stream);
+    return dy;
+  }
+  std::vector<Tensor> inputs, gradients;
+};
+
 std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& device, const Case& c) {
   std::map<std::string, Vector> out;
   run_ranks(
@@ -180,13 +196,13 @@ std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& devi
         const auto model = model_on(root, c);
         const Trial trial = f32_trial();
         const auto optimizer = make_adamw(model->parameters(), trial.adamw(), model->ops());
-        for (int number = 0; number < 2; ++number) {
-          const Tensor x = trial.input_of(root.device(), root.rank(), number);
+        const Batches batches(trial, root, 2);
+        for (size_t number = 0; number < 2; ++number) {
           Frame& frame = model->frame(0);
           Context forward = model->context(turns.next());
-          const Tensor y = model->forward(forward, {&x, 1}, &frame)[0];
-          const Tensor dy = trial.gradient_of(frame, y, root.rank(), number);
+          model->forward(forward, {&batches.inputs[number], 1}, &frame);
           Context backward = model->context(turns.next());
+          const Tensor dy = batches.gradient(number, frame, backward);
           model->backward(backward, {&dy, 1}, frame);
           frame.reset();
           model->scale_gradients(0.5, turns.next());
@@ -306,19 +322,14 @@ std::map<std::string, Vector> trained_with_custom(const std::string& device, int
                     mesh_of(root));
         model.parallelize({});
         const Trial trial = f32_trial();
-        std::vector<Tensor> inputs, gradients;  // on the device beforehand
-        for (int m = 0; m < 2; ++m) {
-          inputs.push_back(trial.input_of(root.device(), root.rank(), m));
-          gradients.push_back(trial.make_tensor(root.device(), Shape{4, 2}, 2000 + 10 * m + root.rank()));
-        }
+        const Batches batches(trial, root, 2);
         const int64_t before = deferred_waits_of_host(root.device());
-        for (int m = 0; m < 2; ++m) {
+        for (size_t m = 0; m < 2; ++m) {
           hold(*stream);
           Context ctx = model.context(*stream);
           Frame& frame = model.frame(0);
-          model.forward(ctx, {&inputs[static_cast<size_t>(m)], 1}, &frame);
-          const Tensor dy = frame.allocate_gradient(DType::f32, Shape{4, 2});
-          ctx.ops.cast(gradients[static_cast<size_t>(m)], dy, *stream);
+          model.forward(ctx, {&batches.inputs[m], 1}, &frame);
+          const Tensor dy = batches.gradient(m, frame, ctx);
           model.backward(ctx, {&dy, 1}, frame);
           frame.reset();
         }
