@@ -145,6 +145,33 @@ TEST(DeferredTraining, AnEventThatIsTakenAwayIsMissed) {
 #endif
 }
 
+// --- failures
+
+// Rank 1 has never used the channel on which rank 0 waits for it.
+TEST(DeferredTraining, AnAbortReachesAPeerOnAChannelThatOnlyThePeerHasOpened) {
+  run_ranks(
+      2,
+      [](Gang& root) {
+        if (root.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          return root.abort(Error(Code::aborted, "given up"));
+        }
+        const Tensor t = make(root.device(), DType::f32, Shape{3}, {1, 2, 3});
+        Collective sum;
+        sum.op = CollectiveOp::all_reduce;
+        sum.in = sum.out = t.raw();
+        sum.count = 3;
+        sum.dtype = DType::f32;
+        sum.reduce = Reduce::sum;
+        const auto start = std::chrono::steady_clock::now();
+        const WorkPtr work = root.run(Channel::fsdp_reduce, sum);
+        EXPECT_THROW(work->wait(Deadline::never()), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30))
+            << "the gang's own deadline is a minute";
+      },
+      on_device("deferred:2"));
+}
+
 // --- streams of the caller
 
 // Later work of a deferred stream comes so late that what is not ordered after it comes before.
