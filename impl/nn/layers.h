@@ -81,10 +81,7 @@ const LlamaConfig* llama_config(const Module& module);  // through wrappers; nul
 
 class Custom;
 
-// Its phases; each throws an Error{caller} to fail. Tensors are views valid during the call. A phase runs on the host, but
-// its work belongs on ctx.stream: there inputs and values are ready in order, and there what it writes must be. On a CPU
-// that is at once. On a device whose memory the host does not reach (Tensor::on_host) a phase enqueues and does not wait;
-// free_state comes when the frame lets go, which may be before the stream has run the work.
+// Its phases; each throws an Error{caller} to fail. Tensors are views valid during the call.
 class CustomBehaviour {
  public:
   struct Call {
