@@ -11,6 +11,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/row_copies.h"
 #include "checkpoint/source.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
@@ -123,18 +124,11 @@ void check_tied(const Parameter& parameter, const Found& found, const std::strin
   }
 }
 
-void read_rows(Model& model, const Parameter& parameter, const Source::Entry& entry, Stream& stream) {
+void read_rows(const Parameter& parameter, const Source::Entry& entry, RowReader& reader) {
   if (!parameter.shard) return;
   const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
-  const size_t item = item_bytes(entry.tensor.dtype);
-  std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
-  for_pieces(parameter, item, [&](int64_t at, int64_t count, uint64_t from) {
-    StackScope scope(model.temporaries());
-    const Tensor stored = model.temporaries().allocate(entry.tensor.dtype, Shape{count});
-    entry.file->read(entry.tensor, from, from + stored.bytes(), bytes.data());
-    model.device().copy(stored.raw(), bytes.data(), stored.bytes(), stream);
-    model.ops().cast(stored, rows.slice(0, at, at + count), stream);
-    stream.synchronize();  // `bytes` is read again
+  for_pieces(parameter, item_bytes(entry.tensor.dtype), [&](int64_t at, int64_t count, uint64_t from) {
+    reader.read(*entry.file, entry.tensor, from, rows.slice(0, at, at + count));
   });
 }
 
@@ -181,8 +175,9 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   call.run([&] { model.begin_update(stream); });
   call.check([&] {
     try {
+      RowReader reader(model, stream);
       for (size_t i = 0; i < found.size(); ++i)
-        read_rows(model, *model.parameters()[i].parameter, found[i].front().second, stream);
+        read_rows(*model.parameters()[i].parameter, found[i].front().second, reader);
       source->check_unchanged();
     } catch (...) {
       // The fence closes on every rank, whatever happened, so that the gangs work on.

@@ -11,6 +11,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
 #include "parallel/collective_call.h"
@@ -53,20 +54,13 @@ bool writes(const Parameter& parameter, const Gangs& gangs) {
   return true;
 }
 
-// This rank's rows of one parameter, converted piece by piece.
-void write_rows(Model& model, const Parameter& parameter, const StoredTensor& stored, uint64_t data_start,
-                const OutputFile& file, Stream& stream) {
+// This rank's rows of one parameter, piece by piece.
+void write_rows(const Parameter& parameter, const StoredTensor& stored, uint64_t data_start,
+                RowWriter& writer) {
   if (!parameter.shard) return;
   const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
-  const size_t item = item_bytes(stored.dtype);
-  std::vector<char> bytes(std::min<size_t>(kPieceBytes, static_cast<size_t>(rows.count()) * item));
-  for_pieces(parameter, item, [&](int64_t at, int64_t count, uint64_t to) {
-    StackScope scope(model.temporaries());
-    const Tensor converted = model.temporaries().allocate(stored.dtype, Shape{count});
-    model.ops().cast(rows.slice(0, at, at + count), converted, stream);
-    model.device().copy(bytes.data(), converted.raw(), converted.bytes(), stream);
-    stream.synchronize();
-    file.write(data_start + stored.first + to, bytes.data(), converted.bytes());
+  for_pieces(parameter, item_bytes(stored.dtype), [&](int64_t at, int64_t count, uint64_t to) {
+    writer.write(rows.slice(0, at, at + count), stored.dtype, data_start + stored.first + to);
   });
 }
 
@@ -130,9 +124,12 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   weights = root.broadcast_bytes(Channel::control, weights, 0);
   call.check([&] {
     OutputFile own(weights, O_WRONLY);
+    model.order(stream);
+    RowWriter writer(model, own, stream);
     for (const NamedParameter& named : model.parameters())
       if (writes(*named.parameter, gangs))
-        write_rows(model, *named.parameter, header.tensors.at(named.name), bytes.size(), own, stream);
+        write_rows(*named.parameter, header.tensors.at(named.name), bytes.size(), writer);
+    writer.finish();
     own.sync();
     own.close();
   });

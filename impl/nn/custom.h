@@ -5,6 +5,10 @@
 // them (a residual sum may have been written over one). On the meta device only `shapes` is called: no phase
 // sees absent data, and children, whose calls are the user's, take no memory there.
 //
+// A phase runs on the host, but its work belongs on ctx.stream: there inputs and values are ready in order, and there what
+// it writes must be. On a CPU that is at once. On a device whose memory the host does not reach (Tensor::on_host) a phase
+// enqueues and does not wait; free_state comes when the frame lets go, which may be before the stream has run the work.
+//
 // Thread rule: one thread at a time; the phases are called on the thread of forward, backward or run_weight_gradients.
 #pragma once
 

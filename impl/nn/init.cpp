@@ -2,6 +2,7 @@
 
 #include "base/philox.h"
 #include "nn/module.h"
+#include "tensor/host_write.h"
 
 namespace gangway {
 namespace {
@@ -10,20 +11,17 @@ constexpr int64_t kPieceElements =
     1 << 18;  // of whole rows that a filler writes for a box that has parts of them
 
 // Whole rows [first, last) of dim 0. The filler writes host memory in the parameter's dtype; elsewhere or in another
-// dtype it takes a detour.
+// dtype they take a detour.
 void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last,
                const Tensor& out) {
   Init::Filler& filler = *parameter.init.filler;
-  const bool host = ops.device().kind() == DeviceKind::cpu;
-  const auto count = static_cast<size_t>((last - first) * parameter.shape.count_from(1));
-  if (host && out.dtype() == parameter.dtype && out.contiguous())
-    return filler.fill(first, last, out.raw(), count, parameter.dtype);
-  std::vector<char> rows(count * item_bytes(parameter.dtype));
-  filler.fill(first, last, rows.data(), count, parameter.dtype);
-  const Tensor plain = Tensor::allocate(ops.device().allocator(), parameter.dtype, out.shape());
-  ops.device().copy(plain.raw(), rows.data(), rows.size(), stream);
-  ops.cast(plain, out, stream);
-  stream.synchronize();  // `rows` and `plain` end here
+  const bool in_place = out.dtype() == parameter.dtype && out.contiguous();
+  const Tensor rows =
+      in_place ? out : Tensor::allocate(ops.device().allocator(), parameter.dtype, out.shape());
+  const HostWrite host(rows);
+  filler.fill(first, last, host.raw(), static_cast<size_t>(rows.count()), parameter.dtype);
+  host.send(stream);
+  if (!in_place) ops.cast(rows, out, stream);
 }
 
 // Parts of rows: whole rows piece by piece, of which the box is taken.
@@ -39,7 +37,6 @@ void fill_parts(Ops& ops, Stream& stream, const Parameter& parameter, const Box&
     columns.first[0] = 0;
     columns.shape[0] = rows;
     ops.cast(slice(whole, columns), out.slice(0, row, row + rows), stream);
-    stream.synchronize();  // `whole` ends here
   }
 }
 

@@ -1,18 +1,20 @@
 #include "nn/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "nn/gradient.h"
+#include "tensor/host_write.h"
 
 namespace gangway {
 namespace {
 
 template <typename T>
 void upload(Context& ctx, const std::vector<double>& values, const Tensor& to) {
-  const std::vector<T> rounded(values.begin(), values.end());
-  ctx.ops.device().copy(to.raw(), rounded.data(), rounded.size() * sizeof(T), ctx.stream);
-  ctx.stream.synchronize();  // `rounded` ends here
+  const HostWrite host(to);
+  std::transform(values.begin(), values.end(), host.data<T>(), [](double x) { return static_cast<T>(x); });
+  host.send(ctx.stream);
 }
 
 void upload(Context& ctx, const std::vector<double>& values, const Tensor& to) {

@@ -86,23 +86,30 @@ class Group final : public ShardGroup {
 
   void unshard(std::span<const Tensor> into, Stream& stream) override {
     check_targets(into);
+    domain_.order(stream);
     unit_->unshard(stream);
     for (size_t i = 0; i < into.size(); ++i)
       if (into[i].count() != 0) ops_->cast(named_[i].parameter->value, into[i], stream);
   }
 
   WorkPtr unshard_async(Stream& stream) override {
+    domain_.order(stream);
     unit_->values().prefetch(stream);
     const WorkPtr gathering = unit_->values().gathering();
     return gathering != nullptr ? gathering : finished_work();
   }
 
-  void reshard(Stream&) override { unit_->reshard(); }
+  // The caller's readers are on `stream`: what takes their memory next comes after them.
+  void reshard(Stream& stream) override {
+    domain_.order(stream);
+    unit_->reshard();
+  }
   bool unsharded() const override { return unit_->unsharded(); }
 
   Tensor view(size_t parameter, Part part) override {
     Parameter& p = at(parameter);
     Stream& stream = ops_->device().stream();
+    domain_.order(stream);
     if ((part == Part::full_value || part == Part::full_gradient) && !unit_->unsharded())
       fail(Code::invalid_state, "parameter ", p.full_name, ": the group is sharded; unshard comes first");
     switch (part) {
@@ -123,19 +130,29 @@ class Group final : public ShardGroup {
       fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(),
            ", but the gradient is ", gradient.text(),
            "; wanted are the same shape, row-major, f64, f32 or bf16");
+    domain_.order(stream);
     const Tensor full = full_gradient(p, stream);
     if (full.count() != 0) ops_->add(gradient, 1, full, stream);
   }
 
-  void reduce(Stream& stream) override { unit_->reduce(stream); }
+  void reduce(Stream& stream) override {
+    domain_.order(stream);
+    unit_->reduce(stream);
+  }
 
   // A refusal on one rank alone would leave its peers waiting for it in the fence.
   void begin_update(Stream& stream) override {
     const CollectiveCall call(*gangs_, "begin_update");
     call.check([&] { domain_.check_update(); });
-    call.run([&] { domain_.begin_update(stream); });
+    call.run([&] {
+      domain_.order(stream);
+      domain_.begin_update(stream);
+    });
   }
-  void end_update(Stream& stream) override { domain_.end_update(true, true, stream); }
+  void end_update(Stream& stream) override {
+    domain_.order(stream);
+    domain_.end_update(true, true, stream);
+  }
 
  private:
   Parameter& at(size_t i) const {

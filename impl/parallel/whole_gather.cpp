@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/interrupted.h"
+
 namespace gangway {
 namespace {
 
@@ -65,7 +67,11 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
     c.out = stage.pieces.raw();
     c.count = static_cast<size_t>(stage.padded.count());
     c.dtype = dtype_;
-    stage.gang->run_now(Channel::fsdp_gather, c, &stream);
+    const WorkPtr gathering = stage.gang->run(Channel::fsdp_gather, c, &stream);
+    wait_or_break(*stage.gang, [&] {
+      gathering->order(stream);
+      gathering->order_input(stream);
+    });
     joined = stage.joined;
     if (joined.buffer() == stage.pieces.buffer()) continue;
     for (int r = 0; r < stage.gang->size(); ++r) {

@@ -20,6 +20,15 @@ bool has_factor(const std::string& product, const std::string& axis) {
   return ("+" + product + "+").find("+" + axis + "+") != std::string::npos;
 }
 
+// Whether two products have a factor in common.
+bool overlap(const std::string& a, const std::string& b) {
+  for (size_t from = 0, to = 0; to != std::string::npos; from = to + 1) {
+    to = b.find('+', from);
+    if (has_factor(a, b.substr(from, to - from))) return true;
+  }
+  return false;
+}
+
 void check_bounds(const Placement& p, int64_t rows, const std::string& name) {
   if (p.bounds.size() < 2 || p.bounds.front() != 0 || p.bounds.back() != rows ||
       !std::is_sorted(p.bounds.begin(), p.bounds.end()))
@@ -90,12 +99,13 @@ void check(const Layout& layout, const Shape& global, std::span<const int> place
   Box box = whole_box(global);
   for (size_t i = 0; i < layout.size(); ++i) {
     const Placement& p = layout[i];
-    const Layout before(layout.begin(), layout.begin() + static_cast<std::ptrdiff_t>(i));
-    if (find_axis(before, p.axis) != nullptr)
-      fail(Code::invalid_argument, "parameter ", name, ": two placements over ", p.axis);
-    if (!before.empty() && before.back().at_rest && !p.at_rest)
+    for (size_t before = 0; before < i; ++before)
+      if (overlap(layout[before].axis, p.axis))
+        fail(Code::invalid_argument, "parameter ", name, ": two placements over ", layout[before].axis,
+             " and ", p.axis, " share an axis");
+    if (i > 0 && layout[i - 1].at_rest && !p.at_rest)
       fail(Code::invalid_argument, "parameter ", name, ": the placement over ", p.axis, " must come before ",
-           before.back().axis, ", which splits what compute does not see");
+           layout[i - 1].axis, ", which splits what compute does not see");
     if (p.kind != Placement::Kind::shard) continue;
     if (p.dim < 0 || p.dim >= global.rank())
       fail(Code::invalid_argument, "parameter ", name, " ", global.text(), " has no dim ", p.dim,

@@ -7,6 +7,8 @@
 #include "base/interrupt.h"
 #include "base/philox.h"
 #include "parallel/collective_call.h"
+#include "tensor/host_view.h"
+#include "tensor/host_write.h"
 #include "train/step.h"
 
 namespace gangway {
@@ -45,22 +47,21 @@ std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions&
 }
 
 // Logits of the last position.
-std::vector<double> last_logits(Model& model, std::vector<int64_t>& tokens, Stream& stream) {
+std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens, Stream& stream) {
   const LlamaConfig& config = *llama_config(model.root());
   const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.max_positions);
   StackScope scope(model.temporaries());
   Context ctx = model.context(stream);
-  const Tensor window =
-      Tensor::borrow(model.device(), tokens.data() + tokens.size() - static_cast<size_t>(length), DType::i64,
-                     Shape{1, length});
+  const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
+  const HostWrite ids(window);
+  std::copy(tokens.end() - length, tokens.end(), ids.data<int64_t>());
+  ids.send(stream);
   const Values outputs = model.forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
   const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, length - 1, length);
   const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
   model.ops().cast(row, wide, stream);
-  std::vector<double> logits(static_cast<size_t>(config.vocab));
-  model.device().copy(logits.data(), wide.raw(), wide.bytes(), stream);
-  stream.synchronize();
-  return logits;
+  const HostView<double> logits(wide, stream);
+  return {logits.begin(), logits.end()};
 }
 
 // `uniform` in [0, 1) chooses; ties of logits go to the lower id. -1 - id: that token's logit is not finite.

@@ -207,7 +207,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     sums.emplace(model, &options, stream);
     model.finish_gradients(stream);
     sums->add_gradients();
-    sums->read();
+    if (sums->looks_at_gradients()) sums->read();
   });
   const bool finite = !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
   step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });

@@ -23,7 +23,8 @@ class StepSums {
 
   void add_loss(const Values& outputs);  // {loss sum, weight} of a microbatch
   void add_gradients();  // after finish_gradients: what tells their norm and that they are finite
-  void read();           // waits for the device
+  bool looks_at_gradients() const { return norm_ || magnitudes_; }
+  void read();  // waits for the device
 
   // After read. On a meta device nothing is known: 0, and finite.
   bool known() const { return known_; }

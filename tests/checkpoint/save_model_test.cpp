@@ -12,23 +12,30 @@
 namespace gangway::test {
 namespace {
 
-TEST(SaveModel, EveryMeshWritesTheSameBytes) {
+TEST(SaveModel, EveryMeshAndDeviceWritesTheSameBytes) {
   std::string first;
   struct Mesh {
     int ranks, replicas;
     Strategy strategy;
+    std::string device = test_device();
   };
-  for (const Mesh& mesh : std::vector<Mesh>{{1, 1, Strategy::full_shard},
+  for (const Mesh& mesh : std::vector<Mesh>{{1, 1, Strategy::full_shard, "cpu"},
+                                            {1, 1, Strategy::full_shard},
                                             {2, 1, Strategy::full_shard},
                                             {3, 1, Strategy::shard_grad_op},
                                             {4, 2, Strategy::full_shard},
                                             {3, 1, Strategy::no_shard},
                                             {8, 1, Strategy::full_shard}}) {
     const TemporaryFolder folder;
-    run_ranks(mesh.ranks, [&](Gang& root) {
-      const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
-      save_model(*model, folder.path(), {});
-    });
+    GangOptions options = thread_rank_options();
+    options.device = mesh.device;
+    run_ranks(
+        mesh.ranks,
+        [&](Gang& root) {
+          const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
+          save_model(*model, folder.path(), {});
+        },
+        options);
     EXPECT_EQ(folder.names(), (std::vector<std::string>{"config.json", "model.safetensors"}));
     const std::string bytes = read_all(folder.path() + "/model.safetensors");
     if (first.empty()) first = bytes;

@@ -20,7 +20,7 @@ TEST(SplitModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
       SCOPED_TRACE(testing::Message() << "n " << n << ", " << mesh.ranks << " ranks, tp " << mesh.tp);
       const TemporaryFolder folder;
       run_ranks(mesh.ranks, [&](Gang& root) {
-        const auto model = make_split_model(root, mesh, n, options_of(11, strategy));
+        const auto model = make_split_model(root, mesh, {n, n}, options_of(11, strategy));
         save_model(*model, folder.path(), {});
       });
       const auto stored = read_plainly(folder.path() + "/model.safetensors");
@@ -28,7 +28,7 @@ TEST(SplitModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
         EXPECT_TRUE(std::equal(values.begin(), values.end(), stored.at(name).begin(), stored.at(name).end()))
             << name;
       run_ranks(mesh.ranks, [&](Gang& root) {
-        const auto model = make_split_model(root, mesh, n, options_of(12, strategy));
+        const auto model = make_split_model(root, mesh, {n, n}, options_of(12, strategy));
         load_model(*model, folder.path(), {});
         for (const NamedParameter& p : model->parameters())
           EXPECT_EQ(get(model->gather(*p.parameter, model->device().stream())), whole.at(p.name)) << p.name;

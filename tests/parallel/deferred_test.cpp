@@ -1,7 +1,13 @@
 // Training on the deferred device: its results are the CPU's for every order in which its streams happen to run, it
 // needs each of its events, and the host hardly ever waits.
 #include "support/deferred/deferred.h"
+
+#include <chrono>
+#include <thread>
+
 #include "base/sanitized.h"
+#include "nn/custom.h"
+#include "parallel/shard_group.h"
 #include "parallel/trial.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -33,6 +39,11 @@ struct Case {
   Strategy strategy = Strategy::full_shard;
   DType param = DType{};
 };
+
+// How often the host has waited for the device; never for a CPU.
+int64_t deferred_waits_of_host(const Device& device) {
+  return device.kind() == DeviceKind::extension ? deferred::synchronizations(device) : 0;
+}
 
 GangOptions on_device(const std::string& device) {
   GangOptions options = thread_rank_options();
@@ -132,6 +143,242 @@ TEST(DeferredTraining, AnEventThatIsTakenAwayIsMissed) {
   for (int wait = 0; wait < kLooked; ++wait) differ += trained_without(wait) == want ? 0 : 1;
   EXPECT_GT(differ, 0);
 #endif
+}
+
+// --- failures
+
+// Rank 1 has never used the channel on which rank 0 waits for it.
+TEST(DeferredTraining, AnAbortReachesAPeerOnAChannelThatOnlyThePeerHasOpened) {
+  run_ranks(
+      2,
+      [](Gang& root) {
+        if (root.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          return root.abort(Error(Code::aborted, "given up"));
+        }
+        const Tensor t = make(root.device(), DType::f32, Shape{3}, {1, 2, 3});
+        Collective sum;
+        sum.op = CollectiveOp::all_reduce;
+        sum.in = sum.out = t.raw();
+        sum.count = 3;
+        sum.dtype = DType::f32;
+        sum.reduce = Reduce::sum;
+        const auto start = std::chrono::steady_clock::now();
+        const WorkPtr work = root.run(Channel::fsdp_reduce, sum);
+        EXPECT_THROW(work->wait(Deadline::never()), Error);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30))
+            << "the gang's own deadline is a minute";
+      },
+      on_device("deferred:2"));
+}
+
+// --- streams of the caller
+
+// Later work of a deferred stream comes so late that what is not ordered after it comes before.
+void hold(Stream& stream) {
+  if (stream.device().kind() != DeviceKind::extension) return;
+  deferred::enqueue(stream,
+                    [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+}
+
+// Three streams, used in turn, each held up before its call.
+class Turns {
+ public:
+  explicit Turns(Device& device) {
+    for (auto& stream : streams_) stream = device.make_stream(StreamPriority::normal);
+  }
+  Stream& next() {
+    Stream& stream = *streams_[turn_++ % streams_.size()];
+    hold(stream);
+    return stream;
+  }
+
+ private:
+  std::array<std::unique_ptr<Stream>, 3> streams_;
+  size_t turn_ = 0;
+};
+
+// Inputs and gradients of this rank, on the device before anything runs.
+struct Batches {
+  Batches(const Trial& trial, Gang& root, int count) {
+    for (int m = 0; m < count; ++m) {
+      inputs.push_back(trial.input_of(root.device(), root.rank(), m));
+      gradients.push_back(trial.make_tensor(root.device(), Shape{4, 2}, 2000 + 10 * m + root.rank()));
+    }
+  }
+  Tensor gradient(size_t m, Frame& frame, Context& ctx) const {
+    const Tensor dy = frame.allocate_gradient(DType::f32, gradients[m].shape());
+    ctx.ops.cast(gradients[m], dy, ctx.stream);
+    return dy;
+  }
+  std::vector<Tensor> inputs, gradients;
+};
+
+std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& device, const Case& c) {
+  std::map<std::string, Vector> out;
+  run_ranks(
+      c.ranks,
+      [&](Gang& root) {
+        Turns turns(root.device());
+        const auto model = model_on(root, c);
+        const Trial trial = f32_trial();
+        const auto optimizer = make_adamw(model->parameters(), trial.adamw(), model->ops());
+        const Batches batches(trial, root, 2);
+        for (size_t number = 0; number < 2; ++number) {
+          Frame& frame = model->frame(0);
+          Context forward = model->context(turns.next());
+          model->forward(forward, {&batches.inputs[number], 1}, &frame);
+          Context backward = model->context(turns.next());
+          const Tensor dy = batches.gradient(number, frame, backward);
+          model->backward(backward, {&dy, 1}, frame);
+          frame.reset();
+          model->scale_gradients(0.5, turns.next());
+          Stream& last = turns.next();
+          model->begin_update(last);
+          optimizer->step(1, 1, last);
+          model->end_update(last, /*copies_written=*/true);
+        }
+        for (const NamedParameter& p : model->parameters()) {
+          const Tensor whole = model->gather(*p.parameter, turns.next());
+          model->order(root.device().stream());
+          const Vector values = get(whole);
+          if (root.rank() == 0) out[p.name] = values;
+        }
+      },
+      on_device(device));
+  return out;
+}
+
+TEST(DeferredTraining, CallsOnOneStreamAfterAnotherAreOrdered) {
+  for (const int ranks : {1, 2})
+    for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard}) {
+      const Case c{.ranks = ranks, .strategy = strategy};
+      EXPECT_EQ(trained_on_streams_in_turn("deferred:3", c), trained_on_streams_in_turn("cpu", c)) << ranks;
+    }
+}
+
+// Sum of gradients after an update of the values, seen through views, which the rank's own stream shows.
+Vector shard_group_on_streams_in_turn(const std::string& device) {
+  Vector out;
+  run_ranks(
+      2,
+      [&](Gang& root) {
+        Turns turns(root.device());
+        const auto group = make_shard_group(
+            mesh_of(root), "g", {{.name = "w", .shape = Shape{5, 3}, .init = Init::normal(1)}}, {}, 3);
+        const Tensor gradient = make(root.device(), DType::f32, Shape{5, 3}, random_vector(15, 7));
+        const Tensor copy = Tensor::allocate(root.device().allocator(), DType::f32, Shape{5, 3});
+        Vector seen;
+        for (int round = 0; round < 3; ++round) {
+          group->unshard({&copy, 1}, turns.next());
+          group->add_gradient(0, gradient, turns.next());
+          group->reshard(turns.next());
+          group->reduce(turns.next());
+          for (const double x : get(group->view(0, Part::gradient))) seen.push_back(x);
+          for (const double x : get(copy)) seen.push_back(x);
+          group->begin_update(turns.next());
+          group->end_update(turns.next());
+        }
+        if (root.rank() == 0) out = seen;
+      },
+      on_device(device));
+  return out;
+}
+
+TEST(DeferredTraining, CallsOfAShardGroupOnOneStreamAfterAnotherAreOrdered) {
+  EXPECT_EQ(shard_group_on_streams_in_turn("deferred:4"), shard_group_on_streams_in_turn("cpu"));
+}
+
+// --- custom modules
+
+// y = s x by code of its own, which it puts on the stream that it is given.
+class ScaledOnStream final : public CustomBehaviour {
+ public:
+  explicit ScaledOnStream(const Stream* wanted) : wanted_(wanted) {}
+  Specs shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
+  void forward(Call& call) override {
+    run(call, [x = data(call.inputs[0]), s = data(call.parameters[0]->value), y = data(call.outputs[0])] {
+      for (size_t i = 0; i < x.size(); ++i) y[i] = s[i % s.size()] * x[i];
+    });
+  }
+  void backward_input(Call& call) override {
+    run(call, [dy = data(call.output_grads[0]), s = data(call.parameters[0]->value),
+               dx = data(call.input_grads[0])] {
+      for (size_t i = 0; i < dy.size(); ++i) dx[i] = s[i % s.size()] * dy[i];
+    });
+  }
+  bool has_backward_weight() const override { return true; }
+  void backward_weight(Call& call) override {
+    run(call, [dy = data(call.output_grads[0]), x = data(call.inputs[0]),
+               ds = data(call.parameters[0]->grad->tensor)] {
+      for (size_t i = 0; i < dy.size(); ++i) ds[i % ds.size()] += dy[i] * x[i];
+    });
+  }
+  void free_state(void*) noexcept override {}
+  bool accepts(DType compute) const override { return compute == DType::f32; }
+
+ private:
+  static std::span<float> data(const Tensor& t) {
+    return {static_cast<float*>(deferred::reachable(t.raw())), static_cast<size_t>(t.count())};
+  }
+  template <typename Task>
+  void run(Call& call, Task task) const {
+    const bool device = call.ctx.ops.device().kind() == DeviceKind::extension;
+    EXPECT_EQ(&call.ctx.stream, wanted_);
+    EXPECT_EQ(call.inputs[0].on_host(), !device) << "data are the device's";
+    if (device)
+      deferred::enqueue(call.ctx.stream, [task](deferred::Worker&) { task(); });
+    else
+      task();
+  }
+
+  const Stream* const wanted_;
+};
+
+std::map<std::string, Vector> trained_with_custom(const std::string& device, int ranks) {
+  std::map<std::string, Vector> out;
+  run_ranks(
+      ranks,
+      [&](Gang& root) {
+        const auto stream = root.device().make_stream(StreamPriority::normal);
+        CustomOptions custom;
+        custom.parameters = {{"scale", Shape{5}, Init::normal(1)}};
+        Model model(make_sequential({make_linear(3, 5, true, 0.5),
+                                     make_custom(custom, std::make_shared<ScaledOnStream>(stream.get())),
+                                     make_linear(5, 2, true, 0.5)}),
+                    mesh_of(root));
+        model.parallelize({});
+        const Trial trial = f32_trial();
+        const Batches batches(trial, root, 2);
+        const int64_t before = deferred_waits_of_host(root.device());
+        for (size_t m = 0; m < 2; ++m) {
+          hold(*stream);
+          Context ctx = model.context(*stream);
+          Frame& frame = model.frame(0);
+          model.forward(ctx, {&batches.inputs[m], 1}, &frame);
+          const Tensor dy = batches.gradient(m, frame, ctx);
+          model.backward(ctx, {&dy, 1}, frame);
+          frame.reset();
+        }
+        model.finish_gradients(*stream);
+        EXPECT_EQ(deferred_waits_of_host(root.device()), before);
+        for (const NamedParameter& p : model.parameters()) {
+          const Tensor whole = model.gather_gradient(*p.parameter, *stream);
+          model.order(root.device().stream());
+          const Vector values = get(whole);
+          if (root.rank() == 0) out[p.name] = values;
+        }
+      },
+      on_device(device));
+  return out;
+}
+
+TEST(DeferredTraining, ACustomModuleGetsAStreamAndDeviceMemoryAndNothingWaits) {
+  for (const int ranks : {1, 2}) {
+    const auto want = trained_with_custom("cpu", ranks);
+    EXPECT_EQ(want.size(), 5u);
+    EXPECT_EQ(trained_with_custom("deferred:5", ranks), want) << ranks;
+  }
 }
 
 TEST(DeferredTraining, AStepWaitsForNothingButTheNorm) {

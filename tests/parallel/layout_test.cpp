@@ -35,7 +35,7 @@ void on_meshes(const Body& body, std::initializer_list<int64_t> sizes = {0, 1, 5
                    << mesh.ranks << " ranks, tp " << mesh.tp << ", replicas " << mesh.replicas << ", n " << n
                    << ", strategy " << static_cast<int>(kind.strategy) << ", param " << name(kind.param));
       run_ranks(mesh.ranks, [&](Gang& root) {
-        const auto model = make_split_model(root, mesh, n, options_of(kind));
+        const auto model = make_split_model(root, mesh, {n, n}, options_of(kind));
         body(*model, mesh, n, kind);
       });
     }
@@ -164,21 +164,38 @@ TEST(SplitParameters, AnUpdateOfOwnPartsIsSeenWhole) {
       {0, 1, 7, 129});
 }
 
+void expect_zero_padding(Model& model) {
+  model.finish_gradients(model.device().stream());
+  for (const auto& unit : model.domain().units())
+    for (const PackedParameter& p : unit->packing().parameters)
+      for (const Tensor& own : {p.parameter->shard, p.parameter->shard_grad->tensor}) {
+        const Vector piece = get(own_piece(own.buffer(), own.byte_offset(), own.dtype(), p));
+        for (size_t i = static_cast<size_t>(own.count()); i < piece.size(); ++i)
+          EXPECT_EQ(piece[i], 0) << p.name;
+      }
+}
+
 TEST(SplitParameters, PaddingOfValuesAndGradientsIsZero) {
   on_meshes(
       [](Model& model, const SplitMesh&, int64_t, const Kind& kind) {
         if (kind.strategy == Strategy::no_shard) return;
         step(model, 2);
-        model.finish_gradients(model.device().stream());
-        for (const auto& unit : model.domain().units())
-          for (const PackedParameter& p : unit->packing().parameters)
-            for (const Tensor& own : {p.parameter->shard, p.parameter->shard_grad->tensor}) {
-              const Vector piece = get(own_piece(own.buffer(), own.byte_offset(), own.dtype(), p));
-              for (size_t i = static_cast<size_t>(own.count()); i < piece.size(); ++i)
-                EXPECT_EQ(piece[i], 0) << p.name;
-            }
+        expect_zero_padding(model);
       },
       {1, 5});
+}
+
+// Full gradients lie in buffers that groups use in turn: where one has its padding, another had gradients.
+TEST(SplitParameters, PaddingStaysZeroWhereGroupsOfOtherSizesUsedTheBuffer) {
+  for (const SplitMesh& mesh : split_meshes())
+    for (const Kind& kind : kKinds) {
+      if (kind.strategy == Strategy::no_shard) continue;
+      run_ranks(mesh.ranks, [&](Gang& root) {
+        const auto model = make_split_model(root, mesh, {7, 5, 1, 9, 3}, options_of(kind));
+        step(*model, 3);
+        expect_zero_padding(*model);
+      });
+    }
 }
 
 TEST(SplitParameters, LayoutsThatDoNotFitAreRefused) {
@@ -186,9 +203,11 @@ TEST(SplitParameters, LayoutsThatDoNotFitAreRefused) {
     MeshOptions degrees;
     degrees.tp = 2;
     const auto gangs = create_gangs(root.shared_from_this(), degrees);
-    const auto refused = [&](Code code, const Layout& layout, std::initializer_list<const char*> parts) {
+    const auto refused = [&](Code code, const Layout& layout, std::initializer_list<const char*> parts,
+                             const char* partial = "") {
       const auto module = std::make_shared<SplitModule>(6, 2, gangs->coordinate(Axis::tp));
       module->parameters()[0]->layout = layout;
+      module->parameters()[0]->grad_partial_axes = partial;
       Model model(module, gangs);
       expect_refusal(
           code, [&] { model.parallelize({}); }, parts);
@@ -202,6 +221,10 @@ TEST(SplitParameters, LayoutsThatDoNotFitAreRefused) {
             {"rows", "two placements"});
     refused(Code::invalid_argument, {Placement::replicate("tp"), Placement::shard("dp_shard", 0, {0, 6})},
             {"rows", "data axis"});
+    refused(Code::invalid_argument, {Placement::shard("tp", 0, {0, 2, 6})},
+            {"rows", "split over tp", "partial over tp"}, "tp");
+    refused(Code::invalid_argument, {Placement::replicate("tp")}, {"rows", "dp_shard+tp", "data axis"},
+            "dp_shard+tp");
   });
 }
 

@@ -106,14 +106,18 @@ inline const std::vector<SplitMesh>& split_meshes() {
   return meshes;
 }
 
-inline std::unique_ptr<Model> make_split_model(Gang& root, const SplitMesh& mesh, int64_t n,
+// One module, and so one parameter group, for each of `sizes`.
+inline std::unique_ptr<Model> make_split_model(Gang& root, const SplitMesh& mesh,
+                                               const std::vector<int64_t>& sizes,
                                                const ParallelOptions& options) {
   MeshOptions degrees;
   degrees.tp = mesh.tp;
   degrees.dp_replicate = mesh.replicas;
   const auto gangs = create_gangs(root.shared_from_this(), degrees);
-  const auto module = [&] { return std::make_shared<SplitModule>(n, mesh.tp, gangs->coordinate(Axis::tp)); };
-  auto model = std::make_unique<Model>(make_sequential({module(), module()}), gangs);
+  std::vector<ModulePtr> modules;
+  for (const int64_t n : sizes)
+    modules.push_back(std::make_shared<SplitModule>(n, mesh.tp, gangs->coordinate(Axis::tp)));
+  auto model = std::make_unique<Model>(make_sequential(modules), gangs);
   model->parallelize(options);
   return model;
 }

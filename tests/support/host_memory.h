@@ -1,6 +1,7 @@
 // Tensors of any device as the host sees them. Thread rule: a Device's (device/device.h).
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "support/test_device.h"
@@ -42,5 +43,18 @@ class HostMemory {
   void* data_;
   std::vector<char> copy_;
 };
+
+// The elements of a contiguous tensor, and others in their place.
+template <typename T>
+std::vector<T> copy_out(const Tensor& tensor) {
+  const HostMemory host(tensor);
+  return {host.data<T>(), host.data<T>() + tensor.count()};
+}
+template <typename T>
+void copy_in(const Tensor& tensor, const std::vector<T>& values) {
+  HostMemory host(tensor);
+  std::copy(values.begin(), values.end(), host.data<T>());
+  host.write();
+}
 
 }  // namespace gangway::test

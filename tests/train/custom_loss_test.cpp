@@ -196,18 +196,21 @@ class Distance final : public CustomBehaviour {
   void forward(Call& call) override {
     const Tensor pupil = call.module.child(0).forward1(call.ctx, call.inputs[0], call.frame);
     const Tensor teacher = call.module.child(1).forward1(call.ctx, call.inputs[0], call.frame);
-    apart_.clear();
+    apart_ = test::copy_out<double>(pupil);
+    const std::vector<double> from = test::copy_out<double>(teacher);
     double sum = 0;
-    for (int64_t i = 0; i < pupil.count(); ++i) {
-      apart_.push_back(pupil.data<double>()[i] - teacher.data<double>()[i]);
-      sum += 0.5 * apart_.back() * apart_.back();
+    for (size_t i = 0; i < apart_.size(); ++i) {
+      apart_[i] -= from[i];
+      sum += 0.5 * apart_[i] * apart_[i];
     }
-    *call.outputs[0].data<double>() = sum;
-    *call.outputs[1].data<double>() = static_cast<double>(call.inputs[0].dim(0));
+    test::copy_in<double>(call.outputs[0], {sum});
+    test::copy_in<double>(call.outputs[1], {static_cast<double>(call.inputs[0].dim(0))});
   }
   void backward_input(Call& call) override {
     const Tensor dy = call.frame->allocate_gradient(DType::f64, call.inputs[0].shape());
-    for (size_t i = 0; i < apart_.size(); ++i) dy.data<double>()[i] = apart_[i] * call.ctx.loss_scale;
+    std::vector<double> scaled = apart_;
+    for (double& x : scaled) x *= call.ctx.loss_scale;
+    test::copy_in(dy, scaled);
     call.module.child(0).backward1(call.ctx, dy, *call.frame);
   }
   bool has_backward_weight() const override { return false; }

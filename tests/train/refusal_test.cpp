@@ -23,6 +23,12 @@ struct Refusal {
   const char* words;
 };
 
+void set(const Tensor& ids, size_t at, int64_t id) {
+  std::vector<int64_t> all = test::copy_out<int64_t>(ids);
+  all[at] = id;
+  test::copy_in(ids, all);
+}
+
 const Refusal kRefusals[] = {
     {"microbatches", [](Model&, Batch&, StepOptions& o) { o.microbatches = 0; }, "step.microbatches = 0"},
     {"norm", [](Model&, Batch&, StepOptions& o) { o.max_grad_norm = -1; }, "step.max_grad_norm = -1"},
@@ -44,14 +50,15 @@ const Refusal kRefusals[] = {
      "sequences of 13 tokens are longer than max_position_embeddings 12"},
     {"no length", [](Model& m, Batch& b, StepOptions&) { b = pattern_batch(m, 2, 0, 0); },
      "tokens are i64 [2, 0]"},
-    {"token outside", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = 17; },
+    {"token outside", [](Model&, Batch& b, StepOptions&) { set(b.inputs[0], 3, 17); },
      "token id 17 is outside the vocabulary of 17"},
-    {"token -100", [](Model&, Batch& b, StepOptions&) { b.inputs[0].data<int64_t>()[3] = -100; },
+    {"token -100", [](Model&, Batch& b, StepOptions&) { set(b.inputs[0], 3, -100); },
      "token id -100 is outside"},
     {"label outside",
      [](Model& m, Batch& b, StepOptions&) {
-       b.targets[0] = test::tensor_of(m, DType::i64, Shape{2, 6}, b.targets[0].data<int64_t>());
-       b.targets[0].data<int64_t>()[4] = -1;
+       b.targets[0] =
+           test::tensor_of(m, DType::i64, Shape{2, 6}, test::copy_out<int64_t>(b.targets[0]).data());
+       set(b.targets[0], 4, -1);
      },
      "label -1 is outside the vocabulary"},
     {"weight", [](Model&, Batch& b, StepOptions&) { b.weight = -2; }, "batch.weight = -2"},

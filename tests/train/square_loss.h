@@ -67,18 +67,20 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
     std::this_thread::sleep_for(forward_takes);
     if (fail_forward) fail(Code::caller, "the square broke");
     double sum = 0;
-    for (int64_t i = 0; i < call.inputs[0].dim(0); ++i) sum += 0.5 * error(call, i) * error(call, i);
-    *call.outputs[0].data<double>() = poison_loss ? std::numeric_limits<double>::quiet_NaN() : sum;
-    *call.outputs[1].data<double>() = wrong_weight ? 100 : static_cast<double>(call.inputs[0].dim(0));
+    for (const double error : errors(call)) sum += 0.5 * error * error;
+    const double rows = static_cast<double>(call.inputs[0].dim(0));
+    copy_in<double>(call.outputs[0], {poison_loss ? std::numeric_limits<double>::quiet_NaN() : sum});
+    copy_in<double>(call.outputs[1], {wrong_weight ? 100 : rows});
   }
   void backward_input(Call& call) override {
     if (fail_backward) fail(Code::caller, "the square broke");
     const double seed = call.ctx.loss_scale;
-    auto* gradient = call.parameters[0]->grad->tensor.data<double>();
-    for (int64_t i = 0; i < call.inputs[0].dim(0); ++i)
-      for (int64_t j = 0; j < kWidth; ++j)
-        gradient[j] += seed * error(call, i) * call.inputs[0].data<double>()[i * kWidth + j];
+    const std::vector<double> x = copy_out<double>(call.inputs[0]), wrong = errors(call);
+    std::vector<double> gradient = copy_out<double>(call.parameters[0]->grad->tensor);
+    for (size_t i = 0; i < wrong.size(); ++i)
+      for (size_t j = 0; j < kWidth; ++j) gradient[j] += seed * wrong[i] * x[i * kWidth + j];
     if (poison) gradient[3] = std::numeric_limits<double>::quiet_NaN();
+    copy_in(call.parameters[0]->grad->tensor, gradient);
   }
   bool has_backward_weight() const override { return false; }
   void backward_weight(Call&) override {}
@@ -86,11 +88,15 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
   bool accepts(DType) const override { return true; }
 
  private:
-  static double error(const Call& call, int64_t i) {
-    double sum = -call.inputs[1].data<double>()[i];
-    for (int64_t j = 0; j < kWidth; ++j)
-      sum += call.inputs[0].data<double>()[i * kWidth + j] * call.parameters[0]->value.data<double>()[j];
-    return sum;
+  static std::vector<double> errors(const Call& call) {
+    const std::vector<double> x = copy_out<double>(call.inputs[0]), y = copy_out<double>(call.inputs[1]),
+                              w = copy_out<double>(call.parameters[0]->value);
+    std::vector<double> all;
+    for (size_t i = 0; i < y.size(); ++i) {
+      all.push_back(-y[i]);
+      for (size_t j = 0; j < kWidth; ++j) all.back() += x[i * kWidth + j] * w[j];
+    }
+    return all;
   }
 };
 

@@ -17,7 +17,7 @@ TEST(TrainStep, LabelsAreShiftedByTheLibrary) {
     const Rig shifts = llama_rig(root), shifted = llama_rig(root);
     const Batch batch = pattern_batch(*shifts.model, 3, 7, 0);
     Batch by_hand = batch;
-    std::vector<int64_t> labels(batch.targets[0].data<int64_t>(), batch.targets[0].data<int64_t>() + 21);
+    std::vector<int64_t> labels = test::copy_out<int64_t>(batch.targets[0]);
     for (size_t row = 0; row < 3; ++row) {
       for (size_t s = 0; s < 6; ++s) labels[row * 7 + s] = labels[row * 7 + s + 1];
       labels[row * 7 + 6] = -100;
@@ -28,7 +28,7 @@ TEST(TrainStep, LabelsAreShiftedByTheLibrary) {
     EXPECT_EQ(a.weight, 18);
     EXPECT_EQ(a.loss, b.loss);
     EXPECT_EQ(shifts.parameters(), shifted.parameters());
-    EXPECT_EQ(batch.targets[0].data<int64_t>()[0], 0) << "the caller's labels stay as they were";
+    EXPECT_EQ(test::copy_out<int64_t>(batch.targets[0])[0], 0) << "the caller's labels stay as they were";
   });
 }
 
@@ -50,7 +50,9 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
                       : test::batch_rows(*rig.model, reference, 0, bounds[rank], bounds[rank + 1]);
     if (ignore_first && rank == 0) {  // rows 0 to 4: all labels -100
       const int64_t count = root.size() == 1 ? 5 * 32 : batch.targets[0].count();
-      std::fill_n(batch.targets[0].data<int64_t>(), count, -100);
+      std::vector<int64_t> labels = test::copy_out<int64_t>(batch.targets[0]);
+      std::fill_n(labels.begin(), count, -100);
+      test::copy_in(batch.targets[0], labels);
     }
     StepOptions options;
     options.microbatches = 2;
@@ -179,16 +181,19 @@ TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
       options.rules = {{"lm_head.weight", 1, -1, true}};
       rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
       const Parameter& frozen = *rig.model->parameter("lm_head.weight").parameter;
-      const uint16_t before = frozen.shard_copy.data<bf16_t>()->bits;
-      *frozen.shard.data<float>() = 8;
+      const auto copy = [](const Parameter& p) { return test::copy_out<bf16_t>(p.shard_copy); };
+      const uint16_t before = copy(frozen)[0].bits;
+      std::vector<float> master = test::copy_out<float>(frozen.shard);
+      master[0] = 8;
+      test::copy_in(frozen.shard, master);
       EXPECT_EQ(rig.step(pattern_batch(*rig.model, 2, 6, root.rank())).skipped, Skip::none);
-      EXPECT_EQ(frozen.shard_copy.data<bf16_t>()->bits, before);
+      EXPECT_EQ(copy(frozen)[0].bits, before);
       for (const NamedParameter& p : rig.model->parameters()) {
         if (p.parameter.get() == &frozen) continue;
-        for (int64_t i = 0; i < p.parameter->shard.count(); ++i)
-          EXPECT_EQ(p.parameter->shard_copy.data<bf16_t>()[i].bits,
-                    to_bf16(p.parameter->shard.data<float>()[i]).bits)
-              << p.name;
+        const std::vector<float> masters = test::copy_out<float>(p.parameter->shard);
+        const std::vector<bf16_t> copies = copy(*p.parameter);
+        for (size_t i = 0; i < masters.size(); ++i)
+          EXPECT_EQ(copies[i].bits, to_bf16(masters[i]).bits) << p.name;
       }
     });
 }

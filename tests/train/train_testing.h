@@ -12,6 +12,7 @@
 #include "base/expect_error.h"
 #include "gang/thread_ranks.h"
 #include "nn/reference_file.h"
+#include "support/host_memory.h"
 #include "train/step.h"
 
 namespace gangway::test {
@@ -53,7 +54,9 @@ inline std::unique_ptr<Model> make_model(const ModulePtr& module, const GangsPtr
 template <typename T>
 Tensor tensor_of(Model& model, DType dtype, const Shape& shape, const T* from) {
   const Tensor tensor = Tensor::allocate(model.device().allocator(), dtype, shape);
-  if (shape.count() != 0) std::memcpy(tensor.raw(), from, tensor.bytes());
+  HostMemory host(tensor);
+  if (shape.count() != 0) std::memcpy(host.data<T>(), from, tensor.bytes());
+  host.write();
   return tensor;
 }
 
@@ -86,9 +89,10 @@ inline Batch own_rows(Model& model, const Reference& reference, int64_t step) {
 
 inline std::vector<double> gathered(Model& model, const Parameter& parameter) {
   const Tensor whole = model.gather(parameter, model.device().stream());
+  const HostMemory host(whole);
   std::vector<double> out(static_cast<size_t>(whole.count()));
   for (size_t i = 0; i < out.size(); ++i)
-    out[i] = whole.dtype() == DType::f64 ? whole.data<double>()[i] : whole.data<float>()[i];
+    out[i] = whole.dtype() == DType::f64 ? host.data<double>()[i] : host.data<float>()[i];
   return out;
 }
 

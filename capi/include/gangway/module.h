@@ -1,5 +1,8 @@
 /* Modules: what a model is made of, with Hugging Face's names and shapes. A module describes until gw_parallelize or
- * gw_module_materialize gives it memory; parameters are then filled shard by shard. One thread at a time per model. */
+ * gw_module_materialize gives it memory; parameters are then filled shard by shard. One thread at a time per model.
+ *
+ * `stream`: null for the rank's own. Calls on a model may use one stream after another: each comes after all that is on
+ * the stream of the call before. A view of a parameter shows what the rank's own stream has made. */
 #ifndef GANGWAY_MODULE_H
 #define GANGWAY_MODULE_H
 
@@ -175,7 +178,12 @@ GW_API void gw_parameter_options_init(gw_parameter_options *options, size_t size
 /* What a callback sees; valid during the call. Views are owned by the library. In the shapes phase there is no data,
  * and each output starts as a copy of the first input's ndim, dtype and dims. The callback writes outputs[i].ndim and
  * .dtype, and the dims where outputs[i].shape points, which is room for 8 numbers of its own: ((int64_t
- * *)outputs[i].shape)[d] = n. It leaves the pointer itself, the strides and the data alone. */
+ * *)outputs[i].shape)[d] = n. It leaves the pointer itself, the strides and the data alone.
+ *
+ * On a CPU the callback reads and writes the data in place. On another device (device_type of the views) data are addresses
+ * of that device, which the host cannot read: the callback puts its work on `stream` and returns without waiting for it.
+ * Inputs and values are ready in the order of that stream, and outputs and gradients must be. free_state does not wait for
+ * the stream either. */
 typedef struct gw_call {
   size_t struct_size;
   const gw_ext *next;
@@ -198,8 +206,8 @@ typedef struct gw_call {
   uint64_t seed; /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
   int64_t step;
   gw_gangs *gangs; /* borrowed; null outside of gangs */
-  void *stream;
-  void *context; /* the library's; for gw_call_forward and gw_call_backward */
+  void *stream;    /* of the device, for the callback's work; null on a CPU */
+  void *context;   /* the library's; for gw_call_forward and gw_call_backward */
 } gw_call;
 
 typedef gw_status (*gw_call_fn)(void *user, gw_call *call);

@@ -12,6 +12,20 @@ namespace gangway {
 
 namespace {
 
+// The sum over an axis adds the gradients of one piece; ranks of an axis that splits have one for each piece.
+void check_partial_axes(const Parameter& p) {
+  if (p.grad_partial_axes.empty()) return;
+  const AxisSet partial = parse_axes(p.grad_partial_axes);
+  if ((partial & (kDataAxes | axis_bit(Axis::cp))) != 0)
+    fail(Code::invalid_argument, "parameter ", p.full_name, ": grad_partial_axes (", p.grad_partial_axes,
+         ") has a data axis, over which every gradient is summed; leave those axes out");
+  for (const Placement& placement : p.layout)
+    if (placement.kind == Placement::Kind::shard && (parse_axes(placement.axis) & partial) != 0)
+      fail(Code::invalid_argument, "parameter ", p.full_name, " is split over ", placement.axis, " (",
+           describe(p.layout), "), so its gradient cannot be partial over ", p.grad_partial_axes,
+           ": each rank's gradient is of its own piece");
+}
+
 // Takes the split at rest of an earlier plan off a parameter's layout, and looks up this rank's place on the axes of the
 // others.
 void place_on_mesh(Parameter& p, const Gangs& gangs) {
@@ -29,12 +43,20 @@ void place_on_mesh(Parameter& p, const Gangs& gangs) {
     p.place.push_back(gang->rank());
   }
   check(p.layout, p.shape, p.place, p.full_name);
+  check_partial_axes(p);
 }
 
 }  // namespace
 
 FsdpState::FsdpState(std::shared_ptr<Gangs> gangs, Ops& ops)
-    : gangs_(std::move(gangs)), ops_(ops), regions_(config().shared_regions) {}
+    : gangs_(std::move(gangs)),
+      ops_(ops),
+      orders_{std::make_shared<StreamOrder>(ops.device().stream())},
+      regions_(config().shared_regions) {}
+
+void FsdpState::order(Stream& stream) {
+  for (const auto& order : orders_) order->enter(stream);
+}
 
 void FsdpState::set_order(const std::vector<const ParamGroup*>& order) {
   const auto place = [&](const auto& unit) { return std::find(order.begin(), order.end(), unit.get()); };
@@ -46,6 +68,7 @@ std::shared_ptr<Buckets> FsdpState::make_buckets() { return std::make_shared<Buc
 
 void FsdpState::adopt(const FsdpState& other) {
   units_.insert(units_.end(), other.units_.begin(), other.units_.end());
+  orders_.insert(orders_.end(), other.orders_.begin(), other.orders_.end());
   materialized_ = true;
 }
 

@@ -17,6 +17,7 @@
 #include "mesh/gangs.h"
 #include "parallel/fsdp/param_group.h"
 #include "parallel/fsdp/replicate.h"
+#include "parallel/stream_order.h"
 
 namespace gangway {
 
@@ -30,6 +31,8 @@ class FsdpState {
   const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
   const std::vector<std::shared_ptr<ParamGroup>>& units() const { return units_; }
   bool materialized() const { return materialized_; }
+  // Later work of `stream` comes after all that earlier calls have put on theirs. First in each call that has a stream.
+  void order(Stream& stream);
   // Before materialize: false keeps private shards even on one host.
   void use_regions(bool on) { regions_ = on; }
 
@@ -72,6 +75,7 @@ class FsdpState {
   GradientBuffers gradients_;
   PendingReductions reductions_;
   std::vector<std::shared_ptr<ParamGroup>> units_;
+  std::vector<std::shared_ptr<StreamOrder>> orders_;  // its own, then those of adopted units
   bool regions_;
   bool materialized_ = false;
   bool last_ = true;

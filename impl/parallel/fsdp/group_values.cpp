@@ -164,7 +164,7 @@ void GroupValues::publish(bool cast, Stream& stream) {
       place_.ops->cast(p.parameter->shard, p.parameter->shard_copy, stream);
   updating_ = false;
   if (!fence_) return;
-  stream.synchronize();
+  stream.synchronize();  // shared rows are the host's: peers read them when the counter says so
   fence_->publish();
 }
 

@@ -86,7 +86,15 @@ void Model::check_computes(const char* call) const {
 
 // --- running
 
+void Model::order(Stream& stream) { domain_->order(stream); }
+
+void Model::enter(const char* call, Stream& stream) {
+  check_running(call);
+  order(stream);
+}
+
 Context Model::context(Stream& stream) {
+  order(stream);
   int index = 0, count = 1;
   gangs_->data_shard(&index, &count);
   return Context{
@@ -103,7 +111,7 @@ Specs Model::check_forward(const Context& ctx, std::span<const Spec> inputs, con
 }
 
 Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  check_running("forward");
+  enter("forward", ctx.stream);
   if (frame != nullptr) check_trainable("forward");
   if (frame != nullptr) frame->recompute = selective_;
   Context run = run_of(ctx, frame != nullptr);
@@ -111,7 +119,7 @@ Values Model::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame
 }
 
 Values Model::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
-  check_running("backward");
+  enter("backward", ctx.stream);
   Context run = run_of(ctx, true);
   return root_->backward(run, dy, frame);
 }
@@ -124,7 +132,7 @@ Context Model::run_of(const Context& ctx, bool training) const {
 }
 
 void Model::finish_gradients(Stream& stream) {
-  check_running("finish_gradients");
+  enter("finish_gradients", stream);
   domain_->finish_gradients(stream);
 }
 
@@ -138,7 +146,7 @@ void Model::reshard() {
 }
 
 void Model::zero_gradients(Stream& stream) {
-  check_running("zero_gradients");
+  enter("zero_gradients", stream);
   domain_->zero_gradients(stream);
 }
 
@@ -155,7 +163,7 @@ std::shared_ptr<const void> Model::await_backward() {
 }
 
 double Model::gradient_norm(double p, Stream& stream) {
-  check_running("gradient_norm");
+  enter("gradient_norm", stream);
   domain_->finish_gradients(stream);
   return gangway::gradient_norm(*domain_, *ops_, p, stream);
 }
@@ -182,7 +190,7 @@ double Model::clip_gradients(double most, double p, Stream& stream) {
 }
 
 void Model::scale_gradients(double factor, Stream& stream) {
-  check_running("scale_gradients");
+  enter("scale_gradients", stream);
   domain_->finish_gradients(stream);
   for (const NamedParameter& p : listing_.parameters)
     if (p.parameter->shard_grad != nullptr && p.parameter->shard_grad->tensor.count() != 0)
@@ -202,13 +210,13 @@ void Model::drop_given_up() {
 }
 
 void Model::begin_update(Stream& stream) {
-  check_running("begin_update");
+  enter("begin_update", stream);
   if (given_up_ || !awaiting_.empty()) reshard();
   domain_->begin_update(stream);
 }
 
 void Model::end_update(Stream& stream, bool copies_written) {
-  check_running("end_update");
+  enter("end_update", stream);
   domain_->end_update(!copies_written, true, stream);
 }
 
@@ -229,16 +237,19 @@ Tensor Model::gather(const Parameter& parameter, Stream& stream) {
     check_own(*domain_, parameter);
     gather.emplace(*gangs_, parameter, parameter.shard.dtype());
   });
-  return call.run([&] { return gather->run(*ops_, parameter.shard, stream); });
+  return call.run([&] {
+    order(stream);
+    return gather->run(*ops_, parameter.shard, stream);
+  });
 }
 
 Tensor Model::gradient(Parameter& parameter, Stream& stream) {
-  check_running("gradient");
+  enter("gradient", stream);
   return local_gradient(parameter, *ops_, stream);
 }
 
 Tensor Model::full_gradient(Parameter& parameter, Stream& stream) {
-  check_running("full_gradient");
+  enter("full_gradient", stream);
   return parameter.grad != nullptr ? parameter.grad->zero_if_unwritten(*ops_, stream) : Tensor();
 }
 
@@ -252,6 +263,7 @@ Tensor Model::gather_gradient(const Parameter& parameter, Stream& stream) {
     gather.emplace(*gangs_, parameter, parameter.shard_grad->tensor.dtype());
   });
   return call.run([&] {
+    order(stream);
     domain_->finish_gradients(stream);
     return gather->run(*ops_, parameter.shard_grad->zero_if_unwritten(*ops_, stream), stream);
   });

@@ -63,7 +63,11 @@ class Model {
   void check_trainable(const char* call) const;
   // Likewise: INVALID_STATE for a model of shard groups, whose forward is the caller's.
   void check_computes(const char* call) const;
-  Context context(Stream& stream);                     // with the run's seed and this rank's data coordinate
+  // Later work of `stream` comes after all that earlier calls have put on theirs. Calls that take a stream do it by
+  // themselves: they may come on one stream after another.
+  void order(Stream& stream);
+  // With the run's seed and this rank's data coordinate; of a run on `stream`.
+  Context context(Stream& stream);
   void set_caller(void* caller) { caller_ = caller; }  // opaque: Context::caller of every run
   // Local, before forward: throws what it would refuse of its arguments, as far as that can be seen without running a
   // module or looking at values (nn/ids.h does); gives what the outputs will be (none: that is not known).
@@ -134,6 +138,7 @@ class Model {
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
   void check_running(const char* call) const;
+  void enter(const char* call, Stream& stream);  // check_running, order
   Context run_of(const Context& ctx, bool training) const;
   void drop_given_up();
 

@@ -109,6 +109,7 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
 
   std::atomic<int64_t> synchronizations = 0, waits = 0, ignored_wait = -1;
   std::atomic<int> slow_collectives = 0;
+  std::atomic<uint64_t> memory_limit = 0, memory = 0;  // plain memory: 0 for no limit; in use
 
  private:
   const std::string name_;
@@ -129,16 +130,35 @@ class DeferredMemory final : public Allocator {
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (!take(bytes))
+      fail(Code::out_of_memory, "device deferred has ", device_->memory.load(), " of ",
+           device_->memory_limit.load(), " bytes in use: ", bytes, " more are wanted");
     void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
-    if (data == nullptr) fail(Code::out_of_memory, "device deferred has no ", bytes, " bytes left");
+    if (data == nullptr) {
+      give(bytes);
+      fail(Code::out_of_memory, "device deferred has no ", bytes, " bytes left");
+    }
     return {reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) | (is_on_host(kind_) ? 0 : kMark)),
             bytes, 0};
   }
   void free(const Block& block) noexcept override {
-    if (block.data != nullptr) device_->free_later(reachable(block.data));
+    if (block.data == nullptr) return;
+    give(block.bytes);
+    device_->free_later(reachable(block.data));
   }
 
  private:
+  bool take(size_t bytes) {
+    if (is_on_host(kind_)) return true;
+    const uint64_t limit = device_->memory_limit;
+    if ((device_->memory += bytes) <= limit || limit == 0) return true;
+    give(bytes);
+    return false;
+  }
+  void give(size_t bytes) {
+    if (!is_on_host(kind_)) device_->memory -= bytes;
+  }
+
   const std::shared_ptr<DeferredDevice> device_;
   const MemoryKind kind_;
 };
@@ -209,6 +229,9 @@ void count_synchronization(Device& device) { ++dynamic_cast<DeferredDevice&>(dev
 int64_t waits(const Device& device) { return deferred_device(device).waits; }
 void set_slow_collectives(Device& device, int microseconds) {
   dynamic_cast<DeferredDevice&>(device).slow_collectives = microseconds;
+}
+void set_memory_limit(Device& device, uint64_t bytes) {
+  dynamic_cast<DeferredDevice&>(device).memory_limit = bytes;
 }
 void set_ignored_wait(Device& device, int64_t number) {
   dynamic_cast<DeferredDevice&>(device).ignored_wait = number;

@@ -12,7 +12,7 @@
 // Its name is "deferred" or "deferred:SEED"; the seed sets the delays. A program that links it can make it by name, with
 // its operations; gangway_deferred_gangs adds the engines of its gangs.
 //
-// Thread rule: a Device's, see device/device.h; the counters and set_ignored_wait from any thread.
+// Thread rule: a Device's, see device/device.h; the counters, limits and set_ignored_wait from any thread.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,8 @@ int64_t waits(const Device& device);
 // Streams of high priority, on which collectives run, sleep so long before each task when they are made
 // after this; 0: as others do.
 void set_slow_collectives(Device& device, int microseconds);
+// The device's plain memory; want of it is OUT_OF_MEMORY. 0: all there is.
+void set_memory_limit(Device& device, uint64_t bytes);
 // The wait with this number, counted from 0 over the device's life, is ignored; -1: none.
 void set_ignored_wait(Device& device, int64_t number);
 

@@ -35,7 +35,18 @@ class Group {
         ranks.push_back(std::make_shared<Rank>(cpu::make_cpu_device({.threads = 1})));
       engines = make_thread_engines(ranks, options_);
     }
-    return std::move(engines[static_cast<size_t>(rank)]);
+    std::shared_ptr<Engine> own = std::move(engines[static_cast<size_t>(rank)]);
+    if (error_) own->abort(*error_);
+    return own;
+  }
+
+  // Channels that this rank has not opened: peers may wait for it there.
+  void abort(int rank, const Error& error) noexcept {
+    const std::lock_guard lock(mutex_);
+    keep_first(error_, error);
+    for (const auto& engines : channels_)
+      if (!engines.empty() && engines[static_cast<size_t>(rank)] != nullptr)
+        engines[static_cast<size_t>(rank)]->abort(error);
   }
 
   // The group of a gang that was made of this one by its `call`-th collective call.
@@ -52,6 +63,7 @@ class Group {
   std::mutex mutex_;
   std::array<std::vector<std::shared_ptr<Engine>>, kChannels> channels_;
   std::map<std::pair<uint64_t, std::vector<int>>, std::shared_ptr<Group>> children_;
+  std::optional<Error> error_;  // the first abort
 };
 
 // The first failure of a rank's collectives; outlives the engine in queued tasks.
@@ -163,9 +175,12 @@ class DeferredEngine final : public Engine {
   void abort(const Error& error) noexcept override {
     failure_->keep(error);
     control_->abort(error);
-    const std::lock_guard lock(mutex_);
-    for (const auto& lane : lanes_)
-      if (lane) lane->engine->abort(error);
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& lane : lanes_)
+        if (lane) lane->engine->abort(error);
+    }
+    group_->abort(rank(), error);
   }
   std::optional<Error> error() const override {
     if (auto first = failure_->get()) return first;

@@ -1,0 +1,31 @@
+// Memory of the host for the values of a contiguous tensor that no stream uses yet: the tensor's own where the host may
+// write it, else pinned memory, which send() copies. The host never waits: the memory goes when the copy has run. Not for
+// meta tensors, which have none.
+//
+// Thread rule: that of the tensor's device.
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace gangway {
+
+class HostWrite {
+ public:
+  explicit HostWrite(const Tensor& to)
+      : to_(to),
+        host_(to.on_host() ? to : Tensor::allocate(to.device().pinned_allocator(), to.dtype(), to.shape())) {}
+
+  void* raw() const { return host_.raw(); }
+  template <typename T>
+  T* data() const {
+    return host_.data<T>();
+  }
+  void send(Stream& stream) const {
+    if (!to_.on_host()) to_.device().copy(to_.raw(), host_.raw(), to_.bytes(), stream);
+  }
+
+ private:
+  const Tensor to_, host_;
+};
+
+}  // namespace gangway

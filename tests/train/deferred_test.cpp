@@ -1,0 +1,169 @@
+// Training steps on the deferred device: the CPU's bits for every order in which its streams happen to run, and how often
+// the host waits for it.
+#include "support/deferred/deferred.h"
+#include "base/sanitized.h"
+#include "train/rig.h"
+
+namespace gangway::test {
+namespace {
+
+// GANGWAY_TEST_SEEDS: how many orders are looked at.
+int seeds() {
+  const char* const wanted = std::getenv("GANGWAY_TEST_SEEDS");
+#ifdef GANGWAY_TEST_SANITIZED
+  constexpr int kUsual = 4;
+#else
+  constexpr int kUsual = 24;
+#endif
+  return wanted == nullptr ? kUsual : std::atoi(wanted);
+}
+
+GangOptions on_device(const std::string& device) {
+  GangOptions options = thread_rank_options();
+  options.device = device;
+  return options;
+}
+
+struct Case {
+  int ranks, replicas;
+  Strategy strategy;
+  int microbatches;
+  bool clips;
+  DType param;
+  std::string describe() const {
+    return text(ranks, " ranks, ", replicas, " replicas, strategy ", static_cast<int>(strategy), ", ",
+                microbatches, " microbatches, ", clips ? "clips, " : "", "param ",
+                param == DType{} ? "f32" : name(param));
+  }
+};
+
+// All ranks, strategies and precisions; with a clip and several microbatches in most.
+Case case_of(int seed) {
+  constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
+  const int ranks = 1 + seed % 4;
+  return {ranks,
+          ranks == 4 && seed % 8 == 3 ? 2 : 1,
+          kStrategies[seed / 4 % 3],
+          1 + (seed + seed / 3) % 3,
+          seed % 5 != 0,
+          seed / 12 % 2 == 0 ? DType{} : DType::bf16};
+}
+
+// Losses and norms of three steps, then all parameters.
+std::vector<double> trained(const std::string& device, const Case& c) {
+  std::vector<double> trace;
+  run_ranks(
+      c.ranks,
+      [&](Gang& root) {
+        ParallelOptions parallel_options = parallel(c.strategy, DType::f32);
+        parallel_options.shard.param_dtype = c.param;
+        Rig rig;
+        rig.model = make_model(make_llama(small_llama()), make_gangs(root, c.replicas), parallel_options);
+        rig.optimizer = make_adamw(rig.model->parameters(), {}, rig.model->ops());
+        StepOptions options;
+        options.microbatches = c.microbatches;
+        options.max_grad_norm = c.clips ? 0.5 : 0;
+        std::vector<double> own;
+        for (int i = 0; i < 3; ++i) {
+          const StepResult result = rig.step(pattern_batch(*rig.model, 3, 6, root.rank() + i), options);
+          own.push_back(result.loss);
+          own.push_back(result.grad_norm);
+        }
+        for (const double x : rig.parameters()) own.push_back(x);
+        if (root.rank() == 0) trace = own;
+      },
+      on_device(device));
+  return trace;
+}
+
+TEST(DeferredStep, GivesTheCpusBitsForEverySeed) {
+  const int count = seeds();
+  for (int seed = 0; seed < count; ++seed) {
+    const Case c = case_of(seed);
+    EXPECT_EQ(trained("deferred:" + std::to_string(seed), c), trained("cpu", c))
+        << "seed " << seed << ", " << c.describe();
+  }
+}
+
+template <typename Call>
+int64_t waits_of_host(Gang& root, Call&& call) {
+  const int64_t before = deferred::synchronizations(root.device());
+  call();
+  return deferred::synchronizations(root.device()) - before;
+}
+
+struct Row {
+  const char* what;
+  StepOptions options;
+};
+const Row kRows[] = {{"plain", {}},
+                     {"clipped", {.max_grad_norm = 0.5}},
+                     {"clipped by the greatest", {.max_grad_norm = 0.5, .norm_type = INFINITY}},
+                     {"accumulated", {.microbatches = 3}},
+                     {"accumulated and clipped", {.microbatches = 3, .max_grad_norm = 0.5}},
+                     {"not looked at", {.check_finite = false}}};
+
+// Once for the verdict on ids and labels, once for the loss, the norm and the finite flag.
+TEST(DeferredStep, TheHostWaitsTwiceInATrainingStep) {
+  for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
+    for (const int ranks : {1, 2})
+      run_ranks(
+          ranks,
+          [&](Gang& root) {
+            const Rig rig = llama_rig(root, strategy, DType::f32);
+            const Batch batch = pattern_batch(*rig.model, 3, 6, root.rank());
+            for (const Row& row : kRows) {
+              EXPECT_EQ(waits_of_host(root, [&] { rig.step(batch, row.options); }), 2)
+                  << row.what << ", " << ranks << " ranks, strategy " << static_cast<int>(strategy);
+              EXPECT_EQ(waits_of_host(root, [&] { eval_step(*rig.model, batch, row.options, rig.stream()); }),
+                        2)
+                  << "evaluation, " << row.what;
+            }
+          },
+          on_device("deferred:7"));
+}
+
+TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnce) {
+  for (const int ranks : {1, 2})
+    run_ranks(
+        ranks,
+        [&](Gang& root) {
+          const Rig rig = llama_rig(root, Strategy::full_shard, DType::f32);
+          const Batch batch = pattern_batch(*rig.model, 3, 6, root.rank());
+          const Tensor inputs[] = {batch.inputs[0], batch.targets[0]};
+          for (const Row& row : kRows) {
+            const int64_t by_hand = waits_of_host(root, [&] {
+              Context ctx = rig.model->context(rig.stream());
+              ctx.training = true;
+              Frame& frame = rig.model->frame(0);
+              rig.model->forward(ctx, inputs, &frame);
+              rig.model->backward(ctx, {}, frame);
+              frame.reset();
+            });
+            EXPECT_EQ(by_hand, 0) << row.what;
+            const bool looks = row.options.max_grad_norm > 0 || row.options.check_finite;
+            EXPECT_EQ(
+                waits_of_host(root,
+                              [&] { optimizer_step(*rig.model, *rig.optimizer, row.options, rig.stream()); }),
+                looks ? 1 : 0)
+                << row.what;
+          }
+        },
+        on_device("deferred:7"));
+}
+
+TEST(DeferredStep, GenerationWaitsOnceForEachToken) {
+  run_ranks(
+      2,
+      [&](Gang& root) {
+        const Rig rig = llama_rig(root, Strategy::full_shard, DType::f32);
+        const std::vector<int64_t> prompt = {3, 1, 4};
+        GenerateOptions options;
+        options.new_tokens = 5;
+        EXPECT_EQ(waits_of_host(root, [&] { generate(*rig.model, prompt, options, rig.stream()); }), 5);
+      },
+      on_device("deferred:7"));
+}
+
+}  // namespace
+}  // namespace gangway::test
