@@ -32,7 +32,8 @@ struct Config {
   int port = 0;
   // GANGWAY_INTERFACE: address that rank 0's store listens on between hosts; empty: MASTER_ADDR.
   std::string interface;
-  // GANGWAY_MODULES: folder of loadable modules; empty: beside the library, then its folder of installation.
+  // GANGWAY_MODULES: folder of loadable modules; empty: beside the library, else where libraries of the program are found,
+  // else where the library was installed.
   std::string module_folder;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;

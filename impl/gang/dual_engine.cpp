@@ -3,18 +3,16 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/interrupt.h"
 #include "gang/announcement.h"
 #include "gang/call_log.h"
+#include "gang/naps.h"
 
 namespace gangway {
 namespace {
 
 constexpr int kSpins = 200;  // looks without a pause
-constexpr auto kYield = std::chrono::milliseconds(1);
-constexpr auto kLongestNap = std::chrono::microseconds(500);
 
 class Planes;
 
@@ -334,23 +332,18 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     for (int i = 0; i < kSpins && call.state < want && !broken(); ++i) advance();
     if (call.state >= want) return;
     throw_if_broken();
-    const auto start = Deadline::Clock::now();
     struct Waited {
       Works& works;
-      Deadline::Clock::time_point start;
-      ~Waited() { works.add_wait(std::chrono::nanoseconds(Deadline::Clock::now() - start).count()); }
-    } const waited{*owner->works(), start};
+      Naps naps{};
+      ~Waited() { works.add_wait(naps.since_start_ns()); }
+    } waited{*owner->works()};
     const Deadline own = Deadline::after_ms(options.timeout_ms);
-    auto nap = std::chrono::microseconds(20);
     while (call.state < want) {
       owner->works()->progress();
       advance();
       throw_if_broken();
       if (call.state >= want) return;
-      if (Deadline::Clock::now() - start < kYield) {
-        sched_yield();
-        continue;
-      }
+      if (waited.naps.yielded()) continue;
       if (const auto error = control->error()) {
         fail_with(*error);
         throw *error;
@@ -363,8 +356,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       }
       if (deadline.passed()) fail(Code::not_ready, options.label, ".", call.what(), " is not done yet");
       poll_interrupt();
-      std::this_thread::sleep_for(nap);
-      nap = std::min(nap * 2, std::chrono::microseconds(kLongestNap));
+      waited.naps.sleep();
     }
   }
 

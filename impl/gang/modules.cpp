@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 #include <gangway_build_id.h>
 #include "base/config.h"
@@ -23,32 +24,69 @@ struct KnownMpi {
 constexpr KnownMpi kMpis[] = {{"libgangway_openmpi.so", {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"}},
                               {"libgangway_mpich.so", {"PMI_SIZE", "MPI_LOCALNRANKS"}}};
 
-// Where the configuration says, else beside this library, else where it is installed.
-std::string path_of(const char* file) {
-  if (!config().module_folder.empty()) return config().module_folder + "/" + file;
+// Where to look, in turn. A plain name is looked for as the libraries of this program are.
+std::vector<std::string> places_of(const char* file) {
+  namespace fs = std::filesystem;
+  if (!config().module_folder.empty()) return {config().module_folder + "/" + file};
+  std::error_code error;
   Dl_info own;
-  if (dladdr(reinterpret_cast<const void*>(&path_of), &own) != 0 && own.dli_fname != nullptr) {
-    const std::filesystem::path beside = std::filesystem::path(own.dli_fname).replace_filename(file);
-    if (std::error_code error; std::filesystem::exists(beside, error)) return beside;
-  }
-  return std::string(GANGWAY_MODULE_FOLDER "/") + file;
+  if (dladdr(reinterpret_cast<const void*>(&places_of), &own) != 0 && own.dli_fname != nullptr)
+    if (const fs::path beside = fs::path(own.dli_fname).replace_filename(file); fs::exists(beside, error))
+      return {beside};
+  std::vector<std::string> places = {file};
+  if (const fs::path installed = fs::path(GANGWAY_MODULE_FOLDER) / file; fs::exists(installed, error))
+    places.push_back(installed);
+  return places;
 }
 
-// `scope`: RTLD_GLOBAL to use it, as Open MPI's own plugins look for its symbols among the global ones; RTLD_LOCAL
-// where several MPIs are looked at.
-const MpiModule& load(const char* file, int scope) {
-  const std::string path = path_of(file);
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NODELETE | scope);
-  if (handle == nullptr) fail(Code::not_supported, "engine \"mpi\": ", dlerror());
-  using Entry = const MpiModule* (*)();
-  const auto entry = reinterpret_cast<Entry>(dlsym(handle, "gangway_mpi_module"));
-  if (entry == nullptr) fail(Code::not_supported, "engine \"mpi\": ", path, " is no module of gangway");
-  const MpiModule& module = *entry();
-  if (std::string_view(module.build_id) != kBuildId)
-    fail(Code::invalid_state, "engine \"mpi\": ", path, " is of build ", module.build_id,
-         ", but this library of build ", kBuildId, "; install both from one build");
-  return module;
-}
+// A module of this build, open as long as the object lives. It is closed unless it is kept, so one that is refused leaves
+// nothing behind, and one that is put in its place is seen.
+class Opened {
+ public:
+  explicit Opened(const char* file) {
+    for (const std::string& place : places_of(file)) {
+      path_ = place;
+      if ((handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+    }
+    if (handle_ == nullptr) fail(Code::not_supported, "engine \"mpi\": ", dlerror());
+    try {
+      check();
+    } catch (...) {
+      dlclose(handle_);
+      throw;
+    }
+  }
+  ~Opened() { dlclose(handle_); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Open MPI's own plugins look for its symbols among the global ones.
+  const MpiModule& keep() {
+    if (dlopen(path_.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE | RTLD_GLOBAL) == nullptr)
+      fail(Code::not_supported, "engine \"mpi\": ", dlerror());
+    return *module_;
+  }
+
+ private:
+  void check() {
+    using Entry = const MpiModule* (*)();
+    const auto entry = reinterpret_cast<Entry>(dlsym(handle_, "gangway_mpi_module"));
+    Dl_info where;
+    if (entry == nullptr || dladdr(reinterpret_cast<const void*>(entry), &where) == 0)
+      fail(Code::not_supported, "engine \"mpi\": ", path_, " is no module of gangway");
+    path_ = where.dli_fname;
+    module_ = entry();
+    if (std::string_view(module_->build_id) != kBuildId)
+      fail(Code::invalid_state, "engine \"mpi\": ", path_, " is of build ", module_->build_id,
+           ", but this library of build ", kBuildId, "; install both from one build");
+  }
+
+  void* handle_ = nullptr;
+  std::string path_;
+  const MpiModule* module_ = nullptr;
+};
 
 const char* file_of_launcher() {
   for (const KnownMpi& mpi : kMpis)
@@ -58,12 +96,12 @@ const char* file_of_launcher() {
 }
 
 const MpiModule& find() {
-  if (const char* const file = file_of_launcher()) return load(file, RTLD_GLOBAL);
+  if (const char* const file = file_of_launcher()) return Opened(file).keep();
   try {
-    return load(kMpis[0].file, RTLD_GLOBAL);
+    return Opened(kMpis[0].file).keep();
   } catch (const Error& error) {
     if (error.code() != Code::not_supported) throw;
-    return load(kMpis[1].file, RTLD_GLOBAL);
+    return Opened(kMpis[1].file).keep();
   }
 }
 
@@ -82,8 +120,7 @@ std::string describe_modules() {
   std::string lines;
   for (const KnownMpi& mpi : kMpis) {
     try {
-      load(mpi.file, RTLD_LOCAL);
-      lines += text("engine \"mpi\": ", path_of(mpi.file), "\n");
+      lines += text("engine \"mpi\": ", Opened(mpi.file).path(), "\n");
     } catch (const Error& error) {
       lines += text(mpi.file, ": ", error.message(), "\n");
     }

@@ -1,6 +1,7 @@
 #include "gang/registry.h"
 
-#include <atomic>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "gang/dual_engine.h"
@@ -12,20 +13,52 @@
 namespace gangway {
 namespace {
 
-std::atomic<DataPlane> extension = nullptr;
+// Those that were registered.
+struct Registered {
+  std::mutex mutex;
+  std::map<DeviceKind, DataEngines> makers;
 
-// Engines of one gang; all its ranks are on devices of one kind.
-std::vector<std::shared_ptr<Engine>> with_data_plane(const std::vector<std::shared_ptr<Rank>>& ranks,
-                                                     std::vector<std::shared_ptr<Engine>> engines,
-                                                     const EngineOptions& options) {
-  const DataPlane make = extension;
-  if (make == nullptr || ranks[0]->device().kind() != DeviceKind::extension) return engines;
-  return make(ranks, std::move(engines), options);
+  static Registered& get() {
+    static Registered registered;
+    return registered;
+  }
+};
+
+// Engines of host memory, of all ranks or of this one.
+std::vector<std::shared_ptr<Engine>> with_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                       std::vector<std::shared_ptr<Engine>> control,
+                                                       const std::vector<std::shared_ptr<Engine>>& data,
+                                                       const EngineOptions& options) {
+  for (size_t i = 0; i < data.size(); ++i) {
+    EngineOptions own = options;
+    own.rank = control[i]->rank();
+    control[i] = make_dual_engine(lowered(data[i], ranks[i]), std::move(control[i]), ranks[i], own);
+  }
+  return control;
+}
+
+// What moves the memory of the ranks' device; nothing where the control engines do.
+std::vector<std::shared_ptr<Engine>> data_engines(const std::string& engine,
+                                                  const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                  std::span<const std::shared_ptr<Engine>> control,
+                                                  const EngineOptions& options) {
+  Registered& registered = Registered::get();
+  std::unique_lock lock(registered.mutex);
+  const auto found = registered.makers.find(ranks[0]->device().kind());
+  const DataEngines make = found == registered.makers.end() ? nullptr : found->second;
+  lock.unlock();
+  if (make != nullptr) return make(ranks, control, options);
+  if (engine == "mpi" && options.size > 1) return {mpi_module().make_data(options)};
+  return {};
 }
 
 }  // namespace
 
-void register_data_plane(DataPlane make) { extension = make; }
+void register_data_engines(DeviceKind kind, DataEngines make) {
+  Registered& registered = Registered::get();
+  const std::lock_guard lock(registered.mutex);
+  registered.makers[kind] = make;
+}
 
 void check_engine(const std::string& engine, int size) {
   if (engine == "gloo" || engine == "nccl")
@@ -43,16 +76,19 @@ void check_engine(const std::string& engine, int size) {
 
 namespace {
 
-// Data by MPI; control by the host engine where ranks share a host, else by messages.
-std::shared_ptr<Engine> make_mpi_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
-                                        const std::shared_ptr<Store>& store) {
+void check_place_in_mpi(const EngineOptions& options) {
   const MpiModule& mpi = mpi_module();
   if (mpi.size() != options.size || mpi.rank() != options.rank)
     fail(Code::invalid_argument, "engine \"mpi\": this is rank ", options.rank, " of ", options.size,
          ", but MPI says rank ", mpi.rank(), " of ", mpi.size());
-  std::shared_ptr<Engine> control = store != nullptr ? make_host_engine(rank, options, store)
-                                                     : lowered(mpi.make_control(rank, options), rank);
-  return make_dual_engine(lowered(mpi.make_data(options), rank), std::move(control), rank, options);
+}
+
+// Over host memory; it notices what goes wrong. Ranks that do not share a host have none but MPI's messages.
+std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                            const std::shared_ptr<Store>& store) {
+  if (options.size == 1) return make_self_engine(rank, options);
+  if (store == nullptr) return lowered(mpi_module().make_control(rank, options), rank);
+  return make_host_engine(rank, options, store);
 }
 
 }  // namespace
@@ -65,18 +101,17 @@ std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared
                                     const EngineOptions& options, const std::shared_ptr<Store>& store) {
   check_engine(engine, options.size);
   if (engine == "fake") return make_fake_engine(rank, options, /*record=*/false);
-  if (options.size == 1) return with_data_plane({rank}, {make_self_engine(rank, options)}, options)[0];
-  if (engine == "mpi") return make_mpi_engine(rank, options, store);
-  return make_host_engine(rank, options, store);
+  if (engine == "mpi" && options.size > 1) check_place_in_mpi(options);
+  const std::vector<std::shared_ptr<Engine>> control = {make_control_engine(rank, options, store)};
+  return with_data_engines({rank}, control, data_engines(engine, {rank}, control, options), options)[0];
 }
 
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options) {
-  return with_data_plane(ranks,
-                         ranks.size() == 1
-                             ? std::vector<std::shared_ptr<Engine>>{make_self_engine(ranks[0], options)}
-                             : make_host_thread_engines(ranks, options),
-                         options);
+  const std::vector<std::shared_ptr<Engine>> control =
+      ranks.size() == 1 ? std::vector<std::shared_ptr<Engine>>{make_self_engine(ranks[0], options)}
+                        : make_host_thread_engines(ranks, options);
+  return with_data_engines(ranks, control, data_engines("threads", ranks, control, options), options);
 }
 
 }  // namespace gangway

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,12 +40,14 @@ std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 
-// Engines of gangs on a device that was registered from outside (DeviceKind::extension): given the engines over host
-// memory of a gang's ranks in this process, they move that device's memory beside them. Any thread.
-using DataPlane = std::vector<std::shared_ptr<Engine>> (*)(const std::vector<std::shared_ptr<Rank>>& ranks,
-                                                           std::vector<std::shared_ptr<Engine>> control,
-                                                           const EngineOptions& options);
-void register_data_plane(DataPlane make);
+// Makes the engines that move memory of one kind of device, for those ranks of a gang that this process holds (its own,
+// or all when ranks are threads). `control`: the engines of the same ranks over host memory, in the same order. Each is
+// put beside its control engine (dual_engine.h), whose rank and size it has.
+using DataEngines = std::vector<std::shared_ptr<Engine>> (*)(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                             std::span<const std::shared_ptr<Engine>> control,
+                                                             const EngineOptions& options);
+// What the module of an accelerator calls. Any thread.
+void register_data_engines(DeviceKind kind, DataEngines make);
 
 // No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
 // recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kNap = std::chrono::milliseconds(50);  // the interrupt hook wants a question every 100 ms
 
-class SelfWork : public Work {
+class SelfWork : public OneEndWork {
  public:
   SelfWork(std::shared_ptr<LocalState> state, std::string what, int64_t timeout_ms)
       : state_(std::move(state)), what_(std::move(what)), timeout_ms_(timeout_ms) {}
@@ -43,10 +43,6 @@ class SelfWork : public Work {
       lock.lock();
     }
   }
-  bool poll_input() override { return poll(); }
-  void wait_input(Deadline deadline) override { wait(deadline); }
-  void order(Stream&) override { wait(Deadline::never()); }
-  void order_input(Stream&) override { wait(Deadline::never()); }
   std::optional<Error> error() const override {
     const std::lock_guard lock(state_->mutex);
     return open == 0 ? std::nullopt : state_->error;

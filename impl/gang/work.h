@@ -35,6 +35,20 @@ class Work {
 
 using WorkPtr = std::shared_ptr<Work>;
 
+// A work that no stream knows of: a stream is ordered after it by a wait of the host.
+class WaitedWork : public Work {
+ public:
+  void order(Stream&) final { wait(Deadline::never()); }
+  void order_input(Stream&) final { wait_input(Deadline::never()); }
+};
+
+// Such a work whose two ends are one.
+class OneEndWork : public WaitedWork {
+ public:
+  bool poll_input() final { return poll(); }
+  void wait_input(Deadline deadline) final { wait(deadline); }
+};
+
 // A work that is done, for engines that finish in run().
 WorkPtr finished_work();
 

@@ -5,19 +5,9 @@
 
 #include <string>
 
-#include "base/error.h"
+#include "base/error_of.h"
 
 namespace gangway::test {
-
-template <typename Call>
-Error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "no error");
-}
 
 template <typename Call>
 void expect_error(Code code, const std::string& message, Call&& call) {

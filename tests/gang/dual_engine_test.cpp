@@ -1,8 +1,10 @@
 // A data engine that notices nothing, with a control engine that does: what two planes give together.
 #include <random>
 
+#include "base/error_of.h"
 #include "gang/gang_matrix.h"
 #include "gang/over_engines.h"
+#include "gang/sum_of.h"
 #include "gang/two_planes.h"
 
 namespace gangway::test {
@@ -18,24 +20,6 @@ void run_two_planes(int size, Body&& body, int64_t timeout_ms = 60'000) {
         return two_planes(rank, below, timeout_ms);
       },
       body, options);
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "no error");
-}
-
-Collective sum_of(std::vector<float>& x) {
-  Collective c;
-  c.op = CollectiveOp::all_reduce;
-  c.in = c.out = x.data();
-  c.count = x.size();
-  c.reduce = Reduce::sum;
-  return c;
 }
 
 class DualEngine : public testing::TestWithParam<int> {};

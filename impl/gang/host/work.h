@@ -12,7 +12,7 @@ namespace gangway::host {
 
 class Core;
 
-class HostWork final : public Work {
+class HostWork final : public WaitedWork {
  public:
   enum State : uint32_t { kOutput = 1, kInput = 2, kFailed = 4 };
 
@@ -20,8 +20,6 @@ class HostWork final : public Work {
   bool poll_input() override { return poll_for(kInput | kFailed); }
   void wait(Deadline deadline) override;
   void wait_input(Deadline deadline) override;
-  void order(Stream&) override { wait(Deadline::never()); }
-  void order_input(Stream&) override { wait_input(Deadline::never()); }
   std::optional<Error> error() const override;
 
   bool is_in(uint32_t states) const { return (state_.load(std::memory_order_acquire) & states) != 0; }

@@ -1,7 +1,5 @@
 #include "gang/mpi/control_engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,31 +7,25 @@
 #include <list>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "gang/call_log.h"
 #include "gang/mpi/messages.h"
 #include "gang/mpi/runtime.h"
+#include "gang/naps.h"
 
 namespace gangway::mpi {
 namespace {
 
 constexpr int kAbortTag = 2 * kChannels, kChildTag = kAbortTag + 1;
-constexpr auto kYield = std::chrono::milliseconds(1);
-constexpr auto kLongestNap = std::chrono::microseconds(500);
 
 class Exchange;
 
 // One launch.
-class Call final : public Work {
+class Call final : public OneEndWork {
  public:
   explicit Call(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
   bool poll() override;
-  bool poll_input() override { return poll(); }
   void wait(Deadline deadline) override;
-  void wait_input(Deadline deadline) override { wait(deadline); }
-  void order(Stream&) override { wait(Deadline::never()); }
-  void order_input(Stream&) override { wait(Deadline::never()); }
   std::optional<Error> error() const override;
 
   std::atomic<int> open = 0;  // records that are not over
@@ -92,18 +84,14 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   }
 
   void wait(const Call& call, Deadline deadline) {
-    const auto start = Deadline::Clock::now();
+    Naps naps;
     const Deadline own = Deadline::after_ms(options.timeout_ms);
-    auto nap = std::chrono::microseconds(5);
     while (call.open != 0) {
       advance();
       works->progress();
       if (call.open == 0) break;
       if (const auto broken = error()) throw *broken;
-      if (Deadline::Clock::now() - start < kYield) {
-        sched_yield();
-        continue;
-      }
+      if (naps.yielded()) continue;
       if (own.passed()) {
         fail_with(
             Error(Code::timeout, text(options.label, ".", awaited(call), " in ", options.timeout_ms, " ms")));
@@ -111,10 +99,9 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
       }
       if (deadline.passed()) fail(Code::not_ready, options.label, ".", awaited(call), " yet");
       poll_core_interrupt();
-      std::this_thread::sleep_for(nap);
-      nap = std::min(nap * 2, std::chrono::microseconds(kLongestNap));
+      naps.sleep();
     }
-    works->add_wait(std::chrono::nanoseconds(Deadline::Clock::now() - start).count());
+    works->add_wait(naps.since_start_ns());
   }
 
   std::optional<Error> error() {

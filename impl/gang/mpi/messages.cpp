@@ -27,6 +27,29 @@ size_t offset(const Collective& c, const size_t* counts, int rank) {
   return std::accumulate(counts, counts + rank, size_t{0}) * item_bytes(c.dtype);
 }
 
+// Does a message go this way?
+bool travels(const Collective& c, int from, int to) {
+  switch (c.op) {
+    case CollectiveOp::broadcast:
+    case CollectiveOp::scatter:
+    case CollectiveOp::recv: return from == c.peer;
+    case CollectiveOp::reduce:
+    case CollectiveOp::gather:
+    case CollectiveOp::send: return to == c.peer;
+    case CollectiveOp::barrier:
+    case CollectiveOp::all_reduce:
+    case CollectiveOp::all_gather:
+    case CollectiveOp::reduce_scatter:
+    case CollectiveOp::all_to_all: return true;
+  }
+  return false;
+}
+
+// Per rank, of what comes in.
+const size_t* incoming_counts(const Collective& c, int size) {
+  return c.op == CollectiveOp::all_to_all && c.counts != nullptr ? c.counts + size : c.counts;
+}
+
 template <typename T>
 T folded(T a, T b, Reduce reduce) {
   switch (reduce) {
@@ -84,37 +107,11 @@ std::string text_of(const Head& head, int rank) {
 }
 
 bool sends_to(const Collective& c, int rank, int to) {
-  switch (c.op) {
-    case CollectiveOp::broadcast:
-    case CollectiveOp::scatter: return rank == c.peer;
-    case CollectiveOp::reduce:
-    case CollectiveOp::gather:
-    case CollectiveOp::send: return to == c.peer;
-    case CollectiveOp::recv: return false;
-    case CollectiveOp::barrier:
-    case CollectiveOp::all_reduce:
-    case CollectiveOp::all_gather:
-    case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return true;
-  }
-  return false;
+  return c.op != CollectiveOp::recv && travels(c, rank, to);
 }
 
 bool hears_from(const Collective& c, int rank, int from) {
-  switch (c.op) {
-    case CollectiveOp::broadcast:
-    case CollectiveOp::scatter:
-    case CollectiveOp::recv: return from == c.peer;
-    case CollectiveOp::reduce:
-    case CollectiveOp::gather: return rank == c.peer;
-    case CollectiveOp::send: return false;
-    case CollectiveOp::barrier:
-    case CollectiveOp::all_reduce:
-    case CollectiveOp::all_gather:
-    case CollectiveOp::reduce_scatter:
-    case CollectiveOp::all_to_all: return true;
-  }
-  return false;
+  return c.op != CollectiveOp::send && travels(c, from, rank);
 }
 
 std::string outgoing(const Collective& c, int rank, int to) {
@@ -131,9 +128,8 @@ size_t incoming_bytes(const Collective& c, int rank, int size, int from) {
   switch (c.op) {
     case CollectiveOp::barrier: return 0;
     case CollectiveOp::all_gather:
-    case CollectiveOp::gather: return part(c, c.counts, from) * item;
-    case CollectiveOp::all_to_all:
-      return part(c, c.counts == nullptr ? nullptr : c.counts + size, from) * item;
+    case CollectiveOp::gather:
+    case CollectiveOp::all_to_all: return part(c, incoming_counts(c, size), from) * item;
     case CollectiveOp::reduce_scatter:
     case CollectiveOp::scatter: return part(c, c.counts, rank) * item;
     case CollectiveOp::all_reduce:
@@ -166,10 +162,8 @@ void finish(const Collective& c, int rank, int size, std::span<const std::string
       if (rank != c.peer) return;
       [[fallthrough]];
     case CollectiveOp::all_gather:
-      for (int r = 0; r < size; ++r) put(offset(c, c.counts, r), r);
-      return;
     case CollectiveOp::all_to_all:
-      for (int r = 0; r < size; ++r) put(offset(c, c.counts == nullptr ? nullptr : c.counts + size, r), r);
+      for (int r = 0; r < size; ++r) put(offset(c, incoming_counts(c, size), r), r);
       return;
   }
 }

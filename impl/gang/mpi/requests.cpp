@@ -1,9 +1,9 @@
 #include "gang/mpi/requests.h"
 
 #include <cstring>
-#include <thread>
 
 #include "gang/mpi/runtime.h"
+#include "gang/naps.h"
 
 namespace gangway::mpi {
 
@@ -39,12 +39,10 @@ bool Requests::poll() {
 }
 
 void Requests::wait(Deadline deadline) {
-  auto nap = std::chrono::microseconds(1);
-  for (int i = 0; !poll(); ++i) {
+  Naps naps;
+  while (!poll()) {
     if (deadline.passed()) fail(Code::not_ready, "the call is not done yet");
-    if (i < 100) continue;
-    std::this_thread::sleep_for(nap);
-    nap = std::min(nap * 2, std::chrono::microseconds(500));
+    if (!naps.yielded()) naps.sleep();
   }
   if (const auto failed = error()) throw *failed;
 }

@@ -19,7 +19,7 @@ struct Landing {
   void* to;
 };
 
-class Requests final : public Work {
+class Requests final : public OneEndWork {
  public:
   explicit Requests(std::shared_ptr<const std::atomic<bool>> broken) : broken_(std::move(broken)) {}
 
@@ -29,11 +29,7 @@ class Requests final : public Work {
   const int* keep(std::vector<int> numbers);
 
   bool poll() override;
-  bool poll_input() override { return poll(); }
   void wait(Deadline deadline) override;
-  void wait_input(Deadline deadline) override { wait(deadline); }
-  void order(Stream&) override { wait(Deadline::never()); }
-  void order_input(Stream&) override { wait(Deadline::never()); }
   std::optional<Error> error() const override;
 
  private:

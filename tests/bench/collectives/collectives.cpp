@@ -46,6 +46,7 @@ int run(const Settings& settings) {
     std::printf("\n");
     print(results);
     print_bytes(results);
+    print_over_mpi(results);
     print_inside(results);
     run_overlap(settings, crowd, sides, &report);
     sides.print_lost();

@@ -1,4 +1,5 @@
-/* A rank of ours, through the C ABI. Arguments: socket path. Replies "SECONDS MOVED STAGED", bytes a call. */
+/* A rank of ours, through the C ABI. Arguments: socket path, 1 to pin, engine. Replies "SECONDS MOVED STAGED", bytes a
+ * call. */
 #include "../common/rank.h"
 
 #include <gangway/gangway.h>
@@ -21,6 +22,24 @@ static gw_status overlap(gw_gang *gang, const job *j, const buffers *b) {
   return status;
 }
 
+/* Around the ring, as one launch. */
+static gw_status exchange(gw_gang *gang, const buffers *b, size_t count) {
+  const int rank = gw_gang_rank(gang), size = gw_gang_size(gang);
+  gw_collective both[2];
+  for (int i = 0; i < 2; ++i) {
+    gw_collective_init(&both[i], sizeof both[i]);
+    both[i].count = count;
+    both[i].dtype = GW_F32;
+  }
+  both[0].op = GW_SEND;
+  both[0].input = b->in;
+  both[0].peer = (rank + 1) % size;
+  both[1].op = GW_RECV;
+  both[1].output = b->out;
+  both[1].peer = (rank + size - 1) % size;
+  return gw_gang_run_batch(gang, both, 2, NULL, NULL);
+}
+
 /* The i-th call of a measurement. */
 static gw_status call(gw_gang *gang, const job *j, const buffers *b, long i) {
   const size_t rank = (size_t)gw_gang_rank(gang), size = (size_t)gw_gang_size(gang);
@@ -35,6 +54,8 @@ static gw_status call(gw_gang *gang, const job *j, const buffers *b, long i) {
       return gw_gang_reduce_scatter(gang, b->in, j->in_place ? b->in + rank * part : b->out, part, GW_F32,
                                     GW_SUM, NULL);
     case JOB_BROADCAST: return gw_gang_broadcast(gang, b->out, b->out, whole, GW_F32, 0, NULL);
+    case JOB_ALL_TO_ALL: return gw_gang_all_to_all(gang, b->in, b->out, part, GW_F32, NULL);
+    case JOB_EXCHANGE: return exchange(gang, b, whole);
     case JOB_SEND_RECV:
       if (rank > 1) return GW_OK;
       if (job_sends((int)rank, i)) return gw_gang_send(gang, b->in, whole, GW_F32, 1 - (int)rank, NULL);
@@ -73,9 +94,12 @@ static void measure(bench_driver *driver, gw_gang *gang, const job *j, const buf
 }
 
 int main(int argc, char **argv) {
-  if (argc < 3) return 2;
+  if (argc < 4) return 2;
   gw_gang *gang = NULL;
-  if (gw_gang_create(NULL, &gang) != GW_OK) return fprintf(stderr, "%s\n", failure()), 1;
+  gw_gang_options options;
+  gw_gang_options_init(&options, sizeof options);
+  options.engine = argv[3];
+  if (gw_gang_create(&options, &gang) != GW_OK) return fprintf(stderr, "%s\n", failure()), 1;
   const int rank = gw_gang_rank(gang);
   if (atoi(argv[2])) bench_pin(rank, gw_gang_size(gang));
   buffers arena = {NULL, NULL},

@@ -1,6 +1,6 @@
 /* One measurement as every side understands it: "run OP BYTES IN_PLACE ARENA WARMUP CALLS WORK" -> "SECONDS",
  * seconds a call on this rank. BYTES: of the whole tensor (all_gather: of the output, reduce_scatter: of the
- * input). send_recv: ranks 0 and 1 send to each other in turn, one message a call. overlap: an asynchronous
+ * input). exchange: each rank sends to the next one and receives from the one before. send_recv: ranks 0 and 1 send to each other in turn, one message a call. overlap: an asynchronous
  * all_reduce (none for BYTES 0) during which the caller computes WORK units, and the wait for it. */
 #ifndef BENCH_JOB_H
 #define BENCH_JOB_H
@@ -15,13 +15,16 @@ typedef enum job_op {
   JOB_ALL_GATHER,
   JOB_REDUCE_SCATTER,
   JOB_BROADCAST,
+  JOB_ALL_TO_ALL,
+  JOB_EXCHANGE,
   JOB_SEND_RECV,
   JOB_OVERLAP,
   JOB_NONE
 } job_op;
 
-static const char* const job_op_names[] = {"barrier",   "all_reduce", "all_gather", "reduce_scatter",
-                                           "broadcast", "send_recv",  "overlap"};
+static const char* const job_op_names[] = {"barrier",        "all_reduce", "all_gather",
+                                           "reduce_scatter", "broadcast",  "all_to_all",
+                                           "exchange",       "send_recv",  "overlap"};
 
 typedef struct job {
   job_op op;

@@ -59,6 +59,8 @@ size_t copied_by_a_rank(const Row& row, int ranks) {
     case JOB_BARRIER:
     case JOB_OVERLAP:
     case JOB_NONE: break;
+    case JOB_ALL_TO_ALL:
+    case JOB_EXCHANGE:
     case JOB_SEND_RECV:
     case JOB_ALL_REDUCE: bytes = s; break;
     case JOB_ALL_GATHER: bytes = row.in_place ? s / n * (n - 1) : s; break;
@@ -91,9 +93,11 @@ std::vector<Row> rows_of(const Settings& settings, const Crowd& crowd) {
     rows.push_back({JOB_ALL_GATHER, bytes, false});
     rows.push_back({JOB_REDUCE_SCATTER, bytes, false});
     rows.push_back({JOB_BROADCAST, bytes, true});
+    rows.push_back({JOB_ALL_TO_ALL, bytes, false});
   }
   if (crowd.ranks > 1)
-    for (const size_t bytes : {size_t{8}, 64 * kKi, 4 * kMi}) rows.push_back({JOB_SEND_RECV, bytes, false});
+    for (const job_op op : {JOB_EXCHANGE, JOB_SEND_RECV})
+      for (const size_t bytes : {size_t{8}, 64 * kKi, 4 * kMi}) rows.push_back({op, bytes, false});
   std::erase_if(rows, [&](const Row& row) {
     return std::string(job_op_names[row.op]).find(settings.only) == std::string::npos;
   });

@@ -71,8 +71,10 @@ double bus_bandwidth(const Result& result, const Samples& s) {
   switch (result.row.op) {
     case JOB_ALL_REDUCE: factor = 2 * (n - 1) / n; break;
     case JOB_ALL_GATHER:
+    case JOB_ALL_TO_ALL:
     case JOB_REDUCE_SCATTER: factor = (n - 1) / n; break;
     case JOB_BROADCAST:
+    case JOB_EXCHANGE:
     case JOB_SEND_RECV: break;
     default: return NAN;
   }
@@ -120,6 +122,25 @@ void print_bytes(const std::vector<Result>& results) {
   if (!any) return;
   std::printf("\n");
   table.print();
+}
+
+void print_over_mpi(const std::vector<Result>& results) {
+  for (const OverMpi& mpi : kOverMpis) {
+    Table table({mpi.ours, "size", "ours", mpi.peer, "ours/its", "more", ""});
+    bool any = false;
+    for (const Result& r : results) {
+      const Samples &ours = seconds_of(r, mpi.ours), &its = seconds_of(r, mpi.peer);
+      if (ours.empty() || its.empty()) continue;
+      any = true;
+      const double more = ours.median() - its.median();
+      table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), text_of(ours),
+                 text_of(its), times(paired_ratio(ours, its)), fixed(more * 1e6, 1) + " us",
+                 more > 0.05 * its.median() + 1e-6 ? "over 5 % + 1 us" : ""});
+    }
+    if (!any) continue;
+    std::printf("\n");
+    table.print();
+  }
 }
 
 void print_inside(const std::vector<Result>& results) {

@@ -10,8 +10,9 @@
 namespace gangway::bench {
 
 void print(const std::vector<Result>& results);
-void print_bytes(const std::vector<Result>& results);   // bus bandwidths, and what our ranks move
-void print_inside(const std::vector<Result>& results);  // what a call costs above the engine
+void print_bytes(const std::vector<Result>& results);     // bus bandwidths, and what our ranks move
+void print_over_mpi(const std::vector<Result>& results);  // ours over an MPI beside that MPI
+void print_inside(const std::vector<Result>& results);    // what a call costs above the engine
 void print(const std::vector<Overlap>& overlaps, const Crowd& crowd);
 nlohmann::json json_of(const Result& result);
 nlohmann::json json_of(const Overlap& overlap, const Crowd& crowd);

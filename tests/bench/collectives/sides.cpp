@@ -29,9 +29,9 @@ Sides::Sides(const Crowd& crowd)
   start_limit();
   start_ours("gangway", "gangway_rank");
   start_ours("inside", "engine_rank");
-  start_mpi("Open MPI", "mpicc.openmpi", "mpi_peer_openmpi",
+  start_mpi(kOverMpis[0], "mpicc.openmpi", "mpi_peer_openmpi",
             {"mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "-n"});
-  start_mpi("MPICH", "mpicc.mpich", "mpi_peer_mpich", {"mpiexec.mpich", "-bind-to", "none", "-n"});
+  start_mpi(kOverMpis[1], "mpicc.mpich", "mpi_peer_mpich", {"mpiexec.mpich", "-bind-to", "none", "-n"});
   start_gloo();
 }
 
@@ -51,7 +51,8 @@ std::vector<Column> Sides::columns(const Row& row) {
     all.push_back({"engine", find("inside"), 0});
   }
   for (const std::string peer : kPeers)
-    if (row.op != JOB_SEND_RECV || peer != "Gloo") all.push_back({peer, find(peer), 0});
+    if (peer != "Gloo" || row.op < JOB_ALL_TO_ALL) all.push_back({peer, find(peer), 0});
+  for (const OverMpi& mpi : kOverMpis) all.push_back({mpi.ours, find(mpi.ours), 0});
   std::erase_if(all, [](const Column& column) { return column.side == nullptr; });
   return all;
 }
@@ -116,24 +117,27 @@ void Sides::start_ours(const std::string& name, const std::string& program) {
                     "--",
                     beside_this_program(program),
                     "{socket}",
-                    pin_};
+                    pin_,
+                    "auto"};
   start(name, launch);
 }
 
-void Sides::start_mpi(const std::string& name, const std::string& compiler, const std::string& program,
-                      std::vector<std::string> command) {
+void Sides::start_mpi(const OverMpi& names, const std::string& compiler, const std::string& program,
+                      const std::vector<std::string>& command) {
+  const auto start_ranks = [&](const char* name, const std::string& path) {
+    Launch launch;
+    launch.command = command;
+    for (const std::string& word :
+         {std::to_string(ranks_), path, std::string("{socket}"), pin_, std::string("mpi")})
+      launch.command.push_back(word);
+    launch.environment = kKeepTemporaries;
+    start(name, launch);
+  };
   std::string why;
   const std::string path = compile_peer("mpi_peer.c", program, compiler + " -O2", "", &why);
-  if (path.empty()) {
-    absent_[name] = why;
-    return;
-  }
-  Launch launch;
-  for (const std::string& word : {std::to_string(ranks_), path, std::string("{socket}"), pin_})
-    command.push_back(word);
-  launch.command = command;
-  launch.environment = kKeepTemporaries;
-  start(name, launch);
+  if (path.empty()) return (void)(absent_[names.peer] = absent_[names.ours] = why);
+  start_ranks(names.peer, path);
+  start_ranks(names.ours, beside_this_program("gangway_rank"));
 }
 
 void Sides::start_gloo() {

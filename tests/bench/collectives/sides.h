@@ -17,6 +17,11 @@
 namespace gangway::bench {
 
 inline constexpr const char* kPeers[] = {"Open MPI", "MPICH", "Gloo"};
+// Ours over an MPI, under its launcher, and that MPI by itself.
+struct OverMpi {
+  const char *ours, *peer;
+};
+inline constexpr OverMpi kOverMpis[] = {{"mpi on Open MPI", "Open MPI"}, {"mpi on MPICH", "MPICH"}};
 
 class Sides {
  public:
@@ -37,8 +42,9 @@ class Sides {
   void start(const std::string& name, Launch launch);
   void start_limit();
   void start_ours(const std::string& name, const std::string& program);
-  void start_mpi(const std::string& name, const std::string& compiler, const std::string& program,
-                 std::vector<std::string> command);
+  // The MPI's own calls, then ours over it; `command` is the launcher and takes the number of ranks next.
+  void start_mpi(const OverMpi& names, const std::string& compiler, const std::string& program,
+                 const std::vector<std::string>& command);
   void start_gloo();
 
   int ranks_;

@@ -82,6 +82,8 @@ class Peer {
         gloo::broadcast(options);
         return;
       }
+      case JOB_ALL_TO_ALL:
+      case JOB_EXCHANGE:
       case JOB_SEND_RECV:
       case JOB_OVERLAP:
       case JOB_NONE: return;  // not asked

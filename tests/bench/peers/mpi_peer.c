@@ -31,6 +31,11 @@ static void call(const job *j, float *in, float *out, int rank, int size, long i
                                MPI_COMM_WORLD);
       return;
     case JOB_BROADCAST: MPI_Bcast(out, whole, MPI_FLOAT, 0, MPI_COMM_WORLD); return;
+    case JOB_ALL_TO_ALL: MPI_Alltoall(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD); return;
+    case JOB_EXCHANGE:
+      MPI_Sendrecv(in, whole, MPI_FLOAT, (rank + 1) % size, 0, out, whole, MPI_FLOAT,
+                   (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      return;
     case JOB_SEND_RECV:
       if (rank > 1) return;
       if (job_sends(rank, i))

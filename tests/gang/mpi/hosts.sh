@@ -15,6 +15,7 @@ case $1 in
       ip -n "$p$i" link set lo up; ip -n "$p$i" link set eth0 up
       grep -q "10.77.0.$i $p$i\$" /etc/hosts || echo "10.77.0.$i $p$i" >>/etc/hosts
     done ;;
-  down) p=${2:-gwhost}; for ns in $(ip netns list | awk '{print $1}' | grep "^$p"); do ip netns del "$ns"; done; kept=$(grep -v " $p[0-9]*\$" /etc/hosts || true); echo "$kept" >/etc/hosts ;;
+  down) p=${2:-gwhost}; for ns in $(ip netns list | awk '{print $1}' | grep "^$p"); do
+      ip netns pids "$ns" | xargs -r kill -9; ip netns del "$ns"; done; kept=$(grep -v " $p[0-9]*\$" /etc/hosts || true); echo "$kept" >/etc/hosts ;;
   agent) shift; while [ "${1#-}" != "$1" ]; do shift; done; host=$1; shift; exec ip netns exec "$host" unshare --uts bash -c "hostname $host; $*" ;;
 esac

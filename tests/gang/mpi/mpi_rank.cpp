@@ -1,5 +1,4 @@
 // One rank under a launcher of MPI: mpi_rank WHAT. Ends with 0 and "well" on rank 0 if what was to be seen was seen.
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,23 +8,17 @@
 #include <string>
 #include <thread>
 
+#include "base/error_of.h"
 #include "gang/gang.h"
 #include "gang/gang_matrix.h"
+#include "gang/mpi/survivor.h"
+#include "gang/sum_of.h"
 
 namespace gangway::test {
 namespace {
 
 void expect(bool holds, const std::string& what) {
   if (!holds) fail(Code::internal, "does not hold: ", what);
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "no error");
 }
 
 void expect_error(Code code, const std::function<void()>& call) {
@@ -40,15 +33,6 @@ GangPtr make_root(int64_t timeout_ms = 60'000) {
   options.timeout_ms = timeout_ms;
   options.arena_bytes = uint64_t{256} << 20;
   return Gang::create(options);
-}
-
-Collective sum_of(std::vector<float>& x) {
-  Collective c;
-  c.op = CollectiveOp::all_reduce;
-  c.in = c.out = x.data();
-  c.count = x.size();
-  c.reduce = Reduce::sum;
-  return c;
 }
 
 void check_matrix() {
@@ -114,15 +98,13 @@ void check_timeout() {
 
 // Rank 1 is killed; a launcher that lets the others live sees them get an error soon.
 void check_kill() {
+  outlive_peers();
   const GangPtr root = make_root(5000);
   std::vector<float> x(10);
   root->run_now(Channel::user, sum_of(x));
-  if (root->rank() == 1) kill(getpid(), SIGKILL);
+  if (root->rank() == 1) die();
   const Error error = error_of([&] { root->run_now(Channel::user, sum_of(x)); });
-  expect(error.code() == Code::peer_lost || error.code() == Code::timeout,
-         text(name(error.code()), ": ", error.message()));
-  std::printf("survivor %d: %s\n", root->rank(), name(error.code()));
-  std::fflush(stdout);
+  tell_as_survivor(root->rank(), error);
   _exit(0);
 }
 

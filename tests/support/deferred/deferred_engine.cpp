@@ -1,6 +1,7 @@
-// The data plane of gangs on the deferred device. Each channel of a gang has a stream of its own on each rank, as it has
+// The data engine of gangs on the deferred device. Each channel of a gang has a stream of its own on each rank, as it has
 // a communicator on an accelerator: a collective starts when that stream reaches it and blocks it until all ranks came.
 // What moves the bytes there is the engine of threads, one per channel, opened at the channel's first use.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -120,8 +121,8 @@ class DeferredWork final : public Work {
 
 class DeferredEngine final : public Engine {
  public:
-  DeferredEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, std::shared_ptr<Group> group)
-      : owner_(std::move(owner)), control_(std::move(control)), group_(std::move(group)) {}
+  DeferredEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Group> group, int rank)
+      : owner_(std::move(owner)), group_(std::move(group)), rank_(rank) {}
 
   // Peers that never come must not keep this rank from ending.
   ~DeferredEngine() override {
@@ -133,19 +134,18 @@ class DeferredEngine final : public Engine {
   }
 
   const char* name() const override { return "deferred"; }
-  int rank() const override { return control_->rank(); }
-  int size() const override { return control_->size(); }
-  // No memory that ranks share.
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  // As the engines of threads that it stands on, but for memory that ranks share.
   EngineFacts facts() const override {
-    EngineFacts facts = control_->facts();
+    EngineFacts facts;
+    facts.has_peers = size() > 1;
     facts.moves_device_memory = true;
     return facts;
   }
-  Engine& control() override { return *control_; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
-    if (channel == Channel::control) return control_->run(channel, span, stream);
     started_ += span.size();
     Lane& lane = lane_of(channel);
     auto work = std::make_shared<DeferredWork>(owner_->device(), failure_);
@@ -166,15 +166,11 @@ class DeferredEngine final : public Engine {
   }
 
   std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    std::shared_ptr<Engine> control = control_->create(ranks);
-    const uint64_t call = calls_++;
-    if (control == nullptr) return nullptr;
-    return std::make_shared<DeferredEngine>(owner_, std::move(control), group_->child(call, ranks));
+    return member_of(group_->child(calls_++, ranks), ranks);
   }
 
   void abort(const Error& error) noexcept override {
     failure_->keep(error);
-    control_->abort(error);
     {
       const std::lock_guard lock(mutex_);
       for (const auto& lane : lanes_)
@@ -182,23 +178,17 @@ class DeferredEngine final : public Engine {
     }
     group_->abort(rank(), error);
   }
-  std::optional<Error> error() const override {
-    if (auto first = failure_->get()) return first;
-    return control_->error();
-  }
-  void shutdown(Deadline deadline) override {
+  std::optional<Error> error() const override { return failure_->get(); }
+  void shutdown(Deadline) override {
     for (const auto& lane : lanes_)
       if (lane) lane->stream->synchronize();
-    control_->shutdown(deadline);
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    std::shared_ptr<Engine> control = control_->shrink(survivors);
-    return std::make_shared<DeferredEngine>(owner_, std::move(control),
-                                            group_->child(uint64_t{1} << 63, survivors));
+    return member_of(group_->child(uint64_t{1} << 63, survivors), survivors);
   }
   Traffic traffic() const override {
-    Traffic sum = control_->traffic();
-    sum.calls += started_;
+    Traffic sum;
+    sum.calls = started_;
     for (const auto& lane : lanes_) {
       if (!lane) continue;
       const Traffic more = lane->engine->traffic();
@@ -207,7 +197,7 @@ class DeferredEngine final : public Engine {
     }
     return sum;
   }
-  std::vector<FlightEntry> flight_record() const override { return control_->flight_record(); }
+  std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
   struct Lane {
@@ -244,12 +234,11 @@ class DeferredEngine final : public Engine {
   // A failure breaks the gang; the stream goes on, as a device's does.
   template <typename Task>
   void enqueue_guarded(Lane& lane, Task task) {
-    enqueue(*lane.stream, [task = std::move(task), failure = failure_, control = control_](Worker& worker) {
+    enqueue(*lane.stream, [task = std::move(task), failure = failure_](Worker& worker) {
       try {
         task(worker);
       } catch (const Error& error) {
         failure->keep(error);
-        control->abort(error);
       }
     });
   }
@@ -261,9 +250,16 @@ class DeferredEngine final : public Engine {
     return true;
   }
 
+  // Null for a rank that is not in the list.
+  std::shared_ptr<Engine> member_of(std::shared_ptr<Group> group, std::span<const int> ranks) const {
+    const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+    if (own == ranks.end()) return nullptr;
+    return std::make_shared<DeferredEngine>(owner_, std::move(group), static_cast<int>(own - ranks.begin()));
+  }
+
   const std::shared_ptr<Rank> owner_;
-  const std::shared_ptr<Engine> control_;
   const std::shared_ptr<Group> group_;
+  const int rank_;
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::atomic<uint64_t> calls_ = 0;    // that made gangs
   std::atomic<uint64_t> started_ = 0;  // records
@@ -271,17 +267,18 @@ class DeferredEngine final : public Engine {
   std::array<std::unique_ptr<Lane>, kChannels> lanes_;
 };
 
-std::vector<std::shared_ptr<Engine>> make_data_plane(const std::vector<std::shared_ptr<Rank>>& ranks,
-                                                     std::vector<std::shared_ptr<Engine>> control,
-                                                     const EngineOptions& options) {
+std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
+                                                       std::span<const std::shared_ptr<Engine>> control,
+                                                       const EngineOptions& options) {
   const auto group = std::make_shared<Group>(static_cast<int>(ranks.size()), options);
+  std::vector<std::shared_ptr<Engine>> data;
   for (size_t r = 0; r < ranks.size(); ++r)
-    control[r] = std::make_shared<DeferredEngine>(ranks[r], std::move(control[r]), group);
-  return control;
+    data.push_back(std::make_shared<DeferredEngine>(ranks[r], group, control[r]->rank()));
+  return data;
 }
 
 [[maybe_unused]] const bool registered = [] {
-  register_data_plane(make_data_plane);
+  register_data_engines(DeviceKind::extension, make_data_engines);
   return true;
 }();
 

@@ -1,0 +1,56 @@
+// Tests whose ranks a launcher of MPI starts, over the module of that MPI: on one host, and on two (network namespaces
+// joined by veth). They are skipped where an MPI was not found at build, or no namespaces can be made.
+//
+// Thread rule: one test at a time; the names of the hosts are the machine's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+
+namespace gangway::test {
+
+struct Ended {
+  int status;  // as waitpid tells it
+  std::string output;
+
+  bool hung() const;
+  int count(const std::string& words) const;
+};
+
+// `ranks` processes of `program`, with its arguments, by the launcher of "openmpi" or "mpich".
+Ended mpirun(const std::string& mpi, int ranks, const std::string& program, const std::string& options = "");
+// Four ranks, two on each of two hosts; `options` of the launcher.
+Ended mpirun_on_two_hosts(const std::string& mpi, const std::string& program,
+                          const std::string& options = "");
+// Options by which a launcher lets ranks live when one has died.
+std::string keeps_survivors(const std::string& mpi);
+// How many it keeps of four ranks on two hosts, when one has died: MPICH's ends those of that one's host.
+int kept_on_two_hosts(const std::string& mpi);
+
+// Survivors, at least so many, were told by one of the codes, "PEER_LOST|TIMEOUT". A launcher that was told to keep them
+// may hang afterwards: that is not theirs.
+void expect_survivors(const Ended& ended, int least, const std::string& codes);
+
+class OnOneHost : public testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  std::string mpi() const { return std::get<0>(GetParam()); }
+  int ranks() const { return std::get<1>(GetParam()); }
+  void SetUp() override;
+};
+std::string mpi_and_ranks(const testing::TestParamInfo<OnOneHost::ParamType>& info);
+
+class OnTwoHosts : public testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kRanks = 4;
+  std::string mpi() const { return GetParam(); }
+  void SetUp() override;
+  void TearDown() override;
+
+ private:
+  bool made_ = false;
+};
+std::string mpi_alone(const testing::TestParamInfo<const char*>& info);
+
+}  // namespace gangway::test

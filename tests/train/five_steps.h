@@ -1,0 +1,51 @@
+// Five AdamW steps of a reference file's Llama over a mesh, each loss and norm and the parameters at the end compared with
+// what another framework computed on one device.
+#pragma once
+
+#include "train/train_testing.h"
+
+namespace gangway::test {
+
+struct FiveSteps {
+  int replicas;
+  Strategy strategy;
+  int microbatches;
+};
+
+inline std::string describe(const FiveSteps& c, int ranks) {
+  return text(ranks, " ranks, ", c.replicas, " replicas, strategy ", static_cast<int>(c.strategy), ", ",
+              c.microbatches, " microbatches");
+}
+
+// On each rank of `root`; gradients are clipped.
+inline void expect_five_steps(Gang& root, const Reference& reference, const FiveSteps& c, DType master) {
+  const bool wide = master == DType::f64;
+  const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
+  const double later_norms = wide ? 1e-10 : 5e-5;  // of parameters that are off already; 2.4e-5 was seen
+  const std::vector<double> losses = reference.values("adamw.losses"),
+                            norms = reference.values("adamw.grad_norms");
+  const auto model =
+      make_model(make_llama(reference.config), make_gangs(root, c.replicas), parallel(c.strategy, master));
+  assign_initial(*model, reference);
+  const auto optimizer = make_adamw(model->parameters(), optimizer_of(reference), model->ops());
+  StepOptions options;
+  options.max_grad_norm = reference.settings.at("max_grad_norm");
+  options.microbatches = c.microbatches;
+  const std::string which = describe(c, root.size());
+  for (int64_t step = 0; step < 5; ++step) {
+    const auto at = static_cast<size_t>(step);
+    const StepResult result = train_step(*model, optimizer.get(), own_rows(*model, reference, step), options,
+                                         model->device().stream());
+    EXPECT_NEAR(result.loss / losses[at], 1, tolerance) << which << ", step " << step;
+    EXPECT_NEAR(result.grad_norm / norms[at], 1, step == 0 ? tolerance : later_norms)
+        << which << ", step " << step;
+    EXPECT_EQ(result.step, step + 1);
+    EXPECT_EQ(result.skipped, Skip::none);
+  }
+  for (const NamedParameter& named : model->parameters())
+    EXPECT_LT(distance(gathered(*model, *named.parameter), reference.values("final." + named.name)),
+              final_tolerance)
+        << which << ", " << named.name;
+}
+
+}  // namespace gangway::test
