@@ -28,7 +28,8 @@ struct Place {
 // themselves: the layout of every one of the parameters says how it lies over tp.
 void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters);
 
-// Places whose path matches; "" is the root. NOT_FOUND names the pattern.
+// Places whose path matches; "" is the root. A pattern with a `*` means modules with parameters only. NOT_FOUND names the
+// pattern.
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
 // Default units: every child of the root that has parameters and shares none with the rest; then the root.
 std::vector<Place> default_places(const ModulePtr& root);
