@@ -202,7 +202,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
     held = create_gangs(Gang::create(alone), MeshOptions{});
   }
   CollectiveCall(*held, "make_shard_group").check([&] {
-    check_degrees(*held, {});
+    check_degrees(*held, nullptr);
     check_parameters(name, parameters, options);
   });
   auto group = std::make_shared<Group>(held, name, parameters, options);
