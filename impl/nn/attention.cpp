@@ -1,34 +1,40 @@
 // Letters: B batch, S sequence, T = B S, H query heads, G key/value heads, K head width, D model width.
 //
-// Saved with a frame: q, k (rotated, in place), v, the heads' output (by reference o_proj's input too) and
-// lse.
+// q and k are rotated in place. The heads' output is o_proj's input, saved by reference.
 #include "nn/attention.h"
 
 #include <cmath>
 
+#include "nn/attention_core.h"
 #include "nn/gradient.h"
 
 namespace gangway {
 namespace {
 
-enum Part : size_t { kQ, kK, kV, kO };
-enum Slot : int { kSavedQ, kSavedK, kSavedV, kSavedOut, kSavedLse };
+enum Part : size_t { kQ, kK, kV, kO, kCore };
+
+AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
+  return {.heads = o.heads,
+          .kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads,
+          .scale = 1 / std::sqrt(static_cast<double>(head_dim)),
+          .causal = o.causal};
+}
 
 class Attention final : public Module {
  public:
   Attention(const AttentionOptions& o, std::shared_ptr<RopeTable> table)
-      : head_dim_(checked_head_dim(o)), causal_(o.causal), table_(std::move(table)) {
+      : head_dim_(checked_head_dim(o)), table_(std::move(table)) {
     const int64_t kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
     add_child("q_proj", make_linear(o.dim, o.heads * head_dim_, o.qkv_bias, o.deviation));
     add_child("k_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
     add_child("v_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
     add_child("o_proj", make_linear(o.heads * head_dim_, o.dim, o.out_bias, o.deviation));
+    add_child("core_attention", std::make_shared<AttentionCore>(core_options(o, head_dim_)));
   }
 
   const char* kind() const override { return "Attention"; }
   void add_options(Facts& facts) const override {
     facts.add("head_dim", head_dim_);
-    facts.add("causal", causal_);
     const RopeOptions& rope = table_->options();
     facts.add("rope_theta", rope.theta);
     facts.add("rope_factor", rope.factor);
@@ -40,61 +46,42 @@ class Attention final : public Module {
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);
     check(x);
-    for (const size_t part : {kK, kV}) child(part).check_forward(ctx, {&x, 1});
-    const Specs heads = child(kQ).check_forward(ctx, {&x, 1});
-    return heads.empty() ? Specs() : child(kO).check_forward(ctx, heads);
+    Specs projected;
+    for (const size_t part : {kQ, kK, kV}) {
+      const Specs y = child(part).check_forward(ctx, {&x, 1});
+      if (y.empty()) return {};
+      projected.push_back({y[0].dtype, heads(y[0].shape)});
+    }
+    const Specs out = child(kCore).check_forward(ctx, projected);
+    if (out.empty()) return {};
+    const Spec flat{out[0].dtype, rows(out[0].shape)};
+    return child(kO).check_forward(ctx, {&flat, 1});
   }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     check(spec_of(x));
-    const Tensor q = heads(child(kQ).forward1(ctx, x, frame));
-    const Tensor k = heads(child(kK).forward1(ctx, x, frame));
-    const Tensor v = heads(child(kV).forward1(ctx, x, frame));
-    rotate(ctx, q, false);
-    rotate(ctx, k, false);
-    const Tensor out = make_output(ctx, frame, q.dtype(), q.shape());
-    const Tensor lse =
-        make_output(ctx, frame, statistics_dtype(q.dtype()), Shape{q.dim(0), q.dim(2), q.dim(1)});
-    ctx.ops.attention({.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = scale(), .causal = causal_},
-                      ctx.stream);
-    if (frame != nullptr) {
-      frame->save(*this, kSavedQ, q);
-      frame->save(*this, kSavedK, k);
-      frame->save(*this, kSavedV, v);
-      frame->save(*this, kSavedOut, out);
-      frame->save(*this, kSavedLse, lse);
+    Tensor qkv[3];
+    for (const size_t part : {kQ, kK, kV}) {
+      const Tensor y = child(part).forward1(ctx, x, frame);
+      qkv[part] = y.reshape(heads(y.shape()));
     }
-    return {child(kO).forward1(ctx, rows(out), frame)};
+    rotate(ctx, qkv[kQ], false);
+    rotate(ctx, qkv[kK], false);
+    const Tensor out = child(kCore).forward(ctx, qkv, frame).at(0);
+    return {child(kO).forward1(ctx, flat(out), frame)};
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor out = frame.load(ctx, *this, kSavedOut);
-    const Tensor dout = child(kO).backward1(ctx, first_gradient(dy, *this), frame).reshape(out.shape());
-    const Tensor q = frame.load(ctx, *this, kSavedQ);
-    const Tensor k = frame.load(ctx, *this, kSavedK);
-    const Tensor v = frame.load(ctx, *this, kSavedV);
-    const Tensor dq = frame.allocate_gradient(q.dtype(), q.shape());
-    const Tensor dk = frame.allocate_gradient(k.dtype(), k.shape());
-    const Tensor dv = frame.allocate_gradient(v.dtype(), v.shape());
-    ctx.ops.attention_backward({.q = q,
-                                .k = k,
-                                .v = v,
-                                .out = out,
-                                .lse = frame.load(ctx, *this, kSavedLse),
-                                .dout = dout,
-                                .dq = dq,
-                                .dk = dk,
-                                .dv = dv,
-                                .scale = scale(),
-                                .causal = causal_},
-                               ctx.stream);
-    rotate(ctx, dq, true);
-    rotate(ctx, dk, true);
-    const Tensor dx = child(kQ).backward1(ctx, rows(dq), frame);
-    for (const auto& [part, dy_part] : {std::pair(kK, dk), std::pair(kV, dv)}) {
+    const Tensor dflat = child(kO).backward1(ctx, first_gradient(dy, *this), frame);
+    const Tensor dout = dflat.reshape(heads(dflat.shape()));
+    const Values dqkv = child(kCore).backward(ctx, {&dout, 1}, frame);
+    rotate(ctx, dqkv.at(kQ), true);
+    rotate(ctx, dqkv.at(kK), true);
+    const Tensor dx = child(kQ).backward1(ctx, flat(dqkv[kQ]), frame);
+    for (const size_t part : {kK, kV}) {
       const Stack::Mark mark = frame.mark();
-      frame.add_gradient(ctx, dx, child(part).backward1(ctx, rows(dy_part), frame), mark);
+      frame.add_gradient(ctx, dx, child(part).backward1(ctx, flat(dqkv.at(part)), frame), mark);
     }
     return {dx};
   }
@@ -108,23 +95,26 @@ class Attention final : public Module {
            ", wanted [batch, sequence, width]");
   }
 
-  double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim_)); }
-
   // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the projection's output: it may
   // be a part.
-  Tensor heads(const Tensor& x) const {
-    return x.reshape(Shape{x.dim(0), x.dim(1), x.dim(2) / head_dim_, head_dim_});
+  Shape heads(const Shape& x) const { return {x[0], x[1], x[2] / head_dim_, head_dim_}; }
+  static Shape rows(const Shape& x) { return {x[0], x[1], x[2] * x[3]}; }
+  static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
+
+  AttentionCore::Positions positions(Context& ctx, int64_t tokens) {
+    auto* core = dynamic_cast<AttentionCore*>(&unwrapped(child(kCore)));
+    return core == nullptr ? AttentionCore::Positions{tokens, {}} : core->positions(ctx, tokens);
   }
-  Tensor rows(const Tensor& x) const { return x.reshape(Shape{x.dim(0), x.dim(1), x.dim(2) * x.dim(3)}); }
 
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
-    const RopeTable::Pair table = table_->get(ctx, x.dtype(), x.dim(1));
-    const Tensor x_T = rows(x).flatten2();
+    const AttentionCore::Positions positions = this->positions(ctx, x.dim(1));
+    const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
+    const Tensor x_T = flat(x).flatten2();
     ctx.ops.rope({.x = x_T,
                   .y = x_T,
                   .cos = table.cos,
                   .sin = table.sin,
-                  .positions = {},
+                  .positions = positions.rows,
                   .heads = x.dim(2),
                   .sequence = x.dim(1),
                   .inverse = inverse},
@@ -132,7 +122,6 @@ class Attention final : public Module {
   }
 
   int64_t head_dim_;
-  bool causal_;
   std::shared_ptr<RopeTable> table_;
 };
 

@@ -114,7 +114,10 @@ void check(const RopeArgs& args) {
   need("rope.cos", args.cos, accumulator(dtype), {positions, half});
   need("rope.sin", args.sin, accumulator(dtype), {positions, half});
   if (args.positions) {
-    need("rope.positions", args.positions, DType::i32, {t});
+    need_rank("rope.positions", args.positions, 1);
+    need("rope.positions", args.positions, DType::i32, {args.positions.dim(0)});
+    if (t != 0) GW_CHECK(args.positions.dim(0), >=, 1);
+    if (t != 0) GW_CHECK(t % args.positions.dim(0), ==, 0);
   } else {
     GW_CHECK(args.sequence, >=, 1);
     GW_CHECK(std::min(args.sequence, t), <=, positions);
@@ -154,6 +157,16 @@ void check(const AttentionArgs& args) {
   need("attention.v", args.v, dtype, {b, sk, g, width}, Rows::strided);
   need("attention.out", args.out, dtype, {b, sq, h, width}, Rows::strided);
   if (args.lse) need("attention.lse", args.lse, accumulator(dtype), {b, h, sq});
+}
+
+void check(const AttentionMergeArgs& args) {
+  need_rank("attention_merge.part", args.part, 4, Rows::strided);
+  need_compute("attention_merge.part", args.part);
+  const DType wide = accumulator(args.part.dtype());
+  const int64_t b = args.part.dim(0), s = args.part.dim(1), h = args.part.dim(2), width = args.part.dim(3);
+  need("attention_merge.out", args.out, wide, {b, s, h, width}, Rows::strided);
+  need("attention_merge.lse", args.lse, wide, {b, h, s}, Rows::any);
+  need("attention_merge.part_lse", args.part_lse, wide, {b, h, s}, Rows::any);
 }
 
 void check(const AttentionBackwardArgs& args) {

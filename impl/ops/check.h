@@ -14,6 +14,7 @@ void check(const RopeArgs& args);
 void check(const SwigluArgs& args);
 void check(const SwigluBackwardArgs& args);
 void check(const AttentionArgs& args);
+void check(const AttentionMergeArgs& args);
 void check(const AttentionBackwardArgs& args);
 void check(const EmbeddingArgs& args);
 void check(const EmbeddingBackwardArgs& args);

@@ -55,8 +55,8 @@ struct RmsNormBackwardArgs {
 
 // Rotary embedding in the half-rotation form, in place or not: for each head vector (x1, x2) of two halves,
 // y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin. x, y: [T, heads * K] with strided rows. cos, sin: [positions, K / 2],
-// f32 (f64 for f64). Row t uses table row positions[t] (i32), or t % sequence when positions is absent.
-// The backward is the same rotation by the opposite angle: inverse = true.
+// f32 (f64 for f64). Row t uses table row positions[t % n] (i32 [n], n divides T), or t % sequence when positions is
+// absent. The backward is the same rotation by the opposite angle: inverse = true.
 struct RopeArgs {
   Tensor x, y, cos, sin, positions;
   int64_t heads = 1;
@@ -82,6 +82,13 @@ struct AttentionArgs {
   double scale = 1;
   bool causal = true;
   int64_t q_offset = 0, k_offset = 0;
+};
+// Two results of the same queries over different keys made one, in place (rings of context parallelism):
+//   out += sigmoid(part_lse - lse) * (part - out),  lse = log(exp(lse) + exp(part_lse)).
+// part [B, S, H, K] and part_lse are attention's; out like part, but f32 (f64 for f64), so that many parts round once.
+// lse and part_lse [B, H, S], any strides. A row whose part_lse is -infinity stays as it is.
+struct AttentionMergeArgs {
+  Tensor out, lse, part, part_lse;
 };
 // By recomputation from lse (Dao, "FlashAttention-2", 2023). dq like q; dk, dv like k, v, or f32 where those are bf16.
 // accumulate: dq, dk and dv += (rings of context parallelism); they must be f32 or f64 then.
@@ -152,6 +159,7 @@ class Ops {
   virtual void swiglu(const SwigluArgs& args, Stream& stream) = 0;
   virtual void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) = 0;
   virtual void attention(const AttentionArgs& args, Stream& stream) = 0;
+  virtual void attention_merge(const AttentionMergeArgs& args, Stream& stream) = 0;
   virtual void attention_backward(const AttentionBackwardArgs& args, Stream& stream) = 0;
   virtual void embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) = 0;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "parallel/collective_call.h"
+#include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/model/model.h"
 #include "parallel/recompute.h"
@@ -37,13 +38,17 @@ void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
 
 }  // namespace
 
-void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters) {
+void check_degrees(const Gangs& gangs, const ModulePtr& root) {
+  const std::vector<NamedParameter> parameters =
+      root == nullptr ? std::vector<NamedParameter>() : named_parameters(*root);
   const bool placed =
       !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
         return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
       });
+  const int cp = gangs.mesh().degree(Axis::cp);
+  const bool spread = cp > 1 && root != nullptr && is_context_parallel(root, cp);
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
-    if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed))
+    if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
            "; a model can be parallel over dp_replicate and dp_shard only");
 }
@@ -51,7 +56,7 @@ void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parame
 void Model::check_describing(const char* call) const {
   if (materialized_)
     fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
-  check_degrees(*gangs_, named_parameters(*root_));
+  check_degrees(*gangs_, root_);
 }
 
 void Model::fully_shard(const std::string& pattern, const ShardOptions& options) {

@@ -3,6 +3,7 @@
 #include "nn/gradient.h"
 #include "nn/ids.h"
 #include "nn/loss.h"
+#include "parallel/context/balance.h"
 
 namespace gangway {
 namespace {
@@ -26,6 +27,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
   shifts_ = labels_ && !batch.shifted && labels_.rank() > 1;
+  if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
@@ -42,6 +44,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
 void PreparedBatch::look(Model& model, Stream& stream) {
   Context ctx = model.context(stream);
   if (shifts_) shift_labels(ctx);
+  if (!whole_.empty()) split_sequences(model.gangs(), ctx);
   std::vector<IdRule> rules = model.root().id_rules();
   rules.resize(values_.size());
   if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
@@ -81,12 +84,46 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
 void PreparedBatch::shift_labels(Context& ctx) {
   const Tensor given = labels_;
   labels_ = ctx.temporaries.allocate(DType::i64, given.shape());
-  values_[labels_at_] = labels_;
+  (whole_.empty() ? values_ : whole_)[labels_at_] = labels_;
   if (given.count() == 0) return;
   ctx.ops.fill(labels_, kIgnoredLabel, ctx.stream);
   const int last_dim = given.rank() - 1;
   const int64_t length = given.dim(-1);
   ctx.ops.cast(given.slice(last_dim, 1, length), labels_.slice(last_dim, 0, length - 1), ctx.stream);
+}
+
+void PreparedBatch::make_parts(Model& model) {
+  const int cp = model.gangs().mesh().degree(Axis::cp);
+  if (weight_ != -1)
+    fail(Code::not_supported, "batch.weight is given, but with cp ", cp,
+         " each rank counts the labels of its own part of the sequences; leave it at -1");
+  if (values_[0].rank() < 2)
+    fail(Code::invalid_argument, "batch.inputs[0] is ", values_[0].text(), "; with cp ", cp,
+         " its dim 1 is the sequence that ranks share");
+  const int64_t tokens = values_[0].dim(1);
+  const LlamaConfig* const llama = llama_config(model.root());
+  if (llama != nullptr && tokens > llama->max_positions)
+    fail(Code::invalid_argument, "batch.inputs[0] has sequences of ", tokens,
+         " tokens, longer than max_position_embeddings ", llama->max_positions);
+  check_sequence(tokens, cp);
+  whole_ = values_;
+  for (Tensor& value : values_) {
+    if (value.rank() < 2) continue;
+    if (value.dim(1) != tokens)
+      fail(Code::invalid_argument, "the batch holds ", value.text(), ", but inputs[0] has sequences of ",
+           tokens, " tokens; with cp ", cp, " all are split along dim 1");
+    Shape part = value.shape();
+    part[1] = tokens / cp;
+    value = model.temporaries().allocate(value.dtype(), part);
+  }
+}
+
+void PreparedBatch::split_sequences(const Gangs& gangs, Context& ctx) {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].rank() > 1)
+      split_sequence(ctx.ops, whole_[i], values_[i], 1, gangs.coordinate(Axis::cp),
+                     gangs.mesh().degree(Axis::cp), ctx.stream);
+  if (labels_) labels_ = values_[labels_at_];
 }
 
 }  // namespace gangway

@@ -16,11 +16,12 @@ class PreparedBatch {
 
   // Shifts labels, refuses ids and labels outside of their range, and counts: the values are looked at here and nowhere
   // else, with one wait for a device that is not the host. After check_microbatches, which finds wrong shapes. The
-  // shifted labels lie in the model's temporaries, inside the caller's StackScope.
+  // shifted labels, and with context parallelism this rank's part of the sequences, lie in the model's temporaries,
+  // inside the caller's StackScope.
   void look(Model& model, Stream& stream);
 
   // After look.
-  int64_t weight() const { return weight_; }  // of all rows
+  int64_t weight() const { return weight_; }  // of all rows; of this rank's part of their sequences
   int64_t tokens() const { return tokens_; }  // i64 inputs of two dims: their elements, otherwise rows
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Inputs, then targets: what forward takes.
@@ -29,8 +30,12 @@ class PreparedBatch {
  private:
   void check_tensors(Model& model, const Batch& batch);
   void shift_labels(Context& ctx);
+  // With context parallelism: what has a sequence, dim 1, becomes this rank's part; first its memory, then its values.
+  void make_parts(Model& model);
+  void split_sequences(const Gangs& gangs, Context& ctx);
 
   Values values_;
+  Values whole_;   // of these, before the split; empty without context parallelism
   Tensor labels_;  // one of values_; absent where the first target is not i64
   size_t labels_at_ = 0;
   bool shifts_ = false, counts_ = false;

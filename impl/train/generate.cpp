@@ -22,6 +22,10 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
   if (config == nullptr) fail(Code::invalid_argument, "generate: the model is not a Llama");
   if (model.device().kind() == DeviceKind::meta)
     fail(Code::invalid_argument, "generate: a meta device has no values");
+  if (const int cp = model.gangs().mesh().degree(Axis::cp); cp > 1)
+    fail(Code::not_supported, "generate: cp is ", cp,
+         ", but sequences that grow by one token cannot be split evenly; ",
+         "save the model and generate with cp 1");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
     if (id < 0 || id >= config->vocab)

@@ -16,11 +16,12 @@
 
 namespace gangway {
 
-// The rows of this rank's data coordinate; dim 0 of every tensor is the batch.
+// The rows of this rank's data coordinate; dim 0 of every tensor is the batch. Ranks of one data coordinate pass the
+// same batch: with context parallelism the library takes this rank's part of dim 1, the sequence.
 struct Batch {
   std::vector<Tensor> inputs, targets;
-  // Items that count; -1: labels (the first target, i64) that are not -100 after the shift. Zero rows of
-  // weight 0 are legal.
+  // Items that count; -1: labels (the first target, i64) that are not -100 after the shift; with context
+  // parallelism -1 only. Zero rows of weight 0 are legal.
   int64_t weight = -1;
   // Labels (the first target, i64 with two dims or more) are Hugging Face's, equal to the tokens: the library
   // shifts them by one along the last dim, the last position is ignored. True: they are shifted already.

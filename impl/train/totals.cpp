@@ -12,10 +12,8 @@ int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
   Totals sum;
   for (size_t r = 0; r < all.size(); ++r) {
-    // tp, cp and pp ranks of one data coordinate pass the same batch.
-    if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::cp) != 0 ||
-        coordinate(gangs, r, Axis::pp) != 0)
-      continue;
+    // tp, cp and pp ranks of one data coordinate pass the same batch; each cp rank counts its own part of it.
+    if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::pp) != 0) continue;
     sum.weight += all[r].weight;
     sum.tokens += all[r].tokens;
   }

@@ -22,7 +22,7 @@ struct Outcome {
   bool finite = true;
 };
 
-// `all`: each rank's, in rank order. What is equal on several ranks (tp, cp, pp) counts once.
+// `all`: each rank's, in rank order. What is equal on several ranks (tp, pp) counts once.
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all);
 // Loss summed in rank order, finite where all are.
 Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all);

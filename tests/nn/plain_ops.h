@@ -176,6 +176,9 @@ class PlainOps final : public Ops {
     put(a.lse, lse);
   }
 
+  void attention_merge(const AttentionMergeArgs&, Stream&) override {
+    fail(Code::internal, "attention_merge is not part of these tests");
+  }
   void attention_backward(const AttentionBackwardArgs& a, Stream&) override {
     const AttentionArgs f{a.q, a.k, a.v, a.out, a.lse, a.scale, a.causal, a.q_offset, a.k_offset};
     const Vector q = get(a.q), k = get(a.k), v = get(a.v), out = get(a.out), lse = get(a.lse),

@@ -7,12 +7,12 @@ using namespace ops_testing;
 
 struct Case {
   int64_t rows, heads, width, sequence;
-  bool own_positions;
+  int64_t positions;  // a list of so many for the rows in turn; 0: none
 };
 
-constexpr Case kCases[] = {{0, 1, 2, 1, false}, {1, 1, 2, 1, false}, {6, 3, 10, 3, false},
-                           {7, 2, 64, 5, true}, {5, 1, 34, 5, true}, {9, 4, 128, 4, false},
-                           {3, 5, 6, 9, false}};
+constexpr Case kCases[] = {{0, 1, 2, 1, 0},  {1, 1, 2, 1, 0},   {6, 3, 10, 3, 0}, {7, 2, 64, 5, 7},
+                           {5, 1, 34, 5, 5}, {9, 4, 128, 4, 0}, {3, 5, 6, 9, 0},  {9, 2, 10, 1, 3},
+                           {4, 1, 6, 1, 1},  {0, 1, 2, 1, 3}};
 
 struct Rope {
   Rope(Bench& bench, DType dtype, const Case& c)
@@ -31,9 +31,9 @@ struct Rope {
     }
     assign(cos, cosines);
     assign(sin, sines);
-    if (!c.own_positions) return;
-    positions = bench.empty(DType::i32, {c.rows});
-    for (int64_t t = 0; t < c.rows; ++t) set_element(positions, t, static_cast<double>(t * 7 % 11));
+    if (c.positions == 0) return;
+    positions = bench.empty(DType::i32, {c.positions});
+    for (int64_t t = 0; t < c.positions; ++t) set_element(positions, t, static_cast<double>(t * 7 % 11));
   }
   RopeArgs args(const Tensor& from, const Tensor& to, bool inverse) const {
     return {from, to, cos, sin, positions, heads, sequence, inverse};
@@ -52,8 +52,9 @@ std::vector<double> reference(const Rope& r, const std::vector<double>& x, bool 
   for (int64_t t = 0; t < rows; ++t)
     for (int64_t h = 0; h < r.heads; ++h)
       for (int64_t i = 0; i < half; ++i) {
-        const int64_t p =
-            r.positions ? static_cast<int64_t>(positions[static_cast<size_t>(t)]) : t % r.sequence;
+        const int64_t p = r.positions
+                              ? static_cast<int64_t>(positions[static_cast<size_t>(t) % positions.size()])
+                              : t % r.sequence;
         const size_t at = static_cast<size_t>(p * half + i);
         const double c = cosines[at], s = sines[at] * (inverse ? -1 : 1);
         const size_t a = static_cast<size_t>((t * r.heads + h) * 2 * half + i),
@@ -85,7 +86,7 @@ TEST_P(RotaryEmbedding, RowsBesideTheViewStay) {
   Bench bench(GetParam());
   const Tensor whole = random_tensor(bench, DType::f32, {4, 3 * 10 + 7}, 5);
   const std::vector<double> before = values(whole);
-  const Rope r(bench, DType::f32, {4, 3, 10, 4, false});
+  const Rope r(bench, DType::f32, {4, 3, 10, 4, 0});
   const Tensor part = whole.slice(1, 2, 32);
   bench.ops->rope(r.args(part, part, false), bench.stream());
   for (int64_t i = 0; i < whole.count(); ++i)
@@ -96,7 +97,7 @@ TEST_P(RotaryEmbedding, RowsBesideTheViewStay) {
 
 TEST_P(RotaryEmbedding, InverseIsTheGradientByFiniteDifferences) {
   Bench bench(GetParam());
-  for (const Case& c : {Case{1, 1, 2, 1, false}, Case{3, 2, 6, 2, false}, Case{2, 1, 14, 1, true}}) {
+  for (const Case& c : {Case{1, 1, 2, 1, 0}, Case{3, 2, 6, 2, 0}, Case{2, 1, 14, 1, 2}}) {
     const Rope r(bench, DType::f64, c);
     const std::vector<double> x = values(r.x), g = random_values(x.size(), 9);
     const Tensor dy = tensor(bench, DType::f64, r.x.shape(), g), dx = bench.empty(DType::f64, r.x.shape());
@@ -111,7 +112,7 @@ TEST_P(RotaryEmbedding, ThreadsDoNotChangeBits) {
     std::vector<std::vector<double>> seen;
     for (int threads : {1, 2, 3, 3}) {
       Bench bench(GetParam(), threads);
-      const Rope r(bench, dtype, {257, 4, 64, 11, false});
+      const Rope r(bench, dtype, {257, 4, 64, 11, 0});
       bench.ops->rope(r.args(r.x, r.y, false), bench.stream());
       seen.push_back(values(r.y));
       EXPECT_EQ(seen.back(), seen.front()) << label(GetParam(), dtype) << " threads " << threads;

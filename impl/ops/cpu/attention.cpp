@@ -1,6 +1,6 @@
 #include "ops/cpu/attention.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "ops/cpu/kernels/attention_kernels.h"
 
@@ -38,6 +38,26 @@ void attention(Context& context, const AttentionArgs& args) {
   run(context,
       choose(context.isa, portable::attention_kernels, avx2::attention_kernels, avx512::attention_kernels),
       dtype, p, args.q.dim(0));
+}
+
+void attention_merge(Context& context, const AttentionMergeArgs& args) {
+  constexpr size_t kGrainElements = 16384;
+  const DType dtype = args.part.dtype();
+  const auto statistics = [](const Tensor& t) {
+    return StatisticsView{t.raw(), t.stride(0), t.stride(1), t.stride(2)};
+  };
+  const int64_t row = args.part.dim(2) * args.part.dim(3);
+  const AttentionMerge p{args.part.dim(1),         args.part.dim(2),       args.part.dim(3),
+                         view(args.out, dtype),    view(args.part, dtype), statistics(args.lse),
+                         statistics(args.part_lse)};
+  const auto kernel = choose(context.isa, portable::attention_merge_kernels, avx2::attention_merge_kernels,
+                             avx512::attention_merge_kernels)
+                          .run[dtype];
+  const size_t grain = std::max<size_t>(1, kGrainElements / std::max<size_t>(1, static_cast<size_t>(row)));
+  context.pool.run(static_cast<size_t>(args.part.dim(0) * args.part.dim(1)), grain,
+                   [&](int, size_t first, size_t last) {
+                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
+                   });
 }
 
 void attention_backward(Context& context, const AttentionBackwardArgs& args) {

@@ -8,6 +8,7 @@
 namespace gangway::cpu {
 
 void attention(Context& context, const AttentionArgs& args);
+void attention_merge(Context& context, const AttentionMergeArgs& args);
 void attention_backward(Context& context, const AttentionBackwardArgs& args);
 
 }  // namespace gangway::cpu

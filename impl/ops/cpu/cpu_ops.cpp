@@ -37,6 +37,7 @@ class CpuOps final : public Ops {
   void swiglu(const SwigluArgs& args, Stream&) override { run(args, cpu::swiglu); }
   void swiglu_backward(const SwigluBackwardArgs& args, Stream&) override { run(args, cpu::swiglu_backward); }
   void attention(const AttentionArgs& args, Stream&) override { run(args, cpu::attention); }
+  void attention_merge(const AttentionMergeArgs& args, Stream&) override { run(args, cpu::attention_merge); }
   void attention_backward(const AttentionBackwardArgs& args, Stream&) override {
     run(args, cpu::attention_backward);
   }
@@ -118,8 +119,8 @@ std::string describe_cpu_paths(Ops& ops) {
             : dtype == DType::bf16         ? "f32 panels, " + own
                                            : own);
   for (const char* op :
-       {"rmsnorm", "rope", "swiglu", "attention", "embedding", "head_loss", "adamw", "sgd", "cast", "fill",
-        "add", "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
+       {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "adamw", "sgd",
+        "cast", "fill", "add", "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
     out += std::string(op) + ": " + own;
   return out;
 }

@@ -17,6 +17,7 @@ class MetaOps final : public Ops {
   void swiglu(const SwigluArgs& args, Stream&) override { check(args); }
   void swiglu_backward(const SwigluBackwardArgs& args, Stream&) override { check(args); }
   void attention(const AttentionArgs& args, Stream&) override { check(args); }
+  void attention_merge(const AttentionMergeArgs& args, Stream&) override { check(args); }
   void attention_backward(const AttentionBackwardArgs& args, Stream&) override { check(args); }
   void embedding(const EmbeddingArgs& args, Stream&) override { check(args); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream&) override { check(args); }

@@ -146,7 +146,11 @@ const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
 
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern) {
   std::vector<Place> matches = all_places(root);
-  std::erase_if(matches, [&](const Place& p) { return !p.named || !path_matches(pattern, p.path); });
+  const bool many =
+      pattern.find('*') != std::string::npos;  // then modules with nothing to shard are not meant
+  std::erase_if(matches, [&](const Place& p) {
+    return !p.named || !path_matches(pattern, p.path) || (many && named_parameters(*p.module).empty());
+  });
   if (matches.empty()) fail(Code::not_found, "no module matches \"", pattern, "\"");
   return matches;
 }

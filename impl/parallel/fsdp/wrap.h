@@ -25,10 +25,12 @@ struct Place {
 };
 
 // The one place that refuses degrees that are not built yet: NOT_SUPPORTED. tp over 1 is for modules that split
-// themselves: the layout of every one of the parameters says how it lies over tp.
-void check_degrees(const Gangs& gangs, const std::vector<NamedParameter>& parameters);
+// themselves: the layout of every one of the parameters says how it lies over tp. cp over 1 is for trees whose attention
+// is spread over it (context/attention.h). `root` null: the caller computes by itself.
+void check_degrees(const Gangs& gangs, const ModulePtr& root);
 
-// Places whose path matches; "" is the root. NOT_FOUND names the pattern.
+// Places whose path matches; "" is the root. A pattern with a `*` means modules with parameters only. NOT_FOUND names the
+// pattern.
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
 // Default units: every child of the root that has parameters and shares none with the rest; then the root.
 std::vector<Place> default_places(const ModulePtr& root);

@@ -53,6 +53,9 @@ class TimedOps final : public Ops {
   void attention(const AttentionArgs& a, Stream& s) override {
     timed("attention", [&] { inner_->attention(a, s); });
   }
+  void attention_merge(const AttentionMergeArgs& a, Stream& s) override {
+    timed("attention_merge", [&] { inner_->attention_merge(a, s); });
+  }
   void attention_backward(const AttentionBackwardArgs& a, Stream& s) override {
     timed("attention_backward", [&] { inner_->attention_backward(a, s); });
   }

@@ -17,6 +17,7 @@ void reach_all(RopeArgs& a) { reach(a.x, a.y, a.cos, a.sin, a.positions); }
 void reach_all(SwigluArgs& a) { reach(a.gate, a.up, a.y); }
 void reach_all(SwigluBackwardArgs& a) { reach(a.gate, a.up, a.dy, a.dgate, a.dup, a.y); }
 void reach_all(AttentionArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse); }
+void reach_all(AttentionMergeArgs& a) { reach(a.out, a.lse, a.part, a.part_lse); }
 void reach_all(AttentionBackwardArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse, a.dout, a.dq, a.dk, a.dv); }
 void reach_all(EmbeddingArgs& a) { reach(a.table, a.ids, a.y); }
 void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
@@ -40,6 +41,9 @@ class DeferredOps final : public Ops {
     run(args, stream, &Ops::swiglu_backward);
   }
   void attention(const AttentionArgs& args, Stream& stream) override { run(args, stream, &Ops::attention); }
+  void attention_merge(const AttentionMergeArgs& args, Stream& stream) override {
+    run(args, stream, &Ops::attention_merge);
+  }
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
     run(args, stream, &Ops::attention_backward);
   }

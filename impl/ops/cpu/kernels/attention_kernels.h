@@ -36,11 +36,26 @@ struct AttentionBackward {
   bool accumulate;  // dq, dk and dv +=
 };
 
+// A [batch, head, sequence] tensor of f32 or f64.
+struct StatisticsView {
+  void* data = nullptr;
+  int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+struct AttentionMerge {
+  int64_t sequence, heads, width;
+  HeadsView out, part;
+  StatisticsView lse, part_lse;
+};
+
 struct AttentionKernels {
   // Bytes of scratch a thread needs; the scratch is aligned to 64 bytes.
   ByDType<size_t (*)(const AttentionShape&)> scratch;
   // Tasks [first, last) of batch * groups, the key/value head running fastest.
   ByDType<void (*)(const AttentionForward&, void* scratch, int64_t first, int64_t last)> run;
+};
+struct AttentionMergeKernels {
+  // Rows [first, last) of batch * sequence, with all heads. By the dtype of the part.
+  ByDType<void (*)(const AttentionMerge&, int64_t first, int64_t last)> run;
 };
 struct AttentionBackwardKernels {
   ByDType<size_t (*)(const AttentionShape&)> scratch;
@@ -49,14 +64,17 @@ struct AttentionBackwardKernels {
 
 namespace portable {
 extern const AttentionKernels attention_kernels;
+extern const AttentionMergeKernels attention_merge_kernels;
 extern const AttentionBackwardKernels attention_backward_kernels;
 }  // namespace portable
 namespace avx2 {
 extern const AttentionKernels attention_kernels;
+extern const AttentionMergeKernels attention_merge_kernels;
 extern const AttentionBackwardKernels attention_backward_kernels;
 }  // namespace avx2
 namespace avx512 {
 extern const AttentionKernels attention_kernels;
+extern const AttentionMergeKernels attention_merge_kernels;
 extern const AttentionBackwardKernels attention_backward_kernels;
 }  // namespace avx512
 

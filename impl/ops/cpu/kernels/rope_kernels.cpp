@@ -11,7 +11,7 @@ void rotate(const RopeRows& p, int64_t first, int64_t last) {
   const int64_t half = p.half;
   const Vec<T> sign = set(S(p.inverse ? -1 : 1));
   for (int64_t t = first; t < last; ++t) {
-    const int64_t position = p.positions != nullptr ? p.positions[t] : t % p.sequence;
+    const int64_t row = t % p.sequence, position = p.positions != nullptr ? p.positions[row] : row;
     const S* cos_row = static_cast<const S*>(p.cos) + position * half;
     const S* sin_row = static_cast<const S*>(p.sin) + position * half;
     for (int64_t h = 0; h < p.heads; ++h) {

@@ -13,7 +13,7 @@ struct RopeRows {
   void* y;
   int64_t x_stride, y_stride;
   const void *cos, *sin;     // [positions, half], contiguous, f32 or f64
-  const int32_t* positions;  // [T], or null: t % sequence
+  const int32_t* positions;  // [sequence], or null: the row itself
   int64_t heads, half, sequence;
   bool inverse;
 };

@@ -1,0 +1,173 @@
+// Ring attention (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers", 2023). In step i rank r has the
+// keys and values of rank r - i; while it computes with them, they travel on to rank r + 1 and the next ones come in.
+//
+// Bytes that one rank receives, W ranks, E elements of its k and v together, e bytes each, s bytes an element of f32 (f64
+// for f64): forward (W-1) E e; backward (W-1) E e for k and v and W E s for their gradients.
+//
+// Legend: B batch, S this rank's tokens, H query heads, G key/value heads, K head width.
+#include <vector>
+
+#include "nn/gradient.h"
+#include "parallel/context/attention.h"
+
+namespace gangway {
+namespace {
+
+// Keys and values, or their gradients.
+struct Pair {
+  Tensor k, v;
+};
+
+Pair allocate(Context& ctx, DType dtype, const Shape& shape) {
+  return {ctx.temporaries.allocate(dtype, shape), ctx.temporaries.allocate(dtype, shape)};
+}
+
+// From the one rank to the other along the ring.
+struct Hop {
+  Tensor from, to;
+};
+
+class RingAttention final : public ContextAttention {
+ public:
+  using ContextAttention::ContextAttention;
+  const char* kind() const override { return "RingAttention"; }
+
+ protected:
+  void attend_across(Context& ctx, const AttentionArgs& args) override {
+    const DType dtype = args.q.dtype(), wide = statistics_dtype(dtype);
+    const Tensor out_BSHK = wide == dtype ? args.out : ctx.temporaries.allocate(wide, args.out.shape());
+    Pair here{args.k, args.v};
+    const Pair rooms[] = {allocate(ctx, dtype, args.k.shape()), allocate(ctx, dtype, args.k.shape())};
+    for (int i = 0; i < ranks(); ++i) {
+      const Pair& next = rooms[i % 2];
+      WorkPtr travel;
+      if (i + 1 < ranks()) travel = pass_on(ctx, {{here.k, next.k}, {here.v, next.v}});
+      attend_to(ctx, args, here, i, out_BSHK);
+      if (travel == nullptr) break;
+      order(ctx, travel);
+      here = next;
+    }
+    if (wide != dtype) ctx.ops.cast(out_BSHK, args.out, ctx.stream);
+  }
+
+  // The gradients of keys and values travel one step behind them and come home after W hops. What this rank adds to them
+  // is computed while they are under way.
+  void attend_across_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) override {
+    const DType dtype = args.q.dtype(), wide = statistics_dtype(dtype);
+    const bool narrow = wide != dtype;
+    AttentionBackwardArgs step = args;
+    if (narrow) step.dq = ctx.temporaries.allocate(wide, args.dq.shape());
+    Pair here{args.k, args.v};
+    const Pair rooms[] = {allocate(ctx, dtype, args.k.shape()), allocate(ctx, dtype, args.k.shape())};
+    const Pair sums[] = {allocate(ctx, wide, args.k.shape()), allocate(ctx, wide, args.k.shape())};
+    const Pair part = allocate(ctx, wide, args.k.shape());
+    for (int i = 0; i < ranks(); ++i) {
+      const Pair &next = rooms[i % 2], &sum = sums[i % 2], &before = sums[(i + 1) % 2];
+      std::vector<Hop> hops;
+      if (i + 1 < ranks()) hops = {{here.k, next.k}, {here.v, next.v}};
+      if (i > 0) hops.insert(hops.end(), {{before.k, sum.k}, {before.v, sum.v}});
+      const WorkPtr travel = pass_on(ctx, hops);
+      const RingStep now = ring_step(i, args.q.dim(1), args.causal, rank(), ranks());
+      backward_of(ctx, step, now, here, i == 0 ? sum : part, i > 0);
+      order(ctx, travel);
+      if (i > 0) add_keys(ctx, part, sum, now.last_key);
+      here = next;
+    }
+    const Pair &last = sums[(ranks() - 1) % 2], home = narrow ? sums[ranks() % 2] : Pair{args.dk, args.dv};
+    const WorkPtr travel = pass_on(ctx, {{last.k, home.k}, {last.v, home.v}});
+    order(ctx, travel, frame);
+    if (!narrow) return;
+    ctx.ops.cast(step.dq, args.dq, ctx.stream);
+    ctx.ops.cast(home.k, args.dk, ctx.stream);
+    ctx.ops.cast(home.v, args.dv, ctx.stream);
+  }
+
+ private:
+  WorkPtr pass_on(Context& ctx, const std::vector<Hop>& hops) const {
+    std::vector<Collective> records;
+    for (const Hop& hop : hops) {
+      Collective c;
+      c.count = static_cast<size_t>(hop.from.count());
+      c.dtype = hop.from.dtype();
+      c.op = CollectiveOp::send;
+      c.in = hop.from.raw();
+      c.peer = (rank() + 1) % ranks();
+      records.push_back(c);
+      c.op = CollectiveOp::recv;
+      c.in = nullptr;
+      c.out = hop.to.raw();
+      c.peer = (rank() + ranks() - 1) % ranks();
+      records.push_back(c);
+    }
+    return start(ctx, records);
+  }
+
+  // Step i of forward: the first one gives out and lse, the others are merged into them.
+  void attend_to(Context& ctx, const AttentionArgs& args, const Pair& kv, int i, const Tensor& out) const {
+    StackScope scope(ctx.temporaries);
+    const int64_t tokens = args.q.dim(1);
+    const RingStep step = ring_step(i, tokens, args.causal, rank(), ranks());
+    const auto queries = [&](const Tensor& x, int dim) { return x.slice(dim, step.first_query, tokens); };
+    AttentionArgs now = args;
+    now.q = queries(args.q, 1);
+    now.k = kv.k.slice(1, 0, step.last_key);
+    now.v = kv.v.slice(1, 0, step.last_key);
+    now.causal = step.causal;
+    const Tensor out_now = queries(out, 1), lse_now = queries(args.lse, 2);
+    const bool direct = i == 0 && out.dtype() == args.q.dtype();
+    now.out = direct ? out : ctx.temporaries.allocate(args.q.dtype(), now.q.shape());
+    now.lse = i == 0 ? args.lse : ctx.temporaries.allocate(args.lse.dtype(), lse_now.shape());
+    ctx.ops.attention(now, ctx.stream);
+    if (i > 0)
+      ctx.ops.attention_merge({.out = out_now, .lse = lse_now, .part = now.out, .part_lse = now.lse},
+                              ctx.stream);
+    else if (!direct)
+      ctx.ops.cast(now.out, out, ctx.stream);
+  }
+
+  // One step of backward, by the final out and lse. dq += (the first step: =), `dkv` =.
+  void backward_of(Context& ctx, const AttentionBackwardArgs& args, const RingStep& step, const Pair& kv,
+                   const Pair& dkv, bool accumulate) const {
+    StackScope scope(ctx.temporaries);
+    const int64_t tokens = args.q.dim(1);
+    const auto queries = [&](const Tensor& x) { return x.slice(1, step.first_query, tokens); };
+    const auto keys = [&](const Tensor& x) { return x.slice(1, 0, step.last_key); };
+    AttentionBackwardArgs now = args;
+    now.q = queries(args.q);
+    now.out = queries(args.out);
+    now.dout = queries(args.dout);
+    now.dq = queries(args.dq);
+    if (step.first_query != 0) {
+      const Tensor tail = args.lse.slice(2, step.first_query, tokens);
+      now.lse = ctx.temporaries.allocate(tail.dtype(), tail.shape());
+      ctx.ops.cast(tail, now.lse, ctx.stream);
+    }
+    now.k = keys(kv.k);
+    now.v = keys(kv.v);
+    now.dk = keys(dkv.k);
+    now.dv = keys(dkv.v);
+    now.causal = step.causal;
+    now.accumulate = accumulate;
+    if (accumulate)
+      for (const Tensor& x : {dkv.k, dkv.v}) ctx.ops.fill(x, 0, ctx.stream);
+    ctx.ops.attention_backward(now, ctx.stream);
+  }
+
+  // The first keys of each sequence, which lie together.
+  static void add_keys(Context& ctx, const Pair& part, const Pair& sum, int64_t keys) {
+    const auto first = [&](const Tensor& x, int64_t b) { return x.slice(0, b, b + 1).slice(1, 0, keys); };
+    for (int64_t b = 0; b < sum.k.dim(0); ++b) {
+      ctx.ops.add(first(part.k, b), 1, first(sum.k, b), ctx.stream);
+      ctx.ops.add(first(part.v, b), 1, first(sum.v, b), ctx.stream);
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang,
+                                                      std::shared_ptr<LocalPositions> positions) {
+  return std::make_shared<RingAttention>(options, std::move(gang), std::move(positions));
+}
+
+}  // namespace gangway
