@@ -82,5 +82,5 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
 }
 
 gw_status gw_module_set_no_sync(gw_module* model, int32_t no_sync) {
-  return guarded([&] { required(model, "model").ready().set_is_last_backward(no_sync == 0); });
+  return guarded([&] { required(model, "model").ready().run().set_is_last_backward(no_sync == 0); });
 }

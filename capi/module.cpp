@@ -86,7 +86,7 @@ Model& gw_module::bind(gw_gangs* given) {
   decltype(gangs) handle(given != nullptr ? new gw_gangs(given->gangs) : nullptr);
   model = std::make_shared<Model>(module, given != nullptr ? given->gangs : nullptr);
   gangs = std::move(handle);
-  model->set_caller(gangs.get());
+  model->run().set_caller(gangs.get());
   return *model;
 }
 
@@ -252,8 +252,8 @@ gw_status gw_module_materialize(gw_module* model, gw_gangs* gangs, uint64_t seed
         },
         [&](Model& bound) {
           if (model->recompute.kind != RecomputeKind::none)
-            bound.recompute(std::exchange(model->recompute, {}));
-          bound.materialize(seed, master);
+            bound.build().recompute(std::exchange(model->recompute, {}));
+          bound.build().materialize(seed, master);
         });
   });
 }
@@ -324,7 +324,7 @@ void gw_memory_use_init(gw_memory_use* memory, size_t size) { start_struct(memor
 gw_status gw_module_memory(gw_module* model, gw_memory_use* memory) {
   return guarded([&] {
     check_out_struct(memory, "memory");
-    const MemoryUse m = required(model, "model").ready().memory();
+    const MemoryUse m = required(model, "model").ready().inspect().memory();
     write_struct(memory, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
                                        m.full_gradients, m.activations, m.gradients, m.temporaries, m.copies,
                                        m.optimizer});

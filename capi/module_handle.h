@@ -66,7 +66,7 @@ struct gw_optimizer : gangway::capi::Handle {
   gw_optimizer(std::shared_ptr<gangway::Model> m, std::unique_ptr<gangway::Optimizer> o)
       : model(std::move(m)),
         optimizer(std::move(o)),
-        counted(model->count_optimizer(optimizer->state_bytes())) {}
+        counted(model->inspect().count_optimizer(optimizer->state_bytes())) {}
   std::shared_ptr<gangway::Model> model;
   std::unique_ptr<gangway::Optimizer> optimizer;
   std::shared_ptr<const uint64_t> counted;
@@ -93,7 +93,7 @@ void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
       check();
     wrap(*model->model);
   } catch (...) {
-    if (binds && model->model && model->model->pristine()) model->unbind();
+    if (binds && model->model && model->model->build().pristine()) model->unbind();
     throw;
   }
 }

@@ -70,7 +70,7 @@ gw_status gw_adamw_create(gw_module* model, const gw_adamw_options* options, gw_
     r.eps = o.eps;
     if (o.moment_dtype != GW_DTYPE_NONE) r.moment_dtype = dtype_of(o.moment_dtype);
     Model& m = required(model, "model").ready();
-    result = new gw_optimizer(model->model, make_adamw(m.parameters(), r, m.ops()));
+    result = new gw_optimizer(model->model, make_adamw(m.inspect().parameters(), r, m.ops()));
   });
 }
 
@@ -82,7 +82,7 @@ gw_status gw_sgd_create(gw_module* model, const gw_sgd_options* options, gw_opti
     r.momentum = o.momentum;
     r.nesterov = o.nesterov != 0;
     Model& m = required(model, "model").ready();
-    result = new gw_optimizer(model->model, make_sgd(m.parameters(), r, m.ops()));
+    result = new gw_optimizer(model->model, make_sgd(m.inspect().parameters(), r, m.ops()));
   });
 }
 
@@ -116,13 +116,13 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
       out(out_norm, "out_norm");
       ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_norm = m.clip_gradients(max_norm, p, *ordered_on);
+    *out_norm = m.run().clip_gradients(max_norm, p, *ordered_on);
   });
 }
 
 gw_status gw_zero_grad(gw_module* model, void* stream) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    m.zero_gradients(m.device().wrap_stream(stream));
+    m.run().zero_gradients(m.device().wrap_stream(stream));
   });
 }

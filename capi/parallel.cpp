@@ -77,7 +77,8 @@ void check_wrappable(gw_module* model, const char* call) {
 
 // What gw_recompute asked for.
 void recompute_first(gw_module& model) {
-  if (model.recompute.kind != RecomputeKind::none) model.model->recompute(std::exchange(model.recompute, {}));
+  if (model.recompute.kind != RecomputeKind::none)
+    model.model->build().recompute(std::exchange(model.recompute, {}));
 }
 
 ParallelOptions parallel_options_of(const gw_parallel_options* options) {
@@ -122,7 +123,7 @@ gw_status gw_parallelize(gw_module* model, gw_gangs* gangs, const gw_parallel_op
           check_wrappable(model, "gw_parallelize");
           if (p.recompute.kind == RecomputeKind::none) p.recompute = model->recompute;
         },
-        [&](Model& bound) { bound.parallelize(p); });
+        [&](Model& bound) { bound.build().parallelize(p); });
   });
 }
 
@@ -141,7 +142,7 @@ gw_status gw_llama_from_folder(gw_gangs* gangs, const char* folder, const gw_par
           made->module = make_llama(llama_config_of_folder(path));
           check_loads(*made->module, path);
         },
-        [&](Model& bound) { bound.parallelize(p); });
+        [&](Model& bound) { bound.build().parallelize(p); });
     load_model(*made->model, path);
     result = made.release();
   });
@@ -161,7 +162,7 @@ gw_status gw_fully_shard(gw_module* model, const char* pattern, gw_gangs* gangs,
         },
         [&](Model& bound) {
           recompute_first(*model);
-          bound.fully_shard(p, s);
+          bound.build().fully_shard(p, s);
         });
   });
 }
@@ -178,7 +179,7 @@ gw_status gw_replicate(gw_module* model, gw_gangs* gangs, const gw_shard_options
         },
         [&](Model& bound) {
           recompute_first(*model);
-          bound.replicate(s);
+          bound.build().replicate(s);
         });
   });
 }

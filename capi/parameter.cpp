@@ -7,7 +7,7 @@ using namespace gangway::capi;
 namespace {
 
 std::vector<NamedParameter> parameters_of(const gw_module& model) {
-  return model.model ? model.model->parameters() : named_parameters(*model.module);
+  return model.model ? model.model->inspect().parameters() : named_parameters(*model.module);
 }
 
 gw_parameter* handle_of(gw_module& model, const NamedParameter& found) {
@@ -31,7 +31,7 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
   model.order(model.device().stream());
   switch (part) {
     case GW_PART_VALUE: return p.shard;
-    case GW_PART_GRADIENT: return model.gradient(p, model.device().stream());
+    case GW_PART_GRADIENT: return model.inspect().gradient(p, model.device().stream());
     case GW_PART_FULL_VALUE:
       if (!p.value)
         fail(Code::invalid_state, name, " is sharded: its full value is there while it is unsharded");
@@ -41,7 +41,7 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
       if (p.grad == nullptr)
         fail(Code::invalid_state, name,
              " has no full gradient: it is there from a backward to its reduction");
-      return model.full_gradient(p, model.device().stream());
+      return model.inspect().full_gradient(p, model.device().stream());
     default:
       fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
   }
@@ -81,7 +81,7 @@ gw_status gw_module_find_parameter(gw_module* model, const char* name, gw_parame
     gw_module& m = required(model, "model");
     const std::string wanted = &required(name, "name");
     if (m.model && m.model->materialized()) {
-      result = handle_of(m, m.model->parameter(wanted));
+      result = handle_of(m, m.model->inspect().parameter(wanted));
       return;
     }
     for (const NamedParameter& n : named_parameters_with_aliases(*m.module)) {
@@ -169,7 +169,7 @@ gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor**
       out(out_tensor, "out_tensor");
       ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_tensor = new gw_tensor(m.gather(*p.parameter, *ordered_on), m.gangs().root());
+    *out_tensor = new gw_tensor(m.inspect().gather(*p.parameter, *ordered_on), m.gangs().root());
   });
 }
 
@@ -183,7 +183,7 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
       out(out_tensor, "out_tensor");
       ordered_on = &m.device().wrap_stream(stream);
     });
-    *out_tensor = new gw_tensor(m.gather_gradient(*p.parameter, *ordered_on), m.gangs().root());
+    *out_tensor = new gw_tensor(m.inspect().gather_gradient(*p.parameter, *ordered_on), m.gangs().root());
   });
 }
 
@@ -197,6 +197,6 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* values, vo
       ordered_on = &m.device().wrap_stream(stream);
       value = tensor_of(required(values, "values"), m.device(), "values");
     });
-    m.assign(*p.parameter, value, *ordered_on);
+    m.inspect().assign(*p.parameter, value, *ordered_on);
   });
 }

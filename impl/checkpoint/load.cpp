@@ -157,7 +157,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
                "load: the model has no storage yet; call parallelize or materialize first");
         if (model.device().kind() == DeviceKind::meta)
           fail(Code::invalid_argument, "load: a meta device has no values");
-        model.check_update();
+        model.run().check_update();
         source = Source::open(path);
       },
       text("load, ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
@@ -169,22 +169,23 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     check_same_files(*source, expected, root);
     check_config(model.root(), *source, options);
     found = match(model.root(), *source, path, options);
-    for (size_t i = 0; i < found.size(); ++i) check_tied(*model.parameters()[i].parameter, found[i], path);
+    for (size_t i = 0; i < found.size(); ++i)
+      check_tied(*model.inspect().parameters()[i].parameter, found[i], path);
   });
 
-  call.run([&] { model.begin_update(stream); });
+  call.run([&] { model.run().begin_update(stream); });
   call.check([&] {
     try {
       RowReader reader(model, stream);
       for (size_t i = 0; i < found.size(); ++i)
-        read_rows(*model.parameters()[i].parameter, found[i].front().second, reader);
+        read_rows(*model.inspect().parameters()[i].parameter, found[i].front().second, reader);
       source->check_unchanged();
     } catch (...) {
       // The fence closes on every rank, whatever happened, so that the gangs work on.
-      model.end_update(stream);
+      model.run().end_update(stream);
       throw;
     }
-    model.end_update(stream);
+    model.run().end_update(stream);
   });
   check_replicas(model.domain(), "load", stream);
 }

@@ -38,7 +38,7 @@ SafetensorsHeader describe(Model& model, const SaveOptions& options) {
   SafetensorsHeader header;
   header.metadata = options.metadata;
   header.metadata.emplace("format", "pt");  // Hugging Face's loader asks for it
-  for (const NamedParameter& named : model.parameters())
+  for (const NamedParameter& named : model.inspect().parameters())
     header.tensors[named.name] = {stored_dtype(*named.parameter, options), named.parameter->shape, 0, 0};
   return header;
 }
@@ -124,9 +124,9 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   weights = root.broadcast_bytes(Channel::control, weights, 0);
   call.check([&] {
     OutputFile own(weights, O_WRONLY);
-    model.order(stream);
+    model.run().order(stream);
     RowWriter writer(model, own, stream);
-    for (const NamedParameter& named : model.parameters())
+    for (const NamedParameter& named : model.inspect().parameters())
       if (writes(*named.parameter, gangs))
         write_rows(*named.parameter, header.tensors.at(named.name), bytes.size(), writer);
     writer.finish();
@@ -136,7 +136,8 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
 
   call.check([&] {
     if (root.rank() == 0)
-      commit(*folder, llama_config(model.root()), stored_dtype(*model.parameters()[0].parameter, options));
+      commit(*folder, llama_config(model.root()),
+             stored_dtype(*model.inspect().parameters()[0].parameter, options));
   });
 }
 

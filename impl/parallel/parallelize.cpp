@@ -5,7 +5,7 @@
 #include "parallel/collective_call.h"
 #include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
-#include "parallel/model/model.h"
+#include "parallel/model/builder.h"
 #include "parallel/recompute.h"
 
 namespace gangway {
@@ -53,133 +53,138 @@ void check_degrees(const Gangs& gangs, const ModulePtr& root) {
            "; a model can be parallel over dp_replicate and dp_shard only");
 }
 
-void Model::check_describing(const char* call) const {
-  if (materialized_)
+void ModelBuilder::check_describing(const char* call) const {
+  if (parts_.materialized)
     fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
-  check_degrees(*gangs_, root_);
+  check_degrees(*parts_.gangs, parts_.root);
 }
 
-void Model::fully_shard(const std::string& pattern, const ShardOptions& options) {
+void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& options) {
   std::vector<Place> places;
-  const CollectiveCall call(*gangs_, "fully_shard");
+  const CollectiveCall call(*parts_.gangs, "fully_shard");
   call.check([&] {
     check_describing("fully_shard");
     check(options, DType::f64);
-    places = match_places(root_, pattern);
+    places = match_places(parts_.root, pattern);
     check_apart(places);
-    check_units(root_, places, options, DType{});
+    check_units(parts_.root, places, options, DType{});
   });
   pristine_ = false;
-  wrap_all(root_, places, options, domain_);
+  wrap_all(parts_.root, places, options, parts_.fsdp);
 }
 
-void Model::replicate(const ShardOptions& options) {
+void ModelBuilder::replicate(const ShardOptions& options) {
   ShardOptions whole = options;
   whole.strategy = Strategy::no_shard;
   std::vector<Place> places;
-  const CollectiveCall call(*gangs_, "replicate");
+  const CollectiveCall call(*parts_.gangs, "replicate");
   call.check([&] {
     check_describing("replicate");
     check(whole, DType::f64);
-    places = default_places(root_);
-    check_units(root_, places, whole, DType{});
+    places = default_places(parts_.root);
+    check_units(parts_.root, places, whole, DType{});
   });
   pristine_ = false;
-  wrap_all(root_, places, whole, domain_);
+  wrap_all(parts_.root, places, whole, parts_.fsdp);
 }
 
-void Model::recompute(const RecomputeOptions& options) {
-  const CollectiveCall call(*gangs_, "recompute");
+void ModelBuilder::recompute(const RecomputeOptions& options) {
+  const CollectiveCall call(*parts_.gangs, "recompute");
   call.check([&] {
     check_describing("recompute");
     check(options);
-    if (!domain_->units().empty())
-      fail(Code::invalid_state, "recompute: unit ", domain_->units()[0]->name(),
+    if (!parts_.fsdp->units().empty())
+      fail(Code::invalid_state, "recompute: unit ", parts_.fsdp->units()[0]->name(),
            " is made already; recompute comes before fully_shard and replicate");
   });
   pristine_ = false;
-  if (options.kind == RecomputeKind::selective) selective_ = Recompute::selective;
-  wrap_recomputed(root_, options);
+  if (options.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
+  wrap_recomputed(parts_.root, options);
 }
 
-void Model::parallelize(const ParallelOptions& options) {
+void ModelBuilder::parallelize(const ParallelOptions& options) {
   std::set<const Module*> before;
-  const CollectiveCall call(*gangs_, "parallelize");
+  const CollectiveCall call(*parts_.gangs, "parallelize");
   call.check([&] {
     check_describing("parallelize");
     check_master(options.master_dtype);
     check(options.shard, options.master_dtype);
     check(options.recompute);
-    if (!domain_->units().empty())
-      fail(Code::invalid_state, "parallelize: unit ", domain_->units()[0]->name(),
+    if (!parts_.fsdp->units().empty())
+      fail(Code::invalid_state, "parallelize: unit ", parts_.fsdp->units()[0]->name(),
            " is made already; parallelize makes all units itself");
-    check_units(root_, default_places(root_), options.shard, options.master_dtype);
-    for (const NamedModule& m : named_modules(root_)) before.insert(m.module.get());
+    check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
+    for (const NamedModule& m : named_modules(parts_.root)) before.insert(m.module.get());
   });
-  const Recompute selective = selective_;
+  const Recompute recompute = parts_.recompute;
   const bool pristine = std::exchange(pristine_, false);
   try {
-    if (options.recompute.kind == RecomputeKind::selective) selective_ = Recompute::selective;
+    if (options.recompute.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
     call.check([&] {  // wrappers want memory
-      wrap_recomputed(root_, options.recompute);
-      wrap_all(root_, default_places(root_), options.shard, domain_);
+      wrap_recomputed(parts_.root, options.recompute);
+      wrap_all(parts_.root, default_places(parts_.root), options.shard, parts_.fsdp);
     });
     materialize(options.seed, options.master_dtype);
   } catch (...) {  // so that it may be called again
-    domain_->remove_units();
-    unwrap(root_, before);
-    selective_ = selective;
+    parts_.fsdp->remove_units();
+    unwrap(parts_.root, before);
+    parts_.recompute = recompute;
     pristine_ = pristine;
     throw;
   }
 }
 
-void Model::materialize(uint64_t seed, DType master) {
-  Listing listing;
+void ModelBuilder::materialize(uint64_t seed, DType master) {
   std::string arguments;
-  const CollectiveCall call(*gangs_, "materialize");
+  const CollectiveCall call(*parts_.gangs, "materialize");
   const auto check_all = [&] {
     check_describing("materialize");
     check_master(master);
-    for (const auto& unit : domain_->units()) check(unit->options(), master);
-    check_dtypes(*root_, master);
-    const std::vector<NamedParameter> free = free_parameters(*root_);
-    const bool alone = gangs_->root()->size() == 1 && domain_->units().empty();
+    for (const auto& unit : parts_.fsdp->units()) check(unit->options(), master);
+    check_dtypes(*parts_.root, master);
+    const std::vector<NamedParameter> free = free_parameters(*parts_.root);
+    const bool alone = parts_.gangs->root()->size() == 1 && parts_.fsdp->units().empty();
     if (!free.empty() && !alone)
       fail(Code::invalid_state, "materialize: ", free.size(), " parameters, the first ", free[0].name,
            ", are in no unit; fully_shard(\"\") or replicate comes first");
     if (alone) {
       pristine_ = false;
-      wrap_all(root_, match_places(root_, ""), ShardOptions{}, domain_);
+      wrap_all(parts_.root, match_places(parts_.root, ""), ShardOptions{}, parts_.fsdp);
     }
-    domain_->set_order(units_of(*root_));
-    listing = list();
+    parts_.fsdp->set_order(units_of(*parts_.root));
     arguments = facts(seed, master);
   };
   call.check(check_all, arguments);
   pristine_ = false;
-  seed_ = seed;
-  domain_->materialize(seed, master);
-  listing_ = std::move(listing);
-  materialized_ = true;
+  parts_.seed = seed;
+  parts_.fsdp->materialize(seed, master);
+  list_parameters();
+  parts_.materialized = true;
 }
 
-std::string Model::facts(uint64_t seed, DType master) const {
+std::string ModelBuilder::facts(uint64_t seed, DType master) const {
   Facts facts("materialize");
   facts.add("seed", seed);
   facts.add("master_dtype", master);
-  facts.add("selective recomputation", selective_ == Recompute::selective);
-  add_facts(root_, facts);
+  facts.add("selective recomputation", parts_.recompute == Recompute::selective);
+  add_facts(parts_.root, facts);
   return facts.text();
 }
 
-Model::Listing Model::list() const {
-  Listing listing{named_parameters(*root_), named_parameters_with_aliases(*root_)};
-  std::erase_if(listing.aliases, [&](const NamedParameter& a) {
-    return std::any_of(listing.parameters.begin(), listing.parameters.end(),
+void ModelBuilder::adopt(const std::vector<const FsdpState*>& groups) {
+  for (const FsdpState* group : groups) parts_.fsdp->adopt(*group);
+  list_parameters();
+  parts_.materialized = true;
+  parts_.computes = false;
+}
+
+void ModelBuilder::list_parameters() {
+  parts_.parameters = named_parameters(*parts_.root);
+  parts_.aliases = named_parameters_with_aliases(*parts_.root);
+  std::erase_if(parts_.aliases, [&](const NamedParameter& a) {
+    return std::any_of(parts_.parameters.begin(), parts_.parameters.end(),
                        [&](const auto& p) { return p.name == a.name; });
   });
-  return listing;
 }
 
 }  // namespace gangway

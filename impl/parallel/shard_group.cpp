@@ -254,10 +254,9 @@ std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<Shard
       fail(Code::invalid_argument, "model_from_groups: group ", group->name(), " stands twice");
   }
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
-  for (const auto& group : groups) model->domain_->adopt(as_group(group).domain());
-  model->listing_ = model->list();
-  model->materialized_ = true;
-  model->computes_ = false;
+  std::vector<const FsdpState*> states;
+  for (const auto& group : groups) states.push_back(&as_group(group).domain());
+  model->build().adopt(states);
   return model;
 }
 

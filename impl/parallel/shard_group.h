@@ -44,7 +44,7 @@ class ShardGroup {
   virtual void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) = 0;
   // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
-  // The ownership fence around a caller's own write of Part::value (Model::begin_update for this group
+  // The ownership fence around a caller's own write of Part::value (ModelRunner::begin_update for this group
   // alone). Refusals of begin_update are agreed; end_update waits for nobody.
   virtual void begin_update(Stream& stream) = 0;
   virtual void end_update(Stream& stream) = 0;

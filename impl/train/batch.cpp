@@ -42,7 +42,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
 }
 
 void PreparedBatch::look(Model& model, Stream& stream) {
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   if (shifts_) shift_labels(ctx);
   if (!whole_.empty()) split_sequences(model.gangs(), ctx);
   std::vector<IdRule> rules = model.root().id_rules();

@@ -55,12 +55,12 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
   const LlamaConfig& config = *llama_config(model.root());
   const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.max_positions);
   StackScope scope(model.temporaries());
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
   const HostWrite ids(window);
   std::copy(tokens.end() - length, tokens.end(), ids.data<int64_t>());
   ids.send(stream);
-  const Values outputs = model.forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
+  const Values outputs = model.run().forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
   const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, length - 1, length);
   const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
   model.ops().cast(row, wide, stream);

@@ -6,7 +6,7 @@
 namespace gangway {
 namespace {
 
-const char* no_sync(const Model& model) { return model.is_last_backward() ? "off" : "on"; }
+const char* no_sync(const Model& model) { return model.run().is_last_backward() ? "off" : "on"; }
 
 // Ranks that differ in any of this would run different collectives, now or in backward, or sum up what was computed in
 // different precisions.
@@ -71,7 +71,7 @@ void ManualFrame::reset() {
 }
 
 Context ManualFrame::context(Stream& stream) const {
-  Context ctx = model_->context(stream);
+  Context ctx = model_->run().context(stream);
   ctx.training = true;
   ctx.loss_scale = options_.loss_scale;
   ctx.step = options_.step;
@@ -80,7 +80,7 @@ Context ManualFrame::context(Stream& stream) const {
 }
 
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream) {
-  Context ctx = frame != nullptr ? frame->context(stream) : model.context(stream);
+  Context ctx = frame != nullptr ? frame->context(stream) : model.run().context(stream);
   Frame* const saved = frame != nullptr ? &frame->frame_ : nullptr;
   std::string arguments;
   const CollectiveCall call(model.gangs(), "forward");
@@ -88,7 +88,7 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
     if (frame != nullptr && frame->awaits_backward())
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
-    model.check_forward(ctx, specs_of(inputs), saved);
+    model.run().check_forward(ctx, specs_of(inputs), saved);
     check_ids(ctx, model.root().id_rules(), inputs);
     arguments = arguments_of(model, inputs, frame != nullptr);
   };
@@ -97,13 +97,13 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
   return run_or_reset(call, frame, [&] {
     Values own(inputs.begin(), inputs.end());
     if (frame != nullptr) {
-      frame->forward_ = model.await_backward();
+      frame->forward_ = model.run().await_backward();
       // A frame outlives the call, the caller's arrays need not.
       for (Tensor& value : own)
         value = copy_of(ctx, value,
                         [&](DType dtype, const Shape& shape) { return saved->allocate(dtype, shape); });
     }
-    const Values outputs = model.forward(ctx, own, saved);
+    const Values outputs = model.run().forward(ctx, own, saved);
     if (frame != nullptr) frame->outputs_ = specs_of(outputs);
     return results_of(ctx, outputs);
   });
@@ -128,10 +128,10 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
       grads.push_back(copy_of(ctx, gradient, [&](DType dtype, const Shape& shape) {
         return frame.frame_.allocate_gradient(dtype, shape);
       }));
-    const Values dx = results_of(ctx, model.backward(ctx, grads, frame.frame_));
+    const Values dx = results_of(ctx, model.run().backward(ctx, grads, frame.frame_));
     frame.reset();
-    model.reshard();
-    if (model.is_last_backward()) model.finish_gradients(stream);
+    model.run().reshard();
+    if (model.run().is_last_backward()) model.run().finish_gradients(stream);
     return dx;
   });
 }

@@ -48,7 +48,7 @@ class ManualFrame {
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream);
 
 // Gradients of the outputs in (none for a loss), copies of those of the inputs out (absent: none). Adds to the local
-// gradients, reduced after the last backward (Model::set_is_last_backward); the frame is empty then. INVALID_ARGUMENT: a
+// gradients, reduced after the last backward (ModelRunner::set_is_last_backward); the frame is empty then. INVALID_ARGUMENT: a
 // gradient's shape or dtype, more of them than outputs. INVALID_STATE: the frame has had no forward. MISMATCH: ranks
 // differ in no_sync.
 Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& stream);

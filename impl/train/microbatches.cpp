@@ -22,7 +22,7 @@ void check_loss(const Specs& outputs) {
 }  // namespace
 
 Context microbatch_context(Model& model, int64_t step, bool training, Stream& stream) {
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   ctx.training = training;
   ctx.step = step;
   return ctx;
@@ -31,7 +31,7 @@ Context microbatch_context(Model& model, int64_t step, bool training, Stream& st
 void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
   for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
     const Specs inputs = specs_of(batch.microbatch(ctx.microbatch));
-    const Specs outputs = model.check_forward(ctx, inputs, frame_of(model, ctx));
+    const Specs outputs = model.run().check_forward(ctx, inputs, frame_of(model, ctx));
     if (!outputs.empty()) check_loss(outputs);
   }
 }
@@ -45,14 +45,14 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     Frame* const frame = frame_of(model, ctx);
     if (frame != nullptr) {
       // Units that accumulate unsharded reduce once, after the last.
-      model.set_is_last_backward(i + 1 == batch.count());
+      model.run().set_is_last_backward(i + 1 == batch.count());
       frame->reset();
       frame->id = {ctx.step, i, 0};
     }
-    const Values outputs = model.forward(ctx, batch.microbatch(i), frame);
+    const Values outputs = model.run().forward(ctx, batch.microbatch(i), frame);
     check_loss(specs_of(outputs));
-    if (frame != nullptr) model.backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
-    sums.add_loss(outputs);                                 // which a fused loss has by now
+    if (frame != nullptr) model.run().backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
+    sums.add_loss(outputs);                                       // which a fused loss has by now
     if (frame != nullptr) frame->reset();
   }
 }

@@ -54,7 +54,7 @@ class Step {
     totals_ = sum_over(model_.gangs(), call_.check(
                                            [&]() -> Totals {
                                              arguments = arguments_of(name_, options_, optimizer);
-                                             model_.check_trainable(name_);
+                                             model_.run().check_trainable(name_);
                                              check_options(options_);
                                              return own();
                                            },
@@ -69,7 +69,7 @@ class Step {
     try {
       call_.run(body);
     } catch (...) {
-      if (call_.alone()) model_.give_up_run(stream_);
+      if (call_.alone()) model_.run().give_up_run(stream_);
       throw;
     }
   }
@@ -121,13 +121,13 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
   std::optional<PreparedBatch> prepared;
   const Totals totals = step.check(given, [&] {
-    model.check_computes("train_step");
+    model.run().check_computes("train_step");
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
            ", but the step seeds with 1/N (scale is for loops of your own)");
     if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
     check_optimizer(model, *given);
-    model.check_update();
+    model.run().check_update();
     prepared.emplace(model, batch, options.microbatches);
     check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
     prepared->look(model, stream);
@@ -151,14 +151,14 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
       Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
       ctx.loss_scale = 1 / static_cast<double>(totals.weight);
       run_microbatches(model, *prepared, ctx, *sums);
-      model.reshard();
-      model.finish_gradients(stream);
+      model.run().reshard();
+      model.run().finish_gradients(stream);
       sums->add_gradients();
       sums->read();
     });
     all = step.exchange(wrong_weight(*sums, *prepared), {sums->loss(), sums->finite()});
   } catch (...) {
-    if (!model.gangs().root()->error()) model.zero_gradients(stream);
+    if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
     throw;
   }
   step.result.loss = all.loss / static_cast<double>(totals.weight);
@@ -174,7 +174,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
   const Totals totals = step.check(nullptr, [&] {
-    model.check_computes("eval_step");
+    model.run().check_computes("eval_step");
     prepared.emplace(model, batch, options.microbatches);
     check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
     prepared->look(model, stream);
@@ -197,7 +197,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   StackScope scope(model.temporaries());
   step.check(&optimizer, [&] {
     check_optimizer(model, optimizer);
-    model.check_update();
+    model.run().check_update();
     return Totals{};
   });
   step.result.lr = optimizer.lr();
@@ -205,7 +205,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   std::optional<StepSums> sums;
   step.run([&] {
     sums.emplace(model, &options, stream);
-    model.finish_gradients(stream);
+    model.run().finish_gradients(stream);
     sums->add_gradients();
     if (sums->looks_at_gradients()) sums->read();
   });
@@ -233,8 +233,8 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
   const auto same = [](const NamedParameter& a, const NamedParameter& b) {
     return a.parameter == b.parameter;
   };
-  if (!std::equal(model.parameters().begin(), model.parameters().end(), optimizer.parameters().begin(),
-                  optimizer.parameters().end(), same))
+  if (!std::equal(model.inspect().parameters().begin(), model.inspect().parameters().end(),
+                  optimizer.parameters().begin(), optimizer.parameters().end(), same))
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
 }
 
@@ -273,16 +273,16 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, cons
     finite = finite && std::isfinite(result.grad_norm);
   }
   if (options.check_finite && !finite) {  // equal on all ranks
-    model.zero_gradients(stream);
+    model.run().zero_gradients(stream);
     result.skipped = Skip::non_finite;
     return;
   }
 
   // 6. The fence: no rank may still read old values when their owner writes new ones. end_update lets readers
   //    in again and empties the gradients.
-  model.begin_update(stream);
+  model.run().begin_update(stream);
   optimizer.step(options.scale, clip, stream);
-  model.end_update(stream, /*copies_written=*/true);
+  model.run().end_update(stream, /*copies_written=*/true);
   result.step = optimizer.steps();
 }
 

@@ -11,7 +11,7 @@ bool needs_finite_flag(const StepOptions& options) {
 
 StepSums::StepSums(Model& model, const StepOptions* options, Stream& stream)
     : model_(model), stream_(stream), magnitudes_(options != nullptr && needs_finite_flag(*options)) {
-  if (options != nullptr && options->max_grad_norm > 0) norm_.emplace(model.domain(), options->norm_type);
+  if (options != nullptr && options->max_grad_norm > 0) norm_.emplace(model.fsdp(), options->norm_type);
   values_.assign(kPowers + (norm_ ? norm_->count() : 0), 0);
   sums_ = model.temporaries().allocate(DType::f64, Shape{static_cast<int64_t>(values_.size())});
   model.ops().fill(sums_, 0, stream);
@@ -30,7 +30,7 @@ void StepSums::add_gradients() {
   if (norm_) norm_->add_powers(model_.ops(), place(kPowers, norm_->count()), stream_);
   if (!magnitudes_) return;
   // Their sum is finite where all of them are.
-  for (const NamedParameter& named : model_.parameters()) {
+  for (const NamedParameter& named : model_.inspect().parameters()) {
     const Parameter& p = *named.parameter;
     if (!p.trainable || p.shard_grad == nullptr || !p.shard_grad->written) continue;
     const Tensor& gradient = p.shard_grad->tensor;

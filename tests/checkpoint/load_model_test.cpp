@@ -50,16 +50,16 @@ TEST(LoadModel, NoRankHoldsTheWholeModel) {
         const auto model = make_model(wide(), make_gangs(root), seeded(7));
         const GangPtr& shards = model->gangs().fsdp_gang();
         uint64_t whole = 0;
-        for (const NamedParameter& p : model->parameters())
+        for (const NamedParameter& p : model->inspect().parameters())
           whole += static_cast<uint64_t>(p.parameter->shape.count()) * item_bytes(p.parameter->dtype);
         ASSERT_GT(whole / static_cast<uint64_t>(ranks), kPiece) << "own rows are over a piece";
-        const MemoryUse before = model->memory();
+        const MemoryUse before = model->inspect().memory();
         const uint64_t moved = shards->traffic().bytes_moved;
         SaveOptions options;
         options.dtype = stored;
         save_model(*model, folder.path(), options);
         load_model(*model, folder.path());
-        const MemoryUse after = model->memory();
+        const MemoryUse after = model->inspect().memory();
         EXPECT_EQ(after.total() - after.temporaries, before.total() - before.temporaries);
         EXPECT_LE(after.temporaries, kPiece);
         EXPECT_LT(shards->traffic().bytes_moved - moved, 64u * 1024) << "paths and verdicts, no rows";
@@ -214,10 +214,10 @@ TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
         const auto model = llama(root, seeded(1, DType::f64), llama_config_of_folder(folder));
         load_model(*model, folder);
         Stream& stream = model->device().stream();
-        Context ctx = model->context(stream);
+        Context ctx = model->run().context(stream);
         StackScope scope(model->temporaries());
         const Tensor inputs[] = {tensor_of(*model, DType::i64, Shape{2, 20}, tokens.data())};
-        const Tensor found = model->forward(ctx, inputs, nullptr).at(0);
+        const Tensor found = model->run().forward(ctx, inputs, nullptr).at(0);
         ASSERT_EQ(found.bytes(), logits.size() * 8) << name;
         const HostMemory host(found);
         double error = 0, norm = 0;
@@ -229,7 +229,7 @@ TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
         // transformers makes its rotary angles in f32, whatever the model's dtype: about 1e-7 of each angle.
         EXPECT_LT(std::sqrt(error / norm), 1e-6) << name;
         EXPECT_GT(norm, 1);
-        model->reshard();
+        model->run().reshard();
       });
   }
 }
@@ -238,7 +238,7 @@ TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
 template <typename Change>
 void write_changed(Model& model, const std::string& path, Change&& change) {
   SafetensorsHeader header;
-  for (const NamedParameter& named : model.parameters())
+  for (const NamedParameter& named : model.inspect().parameters())
     header.tensors[named.name] = {DType::f32, named.parameter->shape, 0, 0};
   change(header);
   const std::string head = make_safetensors_header(header);
@@ -291,7 +291,7 @@ TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
     const auto model = llama(root, seeded(20));
     save_model(*model, folder.path(), {});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->domain().units().front();
+    ParamGroup& unit = *model->fsdp().units().front();
     if (root.rank() == 1) unit.unshard(stream);
     const Error error = error_of([&] { load_model(*model, folder.path()); });
     EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
@@ -382,11 +382,12 @@ TEST(LoadModel, ATiedModelTakesOneValueUnderBothNamesAndRefusesTwo) {
       EXPECT_NE(error.message().find(" as element 0)"), std::string::npos) << error.message();
       EXPECT_EQ(all_values(*tied), before);
       load_model(*tied, path, {.ignore_extra = true});
-      EXPECT_EQ(gathered(*tied, *tied->parameter("lm_head.weight").parameter),
-                gathered(*tied, *tied->parameter("model.embed_tokens.weight").parameter));
-      const Tensor embedding = untied->gather(*untied->parameter("model.embed_tokens.weight").parameter,
-                                              untied->device().stream());
-      untied->assign(*untied->parameter("lm_head.weight").parameter, embedding, untied->device().stream());
+      EXPECT_EQ(gathered(*tied, *tied->inspect().parameter("lm_head.weight").parameter),
+                gathered(*tied, *tied->inspect().parameter("model.embed_tokens.weight").parameter));
+      const Tensor embedding = untied->inspect().gather(
+          *untied->inspect().parameter("model.embed_tokens.weight").parameter, untied->device().stream());
+      untied->inspect().assign(*untied->inspect().parameter("lm_head.weight").parameter, embedding,
+                               untied->device().stream());
       save_model(*untied, folder.path(), options);
       load_model(*tied, path);
     });

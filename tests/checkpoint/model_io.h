@@ -55,7 +55,7 @@ inline ParallelOptions seeded(uint64_t seed, DType master = DType::f32,
 
 inline std::vector<double> all_values(Model& model) {
   std::vector<double> out;
-  for (const NamedParameter& named : model.parameters())
+  for (const NamedParameter& named : model.inspect().parameters())
     for (const double x : gathered(model, *named.parameter)) out.push_back(x);
   return out;
 }

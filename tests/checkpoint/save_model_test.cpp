@@ -51,8 +51,8 @@ TEST(SaveModel, AnIndependentReaderFindsTheValues) {
     options.metadata = {{"note", "half way"}};
     save_model(*model, folder.path(), options);
     const auto stored = read_plainly(folder.path() + "/model.safetensors");
-    EXPECT_EQ(stored.size(), model->parameters().size());
-    for (const NamedParameter& named : model->parameters()) {
+    EXPECT_EQ(stored.size(), model->inspect().parameters().size());
+    for (const NamedParameter& named : model->inspect().parameters()) {
       const std::vector<double> values = gathered(*model, *named.parameter);
       const std::vector<float>& found = stored.at(named.name);
       ASSERT_EQ(found.size(), values.size());

@@ -30,8 +30,9 @@ TEST(SplitModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
       run_ranks(mesh.ranks, [&](Gang& root) {
         const auto model = make_split_model(root, mesh, {n, n}, options_of(12, strategy));
         load_model(*model, folder.path(), {});
-        for (const NamedParameter& p : model->parameters())
-          EXPECT_EQ(get(model->gather(*p.parameter, model->device().stream())), whole.at(p.name)) << p.name;
+        for (const NamedParameter& p : model->inspect().parameters())
+          EXPECT_EQ(get(model->inspect().gather(*p.parameter, model->device().stream())), whole.at(p.name))
+              << p.name;
       });
     }
   }

@@ -58,7 +58,7 @@ std::unique_ptr<Model> model_on(Gang& root, const Case& c) {
   options.shard.param_dtype = c.param;
   options.master_dtype = DType::f32;
   options.seed = 5;
-  model->parallelize(options);
+  model->build().parallelize(options);
   return model;
 }
 
@@ -72,13 +72,13 @@ Trial f32_trial() {
 void step(Model& model, Optimizer& optimizer, const Trial& trial, int number) {
   Stream& stream = model.device().stream();
   for (int m = 0; m < 2; ++m) {
-    model.set_is_last_backward(m == 1);
+    model.run().set_is_last_backward(m == 1);
     trial.run(model, 2 * number + m);
   }
-  const double norm = model.gradient_norm(2, stream);
-  model.begin_update(stream);
+  const double norm = model.run().gradient_norm(2, stream);
+  model.run().begin_update(stream);
   optimizer.step(1, std::min(1.0, 0.5 / norm), stream);
-  model.end_update(stream, /*copies_written=*/true);
+  model.run().end_update(stream, /*copies_written=*/true);
 }
 
 using Hook = void (*)(Device& device, int rank);
@@ -92,10 +92,10 @@ std::map<std::string, Vector> trained(const std::string& device, const Case& c, 
         if (hook != nullptr) hook(root.device(), root.rank());
         const auto model = model_on(root, c);
         const Trial trial = f32_trial();
-        const auto optimizer = make_adamw(model->parameters(), trial.adamw(), model->ops());
+        const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
         for (int number = 0; number < 3; ++number) step(*model, *optimizer, trial, number);
-        for (const NamedParameter& p : model->parameters()) {
-          const Vector whole = get(model->gather(*p.parameter, model->device().stream()));
+        for (const NamedParameter& p : model->inspect().parameters()) {
+          const Vector whole = get(model->inspect().gather(*p.parameter, model->device().stream()));
           if (root.rank() == 0) out[p.name] = whole;
         }
       },
@@ -389,7 +389,7 @@ TEST(DeferredTraining, AStepWaitsForNothingButTheNorm) {
           [&](Gang& root) {
             const auto model = model_on(root, {.ranks = ranks, .strategy = strategy});
             const Trial trial = f32_trial();
-            const auto optimizer = make_adamw(model->parameters(), trial.adamw(), model->ops());
+            const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
             step(*model, *optimizer, trial, 0);
             const int64_t given = 2 * 4;  // inputs and gradients that the test itself copies to the device
             const int64_t before = deferred::synchronizations(root.device());

@@ -77,7 +77,7 @@ TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
     options.recompute.kind = RecomputeKind::full;
     options.master_dtype = DType::f64;
     options.shard.dtype_rules = {{"0.scale", DType::f32}};  // beside a bias in f64, which a product refuses
-    model.parallelize(options);
+    model.build().parallelize(options);
     std::vector<std::string> recomputed;
     for (const NamedModule& named : named_modules(model.root().shared_from_this()))
       if (std::string_view(named.module->kind()) == "Recompute") recomputed.push_back(named.path);
@@ -143,11 +143,11 @@ void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
                      const std::vector<Model*>& parts, const Reduce& reduce) {
   Stream& stream = parts[0]->device().stream();
   std::vector<std::unique_ptr<Optimizer>> optimizers;
-  for (Model* m : parts) optimizers.push_back(make_adamw(m->parameters(), trial.adamw(), m->ops()));
+  for (Model* m : parts) optimizers.push_back(make_adamw(m->inspect().parameters(), trial.adamw(), m->ops()));
   std::map<std::string, Vector> values;
   for (int step = 0; step < kSteps; ++step) {
     for (int m = 0; m < kMicrobatches; ++m) {
-      parts[0]->set_is_last_backward(m + 1 == kMicrobatches);
+      parts[0]->run().set_is_last_backward(m + 1 == kMicrobatches);
       trial.run(*parts[0], kMicrobatches * step + m);
     }
     reduce();
@@ -158,13 +158,13 @@ void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
       expect_near(gradients, want.gradients, c.gradients());
     }
     for (size_t i = 0; i < parts.size(); ++i) {
-      parts[i]->begin_update(stream);
+      parts[i]->run().begin_update(stream);
       optimizers[i]->step(1, 1, stream);
-      parts[i]->end_update(stream);
+      parts[i]->run().end_update(stream);
     }
   }
   for (Model* m : parts)
-    for (const NamedParameter& p : m->parameters()) values[p.name] = get(m->gather(*p.parameter, stream));
+    for (const NamedParameter& p : m->inspect().parameters()) values[p.name] = get(m->inspect().gather(*p.parameter, stream));
   EXPECT_EQ(values.size(), want.values.size());
   expect_near(values, want.values, c.values());
 }
@@ -177,7 +177,7 @@ TEST(Parallelize, CustomModuleInPlaceOfABlockTrainsAsOnOneDevice) {
     const OneDevice& want = references.of(trial, c);
     run_ranks(c.ranks, [&](Gang& root) {
       Model model(with_custom(), mesh_of(root));
-      model.parallelize(options_of(c, trial));
+      model.build().parallelize(options_of(c, trial));
       expect_training(want, trial, c, {&model}, [] {});
     });
   }
@@ -188,9 +188,9 @@ TEST(Parallelize, DtypeThatACustomModuleRefusesIsRefusedBeforehandByItsPath) {
     Model model(with_custom(), mesh_of(root));
     ParallelOptions options;
     options.shard.param_dtype = DType::bf16;
-    expect_refusal(Code::not_supported, [&] { model.parallelize(options); }, {"module 1", "bf16"});
+    expect_refusal(Code::not_supported, [&] { model.build().parallelize(options); }, {"module 1", "bf16"});
     options.shard.param_dtype = DType{};
-    model.parallelize(options);  // a refused call changed nothing
+    model.build().parallelize(options);  // a refused call changed nothing
   });
 }
 
@@ -248,7 +248,7 @@ TEST(ShardGroup, InPlaceOfABlockTrainsAsOnOneDevice) {
       const ParallelOptions options = options_of(c, trial);
       const auto group = make_shard_group(gangs, "1", block_parameters(c.dtype), options.shard, trial.seed);
       Model model(make_sequential({small_block(), std::make_shared<Foreign>(group), small_block()}), gangs);
-      model.parallelize(options);
+      model.build().parallelize(options);
       const auto of_group = model_from_groups({group});
       expect_training(want, trial, c, {&model, of_group.get()},
                       [&] { group->reduce(root.device().stream()); });

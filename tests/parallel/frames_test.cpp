@@ -18,23 +18,23 @@ TEST(Frames, InFlightGiveTheSameGradients) {
     for (const bool regions : {true, false})
       run_ranks(2, [&](Gang& root) {
         Model model(trial.make(), mesh_of(root));
-        model.domain().use_regions(regions);
+        model.fsdp().use_regions(regions);
         ParallelOptions options;
         options.shard.strategy = strategy;
         options.master_dtype = DType::f64;
         options.seed = trial.seed;
-        model.parallelize(options);
-        Context ctx = model.context(model.device().stream());
+        model.build().parallelize(options);
+        Context ctx = model.run().context(model.device().stream());
         Values outputs;
         for (int m = 0; m < 2; ++m) {
           const Tensor x = trial.input_of(model.device(), root.rank(), m);
-          outputs.push_back(model.forward(ctx, {&x, 1}, &model.frame(static_cast<size_t>(m)))[0]);
+          outputs.push_back(model.run().forward(ctx, {&x, 1}, &model.frame(static_cast<size_t>(m)))[0]);
         }
         for (int m = 1; m >= 0; --m) {
           Frame& frame = model.frame(static_cast<size_t>(m));
-          model.set_is_last_backward(m == 0);
+          model.run().set_is_last_backward(m == 0);
           const Tensor dy = trial.gradient_of(frame, outputs[static_cast<size_t>(m)], root.rank(), m);
-          model.backward(ctx, {&dy, 1}, frame);
+          model.run().backward(ctx, {&dy, 1}, frame);
         }
         expect_near(trial.gradients(model), want, 1e-12);
       });
@@ -48,18 +48,18 @@ struct Pass {
 
 // y of an input in `dtype`, which is rounded to bf16, and so are the parameters.
 Tensor forward(Model& model, DType dtype, int64_t rows, size_t frame) {
-  Context ctx = model.context(model.device().stream());
+  Context ctx = model.run().context(model.device().stream());
   const Vector values = random_vector(static_cast<size_t>(3 * rows), 7);
   const Tensor x = make(model.device(), dtype, Shape{rows, 3}, values);
-  return model.forward(ctx, {&x, 1}, &model.frame(frame))[0];
+  return model.run().forward(ctx, {&x, 1}, &model.frame(frame))[0];
 }
 
 Pass backward(Model& model, const Tensor& y, size_t at) {
-  Context ctx = model.context(model.device().stream());
+  Context ctx = model.run().context(model.device().stream());
   Frame& frame = model.frame(at);
   const Tensor dy = frame.allocate_gradient(y.dtype(), y.shape());
   put(dy, random_vector(static_cast<size_t>(y.count()), 8));
-  const Tensor dx = model.backward(ctx, {&dy, 1}, frame)[0];
+  const Tensor dx = model.run().backward(ctx, {&dy, 1}, frame)[0];
   const Pass pass{y.dtype(), dx.dtype(), get(dx)};
   frame.reset();
   return pass;
@@ -76,7 +76,7 @@ TEST(Frames, InFlightMayHaveInputsOfDifferentDtypes) {
       options.shard.param_dtype = DType::bf16;
       options.shard.output_dtype = DType::f32;
       options.recompute.kind = recompute;
-      model.parallelize(options);
+      model.build().parallelize(options);
       std::vector<Pass> alone;
       for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
         alone.push_back(backward(model, forward(model, dtype, 4, 0), 0));
@@ -85,9 +85,9 @@ TEST(Frames, InFlightMayHaveInputsOfDifferentDtypes) {
       EXPECT_EQ(alone[2].gradient, DType::bf16);
 
       const Tensor y0 = forward(model, DType::f32, 4, 0), y1 = forward(model, DType::f64, 4, 1);
-      Context plain = model.context(model.device().stream());
+      Context plain = model.run().context(model.device().stream());
       const Tensor x = make(model.device(), DType::bf16, Shape{2, 3}, random_vector(6, 9));
-      model.forward(plain, {&x, 1}, nullptr);
+      model.run().forward(plain, {&x, 1}, nullptr);
       model.temporaries().reset();
       for (const auto& [y, at] : {std::pair{y0, size_t{0}}, std::pair{y1, size_t{1}}}) {
         const Pass pass = backward(model, y, at);
@@ -95,7 +95,7 @@ TEST(Frames, InFlightMayHaveInputsOfDifferentDtypes) {
         EXPECT_EQ(pass.gradient, alone[at].gradient) << "frame " << at;
         EXPECT_EQ(pass.dx, alone[at].dx) << "frame " << at;
       }
-      model.finish_gradients(model.device().stream());
+      model.run().finish_gradients(model.device().stream());
     });
 }
 

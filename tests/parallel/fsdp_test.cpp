@@ -24,8 +24,8 @@ ParallelOptions f64_options(Strategy strategy = Strategy::full_shard) {
 std::unique_ptr<Model> sharded(const Trial& trial, Gang& root, const ParallelOptions& options,
                                int replicas = 1, bool regions = true) {
   auto model = std::make_unique<Model>(trial.make(), mesh_of(root, replicas));
-  model->domain().use_regions(regions);
-  model->parallelize(options);
+  model->fsdp().use_regions(regions);
+  model->build().parallelize(options);
   return model;
 }
 
@@ -34,7 +34,7 @@ constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_o
 TEST(FullyShard, UnevenRowsAreOwnedInCeilPieces) {
   run_ranks(4, [](Gang& root) {
     const auto model = sharded(kUneven, root, f64_options());
-    const Parameter& weight = *model->parameter("0.weight").parameter;
+    const Parameter& weight = *model->inspect().parameter("0.weight").parameter;
     EXPECT_EQ(describe(weight.layout), "dp_shard: Shard(0)");
     EXPECT_EQ(weight.layout[0].bounds, (std::vector<int64_t>{0, 2, 4, 5, 5}));
     EXPECT_EQ(weight.shard.dim(0), (std::vector<int64_t>{2, 2, 1, 0})[static_cast<size_t>(root.rank())]);
@@ -76,11 +76,11 @@ TEST(FullyShard, NormsCanBeUnitsOfTheirOwn) {
       run_ranks(2, [&](Gang& root) {
         const ParallelOptions options = f64_options(strategy);
         Model model(block(), mesh_of(root));
-        model.recompute({.kind = recompute});
+        model.build().recompute({.kind = recompute});
         for (const char* unit :
              {"*.input_layernorm", "*.post_attention_layernorm", "*.self_attn.*", "*.mlp.*", "1", "2", ""})
-          model.fully_shard(unit, options.shard);
-        model.materialize(options.seed, options.master_dtype);
+          model.build().fully_shard(unit, options.shard);
+        model.build().materialize(options.seed, options.master_dtype);
         trial.run(model);
         expect_near(trial.gradients(model), want, 1e-12);
       });
@@ -91,8 +91,8 @@ TEST(FullyShard, FirstValuesAreTheSameBitsOnEveryMesh) {
     std::map<std::string, Vector> out;
     run_ranks(ranks, [&](Gang& root) {
       const auto model = sharded(kUneven, root, f64_options(strategy));
-      for (const NamedParameter& p : model->parameters()) {
-        const Vector whole = get(model->gather(*p.parameter, model->device().stream()));
+      for (const NamedParameter& p : model->inspect().parameters()) {
+        const Vector whole = get(model->inspect().gather(*p.parameter, model->device().stream()));
         if (root.rank() == ranks - 1) out[p.name] = whole;
       }
     });
@@ -114,7 +114,7 @@ TEST(FullyShard, MicrobatchesAddUp) {
       run_ranks(3, [&](Gang& root) {
         const auto model = sharded(kUneven, root, options);
         for (int m = 0; m < 3; ++m) {
-          model->set_is_last_backward(m == 2);
+          model->run().set_is_last_backward(m == 2);
           kUneven.run(*model, m);
         }
         const auto got = kUneven.gradients(*model);
@@ -137,12 +137,12 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
       kUneven.run(*model, 1);
       expect_near(kUneven.gradients(*model), twice, 1e-12);
       Stream& stream = model->device().stream();
-      model->zero_gradients(stream);
-      for (const NamedParameter& p : model->parameters()) {
-        const Vector local = get(model->gradient(*p.parameter, stream));
+      model->run().zero_gradients(stream);
+      for (const NamedParameter& p : model->inspect().parameters()) {
+        const Vector local = get(model->inspect().gradient(*p.parameter, stream));
         EXPECT_EQ(local, Vector(local.size(), 0.0)) << p.name;
       }
-      EXPECT_EQ(model->gradient_norm(2, stream), 0);
+      EXPECT_EQ(model->run().gradient_norm(2, stream), 0);
       kUneven.run(*model, 0);
       expect_near(kUneven.gradients(*model), once, 1e-12);
     });
@@ -156,8 +156,8 @@ TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
         const auto model = sharded(kUneven, root, f64_options(strategy));
         Stream& stream = model->device().stream();
         for (int step = 0; step < 2; ++step) {
-          for (const NamedParameter& p : model->parameters()) {
-            const Tensor local = model->gradient(*p.parameter, stream);
+          for (const NamedParameter& p : model->inspect().parameters()) {
+            const Tensor local = model->inspect().gradient(*p.parameter, stream);
             EXPECT_EQ(get(local), Vector(static_cast<size_t>(local.count()))) << p.name << " starts at zero";
             put(local, Vector(static_cast<size_t>(local.count()), 2));
           }
@@ -166,8 +166,8 @@ TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
             for (double& g : gradient) g = step == 0 ? 2 : g + 2;
           if (step == 1) kUneven.run(*model);
           expect_near(kUneven.gradients(*model), want, 1e-12);
-          model->begin_update(stream);
-          model->end_update(stream);
+          model->run().begin_update(stream);
+          model->run().end_update(stream);
         }
       });
 }
@@ -185,11 +185,11 @@ TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
           const auto got = kUneven.gradients(*model);
           // An update in between: private shards order it by the ends of their gathers.
           Stream& stream = model->device().stream();
-          model->begin_update(stream);
-          for (const NamedParameter& p : model->parameters())
+          model->run().begin_update(stream);
+          for (const NamedParameter& p : model->inspect().parameters())
             if (p.parameter->shard.count() != 0)
               model->ops().add(p.parameter->shard_grad->tensor, -0.1, p.parameter->shard, stream);
-          model->end_update(stream);
+          model->run().end_update(stream);
           kUneven.run(*model, 2);
           const auto after = kUneven.gradients(*model);
           EXPECT_NE(after, got);
@@ -206,11 +206,11 @@ TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
       for (const NamedParameter& p : named_parameters(model.root()))
         if (p.name.starts_with("1.") || p.name == "0.bias")
           p.parameter->trainable = false;  // a unit, and a part of one
-      model.parallelize(f64_options(strategy));
+      model.build().parallelize(f64_options(strategy));
       kUneven.run(model);
       const auto got = kUneven.gradients(model);
       EXPECT_FALSE(got.contains("1.weight"));
-      EXPECT_FALSE(model.parameter("1.weight").parameter->shard_grad);
+      EXPECT_FALSE(model.inspect().parameter("1.weight").parameter->shard_grad);
       expect_near(got, kUneven.alone(2), 1e-12);
       EXPECT_EQ(got.size(), 5u);
     });
@@ -246,10 +246,11 @@ TEST(FullyShard, UnusedParametersHaveZeroGradients) {
           const auto got = trial.gradients(*model);
           expect_near(got, trial.alone(3), 1e-12);
           EXPECT_EQ(got.at("1.weight"), Vector(15, 0.0));
-          EXPECT_TRUE(model->parameter("1.weight").parameter->shard_grad->written) << "zeros, not undefined";
+          EXPECT_TRUE(model->inspect().parameter("1.weight").parameter->shard_grad->written)
+              << "zeros, not undefined";
           Stream& stream = model->device().stream();
-          model->begin_update(stream);
-          model->end_update(stream);
+          model->run().begin_update(stream);
+          model->run().end_update(stream);
         }
       });
 }
@@ -279,7 +280,7 @@ TEST(FullyShard, ReduceDtypeIsTakenOnTheWayOnly) {
       const auto model = sharded(trial, root, options);
       trial.run(*model);
       const auto got = trial.gradients(*model);
-      EXPECT_EQ(model->parameter("0.weight").parameter->shard_grad->tensor.dtype(), DType::f32);
+      EXPECT_EQ(model->inspect().parameter("0.weight").parameter->shard_grad->tensor.dtype(), DType::f32);
       for (const auto& [name, gradient] : want) {
         EXPECT_LE(normwise(got.at(name), gradient), 2e-2) << name;
         EXPECT_GT(normwise(got.at(name), gradient), 1e-6) << name << " travelled in bf16";
@@ -300,7 +301,7 @@ TEST(FullyShard, GradientNormIsTheSameBitsOnEveryRank) {
         run_ranks(4, [&](Gang& root) {
           const auto model = sharded(kUneven, root, f64_options(strategy), replicas);
           kUneven.run(*model);
-          norms[static_cast<size_t>(root.rank())] = model->gradient_norm(p, model->device().stream());
+          norms[static_cast<size_t>(root.rank())] = model->run().gradient_norm(p, model->device().stream());
         });
         EXPECT_NEAR(norms[0] / want, 1, 1e-12);
         for (const double norm : norms) EXPECT_EQ(norm, norms[0]);
@@ -314,11 +315,11 @@ TEST(FullyShard, NormOfAGradientThatIsNoNumberIsNotFiniteAnywhere) {
       run_ranks(3, [&](Gang& root) {
         const auto model = sharded(kUneven, root, f64_options(strategy));
         kUneven.run(*model);
-        model->finish_gradients(model->device().stream());
-        const Tensor gradient = model->parameter("1.weight").parameter->shard_grad->tensor;
+        model->run().finish_gradients(model->device().stream());
+        const Tensor gradient = model->inspect().parameter("1.weight").parameter->shard_grad->tensor;
         if (root.rank() == 1 || strategy == Strategy::no_shard)
           put(gradient.slice(0, 0, 1).flatten2().slice(1, 0, 1), {std::nan("")});
-        EXPECT_FALSE(std::isfinite(model->gradient_norm(p, model->device().stream())));
+        EXPECT_FALSE(std::isfinite(model->run().gradient_norm(p, model->device().stream())));
       });
 }
 
@@ -327,20 +328,21 @@ TEST(FullyShard, AssignAndGatherAreInverse) {
     run_ranks(3, [&](Gang& root) {
       const auto model = sharded(kUneven, root, f64_options(strategy));
       Stream& stream = model->device().stream();
-      Parameter& weight = *model->parameter("1.weight").parameter;
+      Parameter& weight = *model->inspect().parameter("1.weight").parameter;
       const Vector want = random_vector(35, 3);
-      model->assign(weight, make(model->device(), DType::f64, Shape{7, 5}, want), stream);
-      EXPECT_EQ(get(model->gather(weight, stream)), want);
+      model->inspect().assign(weight, make(model->device(), DType::f64, Shape{7, 5}, want), stream);
+      EXPECT_EQ(get(model->inspect().gather(weight, stream)), want);
       Vector doubled = want;
       for (double& value : doubled) value *= 2;
       const Tensor whole = make(model->device(), DType::f64, Shape{7, 5}, doubled);
-      model->assign(weight, root.rank() == 1 ? whole : slice(whole, weight.box()), stream);
-      EXPECT_EQ(get(model->gather(weight, stream)), doubled);
-      expect_refusal(Code::invalid_argument,
-                     [&] {
-                       model->assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream);
-                     },
-                     {"1.weight", "[7, 5]", "[5, 7]"});
+      model->inspect().assign(weight, root.rank() == 1 ? whole : slice(whole, weight.box()), stream);
+      EXPECT_EQ(get(model->inspect().gather(weight, stream)), doubled);
+      expect_refusal(
+          Code::invalid_argument,
+          [&] {
+            model->inspect().assign(weight, make(model->device(), DType::f64, Shape{5, 7}, want), stream);
+          },
+          {"1.weight", "[7, 5]", "[5, 7]"});
     });
 }
 

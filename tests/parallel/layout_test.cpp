@@ -60,11 +60,11 @@ Vector own_part(Model& model, const NamedParameter& p, const Vector& whole, bool
 
 void step(Model& model, int microbatches) {
   for (int m = 0; m < microbatches; ++m) {
-    Context ctx = model.context(model.device().stream());
+    Context ctx = model.run().context(model.device().stream());
     const Tensor x = make(model.device(), DType::f64, Shape{1}, {1});
-    model.set_is_last_backward(m + 1 == microbatches);
-    const Values y = model.forward(ctx, {&x, 1}, &model.frame(0));
-    model.backward(ctx, y, model.frame(0));
+    model.run().set_is_last_backward(m + 1 == microbatches);
+    const Values y = model.run().forward(ctx, {&x, 1}, &model.frame(0));
+    model.run().backward(ctx, y, model.frame(0));
     model.frame(0).reset();
   }
 }
@@ -83,11 +83,12 @@ Vector whole_gradient(const Parameter& p, const SplitMesh& mesh, int microbatche
 TEST(SplitParameters, FirstValuesAreThoseOfOneDeviceOnEveryMesh) {
   on_meshes([](Model& model, const SplitMesh&, int64_t n, const Kind& kind) {
     const auto whole = split_values(n, 11, options_of(kind).master_dtype);
-    for (const NamedParameter& p : model.parameters()) {
+    for (const NamedParameter& p : model.inspect().parameters()) {
       const Vector own = own_part(model, p, whole.at(p.name), kind.strategy != Strategy::no_shard);
       EXPECT_EQ(get(p.parameter->shard), own) << p.name;
       EXPECT_EQ(p.parameter->local_shape().count(), static_cast<int64_t>(own.size())) << p.name;
-      EXPECT_EQ(get(model.gather(*p.parameter, model.device().stream())), whole.at(p.name)) << p.name;
+      EXPECT_EQ(get(model.inspect().gather(*p.parameter, model.device().stream())), whole.at(p.name))
+          << p.name;
     }
   });
 }
@@ -95,13 +96,13 @@ TEST(SplitParameters, FirstValuesAreThoseOfOneDeviceOnEveryMesh) {
 TEST(SplitParameters, ComputeSeesTheTpPieceAndAssignWritesTheOwnPart) {
   on_meshes([](Model& model, const SplitMesh&, int64_t, const Kind&) {
     std::map<std::string, Vector> whole;
-    for (const NamedParameter& p : model.parameters()) {
+    for (const NamedParameter& p : model.inspect().parameters()) {
       Vector& values = whole[p.name];
       for (int64_t i = 0; i < p.parameter->shape.count(); ++i)
         values.push_back(static_cast<double>((i * 7) % 127));
-      model.assign(*p.parameter, make(model.device(), DType::f64, p.parameter->shape, values),
-                   model.device().stream());
-      EXPECT_EQ(get(model.gather(*p.parameter, model.device().stream())), values) << p.name;
+      model.inspect().assign(*p.parameter, make(model.device(), DType::f64, p.parameter->shape, values),
+                             model.device().stream());
+      EXPECT_EQ(get(model.inspect().gather(*p.parameter, model.device().stream())), values) << p.name;
     }
     step(model, 1);
     for (size_t i = 0; i < 2; ++i)
@@ -116,8 +117,8 @@ TEST(SplitParameters, GradientsAreSumsOverDataAndThePartialAxes) {
   on_meshes([](Model& model, const SplitMesh& mesh, int64_t, const Kind&) {
     for (int round = 1; round <= 2; ++round) {  // the second adds to the first
       step(model, 2);
-      for (const NamedParameter& p : model.parameters())
-        EXPECT_EQ(get(model.gather_gradient(*p.parameter, model.device().stream())),
+      for (const NamedParameter& p : model.inspect().parameters())
+        EXPECT_EQ(get(model.inspect().gather_gradient(*p.parameter, model.device().stream())),
                   whole_gradient(*p.parameter, mesh, 2 * round))
             << p.name << " round " << round;
     }
@@ -128,16 +129,16 @@ TEST(SplitParameters, TheNormCountsEveryElementOnce) {
   on_meshes([](Model& model, const SplitMesh& mesh, int64_t, const Kind&) {
     step(model, 1);
     double squares = 0, greatest = 0;
-    for (const NamedParameter& p : model.parameters())
+    for (const NamedParameter& p : model.inspect().parameters())
       for (const double g : whole_gradient(*p.parameter, mesh, 1)) {
         squares += g * g;
         greatest = std::max(greatest, g);
       }
     Stream& stream = model.device().stream();
-    EXPECT_NEAR(model.gradient_norm(2, stream), std::sqrt(squares), 1e-12 * std::sqrt(squares));
-    EXPECT_EQ(model.gradient_norm(INFINITY, stream), greatest);
-    model.clip_gradients(0.5, 2, stream);
-    EXPECT_NEAR(model.gradient_norm(2, stream), squares == 0 ? 0 : 0.5, 1e-6);
+    EXPECT_NEAR(model.run().gradient_norm(2, stream), std::sqrt(squares), 1e-12 * std::sqrt(squares));
+    EXPECT_EQ(model.run().gradient_norm(INFINITY, stream), greatest);
+    model.run().clip_gradients(0.5, 2, stream);
+    EXPECT_NEAR(model.run().gradient_norm(2, stream), squares == 0 ? 0 : 0.5, 1e-6);
   });
 }
 
@@ -147,16 +148,16 @@ TEST(SplitParameters, AnUpdateOfOwnPartsIsSeenWhole) {
         const auto whole = split_values(n, 11, options_of(kind).master_dtype);
         Stream& stream = model.device().stream();
         step(model, 1);
-        model.begin_update(stream);
-        for (const NamedParameter& p : model.parameters())
+        model.run().begin_update(stream);
+        for (const NamedParameter& p : model.inspect().parameters())
           if (p.parameter->shard.count() != 0)
             model.ops().add(p.parameter->shard_grad->tensor, -0.25, p.parameter->shard, stream);
-        model.end_update(stream);
-        for (const NamedParameter& p : model.parameters()) {
+        model.run().end_update(stream);
+        for (const NamedParameter& p : model.inspect().parameters()) {
           Vector want = whole.at(p.name);
           const Vector gradient = whole_gradient(*p.parameter, mesh, 1);
           for (size_t i = 0; i < want.size(); ++i) want[i] -= 0.25 * gradient[i];
-          EXPECT_LE(normwise(get(model.gather(*p.parameter, stream)), want),
+          EXPECT_LE(normwise(get(model.inspect().gather(*p.parameter, stream)), want),
                     kind.param == DType{} ? 1e-15 : 1e-6)
               << p.name;
         }
@@ -210,7 +211,7 @@ TEST(SplitParameters, LayoutsThatDoNotFitAreRefused) {
       module->parameters()[0]->grad_partial_axes = partial;
       Model model(module, gangs);
       expect_refusal(
-          code, [&] { model.parallelize({}); }, parts);
+          code, [&] { model.build().parallelize({}); }, parts);
     };
     refused(Code::not_supported, {}, {"tp is 2"});
     refused(Code::invalid_argument, {Placement::shard("tp", 0, {0, 2, 4, 6})},

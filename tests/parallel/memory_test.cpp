@@ -20,8 +20,8 @@ std::vector<uint64_t> fields(const MemoryUse& m) {
 MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
   Model model(make_llama(config()), mesh_of(root, replicas));
   if (frozen) model.root().child(1).child(0).parameters()[0]->trainable = false;
-  model.domain().use_regions(regions);
-  model.parallelize(options);
+  model.fsdp().use_regions(regions);
+  model.build().parallelize(options);
   Stream& stream = model.device().stream();
   const bool meta = model.device().kind() == DeviceKind::meta;
   const auto ids = [&](int64_t rows) {
@@ -29,24 +29,24 @@ MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool reg
     return meta ? Tensor::allocate(model.device().allocator(), DType::i64, shape)
                 : make_ids(model.device(), shape, std::vector<int64_t>(static_cast<size_t>(12 * rows), 7));
   };
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   ctx.loss_scale = 0.1;
   for (int step = 0; step < 2; ++step) {
     for (int m = 0; m < 2; ++m) {
-      model.set_is_last_backward(m == 1);
+      model.run().set_is_last_backward(m == 1);
       const Tensor inputs[] = {ids(2), ids(2)};
-      model.forward(ctx, inputs, &model.frame(0));
-      model.backward(ctx, {}, model.frame(0));
+      model.run().forward(ctx, inputs, &model.frame(0));
+      model.run().backward(ctx, {}, model.frame(0));
       model.frame(0).reset();
     }
-    model.gradient_norm(2, stream);
-    model.begin_update(stream);
-    model.end_update(stream);
+    model.run().gradient_norm(2, stream);
+    model.run().begin_update(stream);
+    model.run().end_update(stream);
   }
   const Tensor inputs[] = {ids(3), ids(3)};
-  model.forward(ctx, inputs, nullptr);
+  model.run().forward(ctx, inputs, nullptr);
   model.temporaries().reset();
-  return model.memory();
+  return model.inspect().memory();
 }
 
 MemoryUse plan(int rank, int ranks, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
@@ -104,7 +104,7 @@ TEST(Memory, FullShardTakesWhatTheFormulaSays) {
   for (const int ranks : {1, 2})
     run_ranks(ranks, [&](Gang& root) {
       const auto model = make_model(reference, mesh_of(root), ParallelOptions{});
-      const MemoryUse use = model->memory();
+      const MemoryUse use = model->inspect().memory();
       EXPECT_EQ(ranks == 1 ? use.master : use.region_rows, 4 * all / static_cast<uint64_t>(ranks));
       EXPECT_EQ(ranks == 1 ? use.region_rows : use.master, 0u);
       EXPECT_EQ(use.gradient_shards, 4 * all / static_cast<uint64_t>(ranks));

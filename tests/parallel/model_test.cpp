@@ -63,10 +63,11 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
       EXPECT_NEAR(values.loss / small.at("loss").values[0], 1, 1e-2);
       for (const auto& [name, gradient] : values.gradients)
         EXPECT_GE(cosine(gradient, small.at("grad." + name).values), 0.999) << name;
-      EXPECT_FALSE(model->parameter("lm_head.weight").parameter->shard_copy);  // the master is what computes
+      EXPECT_FALSE(
+          model->inspect().parameter("lm_head.weight").parameter->shard_copy);  // the master is what computes
       const Tensor tokens = make_ids(model->device(), Shape{2, small.sequence()}, small.rows("tokens", 0, 2));
-      Context ctx = model->context(model->device().stream());
-      EXPECT_EQ(model->forward(ctx, {&tokens, 1}, nullptr)[0].dtype(), DType::f32);
+      Context ctx = model->run().context(model->device().stream());
+      EXPECT_EQ(model->run().forward(ctx, {&tokens, 1}, nullptr)[0].dtype(), DType::f32);
       model->temporaries().reset();
       options.shard.dtype_rules = {{"model.embed_tokens.weight", DType::f32}};
       for (const auto& [name, gradient] : run_step(*make_model(tied, mesh_of(root), options), tied).gradients)
@@ -82,16 +83,16 @@ TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
       ParallelOptions options;
       options.shard.param_dtype = rest;
       options.shard.dtype_rules = {{"1.weight", rest == DType{} ? DType::bf16 : DType::f32}};
-      model.parallelize(options);
+      model.build().parallelize(options);
       const Tensor x = make(model.device(), DType::f32, Shape{3, 2}, {1, 2, 3, 4, 5, 6});
-      Context ctx = model.context(model.device().stream());
+      Context ctx = model.run().context(model.device().stream());
       Frame& frame = model.frame(0);
-      const Values y = model.forward(ctx, {&x, 1}, &frame);
+      const Values y = model.run().forward(ctx, {&x, 1}, &frame);
       EXPECT_EQ(y[0].dtype(), options.shard.dtype_rules[0].dtype);
       const Tensor dy = make(model.device(), y[0].dtype(), Shape{3, 2}, {1, 1, 1, 1, 1, 1});
-      EXPECT_EQ(model.backward(ctx, {&dy, 1}, frame)[0].dtype(), DType::f32);
+      EXPECT_EQ(model.run().backward(ctx, {&dy, 1}, frame)[0].dtype(), DType::f32);
       frame.reset();
-      model.finish_gradients(model.device().stream());
+      model.run().finish_gradients(model.device().stream());
     }
   });
 }
@@ -102,16 +103,16 @@ TEST(Parallelize, WithoutCastsAUnitTakesItsInputsAsTheyCome) {
     ParallelOptions options;
     options.shard.param_dtype = DType::bf16;
     options.shard.cast_forward_inputs = false;
-    model.parallelize(options);
-    Context ctx = model.context(model.device().stream());
+    model.build().parallelize(options);
+    Context ctx = model.run().context(model.device().stream());
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const Tensor x = make(model.device(), dtype, Shape{3, 2}, {1, 2, 3, 4, 5, 6});
       if (dtype == DType::bf16)
-        EXPECT_EQ(model.forward(ctx, {&x, 1}, nullptr)[0].dtype(), DType::bf16);
+        EXPECT_EQ(model.run().forward(ctx, {&x, 1}, nullptr)[0].dtype(), DType::bf16);
       else
         expect_refusal(Code::invalid_argument,
                        [&] {
-                         model.forward(ctx, {&x, 1}, nullptr);
+                         model.run().forward(ctx, {&x, 1}, nullptr);
                        },
                        {"bf16", "f32"});
       model.temporaries().reset();
@@ -134,21 +135,21 @@ TEST(Parallelize, MixedPrecisionIsThatOfOneRank) {
           EXPECT_NEAR(values.loss / one.loss, 1, 1e-6);
           for (const auto& [name, gradient] : values.gradients)
             EXPECT_LE(normwise(gradient, one.gradients.at(name)), 1e-5) << name;
-          const Parameter& weight = *model->parameter("lm_head.weight").parameter;
+          const Parameter& weight = *model->inspect().parameter("lm_head.weight").parameter;
           EXPECT_EQ(weight.shard.dtype(), DType::f32);
           EXPECT_EQ(weight.shard_copy.dtype(), DType::bf16);
           EXPECT_EQ(weight.shard_grad->tensor.dtype(), DType::f32);
-          EXPECT_EQ(bool(model->parameter("model.norm.weight").parameter->shard_copy), !f32_norms);
+          EXPECT_EQ(bool(model->inspect().parameter("model.norm.weight").parameter->shard_copy), !f32_norms);
         });
   }
 }
 
 double evaluate(Model& model) {
-  Context ctx = model.context(model.device().stream());
+  Context ctx = model.run().context(model.device().stream());
   const Shape shape{4, llama().sequence()};
   const Tensor inputs[] = {make_ids(model.device(), shape, llama().rows("tokens", 2, 6)),
                            make_ids(model.device(), shape, llama().rows("labels", 2, 6))};
-  const double loss = get(model.forward(ctx, inputs, nullptr)[0])[0];
+  const double loss = get(model.run().forward(ctx, inputs, nullptr)[0])[0];
   model.temporaries().reset();
   return loss;
 }
@@ -166,19 +167,19 @@ TEST(Parallelize, EvaluationInsideTrainingChangesNothing) {
         const Shape shape{last - first, llama().sequence()};
         const Tensor inputs[] = {make_ids(model->device(), shape, llama().rows("tokens", first, last)),
                                  make_ids(model->device(), shape, llama().rows("labels", first, last))};
-        Context ctx = model->context(model->device().stream());
+        Context ctx = model->run().context(model->device().stream());
         ctx.loss_scale = 1.0 / static_cast<double>(llama().weight());
-        model->forward(ctx, inputs, &model->frame(0));
+        model->run().forward(ctx, inputs, &model->frame(0));
         EXPECT_EQ(evaluate(*model), alone) << "between forward and backward";
-        model->backward(ctx, {}, model->frame(0));
+        model->run().backward(ctx, {}, model->frame(0));
         EXPECT_EQ(evaluate(*model), alone) << "between backward and the update";
-        for (const NamedParameter& p : model->parameters())
-          EXPECT_LE(normwise(get(model->gather_gradient(*p.parameter, model->device().stream())),
+        for (const NamedParameter& p : model->inspect().parameters())
+          EXPECT_LE(normwise(get(model->inspect().gather_gradient(*p.parameter, model->device().stream())),
                              llama().at("grad." + p.name).values),
                     1e-10)
               << p.name;
-        model->begin_update(model->device().stream());
-        model->end_update(model->device().stream());
+        model->run().begin_update(model->device().stream());
+        model->run().end_update(model->device().stream());
       });
 }
 

@@ -110,10 +110,10 @@ struct StepValues {
 };
 
 inline void set_initial(Model& model, const Reference& reference) {
-  for (const NamedParameter& p : model.parameters()) {
+  for (const NamedParameter& p : model.inspect().parameters()) {
     const Tensor whole =
         make(model.device(), DType::f64, p.parameter->shape, reference.values("init." + p.name));
-    model.assign(*p.parameter, whole, model.device().stream());
+    model.inspect().assign(*p.parameter, whole, model.device().stream());
   }
 }
 
@@ -130,7 +130,7 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
   Stream& stream = model.device().stream();
   const auto [first, last] = data_rows(model.gangs(), reference.batch());
   const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   ctx.loss_scale = 1.0 / static_cast<double>(reference.weight());
   double sum = 0;
   for (int m = 0; m < microbatches; ++m) {
@@ -140,12 +140,12 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
                              make_ids(model.device(), shape, reference.rows("labels", from, to))};
     ctx.microbatch = m;
     Frame& frame = model.frame(0);
-    model.set_is_last_backward(m + 1 == microbatches);
-    sum += get(model.forward(ctx, inputs, &frame)[0])[0];
-    model.backward(ctx, {}, frame);
+    model.run().set_is_last_backward(m + 1 == microbatches);
+    sum += get(model.run().forward(ctx, inputs, &frame)[0])[0];
+    model.run().backward(ctx, {}, frame);
     frame.reset();
   }
-  model.finish_gradients(stream);
+  model.run().finish_gradients(stream);
   return sum;
 }
 
@@ -156,9 +156,10 @@ inline StepValues run_step(Model& model, const Reference& reference, int microba
   StepValues values;
   values.loss =
       model.gangs().loss_gang()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
-  for (const NamedParameter& p : model.parameters())
-    if (p.parameter->trainable) values.gradients[p.name] = get(model.gather_gradient(*p.parameter, stream));
-  values.norm = model.gradient_norm(2, stream);
+  for (const NamedParameter& p : model.inspect().parameters())
+    if (p.parameter->trainable)
+      values.gradients[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));
+  values.norm = model.run().gradient_norm(2, stream);
   return values;
 }
 
@@ -173,8 +174,8 @@ inline void expect_reference(const StepValues& values, const Reference& referenc
 inline std::unique_ptr<Model> make_model(const Reference& reference, std::shared_ptr<Gangs> gangs,
                                          const ParallelOptions& options, bool regions = true) {
   auto model = std::make_unique<Model>(make_llama(reference.config), std::move(gangs));
-  model->domain().use_regions(regions);
-  model->parallelize(options);
+  model->fsdp().use_regions(regions);
+  model->build().parallelize(options);
   set_initial(*model, reference);
   return model;
 }

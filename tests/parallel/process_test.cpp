@@ -51,7 +51,7 @@ GangOptions place_of(int rank, int size, const std::shared_ptr<Store>& store) {
 // Two updates, with rank 1 held between unshard and its use of the values.
 void expect_fence(Model& model, int rank) {
   Stream& stream = model.device().stream();
-  ParamGroup& unit = *model.domain().units().at(1);
+  ParamGroup& unit = *model.fsdp().units().at(1);
   const Parameter& p = *unit.parameters()[0].parameter;
   for (int step = 0; step < 2; ++step) {
     unit.unshard(stream);
@@ -63,9 +63,9 @@ void expect_fence(Model& model, int rank) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(get(p.value), before);
     unit.reshard();
-    model.begin_update(stream);
+    model.run().begin_update(stream);
     if (p.shard.count() != 0) model.ops().scale(p.shard, 2, stream);
-    model.end_update(stream);
+    model.run().end_update(stream);
     unit.unshard(stream);
     Vector twice = before;
     for (double& x : twice) x *= 2;

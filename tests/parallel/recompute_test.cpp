@@ -85,7 +85,7 @@ void expect_formula(Gang& root, const Variant& variant, const Dtypes& d) {
   uint64_t expected = saved.row + (8 - again) * saved.block + again * saved.row + saved.head;
   if (again != 0) expected += saved.block;
   if (variant.options.kind == RecomputeKind::selective) expected -= saved.row;
-  EXPECT_EQ(model->memory().activations, expected) << variant.what << " " << name(d.param);
+  EXPECT_EQ(model->inspect().memory().activations, expected) << variant.what << " " << name(d.param);
 }
 
 TEST(Recompute, SavedBytesAreThoseOfTheFormula) {

@@ -12,40 +12,43 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
     const ShardOptions options;
     Model model(make_llama(small_llama()), mesh_of(root));
     Stream& stream = model.device().stream();
-    expect_refusal(Code::not_found, [&] { model.fully_shard("model.blocks.*", options); },
+    expect_refusal(Code::not_found, [&] { model.build().fully_shard("model.blocks.*", options); },
                    {"model.blocks.*"});
-    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); }, {"fully_shard"});
-    expect_refusal(Code::invalid_state, [&] { model.begin_update(stream); }, {"materialize comes first"});
-    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("lm_head", options); }, {"lm_head"});
-    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("**", options); }, {"(root)", "inside"});
-    model.fully_shard("model.layers.*", options);
-    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.0", options); },
+    expect_refusal(Code::invalid_state, [&] { model.build().materialize(1, DType::f32); }, {"fully_shard"});
+    expect_refusal(Code::invalid_state, [&] { model.run().begin_update(stream); },
+                   {"materialize comes first"});
+    expect_refusal(Code::invalid_argument, [&] { model.build().fully_shard("lm_head", options); },
+                   {"lm_head"});
+    expect_refusal(Code::invalid_argument, [&] { model.build().fully_shard("**", options); },
+                   {"(root)", "inside"});
+    model.build().fully_shard("model.layers.*", options);
+    expect_refusal(Code::invalid_state, [&] { model.build().fully_shard("model.layers.0", options); },
                    {"model.layers.0", "already"});
-    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.layers.1.mlp", options); },
+    expect_refusal(Code::invalid_state, [&] { model.build().fully_shard("model.layers.1.mlp", options); },
                    {"model.layers.1.mlp", "inside out"});
-    expect_refusal(Code::invalid_state, [&] { model.recompute({}); }, {"recompute comes before"});
-    expect_refusal(Code::invalid_state, [&] { model.materialize(1, DType::f32); },
+    expect_refusal(Code::invalid_state, [&] { model.build().recompute({}); }, {"recompute comes before"});
+    expect_refusal(Code::invalid_state, [&] { model.build().materialize(1, DType::f32); },
                    {"model.embed_tokens.weight"});
-    model.fully_shard("", options);
-    expect_refusal(Code::invalid_state, [&] { model.fully_shard("model.embed_tokens", options); },
+    model.build().fully_shard("", options);
+    expect_refusal(Code::invalid_state, [&] { model.build().fully_shard("model.embed_tokens", options); },
                    {"(root)", "root last"});
-    expect_refusal(Code::invalid_argument, [&] { model.materialize(1, DType::bf16); },
+    expect_refusal(Code::invalid_argument, [&] { model.build().materialize(1, DType::bf16); },
                    {"master_dtype", "bf16"});
-    model.materialize(1, DType::f32);
-    expect_refusal(Code::invalid_state, [&] { model.fully_shard("", options); }, {"materialised"});
-    expect_refusal(Code::invalid_state, [&] { model.parallelize({}); }, {"materialised"});
-    expect_refusal(Code::not_found, [&] { model.parameter("lm_head.bias"); }, {"lm_head.bias"});
+    model.build().materialize(1, DType::f32);
+    expect_refusal(Code::invalid_state, [&] { model.build().fully_shard("", options); }, {"materialised"});
+    expect_refusal(Code::invalid_state, [&] { model.build().parallelize({}); }, {"materialised"});
+    expect_refusal(Code::not_found, [&] { model.inspect().parameter("lm_head.bias"); }, {"lm_head.bias"});
   });
 }
 
 TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama(/*tied=*/true)), mesh_of(root));
-    expect_refusal(Code::invalid_argument, [&] { model.fully_shard("model.embed_tokens", {}); },
+    expect_refusal(Code::invalid_argument, [&] { model.build().fully_shard("model.embed_tokens", {}); },
                    {"model.embed_tokens.weight", "tied"});
-    model.parallelize({});
-    EXPECT_EQ(model.parameter("lm_head.weight").parameter,
-              model.parameter("model.embed_tokens.weight").parameter);
+    model.build().parallelize({});
+    EXPECT_EQ(model.inspect().parameter("lm_head.weight").parameter,
+              model.inspect().parameter("model.embed_tokens.weight").parameter);
   });
 }
 
@@ -56,7 +59,7 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
       ParallelOptions options;
       change(options);
       expect_refusal(
-          code, [&] { model.parallelize(options); }, parts);
+          code, [&] { model.build().parallelize(options); }, parts);
     };
     refuse(Code::not_supported, [](auto& o) { o.shard.cpu_offload = true; }, {"cpu_offload"});
     refuse(Code::not_supported, [](auto& o) { o.shard.reshard_after_forward = 2; },
@@ -83,7 +86,7 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
            },
            {"ratio is 1.5"});
     refuse(Code::invalid_argument, [](auto& o) { o.master_dtype = DType::bf16; }, {"master_dtype is bf16"});
-    model.parallelize({});
+    model.build().parallelize({});
   });
 }
 
@@ -92,9 +95,10 @@ TEST(FullyShard, OneRanksRefusalComesBackOnEveryRank) {
     Model model(make_llama(small_llama()), mesh_of(root));
     ParallelOptions options;
     if (root.rank() == 1) options.shard.bucket_cap_mb = -1;
-    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); }, {"bucket_cap_mb is -1"});
+    expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); },
+                   {"bucket_cap_mb is -1"});
     options.shard.bucket_cap_mb = 1;
-    model.parallelize(options);
+    model.build().parallelize(options);
   });
 }
 
@@ -112,10 +116,10 @@ TEST(FullyShard, ProductsOfOneUnitMustHaveOneDtype) {
     Model model(make_sequential({make_linear(2, 2, true), make_linear(2, 2, false)}), mesh_of(root));
     ParallelOptions options;
     options.shard.dtype_rules = {{"0.weight", DType::bf16}};
-    expect_refusal(Code::invalid_argument, [&] { model.parallelize(options); },
+    expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); },
                    {"0.weight bf16", "0.bias f32"});
     options.shard.dtype_rules = {{"**", DType::bf16}};
-    model.parallelize(options);
+    model.build().parallelize(options);
   });
 }
 
@@ -126,8 +130,8 @@ TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
       (axis == Axis::tp ? mesh.tp : axis == Axis::cp ? mesh.cp : mesh.pp) = 2;
       const auto gangs = create_gangs(root.shared_from_this(), mesh);
       Model model(make_llama(small_llama()), gangs);
-      expect_refusal(Code::not_supported, [&] { model.parallelize({}); }, {name(axis), "is 2"});
-      expect_refusal(Code::not_supported, [&] { model.fully_shard("", {}); }, {name(axis)});
+      expect_refusal(Code::not_supported, [&] { model.build().parallelize({}); }, {name(axis), "is 2"});
+      expect_refusal(Code::not_supported, [&] { model.build().fully_shard("", {}); }, {name(axis)});
       expect_refusal(Code::not_supported,
                      [&] {
                        make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{2}, .init = Init::ones()}},
@@ -141,13 +145,13 @@ TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
 TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
   const auto root = Gang::create_fake(0, 2, GangOptions{}, false);
   Model model(make_sequential({make_linear(2, 2, false)}), mesh_of(*root));
-  model.parallelize({});
-  Context ctx = model.context(model.device().stream());
+  model.build().parallelize({});
+  Context ctx = model.run().context(model.device().stream());
   const Tensor x = make(model.device(), DType::f32, Shape{1, 2}, {1, 2});
-  model.forward(ctx, {&x, 1}, nullptr);  // evaluation is no training
+  model.run().forward(ctx, {&x, 1}, nullptr);  // evaluation is no training
   expect_refusal(Code::not_supported,
                  [&] {
-                   model.forward(ctx, {&x, 1}, &model.frame(0));
+                   model.run().forward(ctx, {&x, 1}, &model.frame(0));
                  },
                  {"fake gang of 2"});
 }
@@ -155,31 +159,31 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
 TEST(FullyShard, NoRankUpdatesWhileTheForwardOfOneAwaitsItsBackward) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama()), mesh_of(root));
-    model.parallelize({});
+    model.build().parallelize({});
     Stream& stream = model.device().stream();
-    Parameter& weight = *model.parameters()[0].parameter;
-    const Tensor whole = model.gather(weight, stream);
+    Parameter& weight = *model.inspect().parameters()[0].parameter;
+    const Tensor whole = model.inspect().gather(weight, stream);
     std::shared_ptr<const void> forward;
-    if (root.rank() == 1) forward = model.await_backward();
-    expect_refusal(Code::invalid_state, [&] { model.assign(weight, whole, stream); },
+    if (root.rank() == 1) forward = model.run().await_backward();
+    expect_refusal(Code::invalid_state, [&] { model.inspect().assign(weight, whole, stream); },
                    {"awaits its backward"});
     forward.reset();
-    model.assign(weight, whole, stream);
+    model.inspect().assign(weight, whole, stream);
   });
 }
 
 TEST(FullyShard, GradientsAreClippedAndGatheredWithinTheirLimits) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama()), mesh_of(root));
-    model.parallelize({});
+    model.build().parallelize({});
     Stream& stream = model.device().stream();
-    const Parameter& weight = *model.parameters()[0].parameter;
+    const Parameter& weight = *model.inspect().parameters()[0].parameter;
     for (const double p : {0.0, -1.0, 65.0, static_cast<double>(NAN)})
-      expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(1, p, stream); }, {"p = "});
-    expect_refusal(Code::invalid_argument, [&] { model.clip_gradients(root.rank() - 1, 2, stream); },
+      expect_refusal(Code::invalid_argument, [&] { model.run().clip_gradients(1, p, stream); }, {"p = "});
+    expect_refusal(Code::invalid_argument, [&] { model.run().clip_gradients(root.rank() - 1, 2, stream); },
                    {"max_norm is -1"});
-    EXPECT_EQ(model.clip_gradients(1, 2, stream), 0);
-    EXPECT_EQ(model.gather_gradient(weight, stream).shape(), weight.shape);
+    EXPECT_EQ(model.run().clip_gradients(1, 2, stream), 0);
+    EXPECT_EQ(model.inspect().gather_gradient(weight, stream).shape(), weight.shape);
   });
 }
 

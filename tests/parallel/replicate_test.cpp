@@ -14,8 +14,8 @@ std::unique_ptr<Model> replicated(Gang& root, double cap_mb) {
   auto model = std::make_unique<Model>(chain(), mesh_of(root));
   ShardOptions options;
   options.bucket_cap_mb = cap_mb;
-  model->replicate(options);
-  model->materialize(kChain.seed, DType::f64);
+  model->build().replicate(options);
+  model->build().materialize(kChain.seed, DType::f64);
   return model;
 }
 
@@ -26,7 +26,7 @@ TEST(Replicate, BucketsOfEverySizeGiveTheGradientsOfOneDevice) {
     run_ranks(3, [&](Gang& root) {
       const auto model = replicated(root, cap);
       for (int m = 0; m < 2; ++m) {
-        model->set_is_last_backward(m == 1);
+        model->run().set_is_last_backward(m == 1);
         kChain.run(*model, m);
       }
       const auto got = kChain.gradients(*model);
@@ -46,11 +46,11 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
       const GangPtr& gang = model->gangs().loss_gang();
       const uint64_t before = gang->traffic().calls;
       for (int m = 0; m < 3; ++m) {
-        model->set_is_last_backward(every || m == 2);
+        model->run().set_is_last_backward(every || m == 2);
         kChain.run(*model, m);
       }
       const uint64_t in_backward = gang->traffic().calls - before;
-      model->finish_gradients(model->device().stream());
+      model->run().finish_gradients(model->device().stream());
       EXPECT_EQ(gang->traffic().calls - before, in_backward) << "all were started in backward";
       if (root.rank() == 0) count = in_backward;
     });
@@ -86,9 +86,9 @@ TEST(Replicate, MaterializeThatWasRefusedMayBeCalledAgain) {
   const auto want = kChain.alone(2);
   run_ranks(2, [&](Gang& root) {
     Model model(reluctant_chain(), mesh_of(root));
-    model.replicate({});
-    expect_refusal(Code::caller, [&] { model.materialize(kChain.seed, DType::f64); }, {"not yet"});
-    model.materialize(kChain.seed, DType::f64);
+    model.build().replicate({});
+    expect_refusal(Code::caller, [&] { model.build().materialize(kChain.seed, DType::f64); }, {"not yet"});
+    model.build().materialize(kChain.seed, DType::f64);
     kChain.run(model);
     expect_near(kChain.gradients(model), want, 1e-12);
   });
@@ -104,9 +104,9 @@ TEST(Parallelize, WhatWasRefusedWhileFillingMayBeCalledAgain) {
       options.recompute.kind = RecomputeKind::full;
       options.master_dtype = DType::f64;
       options.seed = kChain.seed;
-      expect_refusal(Code::caller, [&] { model.parallelize(options); }, {"not yet"});
-      EXPECT_TRUE(model.pristine());
-      model.parallelize(options);
+      expect_refusal(Code::caller, [&] { model.build().parallelize(options); }, {"not yet"});
+      EXPECT_TRUE(model.build().pristine());
+      model.build().parallelize(options);
       kChain.run(model);
       expect_near(kChain.gradients(model), want, 1e-12);
     });
@@ -115,7 +115,7 @@ TEST(Parallelize, WhatWasRefusedWhileFillingMayBeCalledAgain) {
 TEST(Parallelize, ContextsCarryTheSeedAndTheDataCoordinate) {
   run_ranks(3, [&](Gang& root) {
     const auto model = replicated(root, 25);
-    const Context ctx = model->context(model->device().stream());
+    const Context ctx = model->run().context(model->device().stream());
     EXPECT_EQ(ctx.seed, kChain.seed);
     EXPECT_EQ(ctx.data_index, root.rank());
   });

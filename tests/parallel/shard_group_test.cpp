@@ -78,12 +78,16 @@ TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
               if (m == 1) group->reduce(stream);  // reductions add up
             }
             group->reduce(stream);
-            EXPECT_LE(normwise(get(model->gather_gradient(*model->parameter("g.w").parameter, stream)), want),
+            EXPECT_LE(normwise(get(model->inspect().gather_gradient(
+                                   *model->inspect().parameter("g.w").parameter, stream)),
+                               want),
                       1e-12);
-            EXPECT_EQ(get(model->gather_gradient(*model->parameter("g.b").parameter, stream)), Vector(7))
+            EXPECT_EQ(
+                get(model->inspect().gather_gradient(*model->inspect().parameter("g.b").parameter, stream)),
+                Vector(7))
                 << "not added to";
-            model->begin_update(stream);
-            model->end_update(stream);
+            model->run().begin_update(stream);
+            model->run().end_update(stream);
             EXPECT_EQ(get(group->view(0, Part::gradient)),
                       Vector(static_cast<size_t>(group->view(0, Part::gradient).count())))
                 << "the update emptied it";

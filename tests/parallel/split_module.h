@@ -118,7 +118,7 @@ inline std::unique_ptr<Model> make_split_model(Gang& root, const SplitMesh& mesh
   for (const int64_t n : sizes)
     modules.push_back(std::make_shared<SplitModule>(n, mesh.tp, gangs->coordinate(Axis::tp)));
   auto model = std::make_unique<Model>(make_sequential(modules), gangs);
-  model->parallelize(options);
+  model->build().parallelize(options);
   return model;
 }
 

@@ -23,23 +23,23 @@ GangPtr recording_gang(int ranks) {
 
 std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
   auto model = std::make_unique<Model>(make_llama(small_llama()), mesh_of(root, c.replicas));
-  model->domain().use_regions(false);
+  model->fsdp().use_regions(false);
   ParallelOptions options;
   options.shard.strategy = c.strategy;
   options.shard.param_dtype = c.param;
-  model->parallelize(options);
+  model->build().parallelize(options);
   Stream& stream = model->device().stream();
-  Context ctx = model->context(stream);
+  Context ctx = model->run().context(stream);
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
-    model->set_is_last_backward(microbatch == 1);
+    model->run().set_is_last_backward(microbatch == 1);
     const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{2, 8});
     const Tensor inputs[] = {ids, ids};
-    model->forward(ctx, inputs, &model->frame(0));
-    model->backward(ctx, {}, model->frame(0));
+    model->run().forward(ctx, inputs, &model->frame(0));
+    model->run().backward(ctx, {}, model->frame(0));
     model->frame(0).reset();
   }
-  model->begin_update(stream);
-  model->end_update(stream);
+  model->run().begin_update(stream);
+  model->run().end_update(stream);
   return model;
 }
 
@@ -49,7 +49,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
                         Case{Strategy::shard_grad_op, 2, DType{}}, Case{Strategy::no_shard, 2, DType{}}}) {
     const auto root = recording_gang(4);
     const auto model = step_once(*root, c);
-    const GroupContext& place = model->domain().units().front()->place();
+    const GroupContext& place = model->fsdp().units().front()->place();
     size_t gathers = 0, reductions = 0;
     for (const Gang* gang : {place.shards.get(), place.replicas.get()}) {
       if (gang == nullptr) continue;
@@ -71,7 +71,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
 TEST(Streams, AnUpdateComesAfterPeersHaveReadThisRanksRows) {
   const auto root = recording_gang(2);
   const auto model = step_once(*root, {Strategy::full_shard, 1, DType{}});
-  const GroupContext& place = model->domain().units().front()->place();
+  const GroupContext& place = model->fsdp().units().front()->place();
   // The last gather of each parameter of each unit, by its size: equal blocks share theirs.
   std::map<size_t, bool> input_ordered;
   for (const RecordedCollective& r : recorded(place.shards->engine()))

@@ -52,22 +52,22 @@ struct Trial {
   void run(Model& model, int microbatch = 0) const {
     int index = 0, count = 0;
     model.gangs().data_shard(&index, &count);
-    Context ctx = model.context(model.device().stream());
+    Context ctx = model.run().context(model.device().stream());
     ctx.microbatch = microbatch;
     Frame& frame = model.frame(0);
     const Tensor x = input_of(model.device(), index, microbatch);
-    const Tensor y = model.forward(ctx, {&x, 1}, &frame)[0];
+    const Tensor y = model.run().forward(ctx, {&x, 1}, &frame)[0];
     const Tensor dy = gradient_of(frame, y, index, microbatch);
-    model.backward(ctx, {&dy, 1}, frame);
+    model.run().backward(ctx, {&dy, 1}, frame);
     frame.reset();
   }
 
   std::map<std::string, Vector> gradients(Model& model) const {
     Stream& stream = model.device().stream();
-    model.finish_gradients(stream);
+    model.run().finish_gradients(stream);
     std::map<std::string, Vector> out;
-    for (const NamedParameter& p : model.parameters())
-      if (p.parameter->trainable) out[p.name] = get(model.gather_gradient(*p.parameter, stream));
+    for (const NamedParameter& p : model.inspect().parameters())
+      if (p.parameter->trainable) out[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));
     return out;
   }
 

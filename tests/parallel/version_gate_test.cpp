@@ -59,10 +59,10 @@ ModulePtr held() {
 
 void update(Model& model, double factor) {
   Stream& stream = model.device().stream();
-  model.begin_update(stream);
-  for (const NamedParameter& p : model.parameters())
+  model.run().begin_update(stream);
+  for (const NamedParameter& p : model.inspect().parameters())
     if (p.parameter->shard.count() != 0) model.ops().scale(p.parameter->shard, factor, stream);
-  model.end_update(stream);
+  model.run().end_update(stream);
 }
 
 struct Use {
@@ -70,33 +70,33 @@ struct Use {
 };
 
 Use use(Model& model, bool backward) {
-  Context ctx = model.context(model.device().stream());
+  Context ctx = model.run().context(model.device().stream());
   const Tensor x = make(model.device(), DType::f64, Shape{3, 6}, random_vector(18, 1));
   Use result;
   if (!backward) {
-    result.output = get(model.forward(ctx, {&x, 1}, nullptr)[0]);
+    result.output = get(model.run().forward(ctx, {&x, 1}, nullptr)[0]);
     model.temporaries().reset();
     return result;
   }
   Frame& frame = model.frame(0);
-  const Tensor y = model.forward(ctx, {&x, 1}, &frame)[0];
+  const Tensor y = model.run().forward(ctx, {&x, 1}, &frame)[0];
   result.output = get(y);
   const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
   put(dy, random_vector(18, 2));
-  result.input_gradient = get(model.backward(ctx, {&dy, 1}, frame)[0]);
+  result.input_gradient = get(model.run().backward(ctx, {&dy, 1}, frame)[0]);
   frame.reset();
   return result;
 }
 
 std::unique_ptr<Model> make_held(Gang& root, Strategy strategy, bool trainable, bool regions) {
   auto model = std::make_unique<Model>(held(), mesh_of(root));
-  model->domain().use_regions(regions);
+  model->fsdp().use_regions(regions);
   for (const NamedParameter& p : named_parameters(model->root()))
     p.parameter->trainable = trainable && p.name.starts_with("2.");
   ParallelOptions options;
   options.master_dtype = DType::f64;
   options.shard.strategy = strategy;
-  model->parallelize(options);
+  model->build().parallelize(options);
   return model;
 }
 
@@ -134,7 +134,7 @@ void expect_old_bits(const Holding& h) {
         EXPECT_EQ(got.output, expected.output) << "version " << version;
         EXPECT_EQ(got.input_gradient, expected.input_gradient) << "version " << version;
         holds.about_to_update(version);
-        if (h.clip) model->gradient_norm(2, model->device().stream());
+        if (h.clip) model->run().gradient_norm(2, model->device().stream());
         update(*model, 2);
         // Of private shards the reader has its own copy: the update waits for its gather alone.
         if (version < h.ranks && h.regions) {
@@ -171,12 +171,12 @@ TEST(VersionGate, PrivateRowsAreReadBeforeTheirOwnerSteps) {
   Holds holds(2);
   run_ranks(2, [&](Gang& root) {
     Model model(make_linear(1024, 1024, false), mesh_of(root));
-    model.domain().use_regions(false);
-    model.parallelize({});
+    model.fsdp().use_regions(false);
+    model.build().parallelize({});
     Stream& stream = model.device().stream();
-    ParamGroup& unit = *model.domain().units().at(0);
+    ParamGroup& unit = *model.fsdp().units().at(0);
     const Parameter& weight = *unit.parameters()[0].parameter;
-    Vector want = get(model.gather(weight, stream));
+    Vector want = get(model.inspect().gather(weight, stream));
     if (root.rank() == 1) unit.values().prefetch(stream);
     root.barrier();
     if (root.rank() == 1) holds.hold(0);
@@ -198,11 +198,11 @@ TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThe
   std::atomic<bool> gone{false};
   run_ranks(2, [&](Gang& root) {
     auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
-    model->domain().use_regions(false);
-    model->parallelize({});
+    model->fsdp().use_regions(false);
+    model->build().parallelize({});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->domain().units().at(0);
-    const Vector want = get(model->gather(*unit.parameters()[0].parameter, stream));
+    ParamGroup& unit = *model->fsdp().units().at(0);
+    const Vector want = get(model->inspect().gather(*unit.parameters()[0].parameter, stream));
     if (root.rank() == 1) unit.values().prefetch(stream);
     root.barrier();
     if (root.rank() == 0) {
@@ -228,9 +228,9 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
   std::atomic<bool> gone{false};
   run_ranks(2, [&](Gang& root) {
     auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
-    model->parallelize({});
+    model->build().parallelize({});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->domain().units().at(0);
+    ParamGroup& unit = *model->fsdp().units().at(0);
     const auto reduce = [&] {
       unit.gradients().acquire(stream);
       Parameter& p = *unit.parameters()[0].parameter;
@@ -261,19 +261,21 @@ TEST(VersionGate, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
     run_ranks(ranks, [](Gang& root) {
       const auto model = make_held(root, Strategy::shard_grad_op, true, true);
       Stream& stream = model->device().stream();
-      Context ctx = model->context(stream);
+      Context ctx = model->run().context(stream);
       const Tensor x = make(model->device(), DType::f64, Shape{3, 6}, random_vector(18, 1));
-      model->forward(ctx, {&x, 1}, &model->frame(0));
-      expect_refusal(Code::invalid_state, [&] { model->begin_update(stream); }, {"unit (root)", "unsharded"});
+      model->run().forward(ctx, {&x, 1}, &model->frame(0));
+      expect_refusal(Code::invalid_state, [&] { model->run().begin_update(stream); },
+                     {"unit (root)", "unsharded"});
       const Tensor dy = model->frame(0).allocate_gradient(DType::f64, Shape{3, 6});
       put(dy, random_vector(18, 2));
-      model->backward(ctx, {&dy, 1}, model->frame(0));
+      model->run().backward(ctx, {&dy, 1}, model->frame(0));
       update(*model, 2);
-      expect_refusal(Code::invalid_state, [&] { model->end_update(stream); }, {"begin_update comes first"});
-      model->begin_update(stream);
-      expect_refusal(Code::invalid_state, [&] { model->begin_update(stream); }, {"end_update"});
-      expect_refusal(Code::invalid_state, [&] { model->forward(ctx, {&x, 1}, nullptr); }, {"between"});
-      model->end_update(stream);
+      expect_refusal(Code::invalid_state, [&] { model->run().end_update(stream); },
+                     {"begin_update comes first"});
+      model->run().begin_update(stream);
+      expect_refusal(Code::invalid_state, [&] { model->run().begin_update(stream); }, {"end_update"});
+      expect_refusal(Code::invalid_state, [&] { model->run().forward(ctx, {&x, 1}, nullptr); }, {"between"});
+      model->run().end_update(stream);
     });
 }
 
@@ -311,7 +313,7 @@ TEST(VersionGate, AnInterruptInTheFenceBreaksTheGang) {
       while (!ready) std::this_thread::sleep_for(1ms);  // else the gang breaks where rank 1 makes its group
       group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
-      expect_refusal(Code::caller, [&] { model->begin_update(model->device().stream()); });
+      expect_refusal(Code::caller, [&] { model->run().begin_update(model->device().stream()); });
       set_interrupt(nullptr, nullptr, nullptr);
       EXPECT_TRUE(root.error().has_value());
       interrupted = true;

@@ -51,8 +51,8 @@ Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& id
   options.recompute.kind = c.recompute;
   Trained trained;
   trained.model = test::make_model(make_llama(config()), gangs, options);
-  trained.optimizer = make_adamw(trained.model->parameters(), {}, trained.model->ops());
-  trained.counted = trained.model->count_optimizer(trained.optimizer->state_bytes());
+  trained.optimizer = make_adamw(trained.model->inspect().parameters(), {}, trained.model->ops());
+  trained.counted = trained.model->inspect().count_optimizer(trained.optimizer->state_bytes());
   Batch batch;
   batch.inputs = batch.targets = {ids};
   batch.shifted = true;
@@ -73,7 +73,7 @@ MemoryUse plan(int rank, const Case& c) {
   GangOptions meta;
   meta.device = "meta";
   const GangPtr root = Gang::create_fake(rank, c.ranks, meta, true, false);
-  return train(*root, test::make_gangs(*root), c, make_ids(*root)).model->memory();
+  return train(*root, test::make_gangs(*root), c, make_ids(*root)).model->inspect().memory();
 }
 
 // Where the host's blocks come from in a test: the C library, counted.
@@ -171,7 +171,7 @@ void expect_plan(Gang& root, const Case& c, const std::vector<MemoryUse>& planne
     host += use.total() - reachable(use, c) + chunk_rest(c);
   }
   EXPECT_EQ(after.host - before.host, host) << c.describe();
-  const uint64_t taken = after.arena - before.arena, units = trained.model->domain().units().size();
+  const uint64_t taken = after.arena - before.arena, units = trained.model->fsdp().units().size();
   EXPECT_GE(taken, arena) << c.describe();
   EXPECT_LE(taken, arena + (c.ranks == 1 ? 0 : arena_blocks(c, units) * kPage)) << c.describe();
   EXPECT_EQ(taken % kPage, 0u) << c.describe();

@@ -17,7 +17,8 @@ TEST(TrainStep, ACustomLossTrainsByItsFormula) {
     test::run_ranks(3, [&](Gang& root) {
       const auto loss = std::make_shared<SquareLoss>();
       const Rig rig = square_rig(root, loss, strategy);
-      test::SquareReference reference(test::gathered(*rig.model, *rig.model->parameters()[0].parameter));
+      test::SquareReference reference(
+          test::gathered(*rig.model, *rig.model->inspect().parameters()[0].parameter));
       for (int step = 0; step < 3; ++step) {
         double expected = 0;
         for (int r = 0; r < 3; ++r) expected += reference.add(SquareLoss::rows(r, step));
@@ -149,7 +150,7 @@ class ReadsLoss final : public CustomBehaviour {
 std::unique_ptr<Optimizer> adamw(Model& model) {
   OptimizerOptions options;
   options.lr = 0.01;
-  return make_adamw(model.parameters(), options, model.ops());
+  return make_adamw(model.inspect().parameters(), options, model.ops());
 }
 
 TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
@@ -162,11 +163,12 @@ TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
     rig.model = test::make_model(make_custom(options, std::make_shared<ReadsLoss>()), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
     rig.optimizer = adamw(*rig.model);
-    for (size_t i = 0; i < plain.model->parameters().size();
+    for (size_t i = 0; i < plain.model->inspect().parameters().size();
          ++i)  // names are other ones, and so are first values
-      rig.model->assign(*rig.model->parameters()[i].parameter,
-                        plain.model->gather(*plain.model->parameters()[i].parameter, rig.stream()),
-                        rig.stream());
+      rig.model->inspect().assign(
+          *rig.model->inspect().parameters()[i].parameter,
+          plain.model->inspect().gather(*plain.model->inspect().parameters()[i].parameter, rig.stream()),
+          rig.stream());
     const Batch batch = test::pattern_batch(*plain.model, 3, 8, root.rank());
     EXPECT_EQ(rig.step(batch).loss, plain.step(batch).loss);
     EXPECT_EQ(rig.parameters(), plain.parameters());
@@ -237,7 +239,7 @@ TEST(TrainStep, APartWhoseBackwardNeverRunsHoldsUpNoUpdate) {
                                    test::parallel(strategy));
       OptimizerOptions options;
       options.lr = 0.1;
-      rig.optimizer = make_sgd(rig.model->parameters(), options, rig.model->ops());
+      rig.optimizer = make_sgd(rig.model->inspect().parameters(), options, rig.model->ops());
       const Batch batch = std::make_shared<SquareLoss>()->batch(*rig.model, root.rank(), 0);
       const double first = rig.step(batch).loss;
       EXPECT_LT(rig.step(batch).loss, first);
@@ -252,14 +254,14 @@ TEST(OptimizerStep, ScalesClipsStepsAndEmptiesTheGradients) {
     test::SquareReference reference(rig.parameters());
     for (int step = 0; step < 2; ++step) {
       for (int r = 0; r < 2; ++r) reference.add(SquareLoss::rows(r, step));
-      Context ctx = rig.model->context(rig.stream());
+      Context ctx = rig.model->run().context(rig.stream());
       ctx.training = true;
       const Batch batch = loss->batch(*rig.model, root.rank(), step);
       const std::vector<Tensor> inputs = {batch.inputs[0], batch.targets[0]};
       Frame& frame = rig.model->frame(0);
       frame.reset();
-      rig.model->forward(ctx, inputs, &frame);
-      rig.model->backward(ctx, {}, frame);
+      rig.model->run().forward(ctx, inputs, &frame);
+      rig.model->run().backward(ctx, {}, frame);
       frame.reset();
       StepOptions options;
       options.scale = 1.0 / static_cast<double>(reference.weight());

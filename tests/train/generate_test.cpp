@@ -133,10 +133,10 @@ TEST(Generate, ALogitThatIsNotFiniteIsRefusedOnAllAndTheGangWorksOn) {
   const Reference reference("llama_small");
   test::run_ranks(2, [&](Gang& root) {
     const auto model = reference_model(root, reference);
-    Parameter& norm = *model->parameter("model.norm.weight").parameter;
+    Parameter& norm = *model->inspect().parameter("model.norm.weight").parameter;
     const std::vector<double> broken(static_cast<size_t>(norm.shape.count()), NAN);
-    model->assign(norm, test::tensor_of(*model, DType::f64, norm.shape, broken.data()),
-                  model->device().stream());
+    model->inspect().assign(norm, test::tensor_of(*model, DType::f64, norm.shape, broken.data()),
+                            model->device().stream());
     const Error error = error_of([&] { generated(*model, {1, 2}, {}); });
     EXPECT_EQ(error.code(), Code::invalid_state);
     EXPECT_NE(error.message().find("the logit of token 0 is not finite"), std::string::npos)

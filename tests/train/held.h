@@ -174,30 +174,30 @@ inline Batch held_batch(Model& model, int rank, int step) {
 inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
                                int64_t weight, Way way, Hold& hold) {
   Stream& stream = model.device().stream();
-  Context ctx = model.context(stream);
+  Context ctx = model.run().context(stream);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
-  model.forward(ctx, values, &model.frame(0));
-  model.backward(ctx, {}, model.frame(0));
+  model.run().forward(ctx, values, &model.frame(0));
+  model.run().backward(ctx, {}, model.frame(0));
   model.frame(0).reset();
   options.scale = 1 / static_cast<double>(weight);
   if (way == Way::optimizer_step) return optimizer_step(model, optimizer, options, stream);
   StepResult result;
-  model.finish_gradients(stream);
+  model.run().finish_gradients(stream);
   double clip = 1;
   if (options.max_grad_norm > 0) {
-    result.grad_norm = model.gradient_norm(2, stream) * options.scale;
+    result.grad_norm = model.run().gradient_norm(2, stream) * options.scale;
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
   }
   hold.forward_now = hold.backward_now;
   hold.ahead = 2;  // until they begin to update
-  result.loss = *model.forward(ctx, values, nullptr)[0].data<double>();
+  result.loss = *model.run().forward(ctx, values, nullptr)[0].data<double>();
   hold.forward_now = false;
   hold.ahead = 1;
   model.temporaries().reset();
   hold.progress.pass();
-  model.begin_update(stream);
+  model.run().begin_update(stream);
   optimizer.step(options.scale, clip, stream);
-  model.end_update(stream, true);
+  model.run().end_update(stream, true);
   return result;
 }
 
@@ -212,7 +212,7 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
   const auto model = make_model(net, make_gangs(root), parallel(c.strategy));
   OptimizerOptions adamw;
   adamw.lr = 0.05;
-  const auto optimizer = make_adamw(model->parameters(), adamw, model->ops());
+  const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
   StepOptions options;
   options.max_grad_norm = c.clips ? 0.5 : 0;
   std::vector<double> trace;
@@ -235,7 +235,7 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
     net->hold->forward_now = false;
   }
   EXPECT_EQ(net->hold->held, holds ? 1 + c.evaluates + (c.way == Way::own_update) : 0);
-  for (const NamedParameter& p : model->parameters())
+  for (const NamedParameter& p : model->inspect().parameters())
     for (const double x : gathered(*model, *p.parameter)) trace.push_back(x);
   return trace;
 }

@@ -88,8 +88,8 @@ TEST(Interrupt, EndsFirstValuesAndFilesAndTheModelWorksOn) {
   test::run_ranks(1, [&](Gang& root) {
     const Rig rig = test::llama_rig(root);
     Model other(make_llama(test::small_llama()), test::make_gangs(root));
-    expect_ended("parallelize", 1, [&] { other.parallelize(test::parallel(Strategy::full_shard)); });
-    other.parallelize(test::parallel(Strategy::full_shard));
+    expect_ended("parallelize", 1, [&] { other.build().parallelize(test::parallel(Strategy::full_shard)); });
+    other.build().parallelize(test::parallel(Strategy::full_shard));
     expect_ended("save", 1, [&] { save_model(*rig.model, folder.path(), SaveOptions{}); });
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
     save_model(*rig.model, folder.path(), SaveOptions{});

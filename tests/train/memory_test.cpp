@@ -19,9 +19,9 @@ struct Case {
 std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
   OptimizerOptions options;
   options.moment_dtype = c.moments;
-  if (!c.momentum) return make_adamw(model.parameters(), options, model.ops());
+  if (!c.momentum) return make_adamw(model.inspect().parameters(), options, model.ops());
   options.momentum = 0.9;
-  return make_sgd(model.parameters(), options, model.ops());
+  return make_sgd(model.inspect().parameters(), options, model.ops());
 }
 
 // Two clipped steps of two microbatches, and an evaluation.
@@ -30,7 +30,7 @@ MemoryUse use(Gang& root, const Case& c) {
   options.shard.param_dtype = c.param;
   const auto model = test::make_model(make_llama(small_llama()), make_gangs(root, c.replicas), options);
   const auto optimizer = optimizer_of(*model, c);
-  const auto counted = model->count_optimizer(optimizer->state_bytes());
+  const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());
   Stream& stream = model->device().stream();
   const Tensor ids = Tensor::allocate(model->device().allocator(), DType::i64, Shape{4, 6});
   if (ids.raw() != nullptr) std::fill_n(ids.data<int64_t>(), ids.count(), 3);
@@ -42,7 +42,7 @@ MemoryUse use(Gang& root, const Case& c) {
   step.max_grad_norm = 1;
   for (int i = 0; i < 2; ++i) train_step(*model, optimizer.get(), batch, step, stream);
   eval_step(*model, batch, step, stream);
-  return model->memory();
+  return model->inspect().memory();
 }
 
 std::vector<uint64_t> fields(const MemoryUse& m) {
@@ -83,15 +83,15 @@ TEST(TrainMemory, LocalBytesAreThoseOfTheFormula) {
                                             test::parallel(Strategy::full_shard, DType::f32));
         OptimizerOptions options;
         options.moment_dtype = moments;
-        const auto optimizer = make_adamw(model->parameters(), options, model->ops());
+        const auto optimizer = make_adamw(model->inspect().parameters(), options, model->ops());
         {
-          const auto counted = model->count_optimizer(optimizer->state_bytes());
-          const MemoryUse use = model->memory();
+          const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());
+          const MemoryUse use = model->inspect().memory();
           EXPECT_EQ(use.optimizer, all / ranks * 2 * item_bytes(moments));
           EXPECT_EQ(use.master + use.region_rows + use.gradient_shards + use.optimizer,
                     all / ranks * (8 + 2 * item_bytes(moments)));
         }
-        EXPECT_EQ(model->memory().optimizer, 0u);
+        EXPECT_EQ(model->inspect().memory().optimizer, 0u);
       });
 }
 

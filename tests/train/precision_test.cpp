@@ -38,10 +38,10 @@ std::vector<double> losses(DType compute) {
     ParallelOptions options = test::parallel(Strategy::full_shard, DType::f32);
     if (compute == DType::bf16) options.shard.param_dtype = DType::bf16;
     const auto model = test::make_model(make_llama(config), test::make_gangs(root), options);
-    EXPECT_EQ(model->parameters()[0].parameter->shard.dtype(), DType::f32);
+    EXPECT_EQ(model->inspect().parameters()[0].parameter->shard.dtype(), DType::f32);
     OptimizerOptions adamw;
     adamw.lr = 3e-3;
-    const auto optimizer = make_adamw(model->parameters(), adamw, model->ops());
+    const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
     StepOptions step_options;
     step_options.max_grad_norm = 1;
     for (int step = 0; step < kSteps; ++step) {

@@ -130,7 +130,7 @@ TEST(TrainStep, AModelWithoutALossIsRefusedAndTheGangWorksOn) {
     Rig rig;
     rig.model = test::make_model(make_sequential({make_linear(2, 3, false), make_linear(3, 1, false)}),
                                  test::make_gangs(root), test::parallel(Strategy::full_shard));
-    rig.optimizer = make_sgd(rig.model->parameters(), {}, rig.model->ops());
+    rig.optimizer = make_sgd(rig.model->inspect().parameters(), {}, rig.model->ops());
     Batch batch;
     batch.inputs = {test::tensor_of(*rig.model, DType::f64, Shape{1, 2}, std::vector<double>(2).data())};
     batch.weight = 1;
@@ -300,7 +300,7 @@ TEST(TrainStep, AModelOfShardGroupsIsRefusedAndTheGangWorksOn) {
     const auto group = make_shard_group(test::make_gangs(root), "g",
                                         {{.name = "w", .shape = Shape{3}, .init = Init::ones()}}, {}, 1);
     const auto model = model_from_groups({group});
-    const auto optimizer = make_sgd(model->parameters(), {}, model->ops());
+    const auto optimizer = make_sgd(model->inspect().parameters(), {}, model->ops());
     const double x[] = {1, 2};
     Batch batch;
     batch.inputs = {test::tensor_of(*model, DType::f64, Shape{2, 1}, x)};

@@ -43,7 +43,8 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
     Rig rig;
     rig.model = test::make_model(make_llama(reference.config), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
-    rig.optimizer = make_adamw(rig.model->parameters(), test::optimizer_of(reference), rig.model->ops());
+    rig.optimizer =
+        make_adamw(rig.model->inspect().parameters(), test::optimizer_of(reference), rig.model->ops());
     const auto rank = static_cast<size_t>(root.rank());
     Batch batch = root.size() == 1
                       ? test::batch_rows(*rig.model, reference, 0, 0, 9)
@@ -136,7 +137,7 @@ TEST(TrainStep, GivesTheSameBitsRunToRunAndUnderEitherSharding) {
       parallel.shard.accumulate_unsharded = 0;  // the same accumulation
       Rig rig;
       rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
-      rig.optimizer = make_adamw(rig.model->parameters(), {}, rig.model->ops());
+      rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
       StepOptions options;
       options.microbatches = 2;
       options.max_grad_norm = 0.5;
@@ -179,8 +180,8 @@ TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
       rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
       OptimizerOptions options;
       options.rules = {{"lm_head.weight", 1, -1, true}};
-      rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
-      const Parameter& frozen = *rig.model->parameter("lm_head.weight").parameter;
+      rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+      const Parameter& frozen = *rig.model->inspect().parameter("lm_head.weight").parameter;
       const auto copy = [](const Parameter& p) { return test::copy_out<bf16_t>(p.shard_copy); };
       const uint16_t before = copy(frozen)[0].bits;
       std::vector<float> master = test::copy_out<float>(frozen.shard);
@@ -188,7 +189,7 @@ TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
       test::copy_in(frozen.shard, master);
       EXPECT_EQ(rig.step(pattern_batch(*rig.model, 2, 6, root.rank())).skipped, Skip::none);
       EXPECT_EQ(copy(frozen)[0].bits, before);
-      for (const NamedParameter& p : rig.model->parameters()) {
+      for (const NamedParameter& p : rig.model->inspect().parameters()) {
         if (p.parameter.get() == &frozen) continue;
         const std::vector<float> masters = test::copy_out<float>(p.parameter->shard);
         const std::vector<bf16_t> copies = copy(*p.parameter);

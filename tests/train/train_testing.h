@@ -46,7 +46,7 @@ inline ParallelOptions parallel(Strategy strategy, DType master = DType::f64) {
 inline std::unique_ptr<Model> make_model(const ModulePtr& module, const GangsPtr& gangs,
                                          const ParallelOptions& options) {
   auto model = std::make_unique<Model>(module, gangs);
-  model->parallelize(options);
+  model->build().parallelize(options);
   return model;
 }
 
@@ -61,10 +61,10 @@ Tensor tensor_of(Model& model, DType dtype, const Shape& shape, const T* from) {
 }
 
 inline void assign_initial(Model& model, const Reference& reference) {
-  for (const NamedParameter& named : model.parameters()) {
+  for (const NamedParameter& named : model.inspect().parameters()) {
     const double* values = reference.values("init." + named.name).data();
-    model.assign(*named.parameter, tensor_of(model, DType::f64, named.parameter->shape, values),
-                 model.device().stream());
+    model.inspect().assign(*named.parameter, tensor_of(model, DType::f64, named.parameter->shape, values),
+                           model.device().stream());
   }
 }
 
@@ -88,7 +88,7 @@ inline Batch own_rows(Model& model, const Reference& reference, int64_t step) {
 }
 
 inline std::vector<double> gathered(Model& model, const Parameter& parameter) {
-  const Tensor whole = model.gather(parameter, model.device().stream());
+  const Tensor whole = model.inspect().gather(parameter, model.device().stream());
   const HostMemory host(whole);
   std::vector<double> out(static_cast<size_t>(whole.count()));
   for (size_t i = 0; i < out.size(); ++i)

@@ -32,9 +32,10 @@ inline Traffic sum(const Traffic& a, const Traffic& b) {
 // Every unit shows the values that the owners hold now, in the compute dtype.
 inline void expect_present_values(Model& model) {
   Stream& stream = model.device().stream();
-  for (const auto& unit : model.domain().units()) {
+  for (const auto& unit : model.fsdp().units()) {
     std::vector<Tensor> want;
-    for (const NamedParameter& p : unit->parameters()) want.push_back(model.gather(*p.parameter, stream));
+    for (const NamedParameter& p : unit->parameters())
+      want.push_back(model.inspect().gather(*p.parameter, stream));
     unit->unshard(stream);
     for (size_t i = 0; i < want.size(); ++i) {
       const Tensor& value = unit->parameters()[i].parameter->value;
@@ -52,27 +53,28 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
   const auto gangs = make_gangs(root, c.replicas);
   const auto model = make_model(make_llama(reference.config), gangs, parallel_options);
   assign_initial(*model, reference);
-  const auto optimizer = make_adamw(model->parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   Stream& stream = model->device().stream();
   const Batch batch = own_rows(*model, reference, 0);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
   const auto traffic = [&] { return sum(gangs->fsdp_gang()->traffic(), gangs->rdp()->traffic()); };
   for (int step = 0; step < 2; ++step) {
-    Context ctx = model->context(stream);
+    Context ctx = model->run().context(stream);
     ctx.loss_scale = 0.01;
     const Traffic before = traffic();
-    model->forward(ctx, values, nullptr);
+    model->run().forward(ctx, values, nullptr);
     model->temporaries().reset();
-    model->forward(ctx, values, &model->frame(0));
+    model->run().forward(ctx, values, &model->frame(0));
     const Traffic after = traffic();
     EXPECT_EQ(after.calls, before.calls) << c.describe();
     EXPECT_EQ(after.bytes_moved, before.bytes_moved) << c.describe();
 
-    model->backward(ctx, {}, model->frame(0));
+    model->run().backward(ctx, {}, model->frame(0));
     model->frame(0).reset();
-    model->finish_gradients(stream);
+    model->run().finish_gradients(stream);
     uint64_t own = 0;  // bytes of this rank's gradient rows, which each peer of the shard gang has, too
-    for (const NamedParameter& p : model->parameters()) own += p.parameter->shard_grad->tensor.bytes();
+    for (const NamedParameter& p : model->inspect().parameters())
+      own += p.parameter->shard_grad->tensor.bytes();
     const auto peers = static_cast<uint64_t>(gangs->fsdp_gang()->size() - 1);
     EXPECT_GE(traffic().bytes_moved, after.bytes_moved + own * peers) << c.describe();
     EXPECT_EQ(traffic().bytes_staged, before.bytes_staged) << c.describe();

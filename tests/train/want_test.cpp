@@ -15,7 +15,7 @@ struct Scene {
       : rig(llama_rig(root)),
         batch(pattern_batch(*rig.model, 2, 6, root.rank())),
         described(make_llama(small_llama()), make_gangs(root)),
-        parameter(*rig.model->parameters()[0].parameter),
+        parameter(*rig.model->inspect().parameters()[0].parameter),
         whole(Tensor::allocate(rig.model->device().allocator(), DType::f32, parameter.shape)) {
     std::fill_n(whole.data<float>(), whole.count(), 1.0f);
   }
@@ -96,22 +96,25 @@ TEST(StepWant, EveryAllocationOfOneRankMayFailInTheOptimizersHalf) {
 TEST(ModelWant, EveryAllocationOfOneRankMayFailInParallelize) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
     // A rank that has none left could not even give back what it took of the arena.
-    starve("parallelize", /*once=*/true, [&](Scene& s) { s.described.parallelize(parallel(strategy)); });
+    starve("parallelize", /*once=*/true,
+           [&](Scene& s) { s.described.build().parallelize(parallel(strategy)); });
 }
 
 TEST(ModelWant, EveryAllocationOfOneRankMayFailWhereValuesAreGathered) {
-  starve("gather", [](Scene& s) { s.model().gather(s.parameter, s.rig.stream()); });
-  starve("gather_gradient", [](Scene& s) { s.model().gather_gradient(s.parameter, s.rig.stream()); });
+  starve("gather", [](Scene& s) { s.model().inspect().gather(s.parameter, s.rig.stream()); });
+  starve("gather_gradient",
+         [](Scene& s) { s.model().inspect().gather_gradient(s.parameter, s.rig.stream()); });
 }
 
 TEST(ModelWant, EveryAllocationOfOneRankMayFailInAClip) {
-  starve("clip_gradients", [](Scene& s) { s.model().clip_gradients(1, 2, s.rig.stream()); });
+  starve("clip_gradients", [](Scene& s) { s.model().run().clip_gradients(1, 2, s.rig.stream()); });
 }
 
 TEST(ModelWant, EveryAllocationOfOneRankMayFailInAWriteOfValues) {
   for (const bool once : {false, true})
     starve(
-        "assign", once, [](Scene& s) { s.model().assign(s.parameter, s.whole, s.rig.stream()); }, 0);
+        "assign", once, [](Scene& s) { s.model().inspect().assign(s.parameter, s.whole, s.rig.stream()); },
+        0);
 }
 
 }  // namespace

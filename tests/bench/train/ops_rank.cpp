@@ -63,8 +63,8 @@ class Step {
     ctx.loss_scale = 1.0 / static_cast<double>(tokens_.count());
     ctx.training = true;
     const Tensor inputs[] = {tokens_, labels_};
-    model_->forward(ctx, inputs, &frame_);
-    model_->backward(ctx, {}, frame_);
+    model_->run().forward(ctx, inputs, &frame_);
+    model_->run().backward(ctx, {}, frame_);
     frame_.run_weight_gradients(ctx);
     frame_.reset();
     update();

@@ -1,0 +1,121 @@
+#include "parallel/model/inspector.h"
+
+#include <optional>
+#include <set>
+
+#include "nn/gradient.h"
+#include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_check.h"
+#include "parallel/whole_gather.h"
+
+namespace gangway {
+namespace {
+
+void check_own(const FsdpState& domain, const Parameter& parameter) {
+  for (const auto& unit : domain.units())
+    for (const NamedParameter& own : unit->parameters())
+      if (own.parameter.get() == &parameter) return;
+  fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
+}
+
+}  // namespace
+
+const NamedParameter& ModelInspector::parameter(const std::string& name) const {
+  for (const auto* list : {&parts_.parameters, &parts_.aliases})
+    for (const NamedParameter& p : *list)
+      if (p.name == name) return p;
+  fail(Code::not_found, "the model has no parameter \"", name, "\"");
+}
+
+Tensor ModelInspector::gather(const Parameter& parameter, Stream& stream) {
+  std::optional<WholeGather> gather;
+  const CollectiveCall call(*parts_.gangs, "gather");
+  call.check([&] {
+    parts_.check_materialized("gather");
+    check_own(*parts_.fsdp, parameter);
+    gather.emplace(*parts_.gangs, parameter, parameter.shard.dtype());
+  });
+  return call.run([&] {
+    runner_.order(stream);
+    return gather->run(*parts_.ops, parameter.shard, stream);
+  });
+}
+
+Tensor ModelInspector::gradient(Parameter& parameter, Stream& stream) {
+  parts_.check_materialized("gradient");
+  runner_.order(stream);
+  return local_gradient(parameter, *parts_.ops, stream);
+}
+
+Tensor ModelInspector::full_gradient(Parameter& parameter, Stream& stream) {
+  parts_.check_materialized("full_gradient");
+  runner_.order(stream);
+  return parameter.grad != nullptr ? parameter.grad->zero_if_unwritten(*parts_.ops, stream) : Tensor();
+}
+
+Tensor ModelInspector::gather_gradient(const Parameter& parameter, Stream& stream) {
+  std::optional<WholeGather> gather;
+  const CollectiveCall call(*parts_.gangs, "gather_gradient");
+  call.check([&] {
+    parts_.check_materialized("gather_gradient");
+    if (!wants_gradient(parameter))
+      fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
+    check_own(*parts_.fsdp, parameter);
+    gather.emplace(*parts_.gangs, parameter, parameter.shard_grad->tensor.dtype());
+  });
+  return call.run([&] {
+    runner_.order(stream);
+    parts_.fsdp->finish_gradients(stream);
+    return gather->run(*parts_.ops, parameter.shard_grad->zero_if_unwritten(*parts_.ops, stream), stream);
+  });
+}
+
+void ModelInspector::assign(Parameter& parameter, const Tensor& values, Stream& stream) {
+  parts_.check_materialized("assign");
+  const CollectiveCall call(*parts_.gangs, "assign");
+  call.check([&] {
+    const bool fits = values.shape() == parameter.shape || values.shape() == parameter.local_shape();
+    if (!fits || !is_floating(values.dtype()))
+      fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
+           " ", parameter.shape.text(), ", of which this rank has ", parameter.local_shape().text(),
+           ", but the values are ", values.text());
+    runner_.check_update();
+  });
+  call.run([&] {
+    runner_.begin_update(stream);
+    const Tensor rows = values.shape() == parameter.shape ? slice(values, parameter.box()) : values;
+    if (parameter.shard.count() != 0) parts_.ops->cast(rows, parameter.shard, stream);
+    parts_.fsdp->end_update(true, false, stream);
+  });
+}
+
+void ModelInspector::check_replicas(Stream& stream) {
+  CollectiveCall(*parts_.gangs, "check_replicas").check([&] { parts_.check_materialized("check_replicas"); });
+  gangway::check_replicas(*parts_.fsdp, "check_replicas", stream);
+}
+
+MemoryUse ModelInspector::memory() const {
+  MemoryUse use;
+  parts_.fsdp->count(use);
+  for (const auto& frame : parts_.frames) {
+    use.activations += frame->activation_bytes();
+    use.gradients += frame->gradient_bytes();
+  }
+  use.temporaries = parts_.temporaries.high_water_bytes();
+  std::set<const Buffer*> tables;
+  for (const NamedModule& named : named_modules(parts_.root))
+    for (const Tensor& table : named.module->tables())
+      if (table && tables.insert(table.buffer().get()).second) use.temporaries += table.bytes();
+  for (const auto& held : optimizers_)
+    if (const auto bytes = held.lock()) use.optimizer += *bytes;
+  return use;
+}
+
+std::shared_ptr<const uint64_t> ModelInspector::count_optimizer(uint64_t bytes) {
+  std::erase_if(optimizers_, [](const auto& held) { return held.expired(); });
+  auto held = std::make_shared<const uint64_t>(bytes);
+  optimizers_.push_back(held);
+  return held;
+}
+
+}  // namespace gangway
