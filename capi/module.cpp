@@ -315,7 +315,7 @@ gw_status gw_module_check_replicas(gw_module* model, void* stream) {
     Stream* ordered_on = nullptr;
     Model& m = required(model, "model").ready();
     CollectiveCall(m.gangs(), "check_replicas").read([&] { ordered_on = &m.device().wrap_stream(stream); });
-    m.check_replicas(*ordered_on);
+    m.inspect().check_replicas(*ordered_on);
   });
 }
 

@@ -28,7 +28,7 @@ Model& model_of(gw_parameter& parameter) {
 
 // What it shows is there when the rank's own stream has run.
 Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name) {
-  model.order(model.device().stream());
+  model.run().order(model.device().stream());
   switch (part) {
     case GW_PART_VALUE: return p.shard;
     case GW_PART_GRADIENT: return model.inspect().gradient(p, model.device().stream());

@@ -187,7 +187,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     }
     model.run().end_update(stream);
   });
-  check_replicas(model.domain(), "load", stream);
+  check_replicas(model.fsdp(), "load", stream);
 }
 
 }  // namespace gangway

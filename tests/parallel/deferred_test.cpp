@@ -222,25 +222,25 @@ std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& devi
         Turns turns(root.device());
         const auto model = model_on(root, c);
         const Trial trial = f32_trial();
-        const auto optimizer = make_adamw(model->parameters(), trial.adamw(), model->ops());
+        const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
         const Batches batches(trial, root, 2);
         for (size_t number = 0; number < 2; ++number) {
           Frame& frame = model->frame(0);
-          Context forward = model->context(turns.next());
-          model->forward(forward, {&batches.inputs[number], 1}, &frame);
-          Context backward = model->context(turns.next());
+          Context forward = model->run().context(turns.next());
+          model->run().forward(forward, {&batches.inputs[number], 1}, &frame);
+          Context backward = model->run().context(turns.next());
           const Tensor dy = batches.gradient(number, frame, backward);
-          model->backward(backward, {&dy, 1}, frame);
+          model->run().backward(backward, {&dy, 1}, frame);
           frame.reset();
-          model->scale_gradients(0.5, turns.next());
+          model->run().scale_gradients(0.5, turns.next());
           Stream& last = turns.next();
-          model->begin_update(last);
+          model->run().begin_update(last);
           optimizer->step(1, 1, last);
-          model->end_update(last, /*copies_written=*/true);
+          model->run().end_update(last, /*copies_written=*/true);
         }
-        for (const NamedParameter& p : model->parameters()) {
-          const Tensor whole = model->gather(*p.parameter, turns.next());
-          model->order(root.device().stream());
+        for (const NamedParameter& p : model->inspect().parameters()) {
+          const Tensor whole = model->inspect().gather(*p.parameter, turns.next());
+          model->run().order(root.device().stream());
           const Vector values = get(whole);
           if (root.rank() == 0) out[p.name] = values;
         }
@@ -347,24 +347,24 @@ std::map<std::string, Vector> trained_with_custom(const std::string& device, int
                                      make_custom(custom, std::make_shared<ScaledOnStream>(stream.get())),
                                      make_linear(5, 2, true, 0.5)}),
                     mesh_of(root));
-        model.parallelize({});
+        model.build().parallelize({});
         const Trial trial = f32_trial();
         const Batches batches(trial, root, 2);
         const int64_t before = deferred_waits_of_host(root.device());
         for (size_t m = 0; m < 2; ++m) {
           hold(*stream);
-          Context ctx = model.context(*stream);
+          Context ctx = model.run().context(*stream);
           Frame& frame = model.frame(0);
-          model.forward(ctx, {&batches.inputs[m], 1}, &frame);
+          model.run().forward(ctx, {&batches.inputs[m], 1}, &frame);
           const Tensor dy = batches.gradient(m, frame, ctx);
-          model.backward(ctx, {&dy, 1}, frame);
+          model.run().backward(ctx, {&dy, 1}, frame);
           frame.reset();
         }
-        model.finish_gradients(*stream);
+        model.run().finish_gradients(*stream);
         EXPECT_EQ(deferred_waits_of_host(root.device()), before);
-        for (const NamedParameter& p : model.parameters()) {
-          const Tensor whole = model.gather_gradient(*p.parameter, *stream);
-          model.order(root.device().stream());
+        for (const NamedParameter& p : model.inspect().parameters()) {
+          const Tensor whole = model.inspect().gather_gradient(*p.parameter, *stream);
+          model.run().order(root.device().stream());
           const Vector values = get(whole);
           if (root.rank() == 0) out[p.name] = values;
         }

@@ -77,12 +77,12 @@ TEST(DifferingRanks, ModelsAndOptionsAreMismatchesWithBothValues) {
         expect_error(Code::mismatch,
                      text("materialize: rank 0 has ", difference.of_rank_0, ", rank ", root.size() - 1,
                           " has ", difference.of_other, "; give all ranks the same"),
-                     [&] { model.parallelize(wanted.options); });
+                     [&] { model.build().parallelize(wanted.options); });
         EXPECT_FALSE(root.error());
       }
       Model model(llama_of({}), gangs);
-      model.parallelize(Wanted().options);
-      model.check_replicas(model.device().stream());
+      model.build().parallelize(Wanted().options);
+      model.inspect().check_replicas(model.device().stream());
     });
 }
 
@@ -91,8 +91,8 @@ TEST(DifferingRanks, AModelThatWasRefusedIsParallelizedAgain) {
     Model model(make_llama(small_llama()), mesh_of(root));
     ParallelOptions options;
     options.seed = static_cast<uint64_t>(root.rank());
-    expect_refusal(Code::mismatch, [&] { model.parallelize(options); }, {"seed 0", "seed 1"});
-    model.parallelize({});
+    expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); }, {"seed 0", "seed 1"});
+    model.build().parallelize({});
     EXPECT_TRUE(model.materialized());
   });
 }
@@ -100,9 +100,9 @@ TEST(DifferingRanks, AModelThatWasRefusedIsParallelizedAgain) {
 TEST(DifferingRanks, PatternsOfUnitsAreCompared) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama()), mesh_of(root));
-    model.fully_shard(root.rank() == 0 ? "model.layers.*" : "model.layers.0", {});
-    model.fully_shard("", {});
-    expect_refusal(Code::mismatch, [&] { model.materialize(1, DType::f32); },
+    model.build().fully_shard(root.rank() == 0 ? "model.layers.*" : "model.layers.0", {});
+    model.build().fully_shard("", {});
+    expect_refusal(Code::mismatch, [&] { model.build().materialize(1, DType::f32); },
                    {"model.layers.1.kind FullyShard", "model.layers.1.kind Block"});
   });
 }
@@ -182,8 +182,8 @@ TEST(Replicas, OnDemandTheFirstElementThatDiffersIsTold) {
       // Over one block of what ranks compare.
       GroupParameter big{.name = "big", .shape = Shape{700, 500}, .dtype = dtype, .init = Init::zeros()};
       const auto model = model_from_groups({make_shard_group(gangs, "g", {weight(), big}, {}, 1)});
-      model->check_replicas(stream);
-      const Tensor own = model->parameter("g.big").parameter->shard;
+      model->inspect().check_replicas(stream);
+      const Tensor own = model->inspect().parameter("g.big").parameter->shard;
       if (root.rank() == 3) {
         Vector values = get(own);
         values[150'002] = 0.5;  // of rows 350 and later
@@ -194,9 +194,9 @@ TEST(Replicas, OnDemandTheFirstElementThatDiffersIsTold) {
                    "check_replicas: replicas differ: g.big[650, 2] is 0 on rank 1, 0.5 on rank 3; give all "
                    "ranks the same "
                    "first values, or load a checkpoint on all",
-                   [&] { model->check_replicas(stream); });
+                   [&] { model->inspect().check_replicas(stream); });
       if (root.rank() == 3) put(own, Vector(static_cast<size_t>(own.count())));
-      model->check_replicas(stream);
+      model->inspect().check_replicas(stream);
     });
 }
 
@@ -204,15 +204,15 @@ TEST(Replicas, ANegativeZeroAndNotANumberAreSeen) {
   run_ranks(2, [](Gang& root) {
     const auto model = model_from_groups({counted(mesh_of(root), 1, Strategy::no_shard)});
     Stream& stream = root.device().stream();
-    const Tensor own = model->parameter("g.w").parameter->shard;
+    const Tensor own = model->inspect().parameter("g.w").parameter->shard;
     Vector values = get(own);
     values[14] = root.rank() == 0 ? 0.0 : -0.0;
     put(own, values);
-    expect_refusal(Code::mismatch, [&] { model->check_replicas(stream); },
+    expect_refusal(Code::mismatch, [&] { model->inspect().check_replicas(stream); },
                    {"g.w[4, 2] is 0 on rank 0, -0 on"});
     values[14] = std::nan("");
     put(own, values);
-    model->check_replicas(stream);
+    model->inspect().check_replicas(stream);
   });
 }
 

@@ -200,7 +200,7 @@ TEST(ShardGroup, ParametersWithoutRowsNeedNoMemory) {
       group->unshard({}, stream);
       for (const Part part : {Part::value, Part::gradient, Part::full_value, Part::full_gradient})
         EXPECT_EQ(group->view(0, part).count(), 0);
-      const MemoryUse use = model_from_groups({group})->memory();
+      const MemoryUse use = model_from_groups({group})->inspect().memory();
       EXPECT_EQ(
           use.master + use.region_rows + use.gradient_shards + use.gathered + use.full_gradients + use.copies,
           0u);

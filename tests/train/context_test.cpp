@@ -47,7 +47,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model = model_of(root, c, reference.config, master);
     test::assign_initial(*model, reference);
-    const auto optimizer = make_adamw(model->parameters(), test::optimizer_of(reference), model->ops());
+    const auto optimizer = make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
     options.max_grad_norm = reference.settings.at("max_grad_norm");
     options.microbatches = c.microbatches;
@@ -64,7 +64,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
       EXPECT_NEAR(result.grad_norm / norms[at], 1, step == 0 ? tolerance : 5 * tolerance) << c.text();
       EXPECT_EQ(result.skipped, Skip::none);
     }
-    for (const NamedParameter& p : model->parameters())
+    for (const NamedParameter& p : model->inspect().parameters())
       EXPECT_LT(test::distance(test::gathered(*model, *p.parameter), reference.values("final." + p.name)),
                 final_tolerance)
           << c.text() << ", " << p.name;
@@ -88,17 +88,17 @@ void expect_gradients(const Reference& reference, const Case& c) {
           Tensor::allocate(model->device().allocator(), DType::i64, Shape{whole.dim(0), whole.dim(1) / cp}));
       split_sequence(model->ops(), whole, local.back(), 1, rank, cp, stream);
     }
-    Context ctx = model->context(stream);
+    Context ctx = model->run().context(stream);
     ctx.training = true;
     ctx.loss_scale = 1 / static_cast<double>(reference.weight());
     Frame& frame = model->frame(0);
-    model->set_is_last_backward(true);
-    model->forward(ctx, local, &frame);
-    model->backward(ctx, {}, frame);
+    model->run().set_is_last_backward(true);
+    model->run().forward(ctx, local, &frame);
+    model->run().backward(ctx, {}, frame);
     frame.reset();
-    model->finish_gradients(stream);
-    for (const NamedParameter& p : model->parameters()) {
-      const Tensor whole = model->gather_gradient(*p.parameter, stream);
+    model->run().finish_gradients(stream);
+    for (const NamedParameter& p : model->inspect().parameters()) {
+      const Tensor whole = model->inspect().gather_gradient(*p.parameter, stream);
       const std::vector<double> got(whole.data<double>(), whole.data<double>() + whole.count());
       EXPECT_LT(test::distance(got, reference.values("grad." + p.name)), 1e-10) << c.text() << ", " << p.name;
     }
@@ -149,7 +149,7 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
   const Reference reference("llama_small");  // sequences of 12
   test::run_ranks(2, [&](Gang& root) {
     const auto model = model_of(root, {2, 1, 1, kRing}, reference.config, DType::f64);
-    const auto optimizer = make_adamw(model->parameters(), test::optimizer_of(reference), model->ops());
+    const auto optimizer = make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const auto refuses = [&](const Batch& batch, Code code, const char* words) {
       expect_refusal(code, words, [&] {
         train_step(*model, optimizer.get(), batch, StepOptions{}, model->device().stream());

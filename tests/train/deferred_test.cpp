@@ -59,7 +59,7 @@ std::vector<double> trained(const std::string& device, const Case& c) {
         parallel_options.shard.param_dtype = c.param;
         Rig rig;
         rig.model = make_model(make_llama(small_llama()), make_gangs(root, c.replicas), parallel_options);
-        rig.optimizer = make_adamw(rig.model->parameters(), {}, rig.model->ops());
+        rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
         StepOptions options;
         options.microbatches = c.microbatches;
         options.max_grad_norm = c.clips ? 0.5 : 0;
@@ -133,11 +133,11 @@ TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnc
           const Tensor inputs[] = {batch.inputs[0], batch.targets[0]};
           for (const Row& row : kRows) {
             const int64_t by_hand = waits_of_host(root, [&] {
-              Context ctx = rig.model->context(rig.stream());
+              Context ctx = rig.model->run().context(rig.stream());
               ctx.training = true;
               Frame& frame = rig.model->frame(0);
-              rig.model->forward(ctx, inputs, &frame);
-              rig.model->backward(ctx, {}, frame);
+              rig.model->run().forward(ctx, inputs, &frame);
+              rig.model->run().backward(ctx, {}, frame);
               frame.reset();
             });
             EXPECT_EQ(by_hand, 0) << row.what;

@@ -27,7 +27,7 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   const auto model =
       make_model(make_llama(reference.config), make_gangs(root, c.replicas), parallel(c.strategy, master));
   assign_initial(*model, reference);
-  const auto optimizer = make_adamw(model->parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
   options.max_grad_norm = reference.settings.at("max_grad_norm");
   options.microbatches = c.microbatches;
@@ -42,7 +42,7 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
     EXPECT_EQ(result.step, step + 1);
     EXPECT_EQ(result.skipped, Skip::none);
   }
-  for (const NamedParameter& named : model->parameters())
+  for (const NamedParameter& named : model->inspect().parameters())
     EXPECT_LT(distance(gathered(*model, *named.parameter), reference.values("final." + named.name)),
               final_tolerance)
         << which << ", " << named.name;

@@ -216,14 +216,14 @@ TEST(DifferingRanks, OptimizersAndOptionsOfAStepAreMismatchesWithBothValues) {
         StepOptions step;
         step.max_grad_norm = 1;
         if (root.rank() == root.size() - 1) differing.change(options, step);
-        rig.optimizer = make_adamw(rig.model->parameters(), options, rig.model->ops());
+        rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
         test::expect_error(Code::mismatch, mismatch("train_step", root, differing),
                            [&] { rig.step(batch, step); });
         test::expect_error(Code::mismatch, mismatch("optimizer_step", root, differing),
                            [&] { optimizer_step(*rig.model, *rig.optimizer, step, rig.stream()); });
       }
       EXPECT_EQ(rig.parameters(), before);
-      rig.optimizer = make_adamw(rig.model->parameters(), {}, rig.model->ops());
+      rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
       EXPECT_EQ(rig.step(batch).skipped, Skip::none);
     });
 }
@@ -248,7 +248,7 @@ TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsTold) {
 TEST(DifferingRanks, AdamwBesideSgdIsTold) {
   test::run_ranks(2, [](Gang& root) {
     Rig rig = llama_rig(root, Strategy::no_shard);
-    if (root.rank() == 1) rig.optimizer = make_sgd(rig.model->parameters(), {}, rig.model->ops());
+    if (root.rank() == 1) rig.optimizer = make_sgd(rig.model->inspect().parameters(), {}, rig.model->ops());
     test::expect_error(
         Code::mismatch,
         "train_step: rank 0 has optimizer adamw, rank 1 has optimizer sgd; give all ranks the same",
@@ -262,7 +262,7 @@ TEST(DifferingRanks, AnotherMaximumOfTheNormIsTold) {
     test::expect_error(
         Code::mismatch,
         "clip_grad_norm: rank 0 has max_norm 1, rank 1 has max_norm 2; give all ranks the same",
-        [&] { rig.model->clip_gradients(1 + root.rank(), 2, rig.stream()); });
+        [&] { rig.model->run().clip_gradients(1 + root.rank(), 2, rig.stream()); });
   });
 }
 
