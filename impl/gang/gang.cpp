@@ -116,6 +116,9 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
       abort(error);
     }
     throw;
+  } catch (const std::bad_alloc&) {  // a rank that is alone works on
+    if (size_ > 1) abort(Error(Code::out_of_memory, "no memory"));
+    throw;
   } catch (...) {  // the thread ends in the hook, and with it the caller's memory
     abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
     throw;

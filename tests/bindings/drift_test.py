@@ -23,12 +23,13 @@ WITHOUT = {
     | RETAINS  # one owner, or a borrow
     | ALLOCATOR
     | {"gw_error_take", "gw_error_describe", "gw_error_release"}  # gw_last_error on the thread of the call
+    | {"gw_last_error_text"}  # an Error has all of gw_last_error
     | {"gw_abi_range"}  # the loader or gw_get_api refuse a library
     | {"gw_view_set"}  # views are filled in by the views of slices
     | {"gw_work_order"},  # no streams: a host's rank has none
     "julia": RETAINS | {"gw_gang_retain", "gw_store_retain", "gw_partition_retain"}  # one object for each handle
     | ALLOCATOR
-    | {"gw_last_error"}  # gw_error_take: what allocates may run a finalizer, which calls the library
+    | {"gw_last_error", "gw_last_error_text"}  # gw_error_take: what allocates may run a finalizer, which calls the library
     | {"gw_dtype_bytes"}  # sizeof
     | {"gw_view_set"}  # views are filled in from arrays
     | {"gw_parameter_view", "gw_parameter_state"},  # as tensors, which keep their memory

@@ -164,7 +164,8 @@ void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
     }
   }
   for (Model* m : parts)
-    for (const NamedParameter& p : m->inspect().parameters()) values[p.name] = get(m->inspect().gather(*p.parameter, stream));
+    for (const NamedParameter& p : m->inspect().parameters())
+      values[p.name] = get(m->inspect().gather(*p.parameter, stream));
   EXPECT_EQ(values.size(), want.values.size());
   expect_near(values, want.values, c.values());
 }

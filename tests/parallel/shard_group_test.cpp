@@ -21,7 +21,8 @@ Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType
 
 // Two replicas open a region each, and there is memory for one of them; on a device one rank has not enough for itself.
 TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
-  if (on_cpu() && !config().shared_regions) GTEST_SKIP() << "there are no regions: every rank's rows are its own";
+  if (on_cpu() && !config().shared_regions)
+    GTEST_SKIP() << "there are no regions: every rank's rows are its own";
   GangOptions few = thread_rank_options();
   if (on_cpu()) few.memory_limit = uint64_t{24} << 20;
   run_ranks(

@@ -47,7 +47,8 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model = model_of(root, c, reference.config, master);
     test::assign_initial(*model, reference);
-    const auto optimizer = make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+    const auto optimizer =
+        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
     options.max_grad_norm = reference.settings.at("max_grad_norm");
     options.microbatches = c.microbatches;
@@ -149,7 +150,8 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
   const Reference reference("llama_small");  // sequences of 12
   test::run_ranks(2, [&](Gang& root) {
     const auto model = model_of(root, {2, 1, 1, kRing}, reference.config, DType::f64);
-    const auto optimizer = make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+    const auto optimizer =
+        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const auto refuses = [&](const Batch& batch, Code code, const char* words) {
       expect_refusal(code, words, [&] {
         train_step(*model, optimizer.get(), batch, StepOptions{}, model->device().stream());

@@ -50,6 +50,12 @@ class Group {
         engines[static_cast<size_t>(rank)]->abort(error);
   }
 
+  // The first abort of any rank.
+  std::optional<Error> error() {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
+
   // The group of a gang that was made of this one by its `call`-th collective call.
   std::shared_ptr<Group> child(uint64_t call, std::span<const int> ranks) {
     const std::lock_guard lock(mutex_);
@@ -178,7 +184,10 @@ class DeferredEngine final : public Engine {
     }
     group_->abort(rank(), error);
   }
-  std::optional<Error> error() const override { return failure_->get(); }
+  std::optional<Error> error() const override {
+    const auto own = failure_->get();
+    return own ? own : group_->error();
+  }
   void shutdown(Deadline) override {
     for (const auto& lane : lanes_)
       if (lane) lane->stream->synchronize();
