@@ -33,7 +33,7 @@ TEST_P(MpiEngine, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
 TEST_P(MpiEngine, ARankThatDiesEndsTheJob) { EXPECT_FALSE(mpirun(mpi(), ranks(), rank("kill")).hung()); }
 TEST_P(MpiEngine, ARankThatDiesIsLostToTheSurvivorsThatTheLauncherKeeps) {
   const Ended ended = mpirun(mpi(), ranks(), rank("kill"), keeps_survivors(mpi()));
-  expect_survivors(ended, ranks() - 1, "PEER_LOST");
+  expect_survivors(ended, kept(mpi(), ranks()), "PEER_LOST");
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, MpiEngine,
@@ -56,7 +56,7 @@ TEST_P(MpiHosts, ARankThatDoesNotComeIsATimeoutThatNamesIt) {
 }
 TEST_P(MpiHosts, ARankThatDiesIsLostOrATimeoutToTheSurvivorsThatTheLauncherKeeps) {
   const Ended ended = mpirun_on_two_hosts(mpi(), rank("kill"), keeps_survivors(mpi()));
-  expect_survivors(ended, kept_on_two_hosts(mpi()), "PEER_LOST|TIMEOUT");
+  expect_survivors(ended, kept(mpi(), kRanks), "PEER_LOST|TIMEOUT");
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, MpiHosts, testing::Values("openmpi", "mpich"), mpi_alone);

@@ -26,8 +26,9 @@ Ended mpirun_on_two_hosts(const std::string& mpi, const std::string& program,
                           const std::string& options = "");
 // Options by which a launcher lets ranks live when one has died.
 std::string keeps_survivors(const std::string& mpi);
-// How many it keeps of four ranks on two hosts, when one has died: MPICH's ends those of that one's host.
-int kept_on_two_hosts(const std::string& mpi);
+// How many it surely keeps when one rank has died. MPICH's says that it keeps them, but ends with the rank, and at times
+// ends others before they can tell.
+int kept(const std::string& mpi, int ranks);
 
 // Survivors, at least so many, were told by one of the codes, "PEER_LOST|TIMEOUT". A launcher that was told to keep them
 // may hang afterwards: that is not theirs.
