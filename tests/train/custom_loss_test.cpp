@@ -138,7 +138,7 @@ class ReadsLoss final : public CustomBehaviour {
   }
   void forward(Call& call) override {
     const Values loss = call.module.child(0).forward(call.ctx, call.inputs, call.frame);
-    for (size_t i = 0; i < 2; ++i) *call.outputs[i].data<double>() = *loss[i].data<double>();
+    for (size_t i = 0; i < 2; ++i) call.ctx.ops.cast(loss[i], call.outputs[i], call.ctx.stream);
   }
   void backward_input(Call& call) override { call.module.child(0).backward(call.ctx, {}, *call.frame); }
   bool has_backward_weight() const override { return false; }

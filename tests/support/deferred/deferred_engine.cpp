@@ -44,16 +44,18 @@ class Group {
   // Channels that this rank has not opened: peers may wait for it there.
   void abort(int rank, const Error& error) noexcept {
     const std::lock_guard lock(mutex_);
+    if (!error_) aborted_by_ = rank;
     keep_first(error_, error);
     for (const auto& engines : channels_)
       if (!engines.empty() && engines[static_cast<size_t>(rank)] != nullptr)
         engines[static_cast<size_t>(rank)]->abort(error);
   }
 
-  // The first abort of any rank.
+  // Why a rank has aborted, as its peers are told.
   std::optional<Error> error() {
     const std::lock_guard lock(mutex_);
-    return error_;
+    if (!error_) return std::nullopt;
+    return Error(Code::aborted, text("aborted by rank ", aborted_by_, ": ", error_->message()));
   }
 
   // The group of a gang that was made of this one by its `call`-th collective call.
@@ -71,6 +73,7 @@ class Group {
   std::array<std::vector<std::shared_ptr<Engine>>, kChannels> channels_;
   std::map<std::pair<uint64_t, std::vector<int>>, std::shared_ptr<Group>> children_;
   std::optional<Error> error_;  // the first abort
+  int aborted_by_ = -1;
 };
 
 // The first failure of a rank's collectives; outlives the engine in queued tasks.
