@@ -151,6 +151,31 @@ of_model("gw_module_save", lambda m: m.save(FOLDER))
 
 
 @entry
+def gw_module_check_replicas(gang, meet):
+    model = linear(gang, strategy="no_shard")
+    meet(model.check_replicas)
+
+
+@entry
+def gw_movement_create(gang, meet):
+    grid = gw.Partition(gang).cartesian(2)
+    meet(lambda: gw.AllGather(grid, 0))
+
+
+@entry
+def gw_movement_forward(gang, meet):
+    gather = gw.AllGather(gw.Partition(gang).cartesian(2), 0)
+    meet(lambda: gather(np.ones(3)))
+
+
+@entry
+def gw_movement_backward(gang, meet):
+    gather = gw.AllGather(gw.Partition(gang).cartesian(2), 0)
+    gather(np.ones(3))
+    meet(lambda: gather.backward(np.ones(6)))
+
+
+@entry
 def gw_parallelize(gang, meet):
     gangs = gw.Gangs.create(gang)
     meet(lambda: gw.Linear(4, 4).parallelize(gangs))

@@ -94,7 +94,7 @@ impl Partition {
     pub fn index(&self) -> Option<Vec<usize>> {
         let info = self.info();
         let place = info.index[..info.ndim as usize].iter().map(|n| *n as usize).collect();
-        (info.active != 0).then(|| place)
+        (info.active != 0).then_some(place)
     }
 
     /// The workers before and after this one along `dim`; None at the edge.
