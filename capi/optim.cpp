@@ -70,6 +70,7 @@ gw_status gw_adamw_create(gw_module* model, const gw_adamw_options* options, gw_
     r.eps = o.eps;
     if (o.moment_dtype != GW_DTYPE_NONE) r.moment_dtype = dtype_of(o.moment_dtype);
     Model& m = required(model, "model").ready();
+    m.run().order(m.device().stream());  // on which the state is made
     result = new gw_optimizer(model->model, make_adamw(m.inspect().parameters(), r, m.ops()));
   });
 }
@@ -82,6 +83,7 @@ gw_status gw_sgd_create(gw_module* model, const gw_sgd_options* options, gw_opti
     r.momentum = o.momentum;
     r.nesterov = o.nesterov != 0;
     Model& m = required(model, "model").ready();
+    m.run().order(m.device().stream());  // on which the state is made
     result = new gw_optimizer(model->model, make_sgd(m.inspect().parameters(), r, m.ops()));
   });
 }

@@ -155,6 +155,7 @@ gw_status gw_parameter_state_tensor(gw_parameter* parameter, const gw_optimizer*
     gw_tensor*& result = out(out_tensor, "out_tensor");
     const gw_optimizer& o = required(optimizer, "optimizer");
     const Tensor state = state_of(required(parameter, "parameter"), *o.optimizer, &required(name, "name"));
+    o.model->run().order(o.model->device().stream());
     result = new gw_tensor(state, o.model->gangs().root());
   });
 }

@@ -1,4 +1,4 @@
-// A boundary between two layouts of a value: a module whose forward redistributes it and whose backward redistributes
+// What stands between two layouts of a value: a module whose forward redistributes it and whose backward redistributes
 // its gradient the other way (redistribution_plan.h has the table). Tensor and sequence parallelism are which of these
 // stand where.
 //

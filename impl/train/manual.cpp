@@ -1,5 +1,7 @@
 #include "train/manual.h"
 
+#include <optional>
+
 #include "nn/ids.h"
 #include "parallel/collective_call.h"
 
@@ -80,11 +82,12 @@ Context ManualFrame::context(Stream& stream) const {
 }
 
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream) {
-  Context ctx = frame != nullptr ? frame->context(stream) : model.run().context(stream);
+  std::optional<Context> made;
   Frame* const saved = frame != nullptr ? &frame->frame_ : nullptr;
   std::string arguments;
   const CollectiveCall call(model.gangs(), "forward");
   const auto check = [&] {
+    Context& ctx = made.emplace(frame != nullptr ? frame->context(stream) : model.run().context(stream));
     if (frame != nullptr && frame->awaits_backward())
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
@@ -95,6 +98,7 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
   call.check(check, arguments);
   const StackScope scope(model.temporaries());
   return run_or_reset(call, frame, [&] {
+    Context& ctx = *made;
     Values own(inputs.begin(), inputs.end());
     if (frame != nullptr) {
       frame->forward_ = model.run().await_backward();
@@ -121,8 +125,8 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
   };
   call.check(check, arguments);
   const StackScope scope(model.temporaries());
-  Context ctx = frame.context(stream);
   return run_or_reset(call, &frame, [&] {
+    Context ctx = frame.context(stream);
     Values grads;
     for (const Tensor& gradient : dy)
       grads.push_back(copy_of(ctx, gradient, [&](DType dtype, const Shape& shape) {

@@ -137,8 +137,10 @@ void check_replicas(const FsdpState& state, const char* name, Stream& stream) {
   std::optional<Error> differ;
   call.check([&] { all = checksums_of(state, stream); });
   call.run([&] {
-    for (const Replicated& r : all)
-      if (!differ) differ = compare(r, root.rank(), name, stream);
+    for (const Replicated& r : all) {  // all of them: peers of another gang may have found nothing yet
+      std::optional<Error> found = compare(r, root.rank(), name, stream);
+      if (!differ) differ = std::move(found);
+    }
   });
   call.check([&] {
     if (differ) throw *differ;

@@ -71,9 +71,9 @@ Tensor ModelInspector::gather_gradient(const Parameter& parameter, Stream& strea
 }
 
 void ModelInspector::assign(Parameter& parameter, const Tensor& values, Stream& stream) {
-  parts_.check_materialized("assign");
   const CollectiveCall call(*parts_.gangs, "assign");
   call.check([&] {
+    parts_.check_materialized("assign");
     const bool fits = values.shape() == parameter.shape || values.shape() == parameter.local_shape();
     if (!fits || !is_floating(values.dtype()))
       fail(Code::invalid_argument, "assign: parameter ", parameter.full_name, " is ", name(parameter.dtype),
@@ -90,7 +90,10 @@ void ModelInspector::assign(Parameter& parameter, const Tensor& values, Stream& 
 }
 
 void ModelInspector::check_replicas(Stream& stream) {
-  CollectiveCall(*parts_.gangs, "check_replicas").check([&] { parts_.check_materialized("check_replicas"); });
+  CollectiveCall(*parts_.gangs, "check_replicas").check([&] {
+    parts_.check_materialized("check_replicas");
+    runner_.order(stream);
+  });
   gangway::check_replicas(*parts_.fsdp, "check_replicas", stream);
 }
 
