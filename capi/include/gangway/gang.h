@@ -65,7 +65,7 @@ typedef struct gw_gang_options {
   size_t struct_size;
   const gw_ext *next;
   const char *device; /* null: "cpu" */
-  const char *engine; /* null: "auto"; "self", "host"; gloo, mpi, nccl: NOT_SUPPORTED */
+  const char *engine; /* null: "auto"; "self", "host", "mpi"; gloo, nccl: NOT_SUPPORTED */
   const char *name;   /* null: "gang"; names the gang in errors */
   int64_t timeout_ms; /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
   /* A peer that is silent for so long is lost; at least 50, equal on all ranks. 0: GANGWAY_LIVENESS_MS, else off. */

@@ -2,7 +2,7 @@
  * gw_module_materialize gives it memory; parameters are then filled shard by shard. One thread at a time per model.
  *
  * `stream`: null for the rank's own. Calls on a model may use one stream after another: each comes after all that is on
- * the stream of the call before. A view of a parameter shows what the rank's own stream has made. */
+ * the stream of the call before, which must live until then. A view of a parameter shows what the rank's own stream has made. */
 #ifndef GANGWAY_MODULE_H
 #define GANGWAY_MODULE_H
 
@@ -260,8 +260,8 @@ GW_API gw_module *gw_module_retain(gw_module *model);
 GW_API void gw_module_release(gw_module *model);
 /* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model;
  * gw_parallelize does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). INVALID_STATE: a
- * second time, bound to other gangs, a parameter in no unit on several ranks; INVALID_ARGUMENT: a dtype;
- * CALLER or what it returned: a fill callback. */
+ * second time, bound to other gangs, a parameter in no unit on several ranks; INVALID_ARGUMENT: a dtype; MISMATCH, with
+ * both values: ranks have different models, options or seeds; CALLER or what it returned: a fill callback. */
 GW_API gw_status gw_module_materialize(gw_module *model, gw_gangs *gangs, uint64_t seed,
                                        gw_dtype master_dtype);
 /* Local. Parameters whose whole name matches are frozen: no gradient, no optimizer state. NOT_FOUND: none does.

@@ -78,12 +78,14 @@ GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 GW_API gw_status gw_optimizer_steps(const gw_optimizer *optimizer, int64_t *out_steps);
 /* Local. The learning rate of the next step, before rules. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
-/* Local. Sets the base learning rate; the next step of ranks with different ones is a MISMATCH. INVALID_ARGUMENT: not finite, or below 0. */
+/* Local. Sets the base learning rate; the next step of ranks with different ones is a MISMATCH. INVALID_ARGUMENT: not
+ * finite, or below 0. */
 GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum
  * of |g|^p)^(1/p) over all gradients of the mesh. `p`: over 0 and at most 64, or infinity for the largest
- * element. INVALID_ARGUMENT: max_norm or p outside its range; INVALID_STATE: a model without memory. */
+ * element. INVALID_ARGUMENT: max_norm or p outside its range; INVALID_STATE: a model without memory;
+ * MISMATCH: ranks have different ones. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
                                    double *out_norm);
 /* Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet. */

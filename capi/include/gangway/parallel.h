@@ -118,7 +118,7 @@ typedef struct gw_shard_group gw_shard_group;
 
 /* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers.
  * Null gangs: one rank. Null options: GW_FULL_SHARD. The caller releases *out_group. INVALID_ARGUMENT names
- * the option or parameter; CALLER or what it returned: a fill callback. */
+ * the option or parameter; MISMATCH: ranks differ in them; CALLER or what it returned: a fill callback. */
 GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name,
                                        const gw_parameter_options *parameters, size_t parameter_count,
                                        const gw_shard_options *options, uint64_t seed,

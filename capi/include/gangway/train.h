@@ -73,7 +73,7 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's
- * batch, options or result, and what gw_module_forward would refuse of any microbatch. */
+ * batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH: different options. */
 GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options,
                               void *stream, gw_step_result *result);
 /* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
