@@ -6,7 +6,10 @@ using namespace gangway::capi;
 
 namespace {
 
-void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t* out_count) {
+void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
+              size_t* out_count) {
+  if (values.size() > capacity)  // check_room has asked for as many as the module says that it gives
+    fail(Code::internal, "the module gave ", values.size(), " tensors, but out_capacity is ", capacity);
   std::vector<std::unique_ptr<gw_tensor>> handles;
   for (const Tensor& value : values)
     handles.push_back(value ? std::make_unique<gw_tensor>(value, model.gangs().root()) : nullptr);
@@ -59,7 +62,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, m.device(), "inputs");
     });
-    hand_out(manual_forward(m, tensors, saved, *ordered_on), m, out_tensors, out_count);
+    hand_out(manual_forward(m, tensors, saved, *ordered_on), m, out_tensors, out_capacity, out_count);
   });
 }
 
@@ -77,7 +80,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
       tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
     });
-    hand_out(manual_backward(frame->frame, tensors, *ordered_on), m, out_tensors, out_count);
+    hand_out(manual_backward(frame->frame, tensors, *ordered_on), m, out_tensors, out_capacity, out_count);
   });
 }
 

@@ -11,7 +11,7 @@ namespace {
 void check_range(const IdRule& rule, const FoundIds& found) {
   if (found.count == 0 || (found.lowest >= 0 && found.highest < rule.size)) return;
   const std::string ignored =
-      rule.ignore == IdRule::kNone ? "" : text(", or ", rule.ignore, " for one that does not count");
+      rule.ignore == IdRule::kNone ? "" : text(", or ", rule.ignore, " for a label that does not count");
   fail(Code::invalid_argument, rule.what, " ", found.lowest < 0 ? found.lowest : found.highest,
        " is outside the vocabulary of ", rule.size, " (0 to ", rule.size - 1, ignored, ")");
 }

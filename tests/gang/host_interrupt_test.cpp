@@ -1,6 +1,7 @@
 // The caller's interrupt hook in calls of the host engine; ranks as threads.
 #include <optional>
 
+#include "base/error_of.h"
 #include "base/interrupt.h"
 #include "gang/host_threads.h"
 
@@ -16,16 +17,6 @@ struct Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 };
-
-template <typename Call>
-Error error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Code::ok, "");
-}
 
 TEST(HostInterrupt, OneWhileAGangIsMadeBreaksTheParentOnEveryRank) {
   for (const bool shared : {false, true}) {

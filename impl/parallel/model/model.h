@@ -1,3 +1,7 @@
+// The parallel layer. Belongs here: what wraps modules so that ranks share them (parameter groups, replicas,
+// redistribution, context parallelism, recomputation), shard groups, partitions, the norm over a mesh. Does not: what a
+// module computes (nn), the order of a training step (train), how bytes travel (gang).
+//
 // A model on gangs: what a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it. It is
 // built, then run and inspected, each by a class of its own over the same parts.
 //

@@ -57,7 +57,7 @@ class ModelRunner {
   // The ownership fence around any write of values: publishes `released` for every unit and waits for all
   // readers ...
   void begin_update(Stream& stream);
-  // ... then casts masters into the compute dtype (unless whoever wrote them did), publishes `ready`, empties
+  // ... then casts masters into the compute dtype (unless `copies_written`), publishes `ready`, empties
   // gradients.
   void end_update(Stream& stream, bool copies_written = false);
 
