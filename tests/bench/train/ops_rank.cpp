@@ -62,9 +62,10 @@ class Step {
     Context ctx{.ops = ops_, .stream = device_->stream(), .temporaries = temporaries_};
     ctx.loss_scale = 1.0 / static_cast<double>(tokens_.count());
     ctx.training = true;
+    ctx.fused_loss = true;  // as in train_step
     const Tensor inputs[] = {tokens_, labels_};
-    model_->run().forward(ctx, inputs, &frame_);
-    model_->run().backward(ctx, {}, frame_);
+    model_->forward(ctx, inputs, &frame_);
+    model_->backward(ctx, {}, frame_);
     frame_.run_weight_gradients(ctx);
     frame_.reset();
     update();
