@@ -1,7 +1,9 @@
 #include <gangway/partition.h>
 
 #include "gang_handle.h"
+#include "parallel/collective_call.h"
 #include "parallel/partition.h"
+#include "parallel/stream_order.h"
 #include "tensor_handle.h"
 
 using namespace gangway;
@@ -22,7 +24,21 @@ struct gw_movement : Handle {
         module(std::move(m)),
         ops(make_ops(gang->owner()->device_ptr())),
         temporaries(gang->device().allocator()),
-        frame(gang->device().allocator()) {}
+        frame(gang->device().allocator()),
+        order(gang->device().stream()) {}
+
+  // The arguments of a call; a refusal joins the module's check phase.
+  std::pair<Tensor, Stream*> read(const gw_view* view, const char* name, void* stream,
+                                  gw_tensor** out_tensor) {
+    std::pair<Tensor, Stream*> arguments;
+    CollectiveCall({&gang, 1}, module->kind()).read([&] {
+      out(out_tensor, "out_tensor");
+      arguments = {tensor_of(required(view, name), gang->device(), name),
+                   &gang->device().wrap_stream(stream)};
+    });
+    order.enter(*arguments.second);
+    return arguments;
+  }
 
   Context context(Stream& stream) { return {.ops = *ops, .stream = stream, .temporaries = temporaries}; }
 
@@ -38,7 +54,7 @@ struct gw_movement : Handle {
   const std::unique_ptr<Ops> ops;
   Stack temporaries;
   Frame frame;
-  bool has_run = false;
+  StreamOrder order;
 };
 
 namespace {
@@ -181,29 +197,24 @@ void gw_movement_release(gw_movement* movement) { release(movement); }
 gw_status gw_movement_forward(gw_movement* movement, const gw_view* input, void* stream,
                               gw_tensor** out_tensor) {
   return guarded([&] {
-    gw_tensor*& result = out(out_tensor, "out_tensor");
+    if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_movement& m = required(movement, "movement");
-    const Tensor x = tensor_of(required(input, "input"), m.gang->device(), "input");
-    Stream& ordered_on = m.gang->device().wrap_stream(stream);
-    m.has_run = false;
+    const auto [x, ordered_on] = m.read(input, "input", stream, out_tensor);
     m.frame.reset();
-    Context ctx = m.context(ordered_on);
-    result = m.hand_out(m.module->forward1(ctx, x, &m.frame), ordered_on);
-    m.has_run = true;
+    Context ctx = m.context(*ordered_on);
+    *out_tensor = m.hand_out(m.module->forward1(ctx, x, &m.frame), *ordered_on);
   });
 }
 
 gw_status gw_movement_backward(gw_movement* movement, const gw_view* output_grad, void* stream,
                                gw_tensor** out_tensor) {
   return guarded([&] {
-    gw_tensor*& result = out(out_tensor, "out_tensor");
+    if (out_tensor != nullptr) *out_tensor = nullptr;
     gw_movement& m = required(movement, "movement");
-    const Tensor dy = tensor_of(required(output_grad, "output_grad"), m.gang->device(), "output_grad");
-    Stream& ordered_on = m.gang->device().wrap_stream(stream);
-    if (!m.has_run) fail(Code::invalid_state, "movement has had no forward; gw_movement_forward comes first");
-    Context ctx = m.context(ordered_on);
+    const auto [dy, ordered_on] = m.read(output_grad, "output_grad", stream, out_tensor);
+    Context ctx = m.context(*ordered_on);
     const Stack::Mark before = m.frame.mark();
-    result = m.hand_out(m.module->backward1(ctx, dy, m.frame), ordered_on);
+    *out_tensor = m.hand_out(m.module->backward1(ctx, dy, m.frame), *ordered_on);
     m.frame.compact(ctx, before, Tensor());
   });
 }

@@ -106,7 +106,7 @@ if [ -n "$sanitize" ]; then
   build_and_test "$sanitize" "${build:-$top/build-$sanitize}" "${select[@]}" -- "${clang[@]}" \
     -DGANGWAY_SANITIZE="$sanitize"
 else
-  build_and_test plain "${build:-$top/build-test}" "${select[@]}" --
+  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON
   case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -42,13 +42,12 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
     uint64_t refused = 0;
     Payload value{};
   };
-  Gang& root = *gangs_.root();
   std::vector<Vote> votes;
   std::vector<Payload> values;
   std::string arguments;
   run([&] {
     arguments = given.empty() ? name_ : given;  // ranks in different calls are told so
-    votes.resize(static_cast<size_t>(root.size()));
+    votes.resize(static_cast<size_t>(root_.size()));
     values.resize(votes.size());
     const Vote vote{philox_key(0, arguments), refusal.has_value(), mine};
     Collective gather;
@@ -57,13 +56,13 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
     gather.out = votes.data();
     gather.count = sizeof vote;
     gather.dtype = DType::u8;
-    root.run_now(Channel::control, gather);
+    root_.run_now(Channel::control, gather);
   });
   // The texts travel only when there is something to tell.
   if (std::any_of(votes.begin(), votes.end(), [&](const Vote& vote) {
         return vote.refused != 0 || vote.arguments != votes[0].arguments;
       }))
-    root.agree(refusal, arguments);
+    root_.agree(refusal, arguments);
   std::transform(votes.begin(), votes.end(), values.begin(), [](const Vote& vote) { return vote.value; });
   return values;
 }
@@ -75,22 +74,26 @@ void CollectiveCall::refuse(const Error& refusal) const {
 
 void CollectiveCall::thread_ends() const noexcept {
   if (alone()) return;
-  const Gang& root = *gangs_.root();
-  Error told(Code::aborted, text(name_, ": rank ", root.rank(), ": its thread ended in a callback"));
-  told.gang = root.name();
+  Error told(Code::aborted, text(name_, ": rank ", root_.rank(), ": its thread ended in a callback"));
+  told.gang = root_.name();
   told.op = name_;
-  told.rank = root.rank();
-  gangs_.abort(told);
+  told.rank = root_.rank();
+  abort(told);
 }
 
 void CollectiveCall::break_gangs() const {
   Error told(Code::out_of_memory, "no memory");  // short enough to need none
   try {
-    told = caught(*gangs_.root(), name_);
+    told = caught(root_, name_);
   } catch (const std::bad_alloc&) {
   }
-  gangs_.abort(told);
+  abort(told);
   throw told;
+}
+
+void CollectiveCall::abort(const Error& error) const noexcept {
+  if (mesh_ != nullptr) mesh_->abort(error);
+  for (const GangPtr& gang : gangs_) gang->abort(error);
 }
 
 }  // namespace gangway

@@ -20,6 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -32,7 +33,10 @@ namespace gangway {
 class CollectiveCall {
  public:
   // `name` is the call's in errors; it and the gangs outlive this.
-  CollectiveCall(Gangs& gangs, const char* name) : gangs_(gangs), name_(name) {}
+  CollectiveCall(Gangs& gangs, const char* name) : root_(*gangs.root()), mesh_(&gangs), name_(name) {}
+  // Over gangs of no mesh: the first one is root, all are broken together.
+  CollectiveCall(std::span<const GangPtr> gangs, const char* name)
+      : root_(*gangs[0]), gangs_(gangs), name_(name) {}
 
   // `arguments`: text of what must be equal on all ranks, because ranks that differ in it would run other
   // collectives or compute other numbers; empty: the name. It is read after `check`, which may write it.
@@ -75,7 +79,7 @@ class CollectiveCall {
     }
   }
 
-  bool alone() const { return gangs_.root()->size() == 1; }
+  bool alone() const { return root_.size() == 1; }
 
  private:
   using Payload = std::array<unsigned char, 32>;
@@ -89,6 +93,7 @@ class CollectiveCall {
                              const Payload& mine) const;
   [[noreturn]] void refuse(const Error& refusal) const;
   [[noreturn]] void break_gangs() const;  // inside a catch block
+  void abort(const Error& error) const noexcept;
   template <typename Body>
   decltype(auto) unless_thread_ends(Body&& body) const {
     try {
@@ -100,7 +105,9 @@ class CollectiveCall {
   }
   void thread_ends() const noexcept;
 
-  Gangs& gangs_;
+  Gang& root_;
+  Gangs* mesh_ = nullptr;
+  std::span<const GangPtr> gangs_;
   const char* name_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "parallel/collective_call.h"
 #include "parallel/redistribute.h"
 
 namespace gangway {
@@ -94,36 +95,46 @@ class MovementModule final : public Module {
   void set_up() {
     std::vector<int> dims;
     source_.base()->agree_on([&] { dims = check(); }, said());
-    if (!is_joint(movement_)) return join_along(dims);
-    if (movement_ == Movement::repartition) return join_all();
-    join_roots();
+    if (!is_joint(movement_))
+      join_along(dims);
+    else if (movement_ == Movement::repartition)
+      join_all();
+    else
+      join_roots();
+    gangs_ = {source_.base()};
+    for (const Group& group : groups_) gangs_.push_back(group.gang);
   }
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = inputs[0];
-    check_input(x);
-    auto trip = std::make_unique<Trip>(plan(x));
-    const Tensor y = make_output(ctx, frame, trip->dtype, trip->after);
-    run(ctx, *trip, trip->forward, x, y);
-    if (frame != nullptr) {
-      const auto forget = [](void* state, void*) { delete static_cast<Trip*>(state); };
-      frame->set_user_state(*this, {trip.release(), forget, nullptr});
-    }
-    return {y};
+    const CollectiveCall call(gangs_, kind());
+    call.check([&] { check_input(x); });
+    const std::vector<std::vector<Told>> told = call.run([&] { return tell_all(x); });
+    auto trip = std::make_unique<Trip>();
+    call.check([&] { *trip = plan(x, told); });
+    return call.run([&] {
+      const Tensor y = make_output(ctx, frame, trip->dtype, trip->after);
+      run(ctx, *trip, trip->forward, x, y);
+      if (frame != nullptr) {
+        const auto forget = [](void* state, void*) { delete static_cast<Trip*>(state); };
+        frame->set_user_state(*this, {trip.release(), forget, nullptr});
+      }
+      return Values{y};
+    });
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const auto* const trip = static_cast<const Trip*>(frame.user_state(*this));
-    if (trip == nullptr) fail(Code::invalid_state, kind(), ": no forward has run in this frame");
+    const CollectiveCall call(gangs_, kind());
+    call.check([&] { check_gradient(trip, dy[0]); }, dy[0] ? "the gradient" : "an absent gradient");
     if (!dy[0]) return {Tensor()};
-    if (!(dy[0].shape() == trip->after) || (dy[0].count() != 0 && dy[0].dtype() != trip->dtype))
-      refuse("the gradient is ", dy[0].text(), ", the output was ", gangway::name(trip->dtype), " ",
-             trip->after.text());
-    const Tensor dx = frame.allocate_gradient(trip->dtype, trip->before);
-    run(ctx, *trip, trip->backward, dy[0], dx);
-    if (options_.backward_scale != 1 && dx.count() != 0)
-      ctx.ops.scale(dx, options_.backward_scale, ctx.stream);
-    return {dx};
+    return call.run([&] {
+      const Tensor dx = frame.allocate_gradient(trip->dtype, trip->before);
+      run(ctx, *trip, trip->backward, dy[0], dx);
+      if (options_.backward_scale != 1 && dx.count() != 0)
+        ctx.ops.scale(dx, options_.backward_scale, ctx.stream);
+      return Values{dx};
+    });
   }
 
  private:
@@ -256,15 +267,30 @@ class MovementModule final : public Module {
            ") and must pass a tensor of no elements, not ", x.text());
   }
 
+  void check_gradient(const Trip* trip, const Tensor& dy) const {
+    if (trip == nullptr)
+      fail(Code::invalid_state, kind(), ": no forward has run in this frame; forward comes first");
+    if (!dy || (dy.shape() == trip->after && (dy.count() == 0 || dy.dtype() == trip->dtype))) return;
+    refuse("the gradient is ", dy.text(), ", the output was ", gangway::name(trip->dtype), " ",
+           trip->after.text());
+  }
+
+  // What the members of each group of this rank pass.
+  std::vector<std::vector<Told>> tell_all(const Tensor& x) const {
+    std::vector<std::vector<Told>> all;
+    for (const Group& group : groups_) all.push_back(tell(*group.gang, x));
+    return all;
+  }
+
   Shape nothing(const Tensor& x) const {
     if (!source_.active() && !target_) return x.shape();
     return options_.preserve_batch && x.rank() > 0 ? Shape{x.dim(0), 0} : Shape{0};
   }
 
-  Trip plan(const Tensor& x) const {
+  Trip plan(const Tensor& x, const std::vector<std::vector<Told>>& told) const {
     if (groups_.empty()) return {x.dtype(), x.shape(), nothing(x), {}, {}};
-    if (movement_ == Movement::repartition) return plan_repartition(x);
-    return is_joint(movement_) ? plan_roots(x) : plan_along(x);
+    if (movement_ == Movement::repartition) return plan_repartition(x, told[0]);
+    return is_joint(movement_) ? plan_roots(x, told) : plan_along(x, told[0]);
   }
 
   // Other dims than the one that is cut, and the dtype, are equal on all members.
@@ -283,9 +309,8 @@ class MovementModule final : public Module {
     }
   }
 
-  Trip plan_along(const Tensor& x) const {
+  Trip plan_along(const Tensor& x, const std::vector<Told>& all) const {
     const Group& group = groups_[0];
-    const std::vector<Told> all = tell(*group.gang, x);
     compare(all, movement_ == Movement::all_gather ? dim_ : -1);
     const Placement whole = Placement::varying(kAxis), sum = Placement::partial(kAxis);
     if (movement_ == Movement::all_sum_reduce) return trip(x, sum, whole);
@@ -311,12 +336,12 @@ class MovementModule final : public Module {
     return summed[0];
   }
 
-  Trip plan_roots(const Tensor& x) const {
+  Trip plan_roots(const Tensor& x, const std::vector<std::vector<Told>>& told) const {
     Trip trip{x.dtype(), x.shape(), nothing(x), {}, {}};
     const bool spreads = movement_ == Movement::broadcast;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const Group& group = groups_[g];
-      const Told value = value_of(group, tell(*group.gang, x));
+      const Told value = value_of(group, told[g]);
       const Shape own = group.is_root ? value.shape : Shape{0};
       const int size = group.gang->size();
       const Move out{MoveKind::broadcast, 0, own, value.shape, {whole_box(own)}, {whole_box(value.shape)}, 0};
@@ -378,9 +403,9 @@ class MovementModule final : public Module {
     return boxes;
   }
 
-  Trip plan_repartition(const Tensor& x) const {
-    Gang& gang = *groups_[0].gang;
-    const std::vector<Told> all = tell(gang, x);  // the source's workers come first
+  Trip plan_repartition(const Tensor& x,
+                        const std::vector<Told>& all) const {  // the source's workers come first
+    const Gang& gang = *groups_[0].gang;
     const std::vector<std::vector<int64_t>> cuts = cuts_of(all);
     std::vector<std::vector<int64_t>> balanced;
     for (size_t d = 0; d < cuts.size(); ++d)
@@ -428,6 +453,7 @@ class MovementModule final : public Module {
   std::optional<Partition> target_;
   const MovementOptions options_;
   std::vector<Group> groups_;
+  std::vector<GangPtr> gangs_;  // the base, and those of the groups
   int dim_ = 0;
 };
 

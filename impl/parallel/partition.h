@@ -16,8 +16,8 @@
 // A rank that is no worker passes a tensor of zero elements and gets one: a rank that gets nothing has [0], or
 // [batch, 0] of an input [batch, ...] with preserve_batch. The result is never the input itself.
 //
-// Creation is collective over the base gang, inactive ranks included, and its refusals are agreed. forward and backward
-// are collective over the workers that exchange something: those compare shapes first, and all of them refuse together.
+// Creation, forward and backward are collective over the base gang, inactive ranks included: all ranks compare shapes
+// first and refuse together.
 //
 // Thread rule: that of a module.
 #pragma once

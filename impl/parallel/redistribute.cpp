@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "parallel/interrupted.h"
-
 namespace gangway {
 namespace {
 
@@ -155,10 +153,8 @@ Redistribution::Started Redistribution::start(Context& ctx, std::shared_ptr<cons
 Tensor Redistribution::finish(Context& ctx, Started& started) const {
   while (started.work_ != nullptr) {
     const WorkPtr work = std::move(started.work_);
-    wait_or_break(*started.gang_, [&] {
-      work->order(ctx.stream);
-      work->order_input(ctx.stream);
-    });
+    work->order(ctx.stream);
+    work->order_input(ctx.stream);
     const Move& move = started.plan_->moves[started.next_];
     if (started.landing_.buffer() != started.target_.buffer() ||
         started.landing_.byte_offset() != started.target_.byte_offset())

@@ -86,10 +86,12 @@ class Group final : public ShardGroup {
 
   void unshard(std::span<const Tensor> into, Stream& stream) override {
     check_targets(into);
-    domain_.order(stream);
-    unit_->unshard(stream);
-    for (size_t i = 0; i < into.size(); ++i)
-      if (into[i].count() != 0) ops_->cast(named_[i].parameter->value, into[i], stream);
+    CollectiveCall(*gangs_, "unshard").run([&] {
+      domain_.order(stream);
+      unit_->unshard(stream);
+      for (size_t i = 0; i < into.size(); ++i)
+        if (into[i].count() != 0) ops_->cast(named_[i].parameter->value, into[i], stream);
+    });
   }
 
   WorkPtr unshard_async(Stream& stream) override {
@@ -136,8 +138,10 @@ class Group final : public ShardGroup {
   }
 
   void reduce(Stream& stream) override {
-    domain_.order(stream);
-    unit_->reduce(stream);
+    CollectiveCall(*gangs_, "reduce_gradients").run([&] {
+      domain_.order(stream);
+      unit_->reduce(stream);
+    });
   }
 
   // A refusal on one rank alone would leave its peers waiting for it in the fence.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "parallel/interrupted.h"
-
 namespace gangway {
 namespace {
 
@@ -68,10 +66,8 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
     c.count = static_cast<size_t>(stage.padded.count());
     c.dtype = dtype_;
     const WorkPtr gathering = stage.gang->run(Channel::fsdp_gather, c, &stream);
-    wait_or_break(*stage.gang, [&] {
-      gathering->order(stream);
-      gathering->order_input(stream);
-    });
+    gathering->order(stream);
+    gathering->order_input(stream);
     joined = stage.joined;
     if (joined.buffer() == stage.pieces.buffer()) continue;
     for (int r = 0; r < stage.gang->size(); ++r) {

@@ -86,8 +86,9 @@ static void all_gather(rank* me) {
   gw_view in, dy, out;
   gw_tensor *joined = NULL, *back = NULL;
   EXPECT_OK(gw_view_set(&in, x, local, 2, GW_F64));
-  EXPECT_STATUS(gw_movement_backward(gather, &in, NULL, &back), GW_E_INVALID_STATE,
-                "gw_movement_forward comes first");
+  EXPECT_STATUS(gw_movement_backward(gather, &in, NULL, &back), GW_E_INVALID_STATE, "no forward has run");
+  EXPECT_STATUS(gw_movement_forward(gather, me->index == 1 ? NULL : &in, NULL, &joined),
+                GW_E_INVALID_ARGUMENT, "input is null"); /* on all ranks */
   EXPECT_OK(gw_movement_forward(gather, &in, NULL, &joined));
   EXPECT_OK(gw_tensor_view(joined, &out));
   EXPECT(out.ndim == 2 && out.shape[0] == 7 && out.shape[1] == 12 && out.dtype == GW_F64);

@@ -264,18 +264,39 @@ TEST(Movement, InactiveWorkersPassAndGetTensorsOfNoElements) {
     const double r = gang.rank();
     const Tensor x = two.active() ? make(gang.device(), DType::f64, {1}, {r}) : nothing(gang);
     EXPECT_EQ(get(expect_adjoint(rig, *gather, x, "two of three")), (two.active() ? Vector{2, 0} : Vector{}));
-    if (!two.active()) {
-      const Tensor some = filled(gang, {2, 3}, 1);
-      expect_refusal(Code::invalid_argument, [&] { gather->forward1(rig.ctx, some, nullptr); },
-                     {"all_gather: rank 1 is no worker of the partition", "not f64 [2, 3]"});
-      const Tensor batch = Tensor::allocate(gang.device().allocator(), DType::f64, Shape{4, 0});
-      EXPECT_EQ(gather->forward1(rig.ctx, batch, nullptr).shape(), (Shape{4, 0}));
-    }
+    const Tensor some = filled(gang, {2, 3}, 1);
+    expect_refusal(Code::invalid_argument,
+                   [&] { gather->forward1(rig.ctx, two.active() ? x : some, nullptr); },
+                   {"all_gather: rank 1 is no worker of the partition", "not f64 [2, 3]"});
+    const Tensor batch = Tensor::allocate(gang.device().allocator(), DType::f64, Shape{4, 0});
+    const Tensor y = gather->forward1(rig.ctx, two.active() ? x : batch, nullptr);
+    EXPECT_EQ(y.shape(), (two.active() ? Shape{2} : Shape{4, 0}));
     MovementOptions options;
     options.preserve_batch = true;
     const ModulePtr sum = between(Movement::sum_reduce, world(gang), world(gang).inclusive(List{1}), options);
     const Tensor total = sum->forward1(rig.ctx, filled(gang, {4, 2}, 1), nullptr);
     EXPECT_EQ(total.shape(), (gang.rank() == 1 ? Shape{4, 2} : Shape{4, 0}));
+  });
+}
+
+// Ranks 0 and 2 sum, and so do 1 and 3: shapes that do not meet in one group are refused in both.
+TEST(Movement, ARefusalOfOneGroupIsToldToAll) {
+  run_ranks(4, [](Gang& gang) {
+    Rig rig(gang);
+    const Partition grid = world(gang).cartesian(List{2, 2});
+    const Partition row = world(gang).inclusive(List{0, 1}).cartesian(List{1, 2});
+    const ModulePtr sum = between(Movement::sum_reduce, grid, row);
+    const Tensor odd = filled(gang, {gang.rank() == 3 ? 5 : 4}, 1);
+    expect_refusal(Code::invalid_argument, [&] { sum->forward1(rig.ctx, odd, &rig.frame); },
+                   {"sum_reduce", "[5]", "[4]"});
+    EXPECT_EQ(sum->forward1(rig.ctx, filled(gang, {4}, 1), &rig.frame).shape(),
+              (gang.rank() < 2 ? Shape{4} : Shape{0}));
+    const Tensor dy = gang.rank() == 1   ? filled(gang, {3}, 1)
+                      : gang.rank() == 0 ? filled(gang, {4}, 1)
+                                         : nothing(gang);
+    expect_refusal(Code::invalid_argument, [&] { sum->backward1(rig.ctx, dy, rig.frame); },
+                   {"the gradient is f64 [3]", "f64 [4]"});
+    EXPECT_FALSE(gang.error().has_value());
   });
 }
 

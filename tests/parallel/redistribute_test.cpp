@@ -1,6 +1,7 @@
 // Each redistribution and its gradient in their own inner products: <F x, y> = <x, F* y> with random f64 data, and
 // explicit values, because the adjoint test sees no permutation that both halves share.
 #include "parallel/redistribute.h"
+#include "parallel/collective_call.h"
 
 #include <atomic>
 #include <chrono>
@@ -370,7 +371,8 @@ TEST(Redistribute, AnInterruptBreaksTheGang) {
     const Tensor x = make(root.device(), DType::f64, Shape{2}, {1, 2});
     if (root.rank() == 0) {
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
-      expect_refusal(Code::caller, [&] { module->forward1(rig.ctx, x, nullptr); });
+      const CollectiveCall call({&gang, 1}, "forward");
+      expect_refusal(Code::caller, [&] { call.run([&] { module->forward1(rig.ctx, x, nullptr); }); });
       set_interrupt(nullptr, nullptr, nullptr);
       interrupted = true;
     } else {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
+#include "parallel/collective_call.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
 
@@ -313,7 +314,9 @@ TEST(VersionGate, AnInterruptInTheFenceBreaksTheGang) {
       while (!ready) std::this_thread::sleep_for(1ms);  // else the gang breaks where rank 1 makes its group
       group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
-      expect_refusal(Code::caller, [&] { model->run().begin_update(model->device().stream()); });
+      const CollectiveCall call(model->gangs(), "update");
+      const auto update = [&] { model->run().begin_update(model->device().stream()); };
+      expect_refusal(Code::caller, [&] { call.run(update); });
       set_interrupt(nullptr, nullptr, nullptr);
       EXPECT_TRUE(root.error().has_value());
       interrupted = true;

@@ -115,13 +115,14 @@ GW_API gw_status gw_movement_create(const gw_partition *source, const gw_partiti
 GW_API gw_movement *gw_movement_retain(gw_movement *movement);
 /* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_movement_release(gw_movement *movement);
-/* Collective over the workers that exchange something. A rank that is no worker of the source passes a tensor of no
- * elements; one that gets nothing has one. The result is never the input's memory; the caller releases *out_tensor.
- * INVALID_ARGUMENT, on all of those workers: shapes or dtypes that do not meet; on this rank: elements of an inactive
- * one. One thread at a time. */
+/* Collective over the gang of the partitions, inactive ranks included; all ranks return the first refusal. A rank that
+ * is no worker of the source passes a tensor of no elements, and a rank that gets nothing gets one. The result is never
+ * the input's memory; the caller releases *out_tensor. `stream`: the device's, null for its own; calls on several
+ * streams run in the order of the calls. INVALID_ARGUMENT: a null, shapes or dtypes that do not meet, elements on an
+ * inactive rank. One thread at a time. */
 GW_API gw_status gw_movement_forward(gw_movement *movement, const gw_view *input, void *stream,
                                      gw_tensor **out_tensor);
-/* Collective likewise. The gradient of the last forward's input, from that of its output, by the adjoint. Any number of
+/* Collective likewise, with the refusals agreed. The gradient of the last forward's input, from that of its output, by the adjoint. Any number of
  * times after a forward. The caller releases *out_tensor. INVALID_STATE: before any forward; INVALID_ARGUMENT: another
  * shape or dtype than the output's. */
 GW_API gw_status gw_movement_backward(gw_movement *movement, const gw_view *output_grad, void *stream,

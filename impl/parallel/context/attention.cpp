@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "nn/gradient.h"
-#include "parallel/interrupted.h"
 
 namespace gangway {
 namespace {
@@ -70,10 +69,8 @@ WorkPtr ContextAttention::start(Context& ctx, std::span<const Collective> record
 }
 
 void ContextAttention::order(Context& ctx, const WorkPtr& work) const {
-  wait_or_break(*gang_, [&] {
-    work->order(ctx.stream);
-    work->order_input(ctx.stream);
-  });
+  work->order(ctx.stream);
+  work->order_input(ctx.stream);
 }
 
 void ContextAttention::order(Context& ctx, const WorkPtr& work, Frame& frame) const {

@@ -5,7 +5,6 @@
 #include "base/config.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
-#include "parallel/interrupted.h"
 #include "parallel/memory_use.h"
 
 namespace gangway {
@@ -203,11 +202,9 @@ void FsdpState::check_update(bool reshards) const {
 void FsdpState::begin_update(Stream& stream) {
   check_update();
   // Root, too: replicas of other shards meet this rank there.
-  wait_or_break(*gangs_->root(), [&] {
-    finish_gradients(stream);
-    for (const auto& unit : units_) unit->values().release(stream);
-    for (const auto& unit : units_) unit->values().wait_released(stream);
-  });
+  finish_gradients(stream);
+  for (const auto& unit : units_) unit->values().release(stream);
+  for (const auto& unit : units_) unit->values().wait_released(stream);
   updating_ = true;
 }
 

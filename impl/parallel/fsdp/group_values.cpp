@@ -1,7 +1,6 @@
 #include "parallel/fsdp/group_values.h"
 
 #include "base/interrupt.h"
-#include "parallel/interrupted.h"
 #include "parallel/memory_use.h"
 
 namespace gangway {
@@ -109,7 +108,7 @@ void GroupValues::wait_gathered(Stream& stream) {
 }
 
 void GroupValues::wait_for(AllGatherBuffer& slot, Stream& stream) {
-  if (slot.gathering != nullptr) wait_or_break(*place_.shards, [&] { slot.gathering->order(stream); });
+  if (slot.gathering != nullptr) slot.gathering->order(stream);
   slot.gathering = nullptr;
 }
 
@@ -153,8 +152,7 @@ void GroupValues::release(Stream& stream) {
 
 void GroupValues::wait_released(Stream& stream) {
   if (fence_) fence_->wait_released();
-  if (gathering_.last != nullptr)
-    wait_or_break(*place_.shards, [&] { gathering_.last->order_input(stream); });
+  if (gathering_.last != nullptr) gathering_.last->order_input(stream);
   gathering_.last = nullptr;
 }
 

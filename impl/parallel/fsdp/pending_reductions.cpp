@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "parallel/interrupted.h"
-
 namespace gangway {
 namespace {
 
@@ -72,11 +70,11 @@ void PendingReductions::give_up() noexcept {
 }
 
 void PendingReductions::order(const std::vector<Half>& halves, Stream& stream) {
-  for (const Half& half : halves) wait_or_break(*half.gang, [&] { half.work->order(stream); });
+  for (const Half& half : halves) half.work->order(stream);
 }
 
 void PendingReductions::order_input(const std::vector<Half>& halves, Stream& stream) {
-  for (const Half& half : halves) wait_or_break(*half.gang, [&] { half.work->order_input(stream); });
+  for (const Half& half : halves) half.work->order_input(stream);
 }
 
 // One span for each gang, in the order of the terms.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "parallel/interrupted.h"
 #include "parallel/memory_use.h"
 
 namespace gangway {
@@ -127,10 +126,8 @@ void Buckets::start(Bucket& bucket, Stream& stream) {
 }
 
 void Buckets::end(Bucket& bucket, Stream& stream) {
-  wait_or_break(*bucket.gang, [&] {
-    bucket.work->order(stream);
-    bucket.work->order_input(stream);
-  });
+  bucket.work->order(stream);
+  bucket.work->order_input(stream);
   bucket.work = nullptr;
   if (bucket.reduce_buffer != nullptr && bucket.gang->size() > 1)
     ops_->cast(bucket.reduce_view(), bucket.all(), stream);

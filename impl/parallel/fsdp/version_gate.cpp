@@ -2,8 +2,6 @@
 
 #include <atomic>
 
-#include "parallel/interrupted.h"
-
 namespace gangway {
 
 // A line of its own for each rank, which alone writes both.
@@ -26,10 +24,8 @@ VersionGate::Counters& VersionGate::of(int rank) const {
 
 void VersionGate::wait_ready() {
   if (memory_->data() == nullptr || seen_ready_ == version_) return;
-  wait_or_break(*gang_, [&] {
-    for (int r = 0; r < gang_->size(); ++r)
-      gang_->shared_memory()->wait(of(r).ready, version_, r, ready_name_.c_str());
-  });
+  for (int r = 0; r < gang_->size(); ++r)
+    gang_->shared_memory()->wait(of(r).ready, version_, r, ready_name_.c_str());
   seen_ready_ = version_;
 }
 
@@ -39,10 +35,8 @@ void VersionGate::release() {
 
 void VersionGate::wait_released() {
   if (memory_->data() == nullptr) return;
-  wait_or_break(*gang_, [&] {
-    for (int r = 0; r < gang_->size(); ++r)
-      gang_->shared_memory()->wait(of(r).released, version_, r, released_name_.c_str());
-  });
+  for (int r = 0; r < gang_->size(); ++r)
+    gang_->shared_memory()->wait(of(r).released, version_, r, released_name_.c_str());
 }
 
 void VersionGate::publish() {
