@@ -120,7 +120,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("gang/registry.cpp", "gang/host/host.h"), "");
   EXPECT_EQ(refusal("gang/host/board.cpp", "gang/host/arena.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
-  EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/norm.h"), "");
+  EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");
 }
 

@@ -7,20 +7,10 @@
 
 namespace gangway {
 
-void check(const GemmArgs& args);
-void check(const RmsNormArgs& args);
-void check(const RmsNormBackwardArgs& args);
-void check(const RopeArgs& args);
-void check(const SwigluArgs& args);
-void check(const SwigluBackwardArgs& args);
-void check(const AttentionArgs& args);
-void check(const AttentionMergeArgs& args);
-void check(const AttentionBackwardArgs& args);
-void check(const EmbeddingArgs& args);
-void check(const EmbeddingBackwardArgs& args);
+#define GANGWAY_OPERATION(name, Args) void check(const Args& args);
+GANGWAY_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
 void check(const HeadLossArgs& args);
-void check(const AdamWArgs& args);
-void check(const SgdArgs& args);
 void check_cast(const Tensor& x, const Tensor& y);
 void check_fill(const Tensor& y);
 void check_add(const Tensor& x, const Tensor& y);

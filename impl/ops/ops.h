@@ -147,25 +147,32 @@ struct SgdArgs {
   bool nesterov = false;
 };
 
+// The operations whose arguments are one record. What is alike for all of them, their checks' declarations and the
+// devices that only hand them on, is made of this list.
+#define GANGWAY_OPERATIONS(X)                  \
+  X(gemm, GemmArgs)                            \
+  X(rmsnorm, RmsNormArgs)                      \
+  X(rmsnorm_backward, RmsNormBackwardArgs)     \
+  X(rope, RopeArgs)                            \
+  X(swiglu, SwigluArgs)                        \
+  X(swiglu_backward, SwigluBackwardArgs)       \
+  X(attention, AttentionArgs)                  \
+  X(attention_merge, AttentionMergeArgs)       \
+  X(attention_backward, AttentionBackwardArgs) \
+  X(embedding, EmbeddingArgs)                  \
+  X(embedding_backward, EmbeddingBackwardArgs) \
+  X(adamw, AdamWArgs)                          \
+  X(sgd, SgdArgs)
+
 class Ops {
  public:
   virtual ~Ops() = default;
   virtual Device& device() = 0;
 
-  virtual void gemm(const GemmArgs& args, Stream& stream) = 0;
-  virtual void rmsnorm(const RmsNormArgs& args, Stream& stream) = 0;
-  virtual void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) = 0;
-  virtual void rope(const RopeArgs& args, Stream& stream) = 0;
-  virtual void swiglu(const SwigluArgs& args, Stream& stream) = 0;
-  virtual void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) = 0;
-  virtual void attention(const AttentionArgs& args, Stream& stream) = 0;
-  virtual void attention_merge(const AttentionMergeArgs& args, Stream& stream) = 0;
-  virtual void attention_backward(const AttentionBackwardArgs& args, Stream& stream) = 0;
-  virtual void embedding(const EmbeddingArgs& args, Stream& stream) = 0;
-  virtual void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) = 0;
+#define GANGWAY_OPERATION(name, Args) virtual void name(const Args& args, Stream& stream) = 0;
+  GANGWAY_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
   virtual void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) = 0;
-  virtual void adamw(const AdamWArgs& args, Stream& stream) = 0;
-  virtual void sgd(const SgdArgs& args, Stream& stream) = 0;
 
   // y = x with conversion between f64, f32, bf16 and f16; any strides, equal shapes. Equal dtypes of any kind: a copy.
   virtual void cast(const Tensor& x, const Tensor& y, Stream& stream) = 0;

@@ -1,4 +1,4 @@
-#include "ops/cpu/attention.h"
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 

@@ -3,16 +3,10 @@
 #include <algorithm>
 
 #include "ops/check.h"
-#include "ops/cpu/attention.h"
 #include "ops/cpu/elementwise.h"
-#include "ops/cpu/embedding.h"
-#include "ops/cpu/gemm.h"
 #include "ops/cpu/gemm_cache.h"
 #include "ops/cpu/head_loss.h"
-#include "ops/cpu/norm.h"
-#include "ops/cpu/optimizer.h"
-#include "ops/cpu/rope.h"
-#include "ops/cpu/swiglu.h"
+#include "ops/cpu/operations.h"
 
 namespace gangway::cpu {
 namespace {
@@ -28,26 +22,10 @@ class CpuOps final : public Ops {
   Device& device() override { return *device_; }
   Context& context() { return context_; }
 
-  void gemm(const GemmArgs& args, Stream&) override { run(args, cpu::gemm); }
-  void rmsnorm(const RmsNormArgs& args, Stream&) override { run(args, cpu::rmsnorm); }
-  void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream&) override {
-    run(args, cpu::rmsnorm_backward);
-  }
-  void rope(const RopeArgs& args, Stream&) override { run(args, cpu::rope); }
-  void swiglu(const SwigluArgs& args, Stream&) override { run(args, cpu::swiglu); }
-  void swiglu_backward(const SwigluBackwardArgs& args, Stream&) override { run(args, cpu::swiglu_backward); }
-  void attention(const AttentionArgs& args, Stream&) override { run(args, cpu::attention); }
-  void attention_merge(const AttentionMergeArgs& args, Stream&) override { run(args, cpu::attention_merge); }
-  void attention_backward(const AttentionBackwardArgs& args, Stream&) override {
-    run(args, cpu::attention_backward);
-  }
-  void embedding(const EmbeddingArgs& args, Stream&) override { run(args, cpu::embedding); }
-  void embedding_backward(const EmbeddingBackwardArgs& args, Stream&) override {
-    run(args, cpu::embedding_backward);
-  }
-  void adamw(const AdamWArgs& args, Stream&) override { run(args, cpu::adamw); }
-  void sgd(const SgdArgs& args, Stream&) override { run(args, cpu::sgd); }
-
+#define GANGWAY_OPERATION(name, Args) \
+  void name(const Args& args, Stream&) override { run(args, cpu::name); }
+  GANGWAY_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream&) override {
     check(args);
     cpu::head_loss(context_, args, temporaries);

@@ -1,4 +1,4 @@
-#include "ops/cpu/embedding.h"
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,8 @@
-#include "ops/cpu/gemm.h"
+// By oneDNN where it has a product for the dtype on this processor (f32 always, bf16 with AVX-512 or where a
+// later version has more), else by our own blocked product, which turns bf16 into panels of f32. The result is
+// split over the pool's threads, the reduction never. Beyond what Ops::gemm promises, one of a and b may be f32 beside
+// the other in bf16 (products inside other operations).
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 

@@ -6,8 +6,8 @@
 
 #include "ops/check.h"
 #include "ops/cpu/elementwise.h"
-#include "ops/cpu/gemm.h"
 #include "ops/cpu/kernels/head_loss_kernels.h"
+#include "ops/cpu/operations.h"
 
 // T tokens, D model width, V vocabulary, C tokens of a chunk.
 

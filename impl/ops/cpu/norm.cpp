@@ -1,4 +1,4 @@
-#include "ops/cpu/norm.h"
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 #include <vector>

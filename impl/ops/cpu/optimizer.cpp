@@ -1,4 +1,4 @@
-#include "ops/cpu/optimizer.h"
+#include "ops/cpu/operations.h"
 
 #include <cmath>
 

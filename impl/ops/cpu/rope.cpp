@@ -1,4 +1,4 @@
-#include "ops/cpu/rope.h"
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 

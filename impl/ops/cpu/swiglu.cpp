@@ -1,4 +1,4 @@
-#include "ops/cpu/swiglu.h"
+#include "ops/cpu/operations.h"
 
 #include <algorithm>
 

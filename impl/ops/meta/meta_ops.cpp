@@ -10,24 +10,15 @@ class MetaOps final : public Ops {
   explicit MetaOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
 
-  void gemm(const GemmArgs& args, Stream&) override { check(args); }
-  void rmsnorm(const RmsNormArgs& args, Stream&) override { check(args); }
-  void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream&) override { check(args); }
-  void rope(const RopeArgs& args, Stream&) override { check(args); }
-  void swiglu(const SwigluArgs& args, Stream&) override { check(args); }
-  void swiglu_backward(const SwigluBackwardArgs& args, Stream&) override { check(args); }
-  void attention(const AttentionArgs& args, Stream&) override { check(args); }
-  void attention_merge(const AttentionMergeArgs& args, Stream&) override { check(args); }
-  void attention_backward(const AttentionBackwardArgs& args, Stream&) override { check(args); }
-  void embedding(const EmbeddingArgs& args, Stream&) override { check(args); }
-  void embedding_backward(const EmbeddingBackwardArgs& args, Stream&) override { check(args); }
+#define GANGWAY_OPERATION(name, Args) \
+  void name(const Args& args, Stream&) override { check(args); }
+  GANGWAY_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream&) override {
     check(args);
     const StackScope scope(temporaries);
     head_loss_logits(args, temporaries);
   }
-  void adamw(const AdamWArgs& args, Stream&) override { check(args); }
-  void sgd(const SgdArgs& args, Stream&) override { check(args); }
   void cast(const Tensor& x, const Tensor& y, Stream&) override { check_cast(x, y); }
   void fill(const Tensor& y, double, Stream&) override { check_fill(y); }
   void add(const Tensor& x, double, const Tensor& y, Stream&) override { check_add(x, y); }

@@ -30,29 +30,10 @@ class DeferredOps final : public Ops {
   explicit DeferredOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
 
-  void gemm(const GemmArgs& args, Stream& stream) override { run(args, stream, &Ops::gemm); }
-  void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, &Ops::rmsnorm); }
-  void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
-    run(args, stream, &Ops::rmsnorm_backward);
-  }
-  void rope(const RopeArgs& args, Stream& stream) override { run(args, stream, &Ops::rope); }
-  void swiglu(const SwigluArgs& args, Stream& stream) override { run(args, stream, &Ops::swiglu); }
-  void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) override {
-    run(args, stream, &Ops::swiglu_backward);
-  }
-  void attention(const AttentionArgs& args, Stream& stream) override { run(args, stream, &Ops::attention); }
-  void attention_merge(const AttentionMergeArgs& args, Stream& stream) override {
-    run(args, stream, &Ops::attention_merge);
-  }
-  void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
-    run(args, stream, &Ops::attention_backward);
-  }
-  void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, &Ops::embedding); }
-  void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
-    run(args, stream, &Ops::embedding_backward);
-  }
-  void adamw(const AdamWArgs& args, Stream& stream) override { run(args, stream, &Ops::adamw); }
-  void sgd(const SgdArgs& args, Stream& stream) override { run(args, stream, &Ops::sgd); }
+#define GANGWAY_OPERATION(name, Args) \
+  void name(const Args& args, Stream& stream) override { run(args, stream, &Ops::name); }
+  GANGWAY_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
 
   // The chunk's logits are taken here, so that the stack has the height of a run; the worker has a stack of its own.
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
