@@ -5,13 +5,6 @@
 namespace gangway {
 namespace {
 
-bool is_pair(CollectiveOp op) { return op == CollectiveOp::send || op == CollectiveOp::recv; }
-
-bool has_root(CollectiveOp op) {
-  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
-         op == CollectiveOp::scatter;
-}
-
 uint64_t mix(uint64_t h, uint64_t x) {
   h = (h ^ x) * 0xff51afd7ed558ccdull;
   return h ^ h >> 32;
@@ -21,7 +14,7 @@ CallNote described(const Collective& c) {
   CallNote note;
   note.count = c.counts == nullptr ? c.count : 0;
   note.dtype = static_cast<uint32_t>(c.dtype);
-  note.root = has_root(c.op) ? c.peer : -1;
+  note.root = facts(c.op).has_root ? c.peer : -1;
   note.op = c.op;
   note.reduce = c.reduce;
   note.records = 1;
@@ -76,7 +69,7 @@ bool equal_calls(const CallNote& a, const CallNote& b) {
 CallNote CallCounter::note(std::span<const Collective> span, int size) {
   CallNote note;
   for (const Collective& c : span) {
-    if (is_pair(c.op)) continue;
+    if (is_pair(c)) continue;
     const CallNote one = described(c);
     if (note.records == 0)
       note = one;
@@ -112,7 +105,7 @@ Announcement::Announcement(CallCounter& counter, std::span<const Collective> spa
   told_.resize(lists * static_cast<size_t>(size));
   for (const Collective& c : span) {
     if (c.op == CollectiveOp::all_to_all && c.counts != nullptr) add_counts(c);
-    if (!is_pair(c.op)) continue;
+    if (!is_pair(c)) continue;
     pairs_.push_back({counter.pair_note(c), {}, c.peer, c.op == CollectiveOp::send});
     Pair& pair = pairs_.back();
     records_.push_back(pair.sends

@@ -4,23 +4,6 @@
 
 namespace gangway {
 
-const char* name(CollectiveOp op) noexcept {
-  switch (op) {
-    case CollectiveOp::barrier: return "barrier";
-    case CollectiveOp::all_reduce: return "all_reduce";
-    case CollectiveOp::all_gather: return "all_gather";
-    case CollectiveOp::reduce_scatter: return "reduce_scatter";
-    case CollectiveOp::broadcast: return "broadcast";
-    case CollectiveOp::reduce: return "reduce";
-    case CollectiveOp::gather: return "gather";
-    case CollectiveOp::scatter: return "scatter";
-    case CollectiveOp::all_to_all: return "all_to_all";
-    case CollectiveOp::send: return "send";
-    case CollectiveOp::recv: return "recv";
-  }
-  return "unknown";
-}
-
 const char* name(Reduce reduce) noexcept {
   switch (reduce) {
     case Reduce::none: return "none";

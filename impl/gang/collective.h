@@ -26,7 +26,29 @@ enum class CollectiveOp : uint8_t {
 // fairseq2's numbers.
 enum class Reduce : uint8_t { none = 0, sum = 1, mean = 2, product = 3, min = 4, max = 5 };
 
-const char* name(CollectiveOp op) noexcept;  // "all_reduce"
+struct OpFacts {
+  const char* name;
+  bool has_root = false;      // Collective::peer is its root
+  bool is_pair = false;       // of two ranks; Collective::peer is the other one
+  bool reduces = false;       // takes a Reduce
+  bool takes_counts = false;  // may take Collective::counts
+};
+// A row for each op, in their order.
+inline constexpr OpFacts kOpFacts[] = {
+    {.name = "barrier"},
+    {.name = "all_reduce", .reduces = true},
+    {.name = "all_gather", .takes_counts = true},
+    {.name = "reduce_scatter", .reduces = true, .takes_counts = true},
+    {.name = "broadcast", .has_root = true},
+    {.name = "reduce", .has_root = true, .reduces = true},
+    {.name = "gather", .has_root = true, .takes_counts = true},
+    {.name = "scatter", .has_root = true, .takes_counts = true},
+    {.name = "all_to_all", .takes_counts = true},
+    {.name = "send", .is_pair = true},
+    {.name = "recv", .is_pair = true},
+};
+constexpr const OpFacts& facts(CollectiveOp op) noexcept { return kOpFacts[static_cast<size_t>(op)]; }
+constexpr const char* name(CollectiveOp op) noexcept { return facts(op).name; }
 const char* name(Reduce reduce) noexcept;
 
 // An independent sequence of collectives on a gang (on NCCL a communicator). A user's call never meets the library's.
@@ -80,6 +102,8 @@ struct Collective {
   // the output is ready only when no peer reads `in` any more.
   bool async_input = false;
 };
+
+inline bool is_pair(const Collective& c) { return facts(c.op).is_pair; }
 
 // Elements of `in` and `out` of this record for one rank of a gang of `size`.
 size_t in_count(const Collective& c, int rank, int size);

@@ -16,8 +16,6 @@ constexpr int kSpins = 200;  // looks without a pause
 
 class Planes;
 
-bool is_of_pair(const Collective& c) { return c.op == CollectiveOp::send || c.op == CollectiveOp::recv; }
-
 // One launch: announced, then with the data engine, then over at both ends.
 class Call final : public Work {
  public:
@@ -104,7 +102,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
 
   // For one who blocks: nothing is outstanding, so nothing has to be queued.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
-    const bool pairs = std::any_of(span.begin(), span.end(), is_of_pair);
+    const bool pairs = std::any_of(span.begin(), span.end(), is_pair);
     if (pairs || outstanding())
       return run(channel, span, stream);  // a pair's peer may be waiting for another call
     throw_if_broken();
@@ -236,7 +234,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
 
   void open(Channel channel, std::span<const Collective> span) {
     bool& opened = opened_[static_cast<size_t>(channel)];
-    if (opened || std::all_of(span.begin(), span.end(), is_of_pair)) return;
+    if (opened || std::all_of(span.begin(), span.end(), is_pair)) return;
     const Collective barrier;
     if (const WorkPtr come = control->run_now(channel, {&barrier, 1}, owner->host_stream()))
       come->wait_input(Deadline::never());

@@ -62,17 +62,14 @@ Error unpack(const std::string& bytes) {
   return error;
 }
 
-bool has_peer(CollectiveOp op) {
-  return op == CollectiveOp::send || op == CollectiveOp::recv || op == CollectiveOp::broadcast ||
-         op == CollectiveOp::reduce || op == CollectiveOp::gather || op == CollectiveOp::scatter;
-}
-
 const char* call_name(std::span<const Collective> records) {
   return records.size() == 1 ? name(records[0].op) : "run";
 }
 
 int call_peer(std::span<const Collective> records) {
-  return records.size() == 1 && has_peer(records[0].op) ? records[0].peer : -1;
+  return records.size() == 1 && (facts(records[0].op).has_root || facts(records[0].op).is_pair)
+             ? records[0].peer
+             : -1;
 }
 
 }  // namespace

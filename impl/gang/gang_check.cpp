@@ -8,20 +8,6 @@
 namespace gangway {
 namespace {
 
-bool reduces(CollectiveOp op) {
-  return op == CollectiveOp::all_reduce || op == CollectiveOp::reduce || op == CollectiveOp::reduce_scatter;
-}
-
-bool rooted(CollectiveOp op) {
-  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
-         op == CollectiveOp::scatter;
-}
-
-bool takes_counts(CollectiveOp op) {
-  return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter || op == CollectiveOp::gather ||
-         op == CollectiveOp::scatter || op == CollectiveOp::all_to_all;
-}
-
 template <typename... Parts>
 [[noreturn]] void refuse(const Collective& c, const Parts&... parts) {
   fail(Code::invalid_argument, "gang.", name(c.op), ": ", parts...);
@@ -39,7 +25,7 @@ void check_barrier(const Collective& c) {
 }
 
 void check_dtype(const Collective& c) {
-  if (!reduces(c.op)) {
+  if (!facts(c.op).reduces) {
     if (!is_movable(c.dtype))
       refuse(c, name(c.dtype), " cannot be moved: it must have one lane and a whole number of bytes");
     if (c.reduce != Reduce::none) refuse(c, "takes no reduce operation, but got ", name(c.reduce));
@@ -60,8 +46,8 @@ void check_dtype(const Collective& c) {
 }
 
 void check_peer(const Collective& c, int size) {
-  const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
-  if (!pair && !rooted(c.op)) return;
+  const bool pair = is_pair(c);
+  if (!pair && !facts(c.op).has_root) return;
   if (c.peer < 0 || c.peer >= size)
     refuse(c, pair ? "peer rank " : "source rank ", c.peer, " is outside [0, ", size, ")");
 }
@@ -75,12 +61,12 @@ void check_counts(const Collective& c, int rank, int size) {
       static_cast<size_t>(PTRDIFF_MAX) / (item_bytes(c.dtype) == 0 ? 1 : item_bytes(c.dtype));
   const size_t ranks = static_cast<size_t>(size);
   if (c.counts == nullptr) {
-    const size_t times = takes_counts(c.op) ? ranks : 1;
+    const size_t times = facts(c.op).takes_counts ? ranks : 1;
     if (c.count > limit / times)
       refuse(c, c.count, " ", name(c.dtype), " times ", times, " are more bytes than an address holds");
     return;
   }
-  if (!takes_counts(c.op)) refuse(c, "takes one count, not counts per rank");
+  if (!facts(c.op).takes_counts) refuse(c, "takes one count, not counts per rank");
   const size_t lists = c.op == CollectiveOp::all_to_all ? 2 : 1;
   for (size_t list = 0; list < lists; ++list) {
     size_t sum = 0;

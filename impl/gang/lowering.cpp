@@ -8,10 +8,6 @@
 namespace gangway {
 namespace {
 
-bool reduces(CollectiveOp op) {
-  return op == CollectiveOp::all_reduce || op == CollectiveOp::reduce || op == CollectiveOp::reduce_scatter;
-}
-
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
 // What is not native about one record.
@@ -25,7 +21,8 @@ Needs needs_of(const Collective& c, const EngineFacts& facts) {
   needs.counts = c.counts != nullptr && !facts.takes_counts;
   needs.mean = c.reduce == Reduce::mean && !facts.takes_mean;
   // A mean is rounded once, so a sum that is divided here must not have been rounded before.
-  needs.wide = reduces(c.op) && is_narrow(c.dtype) && (needs.mean || !facts.takes_narrow_reductions);
+  needs.wide =
+      gangway::facts(c.op).reduces && is_narrow(c.dtype) && (needs.mean || !facts.takes_narrow_reductions);
   // What goes through a temporary is added from there.
   needs.add = c.accumulate && (!facts.takes_accumulate || needs.counts || needs.mean || needs.wide);
   return needs;
@@ -97,7 +94,7 @@ class Plan {
                      const std::vector<Piece>& pieces) {
     const size_t item = item_bytes(n.dtype);
     char* const staging = temporary(elements * item);
-    if (reduces(c.op) && pieces.size() > 1)
+    if (gangway::facts(c.op).reduces && pieces.size() > 1)
       device_.zero(staging, elements * item, stream_);  // padding is reduced too
     for (const Piece& p : pieces)
       finish({at(c.in, p.callers * item_bytes(c.dtype)), c.dtype, at(staging, p.temporary * item), n.dtype,

@@ -18,7 +18,7 @@ class Lanes {
   explicit Lanes(const Team& team);
 
   Lane& of(Channel channel, const Collective& c) {
-    const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
+    const bool pair = is_pair(c);
     return pair ? pair_of(channel, c) : channels_[static_cast<size_t>(channel)];
   }
   // A call that is in no lane yet.

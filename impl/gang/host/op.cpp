@@ -68,10 +68,8 @@ void prepare(Op& op, Lane& lane, const Collective& c, int rank, int size) {
 
 // The sequence is not in it: it chose the slot, and the slot's own number says so.
 uint64_t fingerprint(const Op& op, uint64_t history, int size) {
-  const bool rooted = op.c.op == CollectiveOp::broadcast || op.c.op == CollectiveOp::reduce ||
-                      op.c.op == CollectiveOp::gather || op.c.op == CollectiveOp::scatter;
   static_assert(kMaxRanks < 0xffff);
-  const uint64_t root = rooted ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
+  const uint64_t root = facts(op.c.op).has_root ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
   const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;  // two ends of one
   const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
                         static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;

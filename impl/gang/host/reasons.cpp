@@ -24,15 +24,10 @@ Described described(const Collective& c) {
   return {c.op, c.reduce, static_cast<int32_t>(c.dtype), c.peer, c.count};
 }
 
-bool rooted(CollectiveOp op) {
-  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
-         op == CollectiveOp::scatter;
-}
-
 std::string arguments(const Described& d, bool all) {
   std::string out = text("(", d.count, " ", name(static_cast<DType>(d.dtype)));
   if (all && d.reduce != Reduce::none) out += text(", ", name(d.reduce));
-  if (all && rooted(d.op)) out += text(", root ", d.peer);
+  if (all && facts(d.op).has_root) out += text(", root ", d.peer);
   return out + ")";
 }
 

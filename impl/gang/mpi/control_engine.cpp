@@ -129,7 +129,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   };
 
   void begin(Channel channel, const Collective& c, const std::shared_ptr<Call>& call) {
-    const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
+    const bool pair = is_pair(c);
     const Key key{2 * static_cast<int>(channel) + (pair ? 1 : 0), pair ? c.peer : -1};
     uint64_t& sequence = sequences_[{key.tag + (c.op == CollectiveOp::recv ? kChildTag : 0), key.peer}];
     auto record = std::make_shared<Record>();

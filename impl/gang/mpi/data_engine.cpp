@@ -238,7 +238,7 @@ class DataEngine final : public Engine {
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
     auto work = std::make_shared<Requests>(broken_);
     for (const Collective& c : span) {
-      const bool pair = c.op == CollectiveOp::send || c.op == CollectiveOp::recv;
+      const bool pair = is_pair(c);
       const MPI_Comm comm = pair ? comm_ : channels_[static_cast<size_t>(channel)];
       Post{*work, c, comm, rank_, size_, static_cast<int>(channel)}();
       count(c);

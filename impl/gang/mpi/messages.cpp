@@ -13,11 +13,6 @@ bool is_split(CollectiveOp op) {
   return op == CollectiveOp::reduce_scatter || op == CollectiveOp::scatter || op == CollectiveOp::all_to_all;
 }
 
-bool has_root(CollectiveOp op) {
-  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce || op == CollectiveOp::gather ||
-         op == CollectiveOp::scatter;
-}
-
 size_t part(const Collective& c, const size_t* counts, int rank) {
   return counts == nullptr ? c.count : counts[rank];
 }
@@ -93,7 +88,7 @@ Head head_of(const Collective& c, uint64_t sequence) {
   head.sequence = sequence;
   head.count = c.counts == nullptr ? c.count : 0;
   head.dtype = static_cast<uint32_t>(c.dtype);
-  head.root = has_root(c.op) ? c.peer : -1;
+  head.root = facts(c.op).has_root ? c.peer : -1;
   head.op = c.op == CollectiveOp::recv ? CollectiveOp::send : c.op;  // two ends of one
   head.reduce = c.reduce;
   return head;
