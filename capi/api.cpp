@@ -237,6 +237,9 @@ const gw_api kApi = {
     gw_movement_forward,
     gw_movement_backward,
     gw_module_check_replicas,
+    gw_mesh_options_preset,
+    gw_gang_places_init,
+    gw_gangs_create_of,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -468,6 +471,9 @@ static_assert(offsetof(gw_api, movement_release) == 16 + 224 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_forward) == 16 + 225 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_backward) == 16 + 226 * sizeof(void*));
 static_assert(offsetof(gw_api, module_check_replicas) == 16 + 227 * sizeof(void*));
+static_assert(offsetof(gw_api, mesh_options_preset) == 16 + 228 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_places_init) == 16 + 229 * sizeof(void*));
+static_assert(offsetof(gw_api, gangs_create_of) == 16 + 230 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

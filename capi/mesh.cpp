@@ -14,6 +14,20 @@ void gw_mesh_options_init(gw_mesh_options* options, size_t size) {
   init_struct(options, size, d);
 }
 
+gw_status gw_mesh_options_preset(gw_mesh_options* options, const char* preset, int32_t node_size) {
+  return guarded([&] {
+    check_out_struct(options, "options");
+    const MeshOptions degrees = mesh_preset(&required(preset, "preset"), node_size);
+    gw_mesh_options filled = read_struct(options, gw_mesh_options_init, "options");
+    filled.pp = degrees.pp;
+    filled.dp_replicate = degrees.dp_replicate;
+    filled.dp_shard = degrees.dp_shard;
+    filled.cp = degrees.cp;
+    filled.tp = degrees.tp;
+    write_struct(options, filled);
+  });
+}
+
 gw_status gw_gangs_create(gw_gang* root, const gw_mesh_options* options, gw_gangs** out_gangs) {
   return guarded([&] {
     if (out_gangs != nullptr) *out_gangs = nullptr;
@@ -53,6 +67,19 @@ gw_status gw_gangs_create_fsdp(gw_gangs* gangs, int32_t intra_node_size, gw_gang
     std::optional<int> size;
     if (intra_node_size != 0) size = intra_node_size;
     *out_gangs = new gw_gangs(create_fsdp_gangs(whole, size));
+  });
+}
+
+void gw_gang_places_init(gw_gang_places* places, size_t size) { start_struct(places, size); }
+
+gw_status gw_gangs_create_of(const gw_gang_places* places, gw_gangs** out_gangs) {
+  return guarded([&] {
+    if (out_gangs != nullptr) *out_gangs = nullptr;
+    const gw_gang_places p = read_struct(&required(places, "places"), gw_gang_places_init, "places");
+    const auto gang = [](gw_gang* given) { return given != nullptr ? given->gang : nullptr; };
+    if (p.root != nullptr) agreed(*p.root->gang, [&] { out(out_gangs, "out_gangs"); });
+    *out_gangs = new gw_gangs(create_gangs_of(
+        {gang(p.root), gang(p.dp), gang(p.rdp), gang(p.sdp), gang(p.tp), gang(p.pp), gang(p.cp)}));
   });
 }
 

@@ -83,8 +83,9 @@ Model& gw_module::bind(gw_gangs* given) {
   }
   if (!inside.expired())
     fail(Code::invalid_state, "the module is part of another one; the whole model is bound to gangs");
-  decltype(gangs) handle(given != nullptr ? new gw_gangs(given->gangs) : nullptr);
-  model = std::make_shared<Model>(module, given != nullptr ? given->gangs : nullptr);
+  const GangsPtr chosen = gangs_or_current(given);
+  decltype(gangs) handle(chosen != nullptr ? new gw_gangs(chosen) : nullptr);
+  model = std::make_shared<Model>(module, chosen);
   gangs = std::move(handle);
   model->run().set_caller(gangs.get());
   return *model;
@@ -97,7 +98,7 @@ void gw_module::unbind() {
 
 Gangs* gw_module::gangs_of(const gw_module* model, const gw_gangs* given) {
   if (model != nullptr && model->model) return &model->model->gangs();
-  return given != nullptr ? given->gangs.get() : nullptr;
+  return gangs_or_current(given).get();
 }
 
 Model& gw_module::ready() const {

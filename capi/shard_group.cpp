@@ -84,11 +84,12 @@ gw_status gw_shard_group_create(gw_gangs* gangs, const char* name, const gw_para
       for (size_t i = 0; i < parameter_count; ++i) all.push_back(parameter_of(parameters, i, initializers));
       handle->dims.resize(parameter_count);
     };
-    if (gangs != nullptr)
-      CollectiveCall(*gangs->gangs, "make_shard_group").read(read);
+    const GangsPtr chosen = gangs_or_current(gangs);
+    if (chosen != nullptr)
+      CollectiveCall(*chosen, "make_shard_group").read(read);
     else
       read();
-    handle->gangs = gangs != nullptr ? gangs->gangs : nullptr;
+    handle->gangs = chosen;
     handle->group = make_shard_group(handle->gangs, label, all, s, seed);
     *out_group = handle.release();
     initializers.take();

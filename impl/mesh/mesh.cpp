@@ -58,6 +58,27 @@ std::string axes_text(AxisSet axes) {
   return s;
 }
 
+MeshOptions mesh_preset(std::string_view preset, int node_size) {
+  if (node_size < 1) fail(Code::invalid_argument, "mesh: a node has ", node_size, " ranks; at least 1");
+  using P = std::pair<std::string_view, MeshOptions>;
+  const P presets[] = {
+      {"single", {.dp_shard = 1}},
+      {"ddp", {.dp_replicate = -1, .dp_shard = 1}},
+      {"fsdp", {}},
+      {"hsdp", {.dp_replicate = -1, .dp_shard = node_size}},
+      {"tp", {.dp_shard = 1, .tp = -1}},
+      {"tp+fsdp", {.tp = node_size}},
+      {"pp", {.pp = -1, .dp_shard = 1}},
+      {"3d", {.pp = 2, .tp = 2}},
+  };
+  std::string known;
+  for (const auto& [name, options] : presets) {
+    if (name == preset) return options;
+    known += text(known.empty() ? "" : ", ", name);
+  }
+  fail(Code::invalid_argument, "mesh: no preset \"", preset, "\"; there are ", known);
+}
+
 std::string describe(const MeshOptions& options) {
   const std::array<int, kAxes> degrees = degrees_of(options);
   std::string s;

@@ -39,6 +39,14 @@ struct MeshOptions {
   int cp = 1;
   int tp = 1;
 };
+// The degrees of a preset; auto is what the others leave of the gang:
+//   single    one rank                              tp        tp auto
+//   ddp       dp_replicate auto                     tp+fsdp   tp = ranks of a node, dp_shard auto
+//   fsdp      dp_shard auto                         pp        pp auto
+//   hsdp      dp_shard = ranks of a node,           3d        pp 2, tp 2, dp_shard auto
+//             dp_replicate auto
+// INVALID_ARGUMENT: another name, node_size < 1.
+MeshOptions mesh_preset(std::string_view preset, int node_size);
 std::string describe(const MeshOptions& options);  // "pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 2"
 
 using Coordinates = std::array<int, kAxes>;  // by Axis

@@ -98,6 +98,50 @@ static void bad_meshes_are_refused_on_every_rank(void** state) {
   run_ranks(2, refused_meshes, NULL);
 }
 
+static void own_gangs(rank* me) {
+  gw_gangs *made = NULL, *gangs = NULL;
+  gw_mesh_options o;
+  gw_mesh_options_init(&o, sizeof o);
+  EXPECT_REFUSED(gw_mesh_options_preset(&o, "zero", 1), "single, ddp, fsdp, hsdp, tp, tp+fsdp, pp, 3d");
+  EXPECT_REFUSED(gw_mesh_options_preset(&o, "hsdp", 0), "a node has 0 ranks");
+  EXPECT_OK(gw_mesh_options_preset(&o, "tp+fsdp", 2));
+  EXPECT(o.pp == 1 && o.dp_replicate == 1 && o.dp_shard == -1 && o.cp == 1 && o.tp == 2);
+  EXPECT_OK(gw_gangs_create(me->gang, &o, &made));
+  gw_gang_places places;
+  gw_gang_places_init(&places, sizeof places);
+  places.root = me->gang;
+  gw_gang** const place[] = {&places.dp, &places.rdp, &places.sdp, &places.tp, &places.pp, &places.cp};
+  const char* const names[] = {"dp", "rdp", "sdp", "tp", "pp", "cp"};
+  for (int i = 0; i < 6; ++i) EXPECT_OK(gw_gangs_get(made, names[i], place[i]));
+  gw_gang* const tp = places.tp;
+  if (me->index == 3) places.tp = NULL;
+  EXPECT_REFUSED(gw_gangs_create_of(&places, &gangs), "the tp gang is missing");
+  places.tp = tp;
+  EXPECT_OK(gw_gangs_create_of(&places, &gangs));
+  for (int i = 0; i < 6; ++i) gw_gang_release(*place[i]);
+  int32_t index = -1, degree = 0;
+  EXPECT_OK(gw_gangs_coordinate(gangs, "tp", &index, &degree));
+  EXPECT(degree == 2 && index == me->index % 2);
+
+  /* They are what a call without gangs uses. */
+  EXPECT_OK(gw_gangs_push_current(gangs));
+  gw_shard_group* group = NULL;
+  gw_parameter_options w;
+  gw_parameter_options_init(&w, sizeof w);
+  w.name = "w", w.dims[0] = 4, w.ndim = 1;
+  EXPECT_STATUS(gw_shard_group_create(NULL, "g", &w, 1, NULL, 1, &group), GW_E_NOT_SUPPORTED, "tp is 2");
+  EXPECT_OK(gw_gangs_pop_current(gangs));
+  EXPECT_OK(gw_shard_group_create(NULL, "g", &w, 1, NULL, 1, &group)); /* one rank */
+  gw_shard_group_release(group);
+  gw_gangs_release(gangs);
+  gw_gangs_release(made);
+}
+
+static void gangs_of_the_callers_gangs_are_a_mesh(void** state) {
+  (void)state;
+  run_ranks(4, own_gangs, NULL);
+}
+
 static void by_node(rank* me) {
   gw_gangs *gangs = NULL, *split = NULL;
   gw_gang* gang = NULL;
@@ -186,9 +230,11 @@ static void nulls_are_refused(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(mesh_places_ranks_by_the_formula),
-      cmocka_unit_test(bad_meshes_are_refused_on_every_rank), cmocka_unit_test(meshes_split_dp_by_node),
-      cmocka_unit_test(current_gangs_are_a_stack), cmocka_unit_test(nulls_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mesh_places_ranks_by_the_formula),
+                                     cmocka_unit_test(bad_meshes_are_refused_on_every_rank),
+                                     cmocka_unit_test(gangs_of_the_callers_gangs_are_a_mesh),
+                                     cmocka_unit_test(meshes_split_dp_by_node),
+                                     cmocka_unit_test(current_gangs_are_a_stack),
+                                     cmocka_unit_test(nulls_are_refused)};
   return cmocka_run_group_tests_name("capi_mesh", tests, NULL, NULL);
 }

@@ -219,6 +219,32 @@ function mesh(root::Gang; keywords...)
     made = options(LibGangway.gw_mesh_options, "mesh", keywords)
     return take_gangs(out -> LibGangway.gw_gangs_create(root, made, out))
 end
+"""
+    Gangway.mesh_preset(name, node_size = 1)
+
+The degrees of a preset, for `Gangway.init(; Gangway.mesh_preset("hsdp", 8)...)`: "single", "ddp", "fsdp", "hsdp", "tp",
+"tp+fsdp", "pp" or "3d". `node_size`: ranks of a node, for hsdp and tp+fsdp. Local.
+"""
+function mesh_preset(name, node_size = 1)
+    made = options(LibGangway.gw_mesh_options, "mesh_preset", ())
+    check(LibGangway.gw_mesh_options_preset(made, c_text("mesh_preset", "name", name), node_size))
+    o = made.ref[]
+    return (pp = o.pp, dp_replicate = o.dp_replicate, dp_shard = o.dp_shard, cp = o.cp, tp = o.tp)
+end
+function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_gang}}, gang)
+    gang isa Gang || refuse(call, ": ", name, " is a ", typeof(gang), ", not a Gang")
+    push!(made.roots, gang)
+    return Base.unsafe_convert(Ptr{LibGangway.gw_gang}, gang)
+end
+"""
+    Gangway.gangs_of(; root, dp, rdp, sdp, tp, pp, cp)
+
+Gangs that you made, one for each place; their sizes are the degrees. shutdown leaves them alone. Collective over the root.
+"""
+function gangs_of(; keywords...)
+    made = options(LibGangway.gw_gang_places, "gangs_of", keywords)
+    return take_gangs(out -> LibGangway.gw_gangs_create_of(made, out))
+end
 "tp, pp and cp by degree, the rest is dp. Collective."
 parallel_gangs(root::Gang; tp = 1, pp = 1, cp = 1) =
     take_gangs(out -> LibGangway.gw_gangs_create_parallel(root, tp, pp, cp, out))

@@ -142,6 +142,11 @@ fact("gangs of gangs: lists, colors, duplicates, meshes") do
     @test length(mesh.tp) == RANKS && length(mesh.dp) == 1 && Gangway.coordinate(mesh, "tp").index == ME
     @test length(mesh["dp_shard+tp"]) == RANKS
     @test length(Gangway.parallel_gangs(GANG).dp) == RANKS
+    places = Gangway.gangs_of(; root = mesh.root, dp = mesh.dp, rdp = mesh.rdp, sdp = mesh.sdp, tp = mesh.tp,
+                              pp = mesh.pp, cp = mesh.cp)
+    @test Gangway.coordinate(places, "tp").index == ME
+    @test Gangway.mesh_preset("hsdp", 4) == (pp = 1, dp_replicate = -1, dp_shard = 4, cp = 1, tp = 1)
+    @test refused(() -> Gangway.mesh_preset("zero"), "single, ddp"; kind = Gangway.InvalidArgument)
     @test length(Gangway.fsdp_gangs(Gangway.mesh(GANG)).sdp) == RANKS
     @test refused(() -> Gangway.mesh(GANG; tp = 3), "3"; kind = Gangway.InvalidArgument)
     Gangway.shutdown(mesh)

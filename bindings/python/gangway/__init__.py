@@ -22,7 +22,7 @@ from .gang import Gang, new_id
 from .groups import ShardGroup
 from .library import abi_version, version
 from .library import check as _check_library
-from .mesh import Gangs, current_gangs, init, set_default_gangs, watch_signals
+from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
 from .module import (
     Attention, Block, Embedding, Frame, Linear, Llama, Mlp, Module, Parameter, RMSNorm, Sequential, Tensor,
 )
@@ -70,6 +70,6 @@ __all__ = [
     "Part", "Partition", "PeerLost", "Phase", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition", "Rule",
     "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status", "StepResult", "Store", "Strategy",
     "SumReduce", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
-    "eval_step", "host_memory", "init", "log", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
+    "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
     "wait_all", "watch_signals",
 ]

@@ -84,6 +84,16 @@ class gw_mesh_options:
     tp: int
     reserved: int
 
+class gw_gang_places:
+    struct_size: int
+    root: Any
+    dp: Any
+    rdp: Any
+    sdp: Any
+    tp: Any
+    pp: Any
+    cp: Any
+
 class gw_partition_info:
     struct_size: int
     active: int

@@ -49,6 +49,14 @@ class Gangs:
         """A fake gang of one in every place."""
         return cls(c.gw_gangs_create_fake(device))
 
+    @classmethod
+    def of(cls, *, root: Gang, dp: Gang, rdp: Gang, sdp: Gang, tp: Gang, pp: Gang, cp: Gang) -> Gangs:
+        """Collective over `root`. Gangs that you made, one for each place; their sizes are the degrees. shutdown leaves
+        them alone."""
+        places = dict(root=root, dp=dp, rdp=rdp, sdp=sdp, tp=tp, pp=pp, cp=cp)
+        handles = {place: handle_of(gang, Gang, place) for place, gang in places.items()}
+        return cls(c.gw_gangs_create_of(struct("gw_gang_places", **handles)))
+
     def create_fsdp(self, intra_node_size: int = 0) -> Gangs:
         """Collective. Splits dp into sdp within a node and rdp between nodes."""
         return Gangs(c.gw_gangs_create_fsdp(self._h, intra_node_size))
@@ -139,6 +147,14 @@ def current_gangs(device: str | None = None) -> Gangs | None:
 def set_default_gangs(device: str, gangs: Gangs | None) -> None:
     """The default of a device for this thread; None: fake gangs of one."""
     c.gw_gangs_set_default(device, gangs._h if gangs is not None else None)
+
+
+def mesh_preset(name: str, node_size: int = 1) -> dict[str, int]:
+    """Local. The degrees of a preset, for init(**mesh_preset("hsdp", 8)): "single", "ddp", "fsdp", "hsdp", "tp", "tp+fsdp",
+    "pp" or "3d". `node_size`: ranks of a node, for hsdp and tp+fsdp."""
+    mesh = struct("gw_mesh_options")
+    c.gw_mesh_options_preset(mesh, name, node_size)
+    return {axis: getattr(mesh, axis) for axis in ("pp", "dp_replicate", "dp_shard", "cp", "tp")}
 
 
 def init(

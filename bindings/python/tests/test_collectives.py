@@ -191,6 +191,11 @@ def test_mesh_facts(gangs):
     assert gw.current_gangs() is None
     with gangs.as_current():
         assert gw.current_gangs().size == gangs.size
+    assert gw.mesh_preset("hsdp", 4) == dict(pp=1, dp_replicate=-1, dp_shard=4, cp=1, tp=1)
+    with pytest.raises(gw.InvalidArgument, match="single, ddp"):
+        gw.mesh_preset("zero")
+    places = {place: gangs[place] for place in ("root", "dp", "rdp", "sdp", "tp", "pp", "cp")}
+    assert gw.Gangs.of(**places).data_shard == gangs.data_shard
     if gangs.size % 2 == 0:
         two = gw.Gangs.create_parallel(gangs.root, tp=2)
         assert two["tp"].size == 2 and two.coordinate("tp") == (gangs.rank % 2, 2)

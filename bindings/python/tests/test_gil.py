@@ -118,6 +118,13 @@ def gw_gangs_create_fsdp(gang, meet):
 
 
 @entry
+def gw_gangs_create_of(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    places = {place: gangs[place] for place in ("root", "dp", "rdp", "sdp", "tp", "pp", "cp")}
+    meet(lambda: gw.Gangs.of(**places))
+
+
+@entry
 def gw_gangs_shutdown(gang, meet):
     gangs = gw.Gangs.create(gang)
     meet(gangs.shutdown)

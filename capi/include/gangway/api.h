@@ -292,6 +292,9 @@ typedef struct gw_api {
   gw_status (*movement_backward)(gw_movement *movement, const gw_view *output_grad, void *stream, gw_tensor
       **out_tensor);
   gw_status (*module_check_replicas)(gw_module *model, void *stream);
+  gw_status (*mesh_options_preset)(gw_mesh_options *options, const char *preset, int32_t node_size);
+  void (*gang_places_init)(gw_gang_places *places, size_t size);
+  gw_status (*gangs_create_of)(const gw_gang_places *places, gw_gangs **out_gangs);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

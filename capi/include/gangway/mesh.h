@@ -25,6 +25,11 @@ typedef struct gw_mesh_options {
 
 /* Local. Sets up a gw_mesh_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_mesh_options_init(gw_mesh_options *options, size_t size);
+/* Local. Sets the degrees of `options`, which gw_mesh_options_init set up, to those of a preset: "single", "ddp"
+ * (dp_replicate), "fsdp" (dp_shard), "hsdp" (dp_shard = node_size, dp_replicate for the rest), "tp", "tp+fsdp" (tp =
+ * node_size, dp_shard for the rest), "pp", "3d" (pp 2, tp 2, dp_shard for the rest). `node_size`: ranks of a node, 1 or
+ * more; read by hsdp and tp+fsdp. INVALID_ARGUMENT: another name, which the text lists; node_size. */
+GW_API gw_status gw_mesh_options_preset(gw_mesh_options *options, const char *preset, int32_t node_size);
 /* Collective over `root`; null: a new root gang from the environment. A product that does not match is
  * INVALID_ARGUMENT, on every rank, and the text prints the equation. Null options: all ranks are dp_shard.
  * The caller releases *out_gangs, which holds the root. */
@@ -36,7 +41,26 @@ GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp,
 /* Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp one
  * rank. The caller releases *out_gangs. INVALID_ARGUMENT: intra_node_size does not divide dp, or cp is over 1. */
 GW_API gw_status gw_gangs_create_fsdp(gw_gangs *gangs, int32_t intra_node_size, gw_gangs **out_gangs);
-/* Local. A fake gang of one in every place. Null device: "cpu". The caller releases *out_gangs.
+/* Gangs that the caller made, one for each place. */
+typedef struct gw_gang_places {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_gang *root;
+  gw_gang *dp;  /* dp_replicate x dp_shard */
+  gw_gang *rdp; /* dp_replicate */
+  gw_gang *sdp; /* dp_shard */
+  gw_gang *tp;
+  gw_gang *pp;
+  gw_gang *cp;
+} gw_gang_places;
+/* Local. Sets up a gw_gang_places: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
+GW_API void gw_gang_places_init(gw_gang_places *places, size_t size);
+/* Collective over places->root. The sizes of the gangs are the degrees; the result holds the gangs, and
+ * gw_gangs_shutdown leaves them alone. The caller releases *out_gangs. INVALID_ARGUMENT: a missing gang, sizes that do
+ * not make root's, members other than the mesh's; on every rank, but for a missing root. */
+GW_API gw_status gw_gangs_create_of(const gw_gang_places *places, gw_gangs **out_gangs);
+/* Local. A fake gang of one in every place. Gangs of any mesh without peers: gw_gang_create_fake, then gw_gangs_create
+ * with it as root; gw_gang_flight_record lists what was called on each. Null device: "cpu". The caller releases *out_gangs.
  * INVALID_ARGUMENT, NOT_SUPPORTED: the device. */
 GW_API gw_status gw_gangs_create_fake(const char *device, gw_gangs **out_gangs);
 /* Local, any thread. Takes one more reference and returns its argument; null for null. */
@@ -61,7 +85,8 @@ GW_API gw_status gw_gangs_shutdown(gw_gangs *gangs, int64_t timeout_ms);
  * `reason`. INVALID_ARGUMENT: null gangs. */
 GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
 
-/* Local. Pushes `gangs` on the calling thread's stack of current gangs; the stack holds a reference.
+/* Local. Pushes `gangs` on the calling thread's stack of current gangs; the stack holds a reference. Calls that take
+ * null gangs use the top of the stack.
  * INVALID_ARGUMENT: null. */
 GW_API gw_status gw_gangs_push_current(gw_gangs *gangs);
 /* Local. Pops `gangs`, which must be on top of the stack. INVALID_STATE: the top is another, or the stack is empty. */

@@ -258,7 +258,7 @@ GW_API gw_status gw_call_backward(gw_call *call, int32_t child, const gw_view *o
 GW_API gw_module *gw_module_retain(gw_module *model);
 /* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
 GW_API void gw_module_release(gw_module *model);
-/* Collective over `gangs` (null: one rank). Gives memory and first values to a described or wrapped model;
+/* Collective over `gangs` (null: the thread's current ones, else one rank). Gives memory and first values to a described or wrapped model;
  * gw_parallelize does it by itself. `master_dtype`: GW_F32 or GW_F64 (GW_DTYPE_NONE: f32). INVALID_STATE: a
  * second time, bound to other gangs, a parameter in no unit on several ranks; INVALID_ARGUMENT: a dtype; MISMATCH, with
  * both values: ranks have different models, options or seeds; CALLER or what it returned: a fill callback. */

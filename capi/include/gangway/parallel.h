@@ -88,8 +88,8 @@ typedef struct gw_parallel_options {
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
 /* Collective. Checks everything, then applies recomputation, makes the units (of a language model: embedding | each
- * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: one
- * rank. NOT_SUPPORTED: tp, cp or pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on
+ * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
+ * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: tp, cp or pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on
  * every rank and with both values: ranks have different models (modules, shapes, options, frozen parameters), options or
  * seeds, or replicas got different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
@@ -107,8 +107,8 @@ GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t 
 
 /* Collective. From a folder of Hugging Face to a model that trains and generates: gw_llama_options_from_folder,
  * gw_llama_create, gw_parallelize with these options (null: their defaults), gw_module_load. Names and shapes of the files
- * are checked before memory is taken. Null gangs: one rank. The caller releases *out_model. Returns what those functions
- * return, on every rank; IO with errno ENOENT: no such folder, or a file in it is missing. */
+ * are checked before memory is taken. Null gangs: the thread's current ones, else one rank. The caller releases
+ * *out_model. Returns what those functions return, on every rank; IO with errno ENOENT: no such folder, or a file in it is missing. */
 GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
                                       gw_module **out_model);
 
@@ -117,8 +117,8 @@ GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder, const
 typedef struct gw_shard_group gw_shard_group;
 
 /* Collective. Parameters of the caller's own model, sharded as one unit and filled by their initialisers.
- * Null gangs: one rank. Null options: GW_FULL_SHARD. The caller releases *out_group. INVALID_ARGUMENT names
- * the option or parameter; MISMATCH: ranks differ in them; CALLER or what it returned: a fill callback. */
+ * Null gangs: the thread's current ones, else one rank. Null options: GW_FULL_SHARD. The caller releases *out_group.
+ * INVALID_ARGUMENT names the option or parameter; MISMATCH: ranks differ in them; CALLER or what it returned: a fill callback. */
 GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name,
                                        const gw_parameter_options *parameters, size_t parameter_count,
                                        const gw_shard_options *options, uint64_t seed,

@@ -699,6 +699,13 @@ functions! {
     mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
 }
 functions! {
+    mesh_options_preset: pub fn gw_mesh_options_preset(
+        options: *mut gw_mesh_options,
+        preset: *const ::std::os::raw::c_char,
+        node_size: i32,
+    ) -> gw_status;
+}
+functions! {
     gangs_create: pub fn gw_gangs_create(
         root: *mut gw_gang,
         options: *const gw_mesh_options,
@@ -720,6 +727,12 @@ functions! {
         intra_node_size: i32,
         out_gangs: *mut *mut gw_gangs,
     ) -> gw_status;
+}
+functions! {
+    gang_places_init: pub fn gw_gang_places_init(places: *mut gw_gang_places, size: usize);
+}
+functions! {
+    gangs_create_of: pub fn gw_gangs_create_of(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status;
 }
 functions! {
     gangs_create_fake: pub fn gw_gangs_create_fake(

@@ -1824,6 +1824,149 @@ impl Default for gw_mesh_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_gang_places {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub root: *mut gw_gang,
+    pub dp: *mut gw_gang,
+    pub rdp: *mut gw_gang,
+    pub sdp: *mut gw_gang,
+    pub tp: *mut gw_gang,
+    pub pp: *mut gw_gang,
+    pub cp: *mut gw_gang,
+}
+#[test]
+fn bindgen_test_layout_gw_gang_places() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_gang_places>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_gang_places))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_gang_places>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_gang_places))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_root() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).root) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(root))
+        );
+    }
+    test_field_root();
+    fn test_field_dp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dp) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(dp))
+        );
+    }
+    test_field_dp();
+    fn test_field_rdp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rdp) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(rdp))
+        );
+    }
+    test_field_rdp();
+    fn test_field_sdp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sdp) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(sdp))
+        );
+    }
+    test_field_sdp();
+    fn test_field_tp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tp) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(tp))
+        );
+    }
+    test_field_tp();
+    fn test_field_pp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pp) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(pp))
+        );
+    }
+    test_field_pp();
+    fn test_field_cp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_gang_places>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).cp) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_gang_places), "::", stringify!(cp))
+        );
+    }
+    test_field_cp();
+}
+impl Default for gw_gang_places {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_module {
     _unused: [u8; 0],
 }
@@ -6683,10 +6826,22 @@ pub struct gw_api {
     pub module_check_replicas: ::std::option::Option<
         unsafe extern "C" fn(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status,
     >,
+    pub mesh_options_preset: ::std::option::Option<
+        unsafe extern "C" fn(
+            options: *mut gw_mesh_options,
+            preset: *const ::std::os::raw::c_char,
+            node_size: i32,
+        ) -> gw_status,
+    >,
+    pub gang_places_init:
+        ::std::option::Option<unsafe extern "C" fn(places: *mut gw_gang_places, size: usize)>,
+    pub gangs_create_of: ::std::option::Option<
+        unsafe extern "C" fn(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1840usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1864usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -9460,4 +9615,40 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_module_check_replicas();
+    fn test_field_mesh_options_preset() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mesh_options_preset) as usize - ptr as usize
+            },
+            1840usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(mesh_options_preset))
+        );
+    }
+    test_field_mesh_options_preset();
+    fn test_field_gang_places_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_places_init) as usize - ptr as usize
+            },
+            1848usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_places_init))
+        );
+    }
+    test_field_gang_places_init();
+    fn test_field_gangs_create_of() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gangs_create_of) as usize - ptr as usize
+            },
+            1856usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create_of))
+        );
+    }
+    test_field_gangs_create_of();
 }

@@ -68,7 +68,7 @@ pub use layers::{
     Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential,
 };
 pub use memory::{Buffer, GangMemory, SharedMemory};
-pub use mesh::{init, Current, Gangs, Mesh};
+pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
 pub use parallel::{DTypeRule, ParallelOptions, Recompute, ShardOptions, Strategy};

@@ -31,6 +31,29 @@ macro_rules! degrees {
 }
 degrees!(pp, dp_replicate, dp_shard, cp, tp);
 
+impl Mesh {
+    /// Local. The degrees of a preset: "single", "ddp", "fsdp", "hsdp", "tp", "tp+fsdp", "pp" or "3d". `node_size`:
+    /// ranks of a node, for hsdp and tp+fsdp.
+    pub fn preset(name: &str, node_size: i32) -> Result<Mesh> {
+        let name = c_text(name, "preset")?;
+        let mut raw = Mesh::default().raw();
+        check(unsafe { sys::gw_mesh_options_preset(&mut raw, name.as_ptr(), node_size) })?;
+        Ok(Mesh { pp: raw.pp, dp_replicate: raw.dp_replicate, dp_shard: raw.dp_shard, cp: raw.cp, tp: raw.tp })
+    }
+}
+
+/// Gangs that you made, one for each place of a mesh.
+#[derive(Clone, Copy)]
+pub struct GangPlaces<'a> {
+    pub root: &'a Gang,
+    pub dp: &'a Gang,
+    pub rdp: &'a Gang,
+    pub sdp: &'a Gang,
+    pub tp: &'a Gang,
+    pub pp: &'a Gang,
+    pub cp: &'a Gang,
+}
+
 /// Collective. The gangs of a mesh over the ranks that the environment names (gangrun, torchrun, srun,
 /// mpirun); with nothing set: one rank.
 pub fn init(mesh: &Mesh) -> Result<Gangs> {
@@ -80,6 +103,24 @@ impl Gangs {
     pub fn fsdp(&self, intra_node_size: i32) -> Result<Gangs> {
         let mut handle = std::ptr::null_mut();
         Gangs::owned(unsafe { sys::gw_gangs_create_fsdp(self.raw(), intra_node_size, &mut handle) }, handle)
+    }
+
+    /// Collective over the root. The sizes of the gangs are the degrees; shutdown leaves them alone.
+    pub fn of(places: &GangPlaces) -> Result<Gangs> {
+        let mut raw = std::mem::MaybeUninit::<sys::gw_gang_places>::uninit();
+        let mut raw = unsafe {
+            sys::gw_gang_places_init(raw.as_mut_ptr(), std::mem::size_of::<sys::gw_gang_places>());
+            raw.assume_init()
+        };
+        raw.root = places.root.raw();
+        raw.dp = places.dp.raw();
+        raw.rdp = places.rdp.raw();
+        raw.sdp = places.sdp.raw();
+        raw.tp = places.tp.raw();
+        raw.pp = places.pp.raw();
+        raw.cp = places.cp.raw();
+        let mut handle = std::ptr::null_mut();
+        Gangs::owned(unsafe { sys::gw_gangs_create_of(&raw, &mut handle) }, handle)
     }
 
     /// Local. A fake gang of one in every place.

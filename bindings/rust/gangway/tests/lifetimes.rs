@@ -192,6 +192,18 @@ fn a_mesh_knows_coordinates_and_shards() {
         assert_eq!((gangs.pp().size(), gangs.cp().size(), gangs.dp().size()), (1, 1, 4));
         assert_eq!(Gangs::parallel(&gang, 2, 1, 1).unwrap().tp().size(), 2);
         assert_eq!(gangs.fsdp(2).unwrap().sdp().size(), 2);
+        let places = GangPlaces {
+            root: gangs.root(),
+            dp: gangs.dp(),
+            rdp: gangs.rdp(),
+            sdp: gangs.sdp(),
+            tp: gangs.tp(),
+            pp: gangs.pp(),
+            cp: gangs.cp(),
+        };
+        assert_eq!(Gangs::of(&places).unwrap().data_shard().unwrap(), (gang.rank(), 4));
+        assert_eq!(Mesh::preset("hsdp", 2).unwrap(), Mesh::default().dp_replicate(-1).dp_shard(2));
+        assert!(Mesh::preset("zero", 1).unwrap_err().to_string().contains("single, ddp"));
         gangs.shutdown(None).unwrap();
         assert_eq!(gangs.dp().barrier().unwrap_err().code, Code::InvalidState);
     });
