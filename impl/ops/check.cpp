@@ -192,6 +192,8 @@ void check(const EmbeddingArgs& args) {
   need_compute("embedding.table", args.table);
   need("embedding.ids", args.ids, DType::i64, {args.ids.dim(0)});
   need("embedding.y", args.y, args.table.dtype(), {args.ids.dim(0), args.table.dim(1)});
+  GW_CHECK(args.first_row, >=, 0);
+  if (args.rows != 0) GW_CHECK(args.first_row + args.table.dim(0), <=, args.rows);
 }
 
 void check(const EmbeddingBackwardArgs& args) {
@@ -216,6 +218,27 @@ void check(const HeadLossArgs& args) {
   if (args.weight) need("head_loss.weight", args.weight, DType::f64, {1});
   if (args.dx) need("head_loss.dx", args.dx, dtype, {t, d});
   if (args.dw) need("head_loss.dw", args.dw, accumulator(dtype), {v, d});
+}
+
+void check(const LossPartArgs& args) {
+  need_rank("loss_part.logits", args.logits, 2);
+  need_statistics("loss_part.logits", args.logits);
+  const int64_t tokens = args.logits.dim(0);
+  need("loss_part.labels", args.labels, DType::i64, {tokens});
+  need("loss_part.statistics", args.statistics, DType::f64, {3, tokens});
+}
+
+void check(const LossJoinArgs& args) {
+  need_rank("loss_join.logits", args.logits, 2);
+  need_statistics("loss_join.logits", args.logits);
+  const int64_t tokens = args.logits.dim(0);
+  need("loss_join.labels", args.labels, DType::i64, {tokens});
+  need_rank("loss_join.statistics", args.statistics, 3);
+  need("loss_join.statistics", args.statistics, DType::f64, {args.statistics.dim(0), 3, tokens});
+  GW_CHECK(args.part, >=, 0);
+  GW_CHECK(args.part, <, args.statistics.dim(0));
+  if (args.loss) need("loss_join.loss", args.loss, DType::f64, {1});
+  if (args.weight) need("loss_join.weight", args.weight, DType::f64, {1});
 }
 
 void check(const AdamWArgs& args) {

@@ -103,11 +103,16 @@ struct AttentionBackwardArgs {
 
 // y[t] = table[ids[t]]; ids [T] i64, table [V, D]. An id outside [0, V) gives a row of NaN, and no gradient (who takes
 // ids from outside refuses them first: nn/ids.h).
+// A table of several parts: `table` has rows [first_row, first_row + V) of `rows`. An id of another part gives a row of
+// zeros, and no gradient, so that the parts' results sum up to the whole table's.
 struct EmbeddingArgs {
   Tensor table, ids, y;
+  int64_t first_row = 0;
+  int64_t rows = 0;  // 0: `table` is all of it
 };
 struct EmbeddingBackwardArgs {
   Tensor ids, dy, dtable;  // dtable += , f32 or f64; rows in order of t, so the sum has one order
+  int64_t first_row = 0;   // of dtable
 };
 
 // Head and cross-entropy in token chunks, logits never whole. For labels[t] != ignore, in order of t:
@@ -119,6 +124,28 @@ struct HeadLossArgs {
   Tensor dx, dw;              // absent: evaluation
   double scale = 1;           // 1/N: what the gradients start with
   bool dw_accumulate = true;  // false: dw is written (first use)
+  int64_t ignore = -100;
+};
+
+// Cross-entropy over a vocabulary that lies in W parts, for C tokens. Two operations; between them the parts' statistics
+// are brought together, 3 C numbers a part, so that logits never are.
+//
+// loss_part: logits [C, V], f32 or f64, become exp(logit - most). statistics [3, C] f64: most (the row's maximum), the sum
+// of the exponentials, and the label's logit, -infinity where labels[c] is not in [first_id, first_id + V).
+struct LossPartArgs {
+  Tensor logits, labels, statistics;
+  int64_t first_id = 0;
+};
+// loss_join: statistics [W, 3, C] of all parts. For labels[c] != ignore, in order of c:
+// loss += -log softmax(logits)[labels[c]], weight += 1. What loss_part left of part `part` becomes the gradient of
+// scale * loss in its logits. A label outside [0, ids) gives NaN.
+struct LossJoinArgs {
+  Tensor logits, labels, statistics;
+  Tensor loss, weight;  // f64 [1] each; absent: not wanted
+  int part = 0;
+  int64_t first_id = 0;  // of that part
+  int64_t ids = 0;       // of all parts
+  double scale = 1;
   int64_t ignore = -100;
 };
 
@@ -161,6 +188,8 @@ struct SgdArgs {
   X(attention_backward, AttentionBackwardArgs) \
   X(embedding, EmbeddingArgs)                  \
   X(embedding_backward, EmbeddingBackwardArgs) \
+  X(loss_part, LossPartArgs)                   \
+  X(loss_join, LossJoinArgs)                   \
   X(adamw, AdamWArgs)                          \
   X(sgd, SgdArgs)
 

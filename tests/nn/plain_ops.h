@@ -209,6 +209,7 @@ class PlainOps final : public Ops {
   void embedding(const EmbeddingArgs& e, Stream&) override {
     const Vector table = get(e.table), ids = get(e.ids);
     const size_t d = size(e.table, 1);
+    GW_CHECK(e.first_row, ==, 0);
     Vector y;
     for (double id : ids)
       y.insert(y.end(), table.begin() + static_cast<long>(id) * static_cast<long>(d),
@@ -224,6 +225,10 @@ class PlainOps final : public Ops {
       for (size_t i = 0; i < d; ++i) table[static_cast<size_t>(ids[t]) * d + i] += dy[t * d + i];
     put(e.dtable, table);
   }
+
+  // Of a single device there are no parts.
+  void loss_part(const LossPartArgs&, Stream&) override { fail(Code::internal, "loss_part on one device"); }
+  void loss_join(const LossJoinArgs&, Stream&) override { fail(Code::internal, "loss_join on one device"); }
 
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);

@@ -45,6 +45,47 @@ TEST_P(Embedding, AnIdOutsideTheTableGivesNanAndNoGradient) {
     }
 }
 
+// Two parts of one table: their rows sum up to the whole table's, and their gradients are its parts.
+TEST_P(Embedding, PartsOfATableSumUpToTheWhole) {
+  for (DType dtype : kFloats)
+    for (const int64_t cut : {1, 6, 12}) {
+      Bench bench(GetParam());
+      const std::vector<int64_t> all = {0, 5, 12, 6, 5, 1, 11};
+      const int64_t tokens = static_cast<int64_t>(all.size());
+      const Tensor ids = ids_tensor(bench, all), table = random_tensor(bench, dtype, {13, 5}, 1);
+      const Tensor dy = random_tensor(bench, dtype, {tokens, 5}, 2), whole = bench.empty(dtype, {tokens, 5});
+      bench.ops->embedding({table, ids, whole}, bench.stream());
+      const Tensor gradient = random_tensor(bench, accumulator_of(dtype), {13, 5}, 3);
+      const Tensor parts = bench.empty(accumulator_of(dtype), {13, 5});
+      bench.ops->cast(gradient, parts, bench.stream());
+      bench.ops->embedding_backward({ids, dy, gradient}, bench.stream());
+      std::vector<double> sum(static_cast<size_t>(whole.count()));
+      for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, cut}, {cut, 13}}) {
+        const Tensor y = bench.empty(dtype, {tokens, 5});
+        bench.ops->embedding({table.slice(0, first, last), ids, y, first, 13}, bench.stream());
+        const std::vector<double> got = values(y);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += got[i];
+        bench.ops->embedding_backward({ids, dy, parts.slice(0, first, last), first}, bench.stream());
+      }
+      EXPECT_EQ(sum, values(whole));
+      EXPECT_EQ(values(parts), values(gradient));
+    }
+}
+
+TEST_P(Embedding, AnIdOutsideAllPartsGivesNanAndNoGradient) {
+  for (const int64_t outside : {int64_t{-1}, int64_t{13}, INT64_MAX, INT64_MIN}) {
+    Bench bench(GetParam());
+    const Tensor ids = ids_tensor(bench, {outside}), y = bench.empty(DType::f32, {1, 5});
+    bench.ops->embedding({random_tensor(bench, DType::f32, {6, 5}, 1), ids, y, 7, 13}, bench.stream());
+    for (int64_t i = 0; i < 5; ++i) EXPECT_TRUE(std::isnan(element(y, i))) << outside;
+    const Tensor dtable = random_tensor(bench, DType::f32, {6, 5}, 2);
+    const std::vector<double> before = values(dtable);
+    bench.ops->embedding_backward({ids, random_tensor(bench, DType::f32, {1, 5}, 3), dtable, 7},
+                                  bench.stream());
+    EXPECT_EQ(values(dtable), before);
+  }
+}
+
 // Sums in order of t in the accumulator's precision: an exact reference, the same for every number of
 // threads.
 TEST_P(Embedding, BackwardAddsRowsInOrder) {

@@ -96,9 +96,9 @@ std::string describe_cpu_paths(Ops& ops) {
            (gemm_by_vendor(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
             : dtype == DType::bf16         ? "f32 panels, " + own
                                            : own);
-  for (const char* op :
-       {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "adamw", "sgd",
-        "cast", "fill", "add", "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
+  for (const char* op : {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding",
+                         "head_loss", "loss_part", "loss_join", "adamw", "sgd", "cast", "fill", "add",
+                         "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
     out += std::string(op) + ": " + own;
   return out;
 }

@@ -14,15 +14,18 @@ void embedding(Context& context, const EmbeddingArgs& args) {
   const char* table = args.table.data<char>();
   char* y = args.y.data<char>();
   const int64_t* ids = args.ids.data<int64_t>();
-  const auto rows = static_cast<uint64_t>(args.table.dim(0));
+  const auto here = static_cast<uint64_t>(args.table.dim(0)),
+             first_row = static_cast<uint64_t>(args.first_row);
+  const uint64_t rows = args.rows == 0 ? here : static_cast<uint64_t>(args.rows);
   context.pool.run(static_cast<size_t>(args.ids.dim(0)), std::max<size_t>(1, kGrainBytes / row),
                    [&](int, size_t first, size_t last) {
                      for (size_t t = first; t < last; ++t) {
                        const auto id = static_cast<uint64_t>(ids[t]);
-                       if (id < rows)
-                         std::memcpy(y + t * row, table + id * row, row);
+                       const uint64_t local = id - first_row;  // far beyond the table for an id below it
+                       if (local < here && id < rows)
+                         std::memcpy(y + t * row, table + local * row, row);
                        else
-                         std::memset(y + t * row, 0xff, row);  // a NaN in every floating dtype
+                         std::memset(y + t * row, id < rows ? 0 : 0xff, row);  // 0xff: NaN in every dtype
                      }
                    });
 }
@@ -30,8 +33,8 @@ void embedding(Context& context, const EmbeddingArgs& args) {
 // Threads share the columns, not the rows, so that every sum has the order of t. Whole cache lines each.
 void embedding_backward(Context& context, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kColumns = 16;
-  const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(),      args.dtable.raw(),
-                           args.ids.dim(0),          args.dtable.dim(1), args.dtable.dim(0)};
+  const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(),      args.dtable.raw(), args.ids.dim(0),
+                           args.dtable.dim(1),       args.dtable.dim(0), args.first_row};
   const auto kernel =
       choose(context.isa, portable::embedding_kernels, avx2::embedding_kernels, avx512::embedding_kernels)
           .scatter[args.dy.dtype()];

@@ -22,6 +22,8 @@ void reach_all(AttentionBackwardArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse, a.
 void reach_all(EmbeddingArgs& a) { reach(a.table, a.ids, a.y); }
 void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
 void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.loss, a.weight, a.dx, a.dw); }
+void reach_all(LossPartArgs& a) { reach(a.logits, a.labels, a.statistics); }
+void reach_all(LossJoinArgs& a) { reach(a.logits, a.labels, a.statistics, a.loss, a.weight); }
 void reach_all(AdamWArgs& a) { reach(a.p, a.g, a.m, a.v, a.copy); }
 void reach_all(SgdArgs& a) { reach(a.p, a.g, a.m, a.copy); }
 

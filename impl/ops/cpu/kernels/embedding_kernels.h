@@ -12,11 +12,11 @@ struct EmbeddingScatter {
   const int64_t* ids;
   const void* dy;  // [T, D]
   void* dtable;    // [V, D], f32 or f64
-  int64_t tokens, width, rows;
+  int64_t tokens, width, rows, first_row;
 };
 
 struct EmbeddingKernels {
-  // dtable[ids[t], d] += dy[t, d] for columns d of [first, last), t rising; ids outside [0, rows) are left out.
+  // dtable[ids[t] - first_row, d] += dy[t, d] for columns d of [first, last), t rising; ids that have no row are left out.
   ByDType<void (*)(const EmbeddingScatter&, int64_t first, int64_t last)> scatter;
 };
 

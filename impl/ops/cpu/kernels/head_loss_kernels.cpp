@@ -78,8 +78,20 @@ double row(S* logits_V, int64_t vocabulary, int64_t label, double scale, LossGra
   return log(total) - static_cast<double>(at_label);
 }
 
+template <typename S>
+HeadLossKernels::Part part(S* logits_V, int64_t vocabulary) {
+  const S most = largest(logits_V, vocabulary);
+  return {static_cast<double>(most), exponentials(logits_V, vocabulary, most)};
+}
+
+template <typename S>
+void scale(S* x_V, int64_t vocabulary, double factor) {
+  scale_into(x_V, vocabulary, static_cast<S>(factor), x_V);
+}
+
 }  // namespace
 
-extern const HeadLossKernels head_loss_kernels = {row<float>, row<double>};
+extern const HeadLossKernels head_loss_kernels = {row<float>,   row<double>,  part<float>,
+                                                  part<double>, scale<float>, scale<double>};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -19,6 +19,14 @@ struct HeadLossKernels {
   // -log softmax(logits)[label] of one row of `vocabulary` logits, f32 or (f64) f64.
   double (*row_f32)(float* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
   double (*row_f64)(double* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
+  // Of a part of a row: its maximum; x = exp(x - most) in place, and their sum.
+  struct Part {
+    double most, sum;
+  };
+  Part (*part_f32)(float* logits_V, int64_t vocabulary);
+  Part (*part_f64)(double* logits_V, int64_t vocabulary);
+  void (*scale_f32)(float* x_V, int64_t vocabulary, double factor);
+  void (*scale_f64)(double* x_V, int64_t vocabulary, double factor);
 };
 
 namespace portable {

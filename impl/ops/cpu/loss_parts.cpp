@@ -1,0 +1,127 @@
+#include "ops/cpu/operations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/kernels/head_loss_kernels.h"
+
+// C tokens, V ids of a part, W parts.
+
+namespace gangway::cpu {
+namespace {
+
+constexpr size_t kGrain = 4;  // rows
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const HeadLossKernels& kernels(Isa isa) {
+  return choose(isa, portable::head_loss_kernels, avx2::head_loss_kernels, avx512::head_loss_kernels);
+}
+
+// Calls body(f32 or f64 row, c) for every row of the logits.
+template <typename Body>
+void for_each_row(Context& context, const Tensor& logits_CV, const Body& body) {
+  const int64_t width = logits_CV.dim(1);
+  context.pool.run(static_cast<size_t>(logits_CV.dim(0)), kGrain, [&](int, size_t first, size_t last) {
+    for (size_t c = first; c < last; ++c) {
+      const int64_t at = static_cast<int64_t>(c) * width;
+      if (logits_CV.dtype() == DType::f64)
+        body(logits_CV.data<double>() + at, c);
+      else
+        body(logits_CV.data<float>() + at, c);
+    }
+  });
+}
+
+// The statistics of W parts, [W, 3, C].
+class Statistics {
+ public:
+  explicit Statistics(const Tensor& t) : all_(t.data<double>()), parts_(t.dim(0)), tokens_(t.dim(2)) {}
+
+  double most(int64_t part, size_t c) const { return at(part, 0, c); }
+  double most(size_t c) const {
+    double most = -kInfinity;
+    for (int64_t w = 0; w < parts_; ++w) most = std::max(most, this->most(w, c));
+    return most;
+  }
+  double sum(size_t c, double most) const {
+    double total = 0;
+    for (int64_t w = 0; w < parts_; ++w) total += at(w, 1, c) * std::exp(this->most(w, c) - most);
+    return total;
+  }
+  double label_logit(size_t c) const {
+    double logit = -kInfinity;
+    for (int64_t w = 0; w < parts_; ++w) logit = std::max(logit, at(w, 2, c));
+    return logit;
+  }
+
+ private:
+  double at(int64_t part, int64_t row, size_t c) const {
+    return all_[(part * 3 + row) * tokens_ + static_cast<int64_t>(c)];
+  }
+  const double* all_;
+  int64_t parts_, tokens_;
+};
+
+bool is_id(int64_t label, int64_t ids) { return label >= 0 && label < ids; }
+
+void scale_row(const HeadLossKernels& k, float* x, int64_t n, double factor) { k.scale_f32(x, n, factor); }
+void scale_row(const HeadLossKernels& k, double* x, int64_t n, double factor) { k.scale_f64(x, n, factor); }
+HeadLossKernels::Part part_of(const HeadLossKernels& k, float* x, int64_t n) { return k.part_f32(x, n); }
+HeadLossKernels::Part part_of(const HeadLossKernels& k, double* x, int64_t n) { return k.part_f64(x, n); }
+
+// Of one row, in place of what loss_part left in it.
+template <typename S>
+void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Statistics& statistics, size_t c,
+                 S* row_V) {
+  const int64_t width = args.logits.dim(1), label = args.labels.data<int64_t>()[c];
+  if (label == args.ignore || !is_id(label, args.ids)) {
+    std::fill_n(row_V, width, label == args.ignore ? S{0} : std::numeric_limits<S>::quiet_NaN());
+    return;
+  }
+  const double most = statistics.most(c);
+  const double factor = std::exp(statistics.most(args.part, c) - most) / statistics.sum(c, most);
+  const int64_t local = label - args.first_id;
+  const bool here = local >= 0 && local < width;
+  // Its probability minus 1, before any rounding.
+  const double at_label = here ? (static_cast<double>(row_V[local]) * factor - 1) * args.scale : 0;
+  scale_row(k, row_V, width, factor * args.scale);
+  if (here) row_V[local] = static_cast<S>(at_label);
+}
+
+}  // namespace
+
+void loss_part(Context& context, const LossPartArgs& args) {
+  const HeadLossKernels& k = kernels(context.isa);
+  const int64_t tokens = args.logits.dim(0), width = args.logits.dim(1);
+  const int64_t* const labels_C = args.labels.data<int64_t>();
+  double* const statistics_3C = args.statistics.data<double>();
+  for_each_row(context, args.logits, [&](auto* row_V, size_t c) {
+    // Before the subtraction, which a label far outside would overflow.
+    const bool here = labels_C[c] >= args.first_id && labels_C[c] - args.first_id < width;
+    const double logit = here ? static_cast<double>(row_V[labels_C[c] - args.first_id]) : -kInfinity;
+    const HeadLossKernels::Part part = part_of(k, row_V, width);
+    statistics_3C[c] = part.most;
+    statistics_3C[static_cast<size_t>(tokens) + c] = part.sum;
+    statistics_3C[2 * static_cast<size_t>(tokens) + c] = logit;
+  });
+}
+
+void loss_join(Context& context, const LossJoinArgs& args) {
+  const HeadLossKernels& k = kernels(context.isa);
+  const Statistics statistics(args.statistics);
+  for_each_row(context, args.logits,
+               [&](auto* row_V, size_t c) { gradient_of(k, args, statistics, c, row_V); });
+  const int64_t* const labels_C = args.labels.data<int64_t>();
+  for (size_t c = 0; c < static_cast<size_t>(args.logits.dim(0)); ++c) {
+    if (labels_C[c] == args.ignore) continue;
+    if (args.weight) *args.weight.data<double>() += 1;
+    if (!args.loss) continue;
+    const double most = statistics.most(c);
+    *args.loss.data<double>() += is_id(labels_C[c], args.ids)
+                                     ? std::log(statistics.sum(c, most)) + most - statistics.label_logit(c)
+                                     : std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+}  // namespace gangway::cpu
