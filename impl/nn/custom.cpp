@@ -32,6 +32,7 @@ struct StateGuard {
 
 Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour)
     : name_(options.name),
+      parallel_plan_(options.parallel_plan),
       input_count_(options.input_count),
       output_count_(options.output_count),
       behaviour_(std::move(behaviour)) {

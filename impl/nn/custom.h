@@ -22,6 +22,7 @@ class Custom final : public Module {
 
   const char* kind() const override { return name_.c_str(); }
   void add_options(Facts& facts) const override;
+  std::string parallel_plan() const override { return parallel_plan_; }
   int input_count() const { return input_count_; }
   size_t output_count(size_t) const override { return static_cast<size_t>(output_count_); }
   size_t gradient_count() const override { return static_cast<size_t>(input_count_); }
@@ -45,7 +46,7 @@ class Custom final : public Module {
   int output_slot() const { return input_count_; }
   int gradient_slot() const { return input_count_ + output_count_; }
 
-  std::string name_;
+  std::string name_, parallel_plan_;
   int input_count_, output_count_;
   std::shared_ptr<CustomBehaviour> behaviour_;
 };

@@ -113,6 +113,7 @@ struct CustomOptions {
   };
   std::vector<Parameter> parameters;
   std::vector<Module::Child> children;
+  std::string parallel_plan;  // Module::parallel_plan
 };
 std::shared_ptr<Module> make_custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
 

@@ -6,128 +6,125 @@
 namespace gangway {
 namespace {
 
-enum Part : size_t { kNorm, kOutput };
 // Of the frame: the norm's output and the labels; a fused loss, too, which backward makes.
 enum Slot : int { kY, kLabels, kLoss, kWeight };
 
-class LmHead final : public Module {
- public:
-  LmHead(int64_t dim, int64_t vocab, double eps, double deviation) {
-    add_child("model.norm", make_rmsnorm(dim, eps));
-    add_child("lm_head", make_linear(dim, vocab, false, deviation));
-  }
+Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
+  ctx.ops.cast(x, converted, ctx.stream);
+  return converted;
+}
 
-  const char* kind() const override { return "LmHead"; }
-  bool computes_children() const override { return true; }
-  size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
-
-  std::vector<IdRule> id_rules() const override {
-    return {{}, {"label", output_weight().shape[0], kIgnoredLabel}};
-  }
-
-  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
-    const Spec& x = first_input(inputs, *this);
-    check_labels_given(inputs.size() > 1, ctx.training);
-    if (inputs.size() > 1) check(x.shape, inputs[1]);
-    const Specs norm = child(kNorm).check_forward(ctx, {&x, 1});
-    if (inputs.size() > 1) return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
-    if (norm.empty()) return {};
-    const Spec y{spec_of(output_weight()).dtype, norm[0].shape};
-    return child(kOutput).check_forward(ctx, {&y, 1});
-  }
-
-  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    const Tensor& x = first_input(inputs, *this);
-    check_labels_given(inputs.size() > 1, frame != nullptr);
-    if (inputs.size() == 1) {
-      const Tensor y = child(kNorm).forward1(ctx, x, nullptr);
-      return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
-    }
-    const Tensor& labels = inputs[1];
-    check(x.shape(), spec_of(labels));
-    const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
-    const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
-    ctx.ops.fill(loss, 0, ctx.stream);
-    ctx.ops.fill(weight, 0, ctx.stream);
-    const StackScope scope(ctx.temporaries);
-    const Tensor y = child(kNorm).forward1(ctx, x, frame);
-    if (frame != nullptr) {
-      frame->save(*this, kY, y);
-      frame->save(*this, kLabels, labels);
-      if (ctx.fused_loss) {
-        frame->save(*this, kLoss, loss);
-        frame->save(*this, kWeight, weight);
-        return {loss, weight};
-      }
-    }
-    HeadLossArgs args = loss_of(ctx, y, labels);
-    args.loss = loss;
-    args.weight = weight;
-    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-    return {loss, weight};
-  }
-
-  // dy is not asked: the gradient of the loss is ctx.loss_scale. The logits are made again, or for the first time.
-  Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
-    const Tensor y = frame.load(ctx, *this, kY);
-    const StackScope scope(
-        ctx.temporaries);  // the norm, which has no weight task, keeps nothing of its gradient
-    HeadLossArgs args = loss_of(ctx, y, frame.load(ctx, *this, kLabels));
-    if (frame.holds(*this, kLoss)) {
-      args.loss = frame.load(ctx, *this, kLoss);
-      args.weight = frame.load(ctx, *this, kWeight);
-    }
-    args.dx = ctx.temporaries.allocate(args.x.dtype(), args.x.shape());
-    if (wants_gradient(output_weight())) {
-      const GradientTarget target = gradient_to_write(output_weight());
-      args.dw = target.grad;
-      args.dw_accumulate = target.accumulate;
-    }
-    ctx.ops.head_loss(args, ctx.temporaries, ctx.stream);
-    return {child(kNorm).backward1(ctx, as_dtype(ctx, args.dx, y.dtype()).reshape(y.shape()), frame)};
-  }
-
- private:
-  Parameter& output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
-
-  static Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
-    if (x.dtype() == dtype) return x;
-    const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
-    ctx.ops.cast(x, converted, ctx.stream);
-    return converted;
-  }
-
-  // In the dtype of the output's weight, which a rule may have made another than that of what comes before.
-  Tensor as_output(Context& ctx, const Tensor& y) const {
-    return as_dtype(ctx, y, value_of(output_weight()).dtype());
-  }
-
-  HeadLossArgs loss_of(Context& ctx, const Tensor& y, const Tensor& labels) const {
-    return {.x = as_output(ctx, y.flatten2()),
-            .w = value_of(output_weight()),
-            .labels = labels.reshape(Shape{labels.count()}),
-            .loss = {},
-            .weight = {},
-            .dx = {},
-            .dw = {},
-            .scale = ctx.loss_scale,
-            .ignore = kIgnoredLabel};
-  }
-
-  static void check_labels_given(bool given, bool with_frame) {
-    if (!given && with_frame)
-      fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
-  }
-
-  static void check(const Shape& x, const Spec& labels) {
-    const int64_t tokens = x.count() / x.back();
-    if (labels.dtype != DType::i64 || labels.shape.count() != tokens)
-      fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ", tokens,
-           " tokens");
-  }
-};
+void check_labels_given(bool given, bool with_frame) {
+  if (!given && with_frame) fail(Code::invalid_argument, "logits have no backward: give labels, or no frame");
+}
 
 }  // namespace
+
+void HeadLoss::check(const Spec& y, const Spec& labels) {
+  const int64_t tokens = y.shape.count() / y.shape.back();
+  if (labels.dtype != DType::i64 || labels.shape.count() != tokens)
+    fail(Code::invalid_argument, "labels are ", labels.text(), ", wanted i64, one for each of ", tokens,
+         " tokens");
+}
+
+void HeadLoss::run(Context& ctx, const HeadLossArgs& args) {
+  HeadLossArgs flat = args;
+  flat.x = args.x.flatten2();
+  if (args.dx) flat.dx = args.dx.flatten2();
+  ctx.ops.head_loss(flat, ctx.temporaries, ctx.stream);
+}
+
+LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation)
+    : loss_(std::make_shared<HeadLoss>()) {
+  add_child("model.norm", make_rmsnorm(dim, eps));
+  add_child("lm_head", make_linear(dim, vocab, false, deviation));
+}
+
+std::vector<IdRule> LmHead::id_rules() const {
+  return {{}, {"label", output_weight().shape[0], kIgnoredLabel}};
+}
+
+Specs LmHead::check_forward(Context& ctx, std::span<const Spec> inputs) {
+  const Spec& x = first_input(inputs, *this);
+  check_labels_given(inputs.size() > 1, ctx.training);
+  if (inputs.size() > 1) loss_->check(x, inputs[1]);
+  const Specs norm = child(kNorm).check_forward(ctx, {&x, 1});
+  if (inputs.size() > 1) return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  if (norm.empty()) return {};
+  const Spec y{spec_of(output_weight()).dtype, norm[0].shape};
+  return child(kOutput).check_forward(ctx, {&y, 1});
+}
+
+Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  const Tensor& x = first_input(inputs, *this);
+  check_labels_given(inputs.size() > 1, frame != nullptr);
+  if (inputs.size() == 1) {
+    const Tensor y = child(kNorm).forward1(ctx, x, nullptr);
+    return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
+  }
+  const Tensor& labels = inputs[1];
+  loss_->check(spec_of(x), spec_of(labels));
+  const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
+  const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
+  ctx.ops.fill(loss, 0, ctx.stream);
+  ctx.ops.fill(weight, 0, ctx.stream);
+  const StackScope scope(ctx.temporaries);
+  const Tensor y = child(kNorm).forward1(ctx, x, frame);
+  if (frame != nullptr) {
+    frame->save(*this, kY, y);
+    frame->save(*this, kLabels, labels);
+    if (ctx.fused_loss) {
+      frame->save(*this, kLoss, loss);
+      frame->save(*this, kWeight, weight);
+      return {loss, weight};
+    }
+  }
+  HeadLossArgs args = loss_of(ctx, y, labels);
+  args.loss = loss;
+  args.weight = weight;
+  loss_->run(ctx, args);
+  return {loss, weight};
+}
+
+Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
+  const Tensor y = frame.load(ctx, *this, kY);
+  const StackScope scope(
+      ctx.temporaries);  // the norm, which has no weight task, keeps nothing of its gradient
+  HeadLossArgs args = loss_of(ctx, y, frame.load(ctx, *this, kLabels));
+  if (frame.holds(*this, kLoss)) {
+    args.loss = frame.load(ctx, *this, kLoss);
+    args.weight = frame.load(ctx, *this, kWeight);
+  }
+  args.dx = ctx.temporaries.allocate(args.x.dtype(), args.x.shape());
+  if (wants_gradient(output_weight())) {
+    const GradientTarget target = gradient_to_write(output_weight());
+    args.dw = target.grad;
+    args.dw_accumulate = target.accumulate;
+  }
+  loss_->run(ctx, args);
+  return {child(kNorm).backward1(ctx, as_dtype(ctx, args.dx, y.dtype()), frame)};
+}
+
+Parameter& LmHead::output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
+
+// In the dtype of the output's weight, which a rule may have made another than that of what comes before.
+Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
+  return as_dtype(ctx, y, value_of(output_weight()).dtype());
+}
+
+HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels) const {
+  return {.x = as_output(ctx, y),
+          .w = value_of(output_weight()),
+          .labels = labels.reshape(Shape{labels.count()}),
+          .loss = {},
+          .weight = {},
+          .dx = {},
+          .dw = {},
+          .scale = ctx.loss_scale,
+          .ignore = kIgnoredLabel};
+}
 
 ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation) {
   return std::make_shared<LmHead>(dim, vocab, eps, deviation);

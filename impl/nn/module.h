@@ -86,6 +86,10 @@ class Module : public std::enable_shared_from_this<Module> {
     return is_wrapper() ? child(0).id_rules() : std::vector<IdRule>();
   }
 
+  // How it wants the modules below it to be split over ranks, as text: rows of a tensor parallel plan, with paths that
+  // start at this module. Here it is only handed through. Empty: it has no opinion.
+  virtual std::string parallel_plan() const { return {}; }
+
   // What changes its numbers besides its parameters: an eps, a number of heads. Ranks compare it.
   virtual void add_options(Facts&) const {}
 

@@ -1,0 +1,34 @@
+// The table of token vectors, as a class: of the rows and columns of it that this device has. Rows of other devices count
+// as zeros.
+//
+// Thread rule: that of a module.
+#pragma once
+
+#include "nn/layers.h"
+
+namespace gangway {
+
+class Embedding final : public Module {
+ public:
+  Embedding(int64_t rows, int64_t dim, double deviation);
+
+  const char* kind() const override { return "Embedding"; }
+  bool is_linear() const override { return true; }
+  std::vector<IdRule> id_rules() const override;
+
+  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
+  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
+  void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
+
+  // forward into `y`.
+  void look_up(Context& ctx, const Tensor& ids, const Tensor& y, Frame* frame);
+
+  Parameter& weight() const;
+
+ private:
+  Shape rows_of(const Shape& ids) const;  // one row of the table for each id
+  void check(const Spec& ids) const;
+};
+
+}  // namespace gangway
