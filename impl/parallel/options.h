@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/facts.h"
+#include "parallel/plan.h"
 
 namespace gangway {
 
@@ -44,7 +45,22 @@ struct RecomputeOptions {
   double ratio = 1.0;  // ratio: share of the blocks, rounded; spread evenly
 };
 
+// Over the axis tp of the mesh.
+struct TensorOptions {
+  std::vector<PlanRow>
+      rows;  // of the caller; each wins over those that a module or the Llama plan has for its modules
+  LlamaPlanOptions llama;  // of the plan of a Llama
+};
+
+enum class ContextMethod : uint8_t {
+  ring,        // keys and values travel from rank to rank while each computes with those at hand
+  all_gather,  // each rank gathers all keys and values
+  all_to_all,  // each rank has the whole sequence of some heads (Ulysses)
+};
+
 struct ParallelOptions {
+  TensorOptions tensor;
+  ContextMethod context = ContextMethod::ring;  // over the axis cp
   ShardOptions shard;
   RecomputeOptions recompute;
   uint64_t seed = 0;

@@ -1,12 +1,14 @@
 // Wrapping a model and giving it memory; every refusal is made, and agreed, before anything changes.
 #include <algorithm>
-#include <set>
+#include <optional>
 
 #include "parallel/collective_call.h"
 #include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/model/builder.h"
 #include "parallel/recompute.h"
+#include "parallel/tensor/apply.h"
+#include "parallel/tree_state.h"
 
 namespace gangway {
 namespace {
@@ -36,34 +38,77 @@ void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
     if (chosen[i]) replace(root, blocks[i], make_recompute(blocks[i].module));
 }
 
+bool is_tensor_parallel(const ModulePtr& root) {
+  const std::vector<NamedParameter> parameters =
+      root == nullptr ? std::vector<NamedParameter>() : named_parameters(*root);
+  return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
+    return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
+  });
+}
+
 }  // namespace
 
 void check_degrees(const Gangs& gangs, const ModulePtr& root) {
-  const std::vector<NamedParameter> parameters =
-      root == nullptr ? std::vector<NamedParameter>() : named_parameters(*root);
-  const bool placed =
-      !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
-        return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
-      });
+  const bool placed = is_tensor_parallel(root);
   const int cp = gangs.mesh().degree(Axis::cp);
   const bool spread = cp > 1 && root != nullptr && is_context_parallel(root, cp);
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
     if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
-           "; a model can be parallel over dp_replicate and dp_shard only");
+           ", but this model is not made parallel over ", name(axis),
+           root == nullptr ? ": a shard group is over dp_replicate and dp_shard only" : "");
 }
 
 void ModelBuilder::check_describing(const char* call) const {
   if (parts_.materialized)
     fail(Code::invalid_state, call, ": the model is materialised; wrapping comes before that");
+}
+
+void ModelBuilder::check_wrappable(const char* call) const {
+  check_describing(call);
   check_degrees(*parts_.gangs, parts_.root);
+}
+
+void ModelBuilder::check_no_units(const char* call) const {
+  if (!parts_.fsdp->units().empty())
+    fail(Code::invalid_state, call, ": unit ", parts_.fsdp->units()[0]->name(), " is made already; ", call,
+         " comes before fully_shard and replicate");
+}
+
+void ModelBuilder::tensor_parallel(const TensorOptions& options) {
+  std::optional<TensorPlan> plan;
+  const CollectiveCall call(*parts_.gangs, "tensor_parallel");
+  call.check([&] {
+    check_describing("tensor_parallel");
+    check_no_units("tensor_parallel");
+    plan.emplace(parts_.root, options, parts_.gangs->tp());
+  });
+  pristine_ = false;
+  call.check([&] { plan->apply(parts_.root); });  // wrappers want memory
+}
+
+void ModelBuilder::context_parallel(ContextMethod method) {
+  const CollectiveCall call(*parts_.gangs, "context_parallel");
+  const int tp = parts_.gangs->mesh().degree(Axis::tp);
+  call.check([&] {
+    check_describing("context_parallel");
+    check_no_units("context_parallel");
+    check_context(parts_.root, parts_.gangs->cp(), method, tp);
+  });
+  pristine_ = false;
+  call.check([&] { apply_context(parts_.root, parts_.gangs->cp(), method, tp); });
+}
+
+bool ModelBuilder::spreads_context() const {
+  const int cp = parts_.gangs->mesh().degree(Axis::cp);
+  return cp > 1 && !is_context_parallel(parts_.root, cp);
 }
 
 void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& options) {
   std::vector<Place> places;
   const CollectiveCall call(*parts_.gangs, "fully_shard");
   call.check([&] {
-    check_describing("fully_shard");
+    check_wrappable("fully_shard");
     check(options, DType::f64);
     places = match_places(parts_.root, pattern);
     check_apart(places);
@@ -79,7 +124,7 @@ void ModelBuilder::replicate(const ShardOptions& options) {
   std::vector<Place> places;
   const CollectiveCall call(*parts_.gangs, "replicate");
   call.check([&] {
-    check_describing("replicate");
+    check_wrappable("replicate");
     check(whole, DType::f64);
     places = default_places(parts_.root);
     check_units(parts_.root, places, whole, DType{});
@@ -91,11 +136,9 @@ void ModelBuilder::replicate(const ShardOptions& options) {
 void ModelBuilder::recompute(const RecomputeOptions& options) {
   const CollectiveCall call(*parts_.gangs, "recompute");
   call.check([&] {
-    check_describing("recompute");
+    check_wrappable("recompute");
     check(options);
-    if (!parts_.fsdp->units().empty())
-      fail(Code::invalid_state, "recompute: unit ", parts_.fsdp->units()[0]->name(),
-           " is made already; recompute comes before fully_shard and replicate");
+    check_no_units("recompute");
   });
   pristine_ = false;
   if (options.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
@@ -103,7 +146,10 @@ void ModelBuilder::recompute(const RecomputeOptions& options) {
 }
 
 void ModelBuilder::parallelize(const ParallelOptions& options) {
-  std::set<const Module*> before;
+  std::optional<TensorPlan> plan;  // none: the model is split over tp already
+  std::optional<TreeState> before;
+  bool spreads = false;
+  const int tp = parts_.gangs->mesh().degree(Axis::tp);
   const CollectiveCall call(*parts_.gangs, "parallelize");
   call.check([&] {
     check_describing("parallelize");
@@ -114,20 +160,27 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       fail(Code::invalid_state, "parallelize: unit ", parts_.fsdp->units()[0]->name(),
            " is made already; parallelize makes all units itself");
     check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
-    for (const NamedModule& m : named_modules(parts_.root)) before.insert(m.module.get());
+    if (tp == 1 || !is_tensor_parallel(parts_.root))
+      plan.emplace(parts_.root, options.tensor, parts_.gangs->tp());
+    spreads = spreads_context();
+    if (spreads) check_context(parts_.root, parts_.gangs->cp(), options.context, tp);
+    before.emplace(parts_.root);
   });
   const Recompute recompute = parts_.recompute;
   const bool pristine = std::exchange(pristine_, false);
   try {
     if (options.recompute.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
     call.check([&] {  // wrappers want memory
+      if (plan) plan->apply(parts_.root);
+      if (spreads) apply_context(parts_.root, parts_.gangs->cp(), options.context, tp);
+      check_degrees(*parts_.gangs, parts_.root);
       wrap_recomputed(parts_.root, options.recompute);
       wrap_all(parts_.root, default_places(parts_.root), options.shard, parts_.fsdp);
     });
     materialize(options.seed, options.master_dtype);
   } catch (...) {  // so that it may be called again
     parts_.fsdp->remove_units();
-    unwrap(parts_.root, before);
+    before->restore(parts_.root);
     parts_.recompute = recompute;
     pristine_ = pristine;
     throw;
@@ -138,7 +191,7 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   std::string arguments;
   const CollectiveCall call(*parts_.gangs, "materialize");
   const auto check_all = [&] {
-    check_describing("materialize");
+    check_wrappable("materialize");
     check_master(master);
     for (const auto& unit : parts_.fsdp->units()) check(unit->options(), master);
     check_dtypes(*parts_.root, master);

@@ -118,6 +118,13 @@ GridGangs checked(GridGangs gangs) {
   return gangs;
 }
 
+// Dims below 0 in a tensor of so many.
+Layout counted(Layout layout, int dims) {
+  for (Placement& p : layout)
+    if (p.kind == Placement::Kind::shard && p.dim < 0) p.dim += dims;
+  return layout;
+}
+
 }  // namespace
 
 Redistribution::Started::~Started() {
@@ -190,24 +197,28 @@ void Redistribution::launch(Context& ctx, const Move& move, Started& started) co
   started.work_ = started.gang_->run(channel_, record.c, &ctx.stream);
 }
 
-Redistribute::Redistribute(Layout from, Layout to, GridGangs gangs, Channel channel)
-    : from_(std::move(from)), to_(std::move(to)), run_(checked(std::move(gangs)), channel) {
+Redistribute::Redistribute(Layout from, Layout to, GridGangs gangs, Channel channel, Gathered gathered)
+    : from_(std::move(from)),
+      to_(std::move(to)),
+      run_(checked(std::move(gangs)), channel),
+      gathered_(gathered) {
   check_redistribution(from_, to_, run_.grid());
 }
 
-std::shared_ptr<const RedistributionPlan> Redistribute::plan(Direction direction, const Shape& local) {
-  std::shared_ptr<const RedistributionPlan>& last = plans_[direction];
-  if (last == nullptr || !(last->before == local))
-    last = std::make_shared<const RedistributionPlan>(
-        direction == kForward ? plan_redistribution(from_, to_, run_.grid(), local)
-                              : plan_redistribution(conjugate(to_), conjugate(from_), run_.grid(), local));
+Redistribute::PlanPtr Redistribute::plan(Direction direction, const Shape& local) {
+  PlanPtr& last = plans_[direction];
+  if (last != nullptr && last->before == local) return last;
+  const Layout from = counted(from_, local.rank()), to = counted(to_, local.rank());
+  last = std::make_shared<const RedistributionPlan>(
+      direction == kForward ? plan_redistribution(from, to, run_.grid(), local)
+                            : plan_redistribution(conjugate(to), conjugate(from), run_.grid(), local));
   return last;
 }
 
 Specs Redistribute::check_forward(Context&, std::span<const Spec> inputs) {
   if (inputs.size() != 1)
     fail(Code::invalid_argument, "redistribute takes one input, but got ", inputs.size());
-  const std::shared_ptr<const RedistributionPlan> forward = plan(kForward, inputs[0].shape);
+  const PlanPtr forward = plan(kForward, inputs[0].shape);
   for (const Move& move : forward->moves) run_.gang(move.axis);
   const DType dtype = inputs[0].dtype;
   if (sums(*forward) && (!is_reducible(dtype) || dtype == DType::boolean))
@@ -219,8 +230,9 @@ Specs Redistribute::check_forward(Context&, std::span<const Spec> inputs) {
 
 Tensor Redistribute::output_of(Context& ctx, const Tensor& x, const RedistributionPlan& plan, Frame* frame) {
   if (plan.moves.empty()) return x;
-  const bool again =
-      frame != nullptr && frame->recompute == Recompute::selective && plan.after.count() > x.count();
+  const bool drops =
+      gathered_ == Gathered::again || (frame != nullptr && frame->recompute == Recompute::selective);
+  const bool again = frame != nullptr && drops && plan.after.count() > x.count();
   if (!again) return make_output(ctx, frame, x.dtype(), plan.after);
   const Tensor y = take(ctx, x.dtype(), plan.after);
   frame->recomputable(y, *this, 0, RecomputeWhen::when_loaded);
@@ -229,19 +241,25 @@ Tensor Redistribute::output_of(Context& ctx, const Tensor& x, const Redistributi
 }
 
 Redistribute::Started Redistribute::start_forward(Context& ctx, const Tensor& x, Frame* frame) {
-  const std::shared_ptr<const RedistributionPlan> forward = plan(kForward, x.shape());
-  const Tensor y = output_of(ctx, x, *forward, frame);
-  return run_.start(ctx, forward, x, y);
+  return start_forward(ctx, x, output_of(ctx, x, *plan(kForward, x.shape()), frame));
 }
 
 Redistribute::Started Redistribute::start_backward(Context& ctx, const Tensor& dy, Frame& frame) {
-  const std::shared_ptr<const RedistributionPlan> backward = plan(kBackward, dy.shape());
+  const PlanPtr backward = plan(kBackward, dy.shape());
   const bool moves = !backward->moves.empty();
-  return run_.start(ctx, backward, dy, moves ? frame.allocate_gradient(dy.dtype(), backward->after) : dy);
+  return start_backward(ctx, dy, moves ? frame.allocate_gradient(dy.dtype(), backward->after) : dy);
+}
+
+Redistribute::Started Redistribute::start_forward(Context& ctx, const Tensor& x, const Tensor& output) {
+  return run_.start(ctx, plan(kForward, x.shape()), x, output);
+}
+
+Redistribute::Started Redistribute::start_backward(Context& ctx, const Tensor& dy, const Tensor& output) {
+  return run_.start(ctx, plan(kBackward, dy.shape()), dy, output);
 }
 
 Values Redistribute::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  const std::shared_ptr<const RedistributionPlan> forward = plan(kForward, inputs[0].shape());
+  const PlanPtr forward = plan(kForward, inputs[0].shape());
   const Tensor y =
       output_of(ctx, inputs[0], *forward, frame);  // before the scope: it may be a temporary itself
   const StackScope scope(ctx.temporaries);
@@ -259,7 +277,7 @@ Values Redistribute::backward(Context& ctx, std::span<const Tensor> dy, Frame& f
 
 Tensor Redistribute::recompute(Context& ctx, Frame& frame, int) {
   const Tensor x = frame.load(ctx, *this, kInput);
-  const std::shared_ptr<const RedistributionPlan> forward = plan(kForward, x.shape());
+  const PlanPtr forward = plan(kForward, x.shape());
   const Tensor y = frame.allocate_gradient(x.dtype(), forward->after);
   const StackScope scope(ctx.temporaries);
   Started started = run_.start(ctx, forward, x, y);
@@ -267,9 +285,9 @@ Tensor Redistribute::recompute(Context& ctx, Frame& frame, int) {
 }
 
 std::shared_ptr<Redistribute> make_redistribute(const Placement& from, const Placement& to, GangPtr gang,
-                                                Channel channel) {
-  return std::make_shared<Redistribute>(Layout{from}, Layout{to},
-                                        GridGangs{{{from.axis, std::move(gang)}}, nullptr}, channel);
+                                                Channel channel, Redistribute::Gathered gathered) {
+  return std::make_shared<Redistribute>(
+      Layout{from}, Layout{to}, GridGangs{{{from.axis, std::move(gang)}}, nullptr}, channel, gathered);
 }
 
 }  // namespace gangway

@@ -75,8 +75,12 @@ class Redistribution {
 
 class Redistribute final : public Module {
  public:
-  // Throws what check_redistribution refuses. INVALID_ARGUMENT: a null gang.
-  Redistribute(Layout from, Layout to, GridGangs gangs, Channel channel);
+  // What becomes of a value that is gathered for a frame. again: it is not kept, but gathered again in backward (a
+  // norm on parts of the sequence, and the products behind it); kept: that is so under Recompute::selective only.
+  enum class Gathered : uint8_t { kept, again };
+
+  // Throws what check_redistribution refuses. INVALID_ARGUMENT: a null gang. A dim below 0 is counted from the end.
+  Redistribute(Layout from, Layout to, GridGangs gangs, Channel channel, Gathered gathered = Gathered::kept);
 
   const char* kind() const override { return "Redistribute"; }
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
@@ -85,24 +89,35 @@ class Redistribute final : public Module {
   // What was gathered is not kept under Recompute::selective; it is gathered again.
   Tensor recompute(Context& ctx, Frame& frame, int index) override;
 
-  // The halves, for a layer that computes between them.
+  // Of a tensor of this shape on this rank, and of its gradient, which has the shape that forward gave.
+  using PlanPtr = std::shared_ptr<const RedistributionPlan>;
+  PlanPtr forward_plan(const Shape& local) { return plan(kForward, local); }
+  PlanPtr backward_plan(const Shape& local) { return plan(kBackward, local); }
+  std::string text() const { return describe(from_) + " -> " + describe(to_); }
+
+  // The halves, for a layer that computes between them. With `output`, of the shape that the plan says, for one that has
+  // the memory already; a plan without moves gives the input itself.
   using Started = Redistribution::Started;
+  Started start_forward(Context& ctx, const Tensor& x, const Tensor& output);
+  Started start_backward(Context& ctx, const Tensor& dy, const Tensor& output);
   Started start_forward(Context& ctx, const Tensor& x, Frame* frame);
   Started start_backward(Context& ctx, const Tensor& dy, Frame& frame);
   Tensor finish(Context& ctx, Started& started) const { return run_.finish(ctx, started); }
 
  private:
   enum Direction { kForward, kBackward };
-  std::shared_ptr<const RedistributionPlan> plan(Direction direction, const Shape& local);
+  PlanPtr plan(Direction direction, const Shape& local);
   Tensor output_of(Context& ctx, const Tensor& x, const RedistributionPlan& plan, Frame* frame);
 
   const Layout from_, to_;
   const Redistribution run_;
-  std::shared_ptr<const RedistributionPlan> plans_[2];  // the last one of each direction
+  const Gathered gathered_;
+  PlanPtr plans_[2];  // the last one of each direction
 };
 
 // Over one axis; it is the gang's name for the placements.
-std::shared_ptr<Redistribute> make_redistribute(const Placement& from, const Placement& to, GangPtr gang,
-                                                Channel channel);
+std::shared_ptr<Redistribute> make_redistribute(
+    const Placement& from, const Placement& to, GangPtr gang, Channel channel,
+    Redistribute::Gathered gathered = Redistribute::Gathered::kept);
 
 }  // namespace gangway

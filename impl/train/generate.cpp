@@ -26,6 +26,9 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
     fail(Code::not_supported, "generate: cp is ", cp,
          ", but sequences that grow by one token cannot be split evenly; ",
          "save the model and generate with cp 1");
+  if (const int tp = model.gangs().mesh().degree(Axis::tp); config->max_positions < tp)
+    fail(Code::invalid_argument, "generate: max_position_embeddings ", config->max_positions, " is below tp ",
+         tp);
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
     if (id < 0 || id >= config->vocab)
@@ -53,15 +56,20 @@ std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions&
 // Logits of the last position.
 std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens, Stream& stream) {
   const LlamaConfig& config = *llama_config(model.root());
-  const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.max_positions);
+  // Ranks of tp may split the sequence evenly: what fills it up comes after the token that matters, which never sees it.
+  const int64_t tp = model.gangs().mesh().degree(Axis::tp);
+  const int64_t most = config.max_positions / tp * tp;
+  const int64_t used = std::min<int64_t>(static_cast<int64_t>(tokens.size()), most);
+  const int64_t length = (used + tp - 1) / tp * tp;
   StackScope scope(model.temporaries());
   Context ctx = model.run().context(stream);
   const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
   const HostWrite ids(window);
-  std::copy(tokens.end() - length, tokens.end(), ids.data<int64_t>());
+  std::fill(std::copy(tokens.end() - used, tokens.end(), ids.data<int64_t>()), ids.data<int64_t>() + length,
+            0);
   ids.send(stream);
   const Values outputs = model.run().forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
-  const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, length - 1, length);
+  const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, used - 1, used);
   const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
   model.ops().cast(row, wide, stream);
   const HostView<double> logits(wide, stream);

@@ -123,14 +123,17 @@ TEST(FullyShard, ProductsOfOneUnitMustHaveOneDtype) {
   });
 }
 
-TEST(FullyShard, DegreesThatAreNotBuiltAreRefused) {
+TEST(FullyShard, DegreesThatAModelIsNotMadeForAreRefused) {
   run_ranks(2, [](Gang& root) {
     for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) {
       MeshOptions mesh;
       (axis == Axis::tp ? mesh.tp : axis == Axis::cp ? mesh.cp : mesh.pp) = 2;
       const auto gangs = create_gangs(root.shared_from_this(), mesh);
-      Model model(make_llama(small_llama()), gangs);
-      expect_refusal(Code::not_supported, [&] { model.build().parallelize({}); }, {name(axis), "is 2"});
+      Model model(axis == Axis::pp ? make_llama(small_llama()) : make_sequential({make_linear(2, 2, false)}),
+                  gangs);
+      expect_refusal(axis == Axis::cp ? Code::invalid_argument : Code::not_supported,
+                     [&] { model.build().parallelize({}); },
+                     {axis == Axis::cp ? "holds no attention" : name(axis)});
       expect_refusal(Code::not_supported, [&] { model.build().fully_shard("", {}); }, {name(axis)});
       expect_refusal(Code::not_supported,
                      [&] {

@@ -185,9 +185,13 @@ TEST(ContextParallel, AMeshWithCpWantsAttentionThatIsSpreadOverIt) {
   const Reference reference("llama_small");
   test::run_ranks(2, [&](Gang& root) {
     const GangsPtr gangs = gangs_of(root, {2, 1, 1, kRing});
-    expect_refusal(Code::not_supported, "cp is 2", [&] {
-      test::make_model(make_llama(reference.config), gangs, test::parallel(Strategy::full_shard));
-    });
+    Model model(make_llama(reference.config), gangs);
+    expect_refusal(Code::not_supported, "cp is 2", [&] { model.build().fully_shard("", {}); });
+    model.build().context_parallel(ContextMethod::all_gather);
+    EXPECT_TRUE(is_context_parallel(model.root().shared_from_this(), 2));
+    model.build().fully_shard("", {});
+    expect_refusal(Code::invalid_state, "comes before fully_shard",
+                   [&] { model.build().context_parallel(ContextMethod::ring); });
   });
 }
 

@@ -96,7 +96,11 @@ std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
   return method_of(method).make(options, std::move(gang), std::move(positions));
 }
 
-void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp) {
+namespace {
+
+// One for each core, in the order of cores_of.
+std::vector<std::shared_ptr<ContextAttention>> spread_cores(const ModulePtr& root, const GangPtr& gang,
+                                                            ContextMethod method, int tp) {
   if (root == nullptr || gang == nullptr)
     fail(Code::invalid_argument, "apply_context: the ", root == nullptr ? "module" : "gang", " is null");
   const std::vector<NamedModule> cores = cores_of(root);
@@ -114,7 +118,19 @@ void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod met
     made.back()->set_full_name(dense.full_name());
     made.back()->check_heads(dense.options().heads / tp, dense.options().kv_heads / tp);
   }
+  return made;
+}
+
+}  // namespace
+
+void check_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp) {
+  spread_cores(root, gang, method, tp);
+}
+
+void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp) {
+  const auto made = spread_cores(root, gang, method, tp);
   if (gang->size() == 1) return;
+  const std::vector<NamedModule> cores = cores_of(root);
   for (size_t i = 0; i < cores.size(); ++i) cores[i].parent->set_child(cores[i].index, made[i]);
 }
 

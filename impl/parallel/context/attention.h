@@ -14,14 +14,10 @@
 #include "gang/gang.h"
 #include "nn/attention_core.h"
 #include "parallel/context/balance.h"
+#include "parallel/options.h"
 
 namespace gangway {
 
-enum class ContextMethod : uint8_t {
-  ring,        // keys and values travel from rank to rank while each computes with those at hand
-  all_gather,  // each rank gathers all keys and values
-  all_to_all,  // each rank has the whole sequence of some heads (Ulysses)
-};
 const char* name(ContextMethod method) noexcept;
 
 // Positions of this rank's tokens on the device, made at first use and shared by the layers of a model.
@@ -90,6 +86,8 @@ std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreO
 // changes. INVALID_ARGUMENT: no attention below root, heads that the method cannot divide. INVALID_STATE: it is applied
 // already.
 void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);
+// What apply_context refuses; nothing changes.
+void check_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);
 // Whether there is attention below `root` and every core is spread over so many ranks.
 bool is_context_parallel(const ModulePtr& root, int ranks);
 

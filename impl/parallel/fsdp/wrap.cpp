@@ -35,12 +35,6 @@ void collect_places(const ModulePtr& module, const std::string& path, std::vecto
 
 Place root_place(const ModulePtr& root) { return {"(root)", nullptr, 0, root, "", true}; }
 
-std::vector<Place> all_places(const ModulePtr& root) {
-  std::vector<Place> places{root_place(root)};
-  collect_places(root, "", places);
-  return places;
-}
-
 // How often each parameter stands in a tree.
 void count_uses(const Module& module, std::map<const Parameter*, int>& uses) {
   for (const ParameterPtr& p : module.parameters()) ++uses[p.get()];
@@ -144,6 +138,12 @@ const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
 
 }  // namespace
 
+std::vector<Place> all_places(const ModulePtr& root) {
+  std::vector<Place> places{root_place(root)};
+  collect_places(root, "", places);
+  return places;
+}
+
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern) {
   std::vector<Place> matches = all_places(root);
   const bool many =
@@ -214,15 +214,6 @@ void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
                                                  is_root ? GroupRole::root : GroupRole::child, buckets);
   domain->add(unit);
   replace(root, place, std::make_shared<FullyShardedModule>(place.module, unit, domain));
-}
-
-void unwrap(ModulePtr& root, const std::set<const Module*>& stay) {
-  while (root->is_wrapper() && !stay.contains(root.get())) root = ModulePtr(root->children()[0].module);
-  for (size_t i = 0; i < root->children().size(); ++i) {
-    ModulePtr below = root->children()[i].module;
-    unwrap(below, stay);
-    root->set_child(i, std::move(below));
-  }
 }
 
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {

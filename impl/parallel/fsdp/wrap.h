@@ -24,11 +24,13 @@ struct Place {
   bool named = true;  // false: an unnamed child, which no pattern means
 };
 
-// The one place that refuses degrees that are not built yet: NOT_SUPPORTED. tp over 1 is for modules that split
-// themselves: the layout of every one of the parameters says how it lies over tp. cp over 1 is for trees whose attention
+// The one place that refuses degrees that a tree is not made for: NOT_SUPPORTED. tp over 1 wants the layout of every
+// parameter to say how it lies over tp (tensor/apply.h, or a module that splits itself). cp over 1 wants attention that
 // is spread over it (context/attention.h). `root` null: the caller computes by itself.
 void check_degrees(const Gangs& gangs, const ModulePtr& root);
 
+// Every place, the root first, in the order of the tree.
+std::vector<Place> all_places(const ModulePtr& root);
 // Places whose path matches; "" is the root. A pattern with a `*` means modules with parameters only. NOT_FOUND names the
 // pattern.
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
@@ -54,8 +56,6 @@ void check_apart(const std::vector<Place>& places);
 // Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD.
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
                const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets);
-// Takes wrappers out again, but those in `stay`.
-void unwrap(ModulePtr& root, const std::set<const Module*>& stay);
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
 
 // Units in the order of the tree.

@@ -1,7 +1,7 @@
 // Building a model: wrapping its modules, then taking memory.
 //
-// Order of the calls: recompute, fully_shard or replicate, materialize; parallelize does all. A call out of order is
-// INVALID_STATE and names the call that is missing. All are collective, and their refusals agreed.
+// Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize; parallelize
+// does all. A call out of order is INVALID_STATE and names the call that is missing. All are collective, and their refusals agreed.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -22,9 +22,12 @@ class ModelBuilder {
   void fully_shard(const std::string& pattern, const ShardOptions& options);
   void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
   void recompute(const RecomputeOptions& options);
+  // Splits modules over tp as a plan says (tensor/apply.h); with tp 1 the plan is only checked.
+  void tensor_parallel(const TensorOptions& options);
+  void context_parallel(ContextMethod method);  // spreads attention over cp
   // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root),
-  // else each child of the root | the root; in architecture order: recomputation, then fully_shard; then
-  // materialize.
+  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation,
+  // fully_shard, materialize.
   void parallelize(const ParallelOptions& options);
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
@@ -36,7 +39,10 @@ class ModelBuilder {
  private:
   void list_parameters();
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
-  void check_describing(const char* call) const;  // INVALID_STATE after materialize; NOT_SUPPORTED degrees
+  void check_describing(const char* call) const;         // INVALID_STATE after materialize
+  void check_wrappable(const char* call) const;          // and NOT_SUPPORTED degrees
+  void check_no_units(const char* call) const;  // INVALID_STATE: it comes before fully_shard and replicate
+  bool spreads_context() const;                 // over cp, which is not done yet
 
   ModelParts& parts_;
   bool pristine_ = true;

@@ -1,0 +1,218 @@
+#include "parallel/plan.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+using Kind = Placement::Kind;
+
+constexpr TensorStyle kStyles[] = {TensorStyle::replicate,     TensorStyle::colwise,
+                                   TensorStyle::rowwise,       TensorStyle::sequence_parallel,
+                                   TensorStyle::prepare_input, TensorStyle::prepare_output};
+
+bool prepares(TensorStyle style) {
+  return style == TensorStyle::prepare_input || style == TensorStyle::prepare_output;
+}
+
+std::string_view trimmed(std::string_view s) {
+  const size_t first = s.find_first_not_of(" \t\r");
+  return first == std::string_view::npos ? std::string_view()
+                                         : s.substr(first, s.find_last_not_of(" \t\r") + 1 - first);
+}
+
+// One line.
+class Reader {
+ public:
+  Reader(std::string_view line, int number) : line_(line), number_(number) {}
+
+  PlanRow row() {
+    const size_t arrow = line_.find("->");
+    if (arrow == std::string_view::npos) refuse("\"->\" is missing between pattern and style");
+    PlanRow row;
+    row.pattern = trimmed(line_.substr(0, arrow));
+    std::vector<std::string_view> parts = split(line_.substr(arrow + 2));
+    read_style(parts[0], row);
+    for (size_t i = 1; i < parts.size(); ++i) read_option(parts[i], row);
+    return row;
+  }
+
+ private:
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail(Code::invalid_argument, "plan line ", number_, " \"", trimmed(line_), "\": ", parts...);
+  }
+
+  // At commas outside of parentheses. At least one part.
+  static std::vector<std::string_view> split(std::string_view s) {
+    std::vector<std::string_view> parts;
+    int depth = 0;
+    size_t from = 0;
+    for (size_t i = 0; i <= s.size(); ++i) {
+      if (i == s.size() || (s[i] == ',' && depth == 0)) {
+        parts.push_back(trimmed(s.substr(from, i - from)));
+        from = i + 1;
+      } else if (s[i] == '(' || s[i] == ')') {
+        depth += s[i] == '(' ? 1 : -1;
+      }
+    }
+    return parts;
+  }
+
+  void read_style(std::string_view word, PlanRow& row) const {
+    const size_t open = word.find('(');
+    const std::string_view given = trimmed(word.substr(0, open));
+    const auto* const style =
+        std::find_if(std::begin(kStyles), std::end(kStyles), [&](TensorStyle s) { return given == name(s); });
+    if (style == std::end(kStyles)) {
+      std::string known;
+      for (const TensorStyle s : kStyles) known += (known.empty() ? "" : ", ") + std::string(name(s));
+      refuse("style \"", given, "\" is unknown; the styles are ", known);
+    }
+    row.style = *style;
+    if (prepares(row.style) != (open != std::string_view::npos))
+      refuse(name(row.style),
+             prepares(row.style) ? " takes two layouts in parentheses" : " takes no parentheses");
+    if (!prepares(row.style)) return;
+    if (word.back() != ')') refuse("the closing parenthesis is missing");
+    const std::vector<std::string_view> layouts = split(word.substr(open + 1, word.size() - open - 2));
+    if (layouts.size() != 2) refuse(name(row.style), " takes two layouts, but got ", layouts.size());
+    const ValueLayout from = layout(layouts[0]), to = layout(layouts[1]);
+    const bool input = row.style == TensorStyle::prepare_input;
+    (input ? row.input : row.output) = input ? from : to;
+    row.inner = input ? to : from;
+  }
+
+  void read_option(std::string_view word, PlanRow& row) const {
+    const size_t space = word.find_first_of(" \t");
+    const std::string_view key = word.substr(0, space);
+    const std::string_view value =
+        space == std::string_view::npos ? std::string_view() : trimmed(word.substr(space));
+    if (key != "input" && key != "output")
+      refuse("\"", word, "\" is neither \"input LAYOUT\" nor \"output LAYOUT\"");
+    if (prepares(row.style) || row.style == TensorStyle::replicate)
+      refuse(name(row.style), " takes no ", key);
+    std::optional<ValueLayout>& place = key == "input" ? row.input : row.output;
+    if (place) refuse(key, " is given twice");
+    place = key == "output" && value == "local"   ? made_by(row.style)
+            : key == "output" && value == "whole" ? ValueLayout::replicate()
+                                                  : layout(value);
+  }
+
+  static ValueLayout made_by(TensorStyle style) {
+    return style == TensorStyle::colwise   ? ValueLayout::shard(-1)
+           : style == TensorStyle::rowwise ? ValueLayout::partial()
+                                           : ValueLayout::shard(1);
+  }
+
+  ValueLayout layout(std::string_view word) const {
+    if (word == "Replicate") return ValueLayout::replicate();
+    if (word == "Varying") return ValueLayout::varying();
+    if (word == "Partial") return ValueLayout::partial();
+    constexpr std::string_view open = "Shard(";
+    int dim = 0;
+    if (word.starts_with(open) && word.ends_with(')')) {
+      const std::string_view digits = trimmed(word.substr(open.size(), word.size() - open.size() - 1));
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), dim);
+      if (error == std::errc() && end == digits.data() + digits.size() && dim >= -kMaxDims && dim < kMaxDims)
+        return ValueLayout::shard(dim);
+    }
+    refuse("layout \"", word, "\" is unknown; the layouts are Replicate, Varying, Partial and Shard(d)");
+  }
+
+  std::string_view line_;
+  int number_;
+};
+
+}  // namespace
+
+const char* name(TensorStyle style) noexcept {
+  switch (style) {
+    case TensorStyle::replicate: return "replicate";
+    case TensorStyle::colwise: return "colwise";
+    case TensorStyle::rowwise: return "rowwise";
+    case TensorStyle::sequence_parallel: return "sequence_parallel";
+    case TensorStyle::prepare_input: return "prepare_input";
+    case TensorStyle::prepare_output: return "prepare_output";
+  }
+  return "unknown";
+}
+
+std::string ValueLayout::text() const {
+  switch (kind) {
+    case Kind::shard: return "Shard(" + std::to_string(dim) + ")";
+    case Kind::replicate: return "Replicate";
+    case Kind::partial: return "Partial";
+    case Kind::varying: return "Varying";
+  }
+  return "unknown";
+}
+
+std::vector<PlanRow> plan_from_text(std::string_view text) {
+  std::vector<PlanRow> rows;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view content = line.substr(0, line.find('#'));
+    if (!trimmed(content).empty()) rows.push_back(Reader(content, number).row());
+  }
+  return rows;
+}
+
+std::string text(const PlanRow& row) {
+  std::string words = row.pattern + " -> " + name(row.style);
+  if (row.style == TensorStyle::prepare_input)
+    return words + "(" + row.input.value_or(ValueLayout()).text() + ", " + row.inner.text() + ")";
+  if (row.style == TensorStyle::prepare_output)
+    return words + "(" + row.inner.text() + ", " + row.output.value_or(ValueLayout()).text() + ")";
+  if (row.input) words += ", input " + row.input->text();
+  if (row.output) words += ", output " + row.output->text();
+  return words;
+}
+
+std::string plan_to_text(const std::vector<PlanRow>& rows) {
+  size_t width = 0;
+  for (const PlanRow& row : rows) width = std::max(width, row.pattern.size());
+  std::string all;
+  for (const PlanRow& row : rows) {
+    std::string line = text(row);
+    line.insert(row.pattern.size(), width - row.pattern.size(), ' ');
+    all += line + "\n";
+  }
+  return all;
+}
+
+std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options) {
+  const bool sequence = options.sequence_parallel;
+  const ValueLayout between = sequence ? ValueLayout::shard(1) : ValueLayout::replicate();
+  std::vector<PlanRow> rows;
+  const auto add = [&](const char* pattern, TensorStyle style, std::optional<ValueLayout> input = {},
+                       std::optional<ValueLayout> output = {}) {
+    rows.push_back({pattern, style, input, output, ValueLayout::varying()});
+  };
+  // One boundary before each group of products, not one for each of them.
+  const auto add_group = [&](const char* module, std::initializer_list<const char*> columns,
+                             const char* row) {
+    add(module, TensorStyle::prepare_input, between);
+    for (const char* column : columns) add(column, TensorStyle::colwise, ValueLayout::varying());
+    add(row, TensorStyle::rowwise, {}, between);
+  };
+  add("model.embed_tokens", TensorStyle::rowwise, {}, between);
+  if (sequence) add("model.layers.*.input_layernorm", TensorStyle::sequence_parallel);
+  add_group("model.layers.*.self_attn",
+            {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.k_proj",
+             "model.layers.*.self_attn.v_proj"},
+            "model.layers.*.self_attn.o_proj");
+  if (sequence) add("model.layers.*.post_attention_layernorm", TensorStyle::sequence_parallel);
+  add_group("model.layers.*.mlp", {"model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"},
+            "model.layers.*.mlp.down_proj");
+  if (sequence) add("model.norm", TensorStyle::sequence_parallel);
+  add("lm_head", TensorStyle::colwise, between,
+      options.loss_parallel ? ValueLayout::shard(-1) : ValueLayout::replicate());
+  return rows;
+}
+
+}  // namespace gangway

@@ -1,0 +1,93 @@
+// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and how its inputs
+// and outputs lie over them. It knows no gang; tensor/apply.h carries it out.
+//
+// As text, a row is a line, and `#` starts a comment:
+//
+//   # pattern of paths             style
+//   model.layers.*.self_attn         -> prepare_input(Shard(1), Varying)
+//   model.layers.*.self_attn.q_proj  -> colwise, input Varying
+//   model.layers.*.self_attn.o_proj  -> rowwise, output Shard(1)
+//
+// | style              | module            | it takes   | it makes  | parameters                          |
+// |--------------------|-------------------|------------|-----------|-------------------------------------|
+// | replicate          | any               | Replicate  | Replicate | whole on each rank                  |
+// | colwise            | Linear            | Varying    | Shard(-1) | weight on dim 0, bias               |
+// | colwise            | Embedding         | Replicate  | Shard(-1) | weight on dim 1                     |
+// | rowwise            | Linear            | Shard(-1)  | Partial   | weight on dim 1; the bias is whole  |
+// | rowwise            | Embedding         | Replicate  | Partial   | weight on dim 0, the vocabulary     |
+// | sequence_parallel  | any, token by     | Shard(1)   | Shard(1)  | whole; each rank has a part of      |
+// |                    | token (a norm)    |            |           | their gradients                     |
+// | prepare_input(a,b) | any               | b          |           | as further rows say                 |
+// | prepare_output(a,b)| any               |            | a         | as further rows say                 |
+//
+// `input L` and `output L` say how the module's first input comes and how its first output is wanted; what stands between
+// that and the table is moved by a redistribution (redistribution_plan.h). Without them: input is Shard(-1) for rowwise
+// Linear, Shard(1) for sequence_parallel, else Replicate; output is Shard(-1) for colwise, Shard(1) for
+// sequence_parallel, else Replicate. `output local` is what the module makes, `output whole` is Replicate.
+// prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes a, b is wanted.
+//
+// Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the value and go
+// on with it by themselves; its gradient is the sum of theirs), Partial (the value is the sum of the ranks' parts),
+// Shard(d) (each rank has its part of dim d; -1 is the last dim).
+//
+// The lm_head of a language model is colwise; `output Shard(-1)` there means loss parallelism: logits are never whole in
+// training. With Replicate each chunk of logits is gathered. Logits without a loss are always whole.
+//
+// Thread rule: values and pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/layout.h"
+
+namespace gangway {
+
+enum class TensorStyle : int32_t {
+  replicate = 0,
+  colwise = 1,
+  rowwise = 2,
+  sequence_parallel = 3,
+  prepare_input = 4,
+  prepare_output = 5,
+};
+const char* name(TensorStyle style) noexcept;
+
+// A Placement without its axis.
+struct ValueLayout {
+  Placement::Kind kind = Placement::Kind::replicate;
+  int dim = 0;  // of a shard; negative: counted from the end
+
+  static ValueLayout replicate() { return {Placement::Kind::replicate, 0}; }
+  static ValueLayout varying() { return {Placement::Kind::varying, 0}; }
+  static ValueLayout partial() { return {Placement::Kind::partial, 0}; }
+  static ValueLayout shard(int dim) { return {Placement::Kind::shard, dim}; }
+  // A shard without bounds: of equal pieces.
+  Placement over(const std::string& axis) const { return {kind, axis, dim, {}, false}; }
+  std::string text() const;  // "Shard(1)"
+  friend bool operator==(const ValueLayout&, const ValueLayout&) = default;
+};
+
+struct PlanRow {
+  std::string pattern;  // of module paths, as path_matches (nn/module.h)
+  TensorStyle style = TensorStyle::replicate;
+  std::optional<ValueLayout> input, output;  // none: the style's
+  ValueLayout inner;  // prepare_input: what the module takes; prepare_output: what it makes
+  friend bool operator==(const PlanRow&, const PlanRow&) = default;
+};
+
+// INVALID_ARGUMENT names the line and what is wrong with it.
+std::vector<PlanRow> plan_from_text(std::string_view text);
+std::string text(const PlanRow& row);
+// A line for each row, patterns padded to one width; plan_from_text makes the same rows of it.
+std::string plan_to_text(const std::vector<PlanRow>& rows);
+
+struct LlamaPlanOptions {
+  bool sequence_parallel = false;  // norms and what stands between layers on parts of the sequence
+  bool loss_parallel = true;
+};
+std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options);
+
+}  // namespace gangway

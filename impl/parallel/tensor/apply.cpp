@@ -1,0 +1,145 @@
+#include "parallel/tensor/apply.h"
+
+#include <algorithm>
+
+#include "nn/layers.h"
+
+namespace gangway {
+namespace {
+
+// Rows for the modules below `prefix`.
+struct Source {
+  std::string name;  // empty: the caller
+  std::string prefix;
+  std::vector<PlanRow> rows;
+};
+
+std::string below(const std::string& prefix, const std::string& path) {
+  return prefix.empty() || path.empty() ? prefix + path : prefix + "." + path;
+}
+
+std::vector<PlanRow> rows_of(const Module& module, const std::string& who) {
+  try {
+    return plan_from_text(module.parallel_plan());
+  } catch (const Error& error) {
+    fail(error.code(), who, ": ", error.message());
+  }
+}
+
+// The strongest first.
+std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOptions& options) {
+  std::vector<Source> all = {{"", "", options.rows}}, built_in;
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    const Module& module = unwrapped(*place->module);
+    const std::string who = "module " + place->label;
+    if (!module.parallel_plan().empty()) all.push_back({who, place->path, rows_of(module, who)});
+    if (llama_config(module) != nullptr)
+      built_in.push_back({"the Llama plan", place->path, llama_plan(options.llama)});
+  }
+  all.insert(all.end(), built_in.begin(), built_in.end());
+  return all;
+}
+
+}  // namespace
+
+TensorPlan::TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang)
+    : gang_(std::move(gang)) {
+  if (root == nullptr || gang_ == nullptr)
+    fail(Code::invalid_argument, "tensor parallel: the ", root == nullptr ? "module" : "gang", " is null");
+  resolve(root, options);
+  LayoutsOfModules layouts;
+  for (const StyledModule& styled : modules_) {
+    check_style(styled, *gang_);
+    layouts.emplace(&unwrapped(*styled.place.module), layouts_of(styled));
+  }
+  plan_parameters(*root, nullptr);
+  if (modules_.empty() && !parameters_.empty() && gang_->size() > 1)
+    fail(Code::not_supported, "tp is ", gang_->size(), ", but there is no tensor parallel plan for ",
+         root->kind(), ": neither the caller nor a module gives one; give rows, or a mesh with tp 1");
+  check_layouts(*root, layouts);
+}
+
+void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
+  const std::vector<Place> places = all_places(root);
+  const std::vector<Source> sources = sources_of(places, options);
+  struct Chosen {
+    const Source* source = nullptr;
+    PlanRow row;
+  };
+  std::vector<Chosen> chosen(places.size());
+  for (const Source& source : sources)
+    for (PlanRow row : source.rows) {
+      row.pattern = below(source.prefix, row.pattern);
+      bool found = false;
+      for (size_t i = 0; i < places.size(); ++i) {
+        if (!places[i].named || !path_matches(row.pattern, places[i].path)) continue;
+        found = true;
+        if (chosen[i].source == &source)
+          fail(Code::invalid_argument, "plan rows \"", text(chosen[i].row), "\" and \"", text(row), "\"",
+               source.name.empty() ? "" : " of ", source.name, " are both for ", places[i].label,
+               "; a module has one row");
+        if (chosen[i].source == nullptr) chosen[i] = {&source, row};
+      }
+      if (!found && source.name.empty())
+        fail(Code::not_found, "plan row \"", text(row), "\": no module of ", root->kind(),
+             " matches its pattern");
+    }
+  for (size_t i = 0; i < places.size(); ++i)
+    if (chosen[i].source != nullptr) modules_.push_back({places[i], chosen[i].row, chosen[i].source->name});
+}
+
+// `outer`: the row of sequence_parallel that this module lies under.
+void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer) {
+  const Module& module = unwrapped(wrapped);
+  const auto styled = std::find_if(modules_.begin(), modules_.end(), [&](const StyledModule& s) {
+    return &unwrapped(*s.place.module) == &module;
+  });
+  const StyledModule* const own = styled == modules_.end() ? nullptr : &*styled;
+  if (own != nullptr) outer = own->row.style == TensorStyle::sequence_parallel ? own : nullptr;
+  if (is_split(module)) {
+    if (own != nullptr)
+      fail(Code::invalid_state, label(*own), ": the parameters of ", own->place.label,
+           " lie over tp already");
+  } else {
+    for (size_t i = 0; i < module.parameters().size(); ++i) {
+      const StyledModule* const row = own != nullptr ? own : outer;
+      add_parameter(module.parameters()[i],
+                    row != nullptr ? parameter_layout(*row, own != nullptr ? i : 0, gang_->size())
+                                   : ParameterLayout{Placement::replicate(kTensorAxis), false, ""});
+    }
+  }
+  for (const Module::Child& child : module.children()) plan_parameters(*child.module, outer);
+}
+
+void TensorPlan::add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout) {
+  const auto known = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const PlannedParameter& p) { return p.parameter == parameter; });
+  if (known == parameters_.end()) {
+    parameters_.push_back({parameter, layout});
+    return;
+  }
+  if (known->layout == layout) return;
+  const auto said = [](const ParameterLayout& l) {
+    return text(describe({l.placement}), l.partial_gradient ? " with a partial gradient" : "", " by ",
+                l.row.empty() ? "a module without a row" : l.row);
+  };
+  fail(Code::invalid_argument, "parameter ", parameter->full_name,
+       " is tied and has two layouts: ", said(known->layout), ", and ", said(layout),
+       "; give both modules rows that split it alike");
+}
+
+void TensorPlan::apply(ModulePtr& root) const {
+  if (gang_->size() == 1) return;
+  std::vector<ModulePtr> modules;
+  for (const StyledModule& styled : modules_) modules.push_back(styled_module(styled, gang_));
+  for (const auto& [parameter, layout] : parameters_) {
+    parameter->layout.insert(parameter->layout.begin(), layout.placement);
+    if (layout.partial_gradient)
+      parameter->grad_partial_axes +=
+          (parameter->grad_partial_axes.empty() ? "" : "+") + std::string(kTensorAxis);
+  }
+  for (size_t i = 0; i < modules.size(); ++i)
+    if (modules[i] != modules_[i].place.module) replace(root, modules_[i].place, modules[i]);
+}
+
+}  // namespace gangway

@@ -1,0 +1,40 @@
+// Carries out a tensor parallel plan: sets the layouts of parameters, and puts redistributions around modules. A new
+// style is a row of plan.h's table, and its case in style.cpp.
+//
+// Rows come from the caller, from modules (Module::parallel_plan) and from the Llama plan, each for the modules below the
+// one that brings it. For one module the caller's row wins, then that of the innermost module.
+//
+// Thread rule: one thread at a time; local, but all ranks of the gang do the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/options.h"
+#include "parallel/tensor/style.h"
+
+namespace gangway {
+
+class TensorPlan {
+ public:
+  // Resolves the rows and checks them; nothing changes. NOT_FOUND: a row of the caller that no module matches.
+  // INVALID_ARGUMENT: two rows of one source for one module, a module that a style cannot split, sizes that the gang does
+  // not divide, layouts that do not meet, a tied parameter with two layouts; with the row and the reason. INVALID_STATE:
+  // parameters that are split over tp already.
+  TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang);
+
+  // A gang of one rank changes nothing.
+  void apply(ModulePtr& root) const;
+  const std::vector<StyledModule>& modules() const { return modules_; }
+
+ private:
+  void resolve(const ModulePtr& root, const TensorOptions& options);
+  void plan_parameters(const Module& module, const StyledModule* outer);
+  void add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout);
+
+  const GangPtr gang_;
+  std::vector<StyledModule> modules_;  // in the order of the tree
+  std::vector<PlannedParameter> parameters_;
+};
+
+}  // namespace gangway

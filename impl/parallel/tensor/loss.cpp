@@ -1,0 +1,127 @@
+// Letters: T tokens, C tokens of a chunk, D model width, V ids of one rank, W ranks.
+#include "parallel/tensor/loss.h"
+
+#include <algorithm>
+
+#include "nn/gradient.h"
+#include "ops/check.h"
+#include "parallel/interrupted.h"
+
+namespace gangway {
+
+SplitLoss::SplitLoss(GangPtr gang, Channel channel, RedistributePtr input, Exchange exchange)
+    : gang_(std::move(gang)), channel_(channel), input_(std::move(input)), exchange_(exchange) {}
+
+const char* SplitLoss::name() const {
+  return exchange_ == Exchange::statistics ? "loss parallel" : "logits gathered";
+}
+
+void SplitLoss::check(const Spec& y, const Spec& labels) {
+  HeadLoss::check({y.dtype, input_->forward_plan(y.shape)->after}, labels);
+}
+
+void SplitLoss::run(Context& ctx, const HeadLossArgs& args) {
+  const StackScope scope(ctx.temporaries);
+  const Tensor x = input_->forward1(ctx, args.x, nullptr);
+  HeadLossArgs whole = args;
+  whole.x = x.flatten2();
+  if (!args.dx) return run_chunks(ctx, whole);
+  const bool moves = !input_->backward_plan(x.shape())->moves.empty();
+  const Tensor dx = moves ? ctx.temporaries.allocate(x.dtype(), x.shape()) : args.dx;
+  whole.dx = dx.flatten2();
+  run_chunks(ctx, whole);
+  Redistribute::Started sum = input_->start_backward(ctx, dx, args.dx);
+  input_->finish(ctx, sum);
+}
+
+void SplitLoss::run_chunks(Context& ctx, const HeadLossArgs& args) const {
+  const StackScope scope(ctx.temporaries);
+  const int64_t tokens = args.x.dim(0);
+  const Tensor logits = head_loss_logits(args, ctx.temporaries);
+  for (int64_t t = 0; t < tokens; t += logits.dim(0)) {
+    const int64_t rows = std::min(logits.dim(0), tokens - t);
+    const StackScope chunk_scope(ctx.temporaries);
+    run_chunk(ctx, args,
+              {.x_CD = args.x.slice(0, t, t + rows),
+               .logits_CV = logits.slice(0, 0, rows),
+               .labels_C = args.labels.slice(0, t, t + rows),
+               .dx_CD = args.dx ? args.dx.slice(0, t, t + rows) : Tensor()},
+              t > 0 || args.dw_accumulate);
+  }
+  if (tokens == 0 && args.dw && !args.dw_accumulate) ctx.ops.fill(args.dw, 0, ctx.stream);
+}
+
+void SplitLoss::run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& given, bool accumulate) const {
+  Chunk chunk = given;
+  ctx.ops.gemm({.a = chunk.x_CD, .b = args.w, .c = chunk.logits_CV, .bias = {}, .transpose_b = true},
+               ctx.stream);
+  const Tensor statistics = statistics_of_all(ctx, chunk);
+  ctx.ops.loss_join({.logits = chunk.logits_CV,
+                     .labels = chunk.labels_C,
+                     .statistics = statistics,
+                     .loss = args.loss,
+                     .weight = args.weight,
+                     .part = gang_->rank(),
+                     .first_id = first_id(gang_->rank(), chunk.logits_CV),
+                     .ids = gang_->size() * chunk.logits_CV.dim(1),
+                     .scale = args.scale,
+                     .ignore = args.ignore},
+                    ctx.stream);
+  if (!args.dx && !args.dw) return;
+  Tensor gradient = chunk.logits_CV;
+  if (gradient.dtype() != args.x.dtype()) {
+    gradient = ctx.temporaries.allocate(args.x.dtype(), gradient.shape());
+    ctx.ops.cast(chunk.logits_CV, gradient, ctx.stream);
+  }
+  if (args.dx) ctx.ops.gemm({.a = gradient, .b = args.w, .c = chunk.dx_CD, .bias = {}}, ctx.stream);
+  if (args.dw)
+    ctx.ops.gemm({.a = gradient,
+                  .b = chunk.x_CD,
+                  .c = args.dw,
+                  .bias = {},
+                  .transpose_a = true,
+                  .accumulate = accumulate},
+                 ctx.stream);
+}
+
+Tensor SplitLoss::statistics_of_all(Context& ctx, Chunk& chunk) const {
+  const int64_t rows = chunk.logits_CV.dim(0);
+  const auto part = [&](int rank, const Tensor& logits, const Tensor& statistics) {
+    ctx.ops.loss_part({.logits = logits,
+                       .labels = chunk.labels_C,
+                       .statistics = statistics,
+                       .first_id = first_id(rank, logits)},
+                      ctx.stream);
+  };
+  if (exchange_ == Exchange::statistics) {
+    const Tensor own = ctx.temporaries.allocate(DType::f64, Shape{3, rows});
+    part(gang_->rank(), chunk.logits_CV, own);
+    return exchange(ctx, own);
+  }
+  const Tensor all = ctx.temporaries.allocate(DType::f64, Shape{gang_->size(), 3, rows});
+  const Tensor logits = exchange(ctx, chunk.logits_CV);
+  const auto of = [](const Tensor& t, int rank) {
+    return t.slice(0, rank, rank + 1).reshape(Shape{t.dim(1), t.dim(2)});
+  };
+  for (int rank = 0; rank < gang_->size(); ++rank) part(rank, of(logits, rank), of(all, rank));
+  chunk.logits_CV = of(logits, gang_->rank());
+  return all;
+}
+
+Tensor SplitLoss::exchange(Context& ctx, const Tensor& own) const {
+  const Tensor all = ctx.temporaries.allocate(own.dtype(), Shape{gang_->size(), own.dim(0), own.dim(1)});
+  Collective record;
+  record.op = CollectiveOp::all_gather;
+  record.in = own.raw();
+  record.out = all.raw();
+  record.count = static_cast<size_t>(own.count());
+  record.dtype = own.dtype();
+  const WorkPtr work = gang_->run(channel_, record, &ctx.stream);
+  wait_or_break(*gang_, [&] {
+    work->order(ctx.stream);
+    work->order_input(ctx.stream);
+  });
+  return all;
+}
+
+}  // namespace gangway

@@ -1,0 +1,201 @@
+#include "parallel/tensor/style.h"
+
+#include <algorithm>
+
+#include "nn/attention_core.h"
+#include "parallel/tensor/boundaries.h"
+#include "parallel/tensor/loss.h"
+
+namespace gangway {
+namespace {
+
+using Gathered = Redistribute::Gathered;
+
+constexpr int kNoSplit = -1;
+
+Module& inner_of(const StyledModule& styled) { return unwrapped(*styled.place.module); }
+
+template <typename... Parts>
+[[noreturn]] void refuse(const StyledModule& styled, const Parts&... parts) {
+  fail(Code::invalid_argument, label(styled), ": ", parts...);
+}
+
+bool is_embedding(const Module& module) { return dynamic_cast<const Embedding*>(&module) != nullptr; }
+
+bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
+
+// Dim of the weight.
+int split_dim(const StyledModule& styled) {
+  if (!splits(styled.row.style)) return kNoSplit;
+  const bool columns = styled.row.style == TensorStyle::colwise;
+  return columns == is_embedding(inner_of(styled))
+             ? 1
+             : 0;  // an embedding has its outputs on dim 1, a linear on dim 0
+}
+
+const char* dim_name(const Module& module, int dim) {
+  if (is_embedding(module)) return dim == 0 ? "rows" : "dim";
+  return dim == 0 ? "out" : "in";
+}
+
+LmHead* head_around(const StyledModule& styled) {
+  auto* head = dynamic_cast<LmHead*>(styled.place.parent);
+  return head != nullptr && styled.place.index == LmHead::kOutput ? head : nullptr;
+}
+
+// Projections of attention are split by whole heads.
+void check_heads(const StyledModule& styled, int ranks) {
+  if (styled.row.style != TensorStyle::colwise || styled.place.parent == nullptr) return;
+  const Module& parent = *styled.place.parent;
+  if (std::string(parent.kind()) != "Attention") return;
+  const std::string& name = parent.children()[styled.place.index].name;
+  for (const Module::Child& child : parent.children()) {
+    const auto* core = dynamic_cast<const AttentionCore*>(&unwrapped(*child.module));
+    if (core == nullptr) continue;
+    const int64_t heads = name == "q_proj" ? core->options().heads : core->options().kv_heads;
+    if (heads % ranks != 0)
+      refuse(styled, styled.place.path, " has ", heads, name == "q_proj" ? " heads" : " key and value heads",
+             ", which tp ", ranks, " does not divide");
+  }
+}
+
+void check_head(const StyledModule& styled) {
+  if (styled.row.style == TensorStyle::replicate) return;
+  if (styled.row.style != TensorStyle::colwise)
+    refuse(styled, styled.place.path, " makes the logits; it can be colwise only");
+  const ValueLayout output = layouts_of(styled).output;
+  if (!(output == ValueLayout::shard(-1)) && !(output == ValueLayout::replicate()))
+    refuse(styled, "output of ", styled.place.path, " is ", output.text(),
+           ", but logits are Shard(-1) (loss parallelism) or Replicate");
+}
+
+void check_moves(const StyledModule& styled, const ValueLayout& from, const ValueLayout& to,
+                 const Gang& gang) {
+  try {
+    check_redistribution({from.over(kTensorAxis)}, {to.over(kTensorAxis)},
+                         {{{kTensorAxis, gang.size(), gang.rank()}}});
+  } catch (const Error& error) {
+    refuse(styled, error.message());
+  }
+}
+
+// Null: nothing is to be moved.
+RedistributePtr move(const ValueLayout& from, const ValueLayout& to, const GangPtr& gang) {
+  if (from == to) return nullptr;
+  const bool gathers = from.kind == Placement::Kind::shard && to.kind != Placement::Kind::shard;
+  return make_redistribute(from.over(kTensorAxis), to.over(kTensorAxis), gang, Channel::tp,
+                           gathers ? Gathered::again : Gathered::kept);
+}
+
+ModulePtr bounded(const ModulePtr& module, RedistributePtr before, RedistributePtr after) {
+  if (before == nullptr && after == nullptr) return module;
+  return std::make_shared<Boundaries>(module, std::move(before), std::move(after));
+}
+
+ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, RedistributePtr sum) {
+  if (sum == nullptr) return bounded(module, std::move(before), nullptr);
+  if (const auto linear = std::dynamic_pointer_cast<Linear>(module))
+    return std::make_shared<PartialSum>(linear, std::move(before), std::move(sum));
+  return std::make_shared<PartialSum>(std::dynamic_pointer_cast<Embedding>(module), std::move(before),
+                                      std::move(sum));
+}
+
+}  // namespace
+
+bool is_split(const Module& module) {
+  return std::any_of(module.parameters().begin(), module.parameters().end(),
+                     [](const ParameterPtr& p) { return find_axis(p->layout, kTensorAxis) != nullptr; });
+}
+
+std::string label(const StyledModule& styled) {
+  return "plan row \"" + text(styled.row) + "\"" + (styled.source.empty() ? "" : " of " + styled.source);
+}
+
+RowLayouts layouts_of(const StyledModule& styled) {
+  const PlanRow& row = styled.row;
+  const bool ids = is_embedding(inner_of(styled));
+  RowLayouts all{label(styled), row.style, {}, {}, {}, {}};
+  switch (row.style) {
+    case TensorStyle::replicate: return all;
+    case TensorStyle::colwise:
+      all.takes = ids ? ValueLayout::replicate() : ValueLayout::varying();
+      all.output = all.makes = ValueLayout::shard(-1);
+      break;
+    case TensorStyle::rowwise:
+      all.input = all.takes = ids ? ValueLayout::replicate() : ValueLayout::shard(-1);
+      all.makes = ValueLayout::partial();
+      break;
+    case TensorStyle::sequence_parallel:
+      all.input = all.takes = all.makes = all.output = ValueLayout::shard(1);
+      break;
+    case TensorStyle::prepare_input: all.takes = row.inner; break;
+    case TensorStyle::prepare_output: all.makes = row.inner; break;
+  }
+  if (row.input) all.input = *row.input;
+  if (row.output) all.output = *row.output;
+  return all;
+}
+
+void check_style(const StyledModule& styled, const Gang& gang) {
+  const Module& module = inner_of(styled);
+  const RowLayouts layouts = layouts_of(styled);
+  if (splits(styled.row.style)) {
+    const auto* linear = dynamic_cast<const Linear*>(&module);
+    if (linear == nullptr && !is_embedding(module))
+      refuse(styled, styled.place.label, " is a ", module.kind(), "; ", name(styled.row.style),
+             " splits a Linear or an Embedding");
+    if (linear != nullptr && linear->bias() != nullptr && layouts.makes == ValueLayout::partial() &&
+        layouts.output == ValueLayout::partial())
+      refuse(styled, styled.place.path,
+             " has a bias, which is added to the sum; its output cannot stay Partial");
+    check_heads(styled, gang.size());
+    const int dim = split_dim(styled);
+    if (const int64_t size = module.parameters()[0]->shape[dim]; size % gang.size() != 0)
+      refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", gang.size(),
+             " does not divide");
+  }
+  if (head_around(styled) != nullptr) check_head(styled);
+  if (styled.row.style != TensorStyle::prepare_output)
+    check_moves(styled, layouts.input, layouts.takes, gang);
+  if (styled.row.style != TensorStyle::prepare_input)
+    check_moves(styled, layouts.makes, layouts.output, gang);
+}
+
+ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks) {
+  const Parameter& p = *inner_of(styled).parameters()[i];
+  const bool weight = i == 0;
+  const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
+  ParameterLayout layout{Placement::replicate(kTensorAxis),
+                         styled.row.style == TensorStyle::sequence_parallel, label(styled)};
+  if (whole) return layout;
+  const int dim = weight ? split_dim(styled) : 0;
+  layout.placement = Placement::shard(kTensorAxis, dim, balanced_bounds(p.shape[dim], ranks));
+  return layout;
+}
+
+ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang) {
+  const ModulePtr& module = styled.place.module;
+  const RowLayouts layouts = layouts_of(styled);
+  const auto input = [&] { return move(layouts.input, layouts.takes, gang); };
+  const auto output = [&] { return move(layouts.makes, layouts.output, gang); };
+  LmHead* const head = head_around(styled);
+  if (head != nullptr && styled.row.style == TensorStyle::colwise) {
+    const auto exchange = layouts.output == ValueLayout::shard(-1) ? SplitLoss::Exchange::statistics
+                                                                   : SplitLoss::Exchange::logits;
+    RedistributePtr tokens = make_redistribute(layouts.input.over(kTensorAxis),
+                                               layouts.takes.over(kTensorAxis), gang, Channel::tp);
+    head->set_loss(std::make_shared<SplitLoss>(gang, Channel::tp, std::move(tokens), exchange));
+    return bounded(module, input(), move(layouts.makes, ValueLayout::replicate(), gang));
+  }
+  switch (styled.row.style) {
+    case TensorStyle::replicate: return module;
+    case TensorStyle::rowwise: return partial_sum(module, input(), output());
+    case TensorStyle::colwise:
+    case TensorStyle::sequence_parallel: return bounded(module, input(), output());
+    case TensorStyle::prepare_input: return bounded(module, input(), nullptr);
+    case TensorStyle::prepare_output: return bounded(module, nullptr, output());
+  }
+  fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 5)");
+}
+
+}  // namespace gangway

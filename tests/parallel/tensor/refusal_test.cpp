@@ -1,0 +1,181 @@
+// What a tensor parallel plan is refused for, with row and reason, before anything changes; whose row wins.
+#include "parallel/parallel_testing.h"
+#include "parallel/tensor/apply.h"
+
+namespace gangway::test {
+namespace {
+
+GangPtr fake(int ranks) { return Gang::create_fake(0, ranks, GangOptions{}, false); }
+
+void expect_refused(const ModulePtr& root, int tp, const char* plan, std::initializer_list<const char*> words,
+                    Code code = Code::invalid_argument) {
+  TensorOptions options;
+  assign_full_names(*root);
+  expect_refusal(
+      code,
+      [&] {
+        options.rows = plan_from_text(plan);
+        TensorPlan(root, options, fake(tp));
+      },
+      words);
+  for (const NamedParameter& p : named_parameters(*root)) EXPECT_TRUE(p.parameter->layout.empty()) << p.name;
+}
+
+ModulePtr linears(int64_t in, int64_t middle, int64_t out, bool bias = true) {
+  return make_sequential({make_linear(in, middle, bias), make_linear(middle, out, bias)});
+}
+
+ModulePtr llama_of(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t ffn, bool tied = false) {
+  LlamaConfig config;
+  config.vocab = vocab;
+  config.dim = 8 * heads;
+  config.layers = 1;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.ffn = ffn;
+  config.tied = tied;
+  return make_llama(config);
+}
+
+TEST(TensorPlan, AnUnknownPathIsNotFound) {
+  expect_refused(linears(4, 4, 4), 2, "0 -> colwise\n3 -> rowwise\n", {"3 -> rowwise", "no module"},
+                 Code::not_found);
+  expect_refused(linears(4, 4, 4), 1, "x.* -> colwise", {"x.* -> colwise"}, Code::not_found);
+}
+
+TEST(TensorPlan, TwoRowsForOneModuleAreRefused) {
+  expect_refused(linears(4, 4, 4), 2, "0 -> colwise\n* -> rowwise\n",
+                 {"0 -> colwise", "* -> rowwise", "both for 0"});
+}
+
+TEST(TensorPlan, DimsThatDoNotDivideAreRefusedWithBothNumbers) {
+  expect_refused(linears(4, 6, 4), 4, "0 -> colwise", {"0 -> colwise", "out 6", "tp 4"});
+  expect_refused(linears(4, 6, 4), 4, "1 -> rowwise", {"1 -> rowwise", "in 6", "tp 4"});
+  expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> rowwise", {"rows 9", "tp 4"});
+  expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> colwise", {"dim 6", "tp 4"});
+  expect_refused(llama_of(4, 4, 10, 16), 4, "",
+                 {"model.embed_tokens", "of the Llama plan", "rows 10", "tp 4"});
+  expect_refused(llama_of(4, 4, 12, 18), 4, "", {"gate_proj", "out 18", "tp 4"});
+}
+
+TEST(TensorPlan, HeadsThatDoNotDivideAreRefused) {
+  expect_refused(llama_of(6, 6, 12, 16), 4, "", {"q_proj", "6 heads", "tp 4"});
+  expect_refused(llama_of(8, 2, 12, 16), 4, "", {"k_proj", "2 key and value heads", "tp 4"});
+}
+
+TEST(TensorPlan, LayoutsThatDoNotMeetAreRefused) {
+  expect_refused(linears(4, 4, 4), 2, "0 -> colwise\n", {"no row for 1", "0 -> colwise", "Shard(-1)"});
+  expect_refused(linears(4, 4, 4), 2, "0 -> colwise, output whole\n1 -> rowwise\n",
+                 {"1 -> rowwise", "takes Shard(-1)", "0 -> colwise", "gives Replicate"});
+  expect_refused(linears(4, 4, 4), 2, "0 -> colwise, input Varying\n1 -> rowwise\n",
+                 {"0 -> colwise", "takes Varying", "the model's input gives Replicate"});
+  const char* const sequence = "model.layers.*.self_attn.o_proj -> rowwise, output Shard(1)\n";
+  expect_refused(llama_of(4, 4, 8, 16), 2, sequence,
+                 {"o_proj", "gives Shard(1)", "model.embed_tokens", "gives Replicate",
+                  "model.layers.0 takes them together"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "model.layers.*.self_attn.k_proj -> replicate",
+                 {"k_proj -> replicate", "takes Replicate", "gives Varying"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "model.embed_tokens -> rowwise, output Shard(1)",
+                 {"no row for model.layers.0.input_layernorm", "Shard(1)"});
+  expect_refused(make_sequential({make_mlp(8, 8, false)}), 2,
+                 "0.gate_proj -> colwise\n0.down_proj -> rowwise", {"0.up_proj", "Shard(-1)"});
+}
+
+TEST(TensorPlan, MovesThatNoCollectiveMakesAreRefused) {
+  expect_refused(linears(4, 4, 4), 2, "0 -> rowwise, input Varying",
+                 {"0 -> rowwise, input Varying", "no collective"});
+  expect_refused(linears(4, 4, 4), 2, "0 -> prepare_input(Replicate, Partial)", {"no collective"});
+}
+
+TEST(TensorPlan, ModulesThatAStyleCannotSplitAreRefused) {
+  expect_refused(make_sequential({make_rmsnorm(4, 1e-5)}), 2, "0 -> colwise", {"0 is a RMSNorm", "Linear"});
+  expect_refused(make_sequential({make_mlp(4, 4, false)}), 2, "0 -> rowwise", {"0 is a Mlp"});
+  expect_refused(linears(4, 4, 4), 2, "0 -> rowwise, input Replicate, output local", {"bias", "Partial"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "lm_head -> rowwise", {"lm_head", "colwise only"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "lm_head -> colwise, output Shard(1)", {"logits", "Shard(1)"});
+}
+
+TEST(TensorPlan, ATiedParameterHasOneLayout) {
+  expect_refused(llama_of(4, 4, 8, 16, true), 2, "model.embed_tokens -> colwise, output whole",
+                 {"model.embed_tokens.weight", "tied", "Shard(1)", "Shard(0)"});
+  expect_refused(llama_of(4, 4, 8, 16, true), 2, "lm_head -> replicate", {"tied", "Shard(0)", "Replicate"});
+}
+
+TEST(TensorPlan, AModelWithoutAPlanIsRefused) {
+  expect_refused(linears(4, 4, 4), 2, "", {"tp is 2", "no tensor parallel plan"}, Code::not_supported);
+  TensorPlan(linears(4, 4, 4), {}, fake(1));
+}
+
+TEST(TensorPlan, ParametersThatAreSplitAlreadyAreRefused) {
+  ModulePtr root = llama_of(4, 4, 8, 16);
+  const TensorPlan plan(root, {}, fake(2));
+  plan.apply(root);
+  expect_refusal(Code::invalid_state, [&] { TensorPlan(root, {}, fake(2)); },
+                 {"model.embed_tokens", "tp already"});
+}
+
+// A module that says how it wants to be split.
+class OwnPlan final : public Module {
+ public:
+  OwnPlan(const char* plan, ModulePtr inner) : plan_(plan) { add_child("inner", std::move(inner)); }
+  const char* kind() const override { return "OwnPlan"; }
+  std::string parallel_plan() const override { return plan_; }
+  Values forward(Context& ctx, std::span<const Tensor> x, Frame* f) override {
+    return child(0).forward(ctx, x, f);
+  }
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& f) override {
+    return child(0).backward(ctx, dy, f);
+  }
+
+ private:
+  const char* plan_;
+};
+
+std::string chosen(const ModulePtr& root, const char* plan) {
+  assign_full_names(*root);
+  TensorOptions options;
+  options.rows = plan_from_text(plan);
+  const TensorPlan made(root, options, fake(2));
+  std::string all;
+  for (const StyledModule& m : made.modules())
+    all += m.place.path + " " + name(m.row.style) + " by " + (m.source.empty() ? "caller" : m.source) + "; ";
+  return all;
+}
+
+TEST(TensorPlan, AModuleBringsItsOwnRowsAndTheCallersWin) {
+  const auto tree = [] {
+    return make_sequential(
+        {std::make_shared<OwnPlan>("inner.0 -> colwise\ninner.1 -> rowwise", linears(4, 4, 4))});
+  };
+  EXPECT_EQ(chosen(tree(), ""), "0.inner.0 colwise by module 0; 0.inner.1 rowwise by module 0; ");
+  EXPECT_EQ(chosen(tree(), "0.inner.* -> replicate"),
+            "0.inner.0 replicate by caller; 0.inner.1 replicate by caller; ");
+  EXPECT_EQ(chosen(tree(), "0.inner.1 -> rowwise, output whole"),
+            "0.inner.0 colwise by module 0; 0.inner.1 rowwise by caller; ");
+  const ModulePtr twice = std::make_shared<OwnPlan>("inner.0.inner.* -> replicate",
+                                                    tree());  // the innermost module knows itself best
+  EXPECT_EQ(chosen(twice, ""),
+            "inner.0.inner.0 colwise by module inner.0; inner.0.inner.1 rowwise by module inner.0; ");
+  expect_refused(std::make_shared<OwnPlan>("inner -> sideways", linears(4, 4, 4)), 2, "",
+                 {"module (root)", "line 1", "sideways"});
+}
+
+TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {
+  run_ranks(2, [](Gang& root) {
+    MeshOptions mesh;
+    mesh.tp = 2;
+    Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
+    ParallelOptions options;
+    options.shard.dtype_rules = {
+        {"model.layers.0.mlp.up_proj.weight", DType::bf16}};  // found when all is wrapped
+    expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); }, {"up_proj"});
+    for (const NamedParameter& p : named_parameters(model.root())) EXPECT_TRUE(p.parameter->layout.empty());
+    for (const NamedModule& m : named_modules(model.root().shared_from_this()))
+      EXPECT_FALSE(m.module->is_wrapper()) << m.path;
+    model.build().parallelize({});
+    EXPECT_TRUE(model.materialized());
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,107 @@
+// Each style of a plan on trees of a user's own, against the same tree on one device: output, gradient of the input and
+// every gradient of a parameter.
+#include "parallel/tensor/styled_trees.h"
+
+namespace gangway::test {
+namespace {
+
+TEST(TensorStyles, EachGivesTheNumbersOfOneDevice) {
+  for (const StyledTree& tree : styled_trees())
+    for (const int tp : {1, 2, 4}) {
+      const Numbers want = alone(tree);
+      run_ranks(tp, [&](Gang& root) {
+        const auto model = styled_model(root, tree, tp);
+        expect_equal(run(*model, tree), want, text(tree.name, " tp ", tp));
+      });
+    }
+}
+
+TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
+  for (const StyledTree& tree : styled_trees()) {
+    const Numbers want = alone(tree, 2);
+    run_ranks(4, [&](Gang& root) {
+      const auto model = styled_model(root, tree, 2);
+      expect_equal(run(*model, tree), want, tree.name);
+    });
+  }
+}
+
+// Forward on frames that recompute, and an input half whose weight half comes later.
+TEST(TensorStyles, DeferredWeightHalvesGiveTheSameNumbers) {
+  for (const StyledTree& tree : styled_trees()) {
+    const Numbers want = alone(tree);
+    run_ranks(2, [&](Gang& root) {
+      const auto model = styled_model(root, tree, 2, Strategy::shard_grad_op);
+      expect_equal(run(*model, tree, /*defers=*/true), want, tree.name);
+    });
+  }
+}
+
+// The row-wise layer's part of the sum is a temporary: what a frame keeps is what one device keeps, less what is split.
+TEST(TensorStyles, AFrameKeepsNoPartOfASum) {
+  const StyledTree tree = styled_trees()[0];  // linear 6 to 8, linear 8 to 6
+  run_ranks(2, [&](Gang& root) {
+    const auto model = styled_model(root, tree, 2);
+    Context ctx = model->run().context(model->device().stream());
+    Frame& frame = model->frame(0);
+    const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(48, 1));
+    model->run().forward(ctx, {&x, 1}, &frame);
+    const size_t hidden = 2 * 4 * 4 * 8, output = 2 * 4 * 6 * 8;  // bytes; multiples of 64
+    EXPECT_EQ(frame.saved_bytes(), hidden + output);
+    frame.reset();
+    model->run().reshard();
+  });
+}
+
+// A gathered input is not kept, but gathered again.
+TEST(TensorStyles, AFrameKeepsPartsOfTheSequence) {
+  const StyledTree tree = {"",
+                           [] {
+                             return make_sequential({make_linear(8, 8, false), make_linear(8, 8, false)});
+                           },
+                           "0 -> colwise, input Shard(1)\n1 -> rowwise, output Shard(1)\n"
+                           "-> prepare_input(Replicate, Shard(1))\n",
+                           {2, 4, 8}};
+  run_ranks(2, [&](Gang& root) {
+    const auto model = styled_model(root, tree, 2);
+    Context ctx = model->run().context(model->device().stream());
+    Frame& frame = model->frame(0);
+    const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(64, 1));
+    model->run().forward(ctx, {&x, 1}, &frame);
+    const size_t part = 2 * 2 * 8 * 8, hidden = 2 * 4 * 4 * 8;  // bytes
+    EXPECT_EQ(frame.saved_bytes(), part + hidden + part) << "input, hidden, output";
+    frame.reset();
+    model->run().reshard();
+  });
+}
+
+TEST(TensorStyles, WeightTasksRunWhileABoundaryTravels) {
+  run_ranks(2, [](Gang& root) {
+    const StyledTree tree = styled_trees()[0];
+    const auto model = styled_model(root, tree, 2);
+    Context ctx = model->run().context(model->device().stream());
+    Frame& frame = model->frame(0);
+    const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(48, 1));
+    const Tensor y = model->run().forward(ctx, {&x, 1}, &frame)[0];
+    // Below the wrapper of fully_shard, which would run what is left.
+    Module& chain = unwrapped(model->root());
+    ctx.training = true;
+    for (const auto& unit : model->fsdp().units()) {
+      unit->unshard(ctx.stream);
+      unit->gradients().acquire(ctx.stream);
+    }
+    const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
+    put(dy, random_vector(48, 2));
+    Module& second = chain.child(1).child(0);  // its wrapper of fully_shard apart
+    Module& first = chain.child(0).child(0);
+    const Tensor middle = second.backward1(ctx, dy, frame);
+    EXPECT_EQ(frame.pending_weight(), 1u) << "its own; nothing travels after it";
+    first.backward1(ctx, middle, frame);
+    EXPECT_EQ(frame.pending_weight(), 0u) << "both ran while the gradient of the input was summed";
+    frame.reset();
+    model->run().reshard();
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,173 @@
+// Tensor, sequence and loss parallelism in whole training steps, alone and beside the other axes, against the reference
+// files.
+#include "base/expect_error.h"
+#include "train/train_testing.h"
+
+namespace gangway {
+namespace {
+
+using test::Reference;
+
+struct Case {
+  int tp = 1, shards = 1, replicas = 1, cp = 1;
+  bool sequence = false, loss = true;
+  Strategy strategy = Strategy::full_shard;
+  int microbatches = 1;
+  RecomputeKind recompute = RecomputeKind::none;
+  ContextMethod method = ContextMethod::ring;
+
+  int ranks() const { return tp * shards * replicas * cp; }
+  std::string text() const {
+    return gangway::text("tp ", tp, ", dp_shard ", shards, ", dp_replicate ", replicas, ", cp ", cp,
+                         sequence ? ", sequence" : "", loss ? ", loss" : "", ", strategy ",
+                         static_cast<int>(strategy), ", recompute ", static_cast<int>(recompute));
+  }
+};
+
+GangsPtr gangs_of(Gang& root, const Case& c) {
+  MeshOptions mesh;
+  mesh.tp = c.tp;
+  mesh.cp = c.cp;
+  mesh.dp_shard = c.shards;
+  mesh.dp_replicate = c.replicas;
+  return create_gangs(root.shared_from_this(), mesh);
+}
+
+ParallelOptions options_of(const Case& c, DType master) {
+  ParallelOptions options = test::parallel(c.strategy, master);
+  options.tensor.llama = {c.sequence, c.loss};
+  options.recompute.kind = c.recompute;
+  options.context = c.method;
+  return options;
+}
+
+// Loss, norm of the gradients and the parameters after five steps; loss of the first batch in evaluation.
+void expect_reference(const Reference& reference, const Case& c, DType master) {
+  const bool wide = master == DType::f64;
+  const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
+  SCOPED_TRACE(c.text());
+  test::run_ranks(c.ranks(), [&](Gang& root) {
+    const auto model =
+        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+    test::assign_initial(*model, reference);
+    const auto optimizer =
+        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+    StepOptions options;
+    options.max_grad_norm = reference.settings.at("max_grad_norm");
+    options.microbatches = c.microbatches;
+    const std::vector<double>& losses = reference.values("adamw.losses");
+    const std::vector<double>& norms = reference.values("adamw.grad_norms");
+    Stream& stream = model->device().stream();
+    const StepResult eval = eval_step(*model, test::own_rows(*model, reference, 0), options, stream);
+    EXPECT_NEAR(eval.loss / losses[0], 1, tolerance) << "evaluation";
+    for (int64_t step = 0; step < 5; ++step) {
+      const auto at = static_cast<size_t>(step);
+      const StepResult result =
+          train_step(*model, optimizer.get(), test::own_rows(*model, reference, step), options, stream);
+      EXPECT_NEAR(result.loss / losses[at], 1, tolerance) << "step " << step;
+      EXPECT_NEAR(result.grad_norm / norms[at], 1, step == 0 ? tolerance : 5 * tolerance) << "step " << step;
+      EXPECT_EQ(result.skipped, Skip::none);
+    }
+    for (const NamedParameter& p : model->inspect().parameters())
+      EXPECT_LT(test::distance(test::gathered(*model, *p.parameter), reference.values("final." + p.name)),
+                final_tolerance)
+          << p.name;
+  });
+}
+
+// Every gradient of the first step, by forward and backward alone.
+void expect_gradients(const Reference& reference, const Case& c, DType master) {
+  SCOPED_TRACE(c.text());
+  test::run_ranks(c.ranks(), [&](Gang& root) {
+    const auto model =
+        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+    test::assign_initial(*model, reference);
+    Stream& stream = model->device().stream();
+    const Batch batch = test::own_rows(*model, reference, 0);
+    const Values inputs = {batch.inputs[0], batch.targets[0]};
+    Context ctx = model->run().context(stream);
+    ctx.training = true;
+    ctx.loss_scale = 1 / static_cast<double>(reference.weight());
+    Frame& frame = model->frame(0);
+    model->run().set_is_last_backward(true);
+    const double loss = test::HostMemory(model->run().forward(ctx, inputs, &frame)[0]).data<double>()[0];
+    model->run().backward(ctx, {}, frame);
+    frame.reset();
+    model->run().finish_gradients(stream);
+    const double tolerance = master == DType::f64 ? 1e-10 : 1e-5;
+    EXPECT_NEAR(model->gangs().loss_gang()->all_sum(Channel::user, loss) * ctx.loss_scale /
+                    reference.values("loss")[0],
+                1, tolerance);
+    for (const NamedParameter& p : model->inspect().parameters()) {
+      const test::HostMemory whole(model->inspect().gather_gradient(*p.parameter, stream));
+      std::vector<double> got(static_cast<size_t>(p.parameter->shape.count()));
+      for (size_t i = 0; i < got.size(); ++i)
+        got[i] = master == DType::f64 ? whole.data<double>()[i] : whole.data<float>()[i];
+      EXPECT_LT(test::distance(got, reference.values("grad." + p.name)), tolerance) << p.name;
+    }
+  });
+}
+
+TEST(TensorParallel, EveryGradientEqualsTheReference) {
+  const Reference reference("llama_parity");
+  for (const bool sequence : {false, true})
+    for (const bool loss : {false, true}) {
+      expect_gradients(reference, {.tp = 2, .sequence = sequence, .loss = loss}, DType::f64);
+      expect_gradients(reference, {.tp = 2, .shards = 2, .sequence = sequence, .loss = loss}, DType::f64);
+    }
+  expect_gradients(reference, {.tp = 4, .sequence = true}, DType::f64);
+  expect_gradients(reference, {.tp = 2, .sequence = true}, DType::f32);
+}
+
+TEST(TensorParallel, FiveStepsInF64EqualTheReference) {
+  const Reference reference("llama_parity");
+  expect_reference(reference, {.tp = 1, .shards = 2}, DType::f64);
+  expect_reference(reference, {.tp = 2}, DType::f64);
+  expect_reference(reference, {.tp = 4, .loss = false}, DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .microbatches = 3}, DType::f64);
+  expect_reference(reference, {.tp = 2, .replicas = 2, .strategy = Strategy::no_shard}, DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .replicas = 2, .strategy = Strategy::shard_grad_op},
+                   DType::f64);
+}
+
+TEST(TensorParallel, FiveStepsWithSequenceParallelismEqualTheReference) {
+  const Reference reference("llama_parity");
+  expect_reference(reference, {.tp = 2, .sequence = true}, DType::f64);
+  expect_reference(reference, {.tp = 4, .sequence = true, .loss = false}, DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .sequence = true, .microbatches = 3}, DType::f64);
+  expect_reference(reference, {.tp = 2, .replicas = 2, .sequence = true, .strategy = Strategy::no_shard},
+                   DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .replicas = 2, .sequence = true}, DType::f64);
+}
+
+TEST(TensorParallel, FiveStepsBesideContextParallelismEqualTheReference) {
+  const Reference reference("llama_parity");
+  using enum ContextMethod;
+  for (const ContextMethod method : {ring, all_gather, all_to_all})
+    expect_reference(reference, {.tp = 2, .cp = 2, .sequence = method != all_gather, .method = method},
+                     DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .cp = 2, .sequence = true}, DType::f64);
+}
+
+TEST(TensorParallel, RecomputationGivesTheReferenceToo) {
+  const Reference reference("llama_parity");
+  for (const RecomputeKind kind : {RecomputeKind::full, RecomputeKind::selective, RecomputeKind::every})
+    for (const bool sequence : {false, true})
+      expect_reference(reference, {.tp = 2, .sequence = sequence, .recompute = kind}, DType::f64);
+}
+
+TEST(TensorParallel, FiveStepsInF32EqualTheReference) {
+  const Reference reference("llama_parity");
+  for (const bool sequence : {false, true})
+    expect_reference(reference, {.tp = 2, .shards = 2, .sequence = sequence}, DType::f32);
+  expect_reference(reference, {.tp = 4, .sequence = true}, DType::f32);
+}
+
+TEST(TensorParallel, TiedEmbeddingsAreOneParameter) {
+  const Reference reference("llama_parity_tied");
+  for (const bool sequence : {false, true})
+    expect_reference(reference, {.tp = 2, .shards = 2, .sequence = sequence, .microbatches = 2}, DType::f64);
+}
+
+}  // namespace
+}  // namespace gangway
