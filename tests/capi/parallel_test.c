@@ -152,14 +152,14 @@ static void other_axes(rank* me) {
   for (int axis = 0; axis < 3; ++axis) {
     EXPECT_OK(
         gw_gangs_create_parallel(me->gang, axis == 0 ? 2 : 1, axis == 1 ? 2 : 1, axis == 2 ? 2 : 1, &gangs));
-    EXPECT_STATUS(gw_parallelize(m, gangs, NULL), GW_E_NOT_SUPPORTED, names[axis]);
+    EXPECT_STATUS(gw_fully_shard(m, "", gangs, NULL), GW_E_NOT_SUPPORTED, names[axis]);
     EXPECT(strstr(last_error().message, "2") != NULL);
     gw_gangs_release(gangs);
   }
   gw_module_release(m);
 }
 
-static void axes_that_are_not_built_are_refused(void** state) {
+static void axes_that_a_model_is_not_made_for_are_refused(void** state) {
   (void)state;
   run_ranks(2, other_axes, NULL);
 }
@@ -364,7 +364,7 @@ static void refused_groups_free_initialisers_once(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(wrapping_changes_neither_names_nor_values),
                                      cmocka_unit_test(refusals_are_agreed_and_change_nothing),
-                                     cmocka_unit_test(axes_that_are_not_built_are_refused),
+                                     cmocka_unit_test(axes_that_a_model_is_not_made_for_are_refused),
                                      cmocka_unit_test(fake_gangs_do_not_train),
                                      cmocka_unit_test(shard_groups_shard_add_and_reduce),
                                      cmocka_unit_test(refused_groups_free_initialisers_once)};

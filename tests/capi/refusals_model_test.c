@@ -102,7 +102,7 @@ static void a_dtype_that_a_custom_module_does_not_take(void** state) {
   end_of_table();
 }
 
-static void degrees_that_are_not_built(void** state) {
+static void degrees_that_a_model_is_not_made_for(void** state) {
   (void)state;
   gw_gang* root = NULL;
   gw_gangs *tp = NULL, *cp = NULL, *pp = NULL;
@@ -117,8 +117,8 @@ static void degrees_that_are_not_built(void** state) {
   assert_ok(gw_gangs_create_parallel(root, 2, 1, 1, &tp));
   assert_ok(gw_gangs_create_parallel(root, 1, 1, 2, &cp));
   assert_ok(gw_gangs_create_parallel(root, 1, 2, 1, &pp));
-  ROW(gw_parallelize(m, tp, NULL), NOT_SUPPORTED, "tp is 2");
-  ROW(gw_parallelize(m, cp, NULL), NOT_SUPPORTED, "cp is 2");
+  ROW(gw_parallelize(m, tp, NULL), INVALID_ARGUMENT,
+      "model.embed_tokens has rows 11, which tp 2 does not divide");
   ROW(gw_parallelize(m, pp, NULL), NOT_SUPPORTED, "pp is 2");
   ROW(gw_fully_shard(m, "", tp, NULL), NOT_SUPPORTED, "tp is 2");
   ROW(gw_replicate(m, cp, NULL), NOT_SUPPORTED, "cp is 2");
@@ -315,7 +315,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(configurations_of_a_llama),
                                      cmocka_unit_test(options_of_parallelism),
                                      cmocka_unit_test(a_dtype_that_a_custom_module_does_not_take),
-                                     cmocka_unit_test(degrees_that_are_not_built),
+                                     cmocka_unit_test(degrees_that_a_model_is_not_made_for),
                                      cmocka_unit_test(training_over_a_fake_gang),
                                      cmocka_unit_test(calls_out_of_order),
                                      cmocka_unit_test(steps),

@@ -169,5 +169,91 @@ TEST(TensorParallel, TiedEmbeddingsAreOneParameter) {
     expect_reference(reference, {.tp = 2, .shards = 2, .sequence = sequence, .microbatches = 2}, DType::f64);
 }
 
+// The caller's rows win over those of the Llama plan; the embedding is split by columns, then not at all.
+TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
+  const Reference reference("llama_parity");
+  for (const char* plan : {"model.embed_tokens -> colwise, output whole", "model.embed_tokens -> replicate",
+                           "model.layers.3.mlp -> replicate\nmodel.layers.3.mlp.* -> replicate",
+                           "lm_head -> replicate", "lm_head -> colwise, output whole"})
+    test::run_ranks(2, [&](Gang& root) {
+      Case c{.tp = 2};
+      ParallelOptions options = options_of(c, DType::f64);
+      options.tensor.rows = plan_from_text(plan);
+      const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+      test::assign_initial(*model, reference);
+      const auto optimizer =
+          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+      StepOptions step;
+      step.max_grad_norm = reference.settings.at("max_grad_norm");
+      const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0),
+                                           step, model->device().stream());
+      EXPECT_NEAR(result.loss / reference.values("adamw.losses")[0], 1, 1e-10) << plan;
+      EXPECT_NEAR(result.grad_norm / reference.values("adamw.grad_norms")[0], 1, 1e-10) << plan;
+    });
+}
+
+// Rounded activations and sums: beside f32, as on one device.
+TEST(TensorParallel, Bf16StaysBesideF32) {
+  const Reference reference("llama_parity");
+  for (const bool sequence : {false, true})
+    for (const bool loss : {false, true})
+      test::run_ranks(4, [&](Gang& root) {
+        const Case c{.tp = 2, .shards = 2, .sequence = sequence, .loss = loss};
+        ParallelOptions options = options_of(c, DType::f32);
+        options.shard.param_dtype = DType::bf16;
+        const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+        test::assign_initial(*model, reference);
+        const auto optimizer =
+            make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0),
+                                             {}, model->device().stream());
+        EXPECT_NEAR(result.loss / reference.values("adamw.losses")[0], 1, 0.01) << c.text();
+        EXPECT_NE(result.loss, reference.values("adamw.losses")[0]);
+      });
+}
+
+TEST(TensorParallel, EveryMeshGeneratesTheSameTokens) {
+  const Reference reference("llama_parity");
+  std::vector<int64_t> alone;
+  for (const Case& c : {Case{}, Case{.tp = 2}, Case{.tp = 2, .shards = 2, .sequence = true},
+                        Case{.tp = 4, .sequence = true, .loss = false}})
+    test::run_ranks(c.ranks(), [&](Gang& root) {
+      const auto model =
+          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+      test::assign_initial(*model, reference);
+      GenerateOptions options;
+      options.new_tokens = 33;  // past the window of 32
+      options.temperature = 0;
+      const std::vector<int64_t> tokens =
+          generate(*model, std::vector<int64_t>{3, 1, 4}, options, model->device().stream());
+      if (c.ranks() == 1) alone = tokens;
+      EXPECT_EQ(tokens, alone) << c.text();
+    });
+}
+
+// With sequence parallelism each rank has an equal part of the sequence.
+TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
+  const Reference reference("llama_parity");
+  test::run_ranks(4, [&](Gang& root) {
+    const Case c{.tp = 4, .sequence = true};
+    const auto model =
+        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+    const auto optimizer =
+        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+    const std::vector<int64_t> ids(20, 1);
+    const auto batch = [&](int64_t tokens) {
+      Batch b;
+      b.inputs = b.targets = {test::tensor_of(*model, DType::i64, Shape{2, tokens}, ids.data())};
+      return b;
+    };
+    const Error error = test::error_of(
+        [&] { train_step(*model, optimizer.get(), batch(10), StepOptions{}, model->device().stream()); });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("10 rows to split over tp"), std::string::npos) << error.message();
+    EXPECT_EQ(train_step(*model, optimizer.get(), batch(8), StepOptions{}, model->device().stream()).weight,
+              14);
+  });
+}
+
 }  // namespace
 }  // namespace gangway

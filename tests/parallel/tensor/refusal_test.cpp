@@ -177,5 +177,39 @@ TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {
   });
 }
 
+TEST(TensorPlan, RanksWithOtherPlansAreTold) {
+  run_ranks(2, [](Gang& root) {
+    MeshOptions mesh;
+    mesh.tp = 2;
+    Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
+    ParallelOptions options;
+    options.tensor.llama.loss_parallel = root.rank() == 0;
+    expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); },
+                   {"loss", "loss parallel", "logits gathered"});
+    options.tensor.llama = {.sequence_parallel = root.rank() == 0};
+    expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); }, {"embed_tokens", "Shard(1)"});
+    model.build().parallelize({});
+  });
+}
+
+TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
+  run_ranks(4, [](Gang& root) {
+    MeshOptions mesh;
+    mesh.tp = 2;
+    Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
+    expect_refusal(Code::not_supported, [&] { model.build().fully_shard("model.layers.*", {}); },
+                   {"tp is 2"});
+    model.build().tensor_parallel({});
+    expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); }, {"tp already"});
+    model.build().fully_shard("model.layers.*", {});
+    expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); },
+                   {"comes before fully_shard"});
+    model.build().fully_shard("", {});
+    model.build().materialize(1, DType::f32);
+    const Parameter& p = *model.inspect().parameter("model.layers.0.mlp.down_proj.weight").parameter;
+    EXPECT_EQ(describe(p.layout), "tp: Shard(1), dp_shard: Shard(0)");
+  });
+}
+
 }  // namespace
 }  // namespace gangway::test

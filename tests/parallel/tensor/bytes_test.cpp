@@ -1,0 +1,102 @@
+// The bytes that tensor, sequence and loss parallelism move in one microbatch, counted by a recording gang on a device
+// without data.
+//
+// Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes an element.
+#include "gang/fake.h"
+#include "parallel/parallel_testing.h"
+
+namespace gangway::test {
+namespace {
+
+constexpr int64_t kLayers = 3, kWidth = 32, kVocabulary = 40, kRows = 2, kLength = 16;
+constexpr uint64_t kTokens = kRows * kLength;
+
+struct Counted {
+  uint64_t calls = 0, bytes = 0;
+};
+using Moved = std::map<CollectiveOp, Counted>;
+
+LlamaConfig config_of() {
+  LlamaConfig config;
+  config.vocab = kVocabulary;
+  config.dim = kWidth;
+  config.layers = kLayers;
+  config.heads = config.kv_heads = 8;
+  config.ffn = 64;
+  return config;
+}
+
+Moved moved(int ranks, const LlamaPlanOptions& llama, RecomputeKind recompute = RecomputeKind::none) {
+  GangOptions meta;
+  meta.device = "meta";
+  const auto root = Gang::create_fake(ranks / 2, ranks, meta, /*record=*/true, /*refuse_meta=*/false);
+  MeshOptions mesh;
+  mesh.tp = ranks;
+  Model model(make_llama(config_of()), create_gangs(root, mesh));
+  ParallelOptions options;
+  options.tensor.llama = llama;
+  options.recompute.kind = recompute;
+  model.build().parallelize(options);
+  Context ctx = model.run().context(model.device().stream());
+  ctx.fused_loss = true;
+  const Shape shape{kRows, kLength};
+  const Tensor inputs[] = {Tensor::allocate(model.device().allocator(), DType::i64, shape),
+                           Tensor::allocate(model.device().allocator(), DType::i64, shape)};
+  Frame& frame = model.frame(0);
+  model.run().forward(ctx, inputs, &frame);
+  model.run().backward(ctx, {}, frame);
+  frame.reset();
+  Moved all;
+  for (const RecordedCollective& c : recorded(model.gangs().tp()->engine())) {
+    if (c.channel != Channel::tp) continue;
+    EXPECT_TRUE(c.ordered && c.input_ordered);
+    EXPECT_FALSE(c.host_waited);
+    ++all[c.op].calls;
+    all[c.op].bytes += c.bytes;
+  }
+  return all;
+}
+
+// Of one tensor of all tokens in f32, to one rank: gathered, or its own part of the sum.
+uint64_t activations(uint64_t ranks) { return (ranks - 1) * kTokens / ranks * kWidth * 4; }
+// Maximum, sum and logit of the label of each token, in f64.
+uint64_t statistics(uint64_t ranks) { return (ranks - 1) * 3 * kTokens * 8; }
+uint64_t logits(uint64_t ranks) { return (ranks - 1) * kTokens * kVocabulary / ranks * 4; }
+
+// A sum on all ranks for each layer's attention and feed-forward, forward and backward, for the embedding and for the
+// gradient of the head's input.
+TEST(TensorBytes, WithoutSequenceParallelismSumsAreOnAllRanks) {
+  for (const int ranks : {2, 4, 8}) {
+    const auto w = static_cast<uint64_t>(ranks);
+    for (const bool loss : {true, false}) {
+      const Moved all = moved(ranks, {.sequence_parallel = false, .loss_parallel = loss});
+      EXPECT_EQ(all.at(CollectiveOp::all_reduce).calls, 4 * kLayers + 2u);
+      EXPECT_EQ(all.at(CollectiveOp::all_reduce).bytes, (4 * kLayers + 2) * 2 * activations(w));
+      EXPECT_EQ(all.at(CollectiveOp::all_gather).bytes, loss ? statistics(w) : logits(w));
+      EXPECT_EQ(all.size(), 2u);
+    }
+  }
+}
+
+// Sums become parts of sums, and what they cost less is paid for gathering; the gathered inputs of a layer are gathered
+// once more in backward instead of being kept.
+TEST(TensorBytes, WithSequenceParallelismPartsAreGatheredAndSummed) {
+  for (const int ranks : {2, 4, 8}) {
+    const auto w = static_cast<uint64_t>(ranks);
+    const Moved all = moved(ranks, {.sequence_parallel = true, .loss_parallel = true});
+    EXPECT_EQ(all.at(CollectiveOp::reduce_scatter).calls, 4 * kLayers + 2u);
+    EXPECT_EQ(all.at(CollectiveOp::reduce_scatter).bytes, (4 * kLayers + 2) * activations(w));
+    EXPECT_EQ(all.at(CollectiveOp::all_gather).calls, 6 * kLayers + 2 + 1u) << "the last one of statistics";
+    EXPECT_EQ(all.at(CollectiveOp::all_gather).bytes, (6 * kLayers + 2) * activations(w) + statistics(w));
+    EXPECT_EQ(all.size(), 2u);
+  }
+}
+
+// A recomputed block runs its forward once more, with all that it moves.
+TEST(TensorBytes, RecomputedBlocksMoveTheirForwardTwice) {
+  const Moved once = moved(4, {.sequence_parallel = false}), twice = moved(4, {}, RecomputeKind::full);
+  EXPECT_EQ(twice.at(CollectiveOp::all_reduce).calls, once.at(CollectiveOp::all_reduce).calls + 2 * kLayers);
+}
+
+}  // namespace
+}  // namespace gangway::test
