@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "base/dtype.h"
 
@@ -33,7 +34,7 @@ struct OpFacts {
   bool reduces = false;       // takes a Reduce
   bool takes_counts = false;  // may take Collective::counts
 };
-// A row for each op, in their order.
+// A row for each op, in their order, and one for any other number.
 inline constexpr OpFacts kOpFacts[] = {
     {.name = "barrier"},
     {.name = "all_reduce", .reduces = true},
@@ -46,8 +47,12 @@ inline constexpr OpFacts kOpFacts[] = {
     {.name = "all_to_all", .takes_counts = true},
     {.name = "send", .is_pair = true},
     {.name = "recv", .is_pair = true},
+    {.name = "unknown"},
 };
-constexpr const OpFacts& facts(CollectiveOp op) noexcept { return kOpFacts[static_cast<size_t>(op)]; }
+constexpr const OpFacts& facts(CollectiveOp op) noexcept {
+  constexpr size_t kUnknown = std::size(kOpFacts) - 1;
+  return kOpFacts[static_cast<size_t>(op) < kUnknown ? static_cast<size_t>(op) : kUnknown];
+}
 constexpr const char* name(CollectiveOp op) noexcept { return facts(op).name; }
 const char* name(Reduce reduce) noexcept;
 

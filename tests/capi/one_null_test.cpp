@@ -76,6 +76,9 @@ class World {
     must(gw_shard_group_create(gangs, "group", &group_parameter, 1, nullptr, 1, &group));
     custom.shapes = custom.forward = custom.backward_input = compute;
     record.op = GW_BARRIER;
+    for (gw_gang** place : {&gang_places.root, &gang_places.dp, &gang_places.rdp, &gang_places.sdp,
+                            &gang_places.tp, &gang_places.pp, &gang_places.cp})
+      *place = gang;
     attention.dim = 8;
     attention.heads = 2;
     begin_frame();
@@ -129,6 +132,8 @@ class World {
   // --- records
   void give(const gw_gang_options*& x) { x = nullptr; }
   void give(const gw_mesh_options*& x) { x = nullptr; }
+  void give(gw_mesh_options*& x) { x = &mesh_options; }
+  void give(const gw_gang_places*& x) { x = &gang_places; }
   void give(const gw_movement_options*& x) { x = &movement_options; }
   void give(const gw_llama_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
@@ -208,6 +213,8 @@ class World {
   gw_movement_options movement_options = with(gw_movement_options_init);
   gw_partition_info partition_info = with(gw_partition_info_init);
   gw_attention_options attention = with(gw_attention_options_init);
+  gw_mesh_options mesh_options = with(gw_mesh_options_init);
+  gw_gang_places gang_places = with(gw_gang_places_init);
   gw_custom_options custom = with(gw_custom_options_init);
   gw_parameter_options group_parameter = with(gw_parameter_options_init);
   gw_store_callbacks callbacks = with(gw_store_callbacks_init);

@@ -36,6 +36,12 @@ static gw_status mesh_options(void* x) {
   gw_gangs_release(gangs);
   return status;
 }
+static gw_status gang_places(void* x) {
+  gw_gangs* gangs = NULL;
+  const gw_status status = gw_gangs_create_of(x, &gangs);
+  gw_gangs_release(gangs);
+  return status;
+}
 static gw_status movement_options(void* x) {
   gw_movement* movement = NULL;
   const gw_status status = gw_movement_create(m.partition, NULL, GW_MOVEMENT_ALL_GATHER, x, &movement);
@@ -195,6 +201,10 @@ static void need_batch(void* x) {
 }
 static void need_one_token(void* x) { ((gw_generate_options*)x)->token_count = 1; }
 
+static void need_gangs(void* x) {
+  gw_gang_places* const p = x;
+  p->root = p->dp = p->rdp = p->sdp = p->tp = p->pp = p->cp = m.gang;
+}
 static void need_axis(void* x) {
   static const int32_t axis = 0;
   ((gw_movement_options*)x)->axes = &axis;
@@ -214,6 +224,7 @@ static const struct {
               INPUT(store_callbacks, store_callbacks, need_store),
               INPUT(collective, collective, need_barrier),
               INPUT(mesh_options, mesh_options, NULL),
+              INPUT(gang_places, gang_places, need_gangs),
               INPUT(movement_options, movement_options, need_axis),
               INPUT(llama_options, llama_options, NULL),
               INPUT(attention_options, attention_options, need_dims),

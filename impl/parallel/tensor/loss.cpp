@@ -5,7 +5,6 @@
 
 #include "nn/gradient.h"
 #include "ops/check.h"
-#include "parallel/interrupted.h"
 
 namespace gangway {
 
@@ -117,10 +116,8 @@ Tensor SplitLoss::exchange(Context& ctx, const Tensor& own) const {
   record.count = static_cast<size_t>(own.count());
   record.dtype = own.dtype();
   const WorkPtr work = gang_->run(channel_, record, &ctx.stream);
-  wait_or_break(*gang_, [&] {
-    work->order(ctx.stream);
-    work->order_input(ctx.stream);
-  });
+  work->order(ctx.stream);
+  work->order_input(ctx.stream);
   return all;
 }
 
