@@ -141,7 +141,7 @@ void live(Kind kind, uint64_t round, const Death& death, int rank, const std::sh
     case shrinking: {
       Joined joined(rank, death.size, store, options);
       for (const int member : outlive(joined, static_cast<size_t>(death.size) - death.victims.size(), report))
-        report.number[1] |= 1 << member;
+        report.number[3] |= 1 << member;
       return joined.engine->shutdown(Deadline::after_ms(kDeadline_ms));
     }
     case saving: return save(rank, death.size, store, report, folder + "/model");
@@ -149,13 +149,13 @@ void live(Kind kind, uint64_t round, const Death& death, int rank, const std::sh
   }
 }
 
-// Whether it heard of the right one: of shrink, whether it goes on with all who live.
+// Whether it heard of the right one: of shrink, whether it goes on with all that live.
 bool names_the_dead(Kind kind, const Death& death, const Report& report) {
   if (kind != shrinking)
     return report.number[1] == static_cast<int64_t>(Code::peer_lost) && report.number[2] == death.victims[0];
   int64_t left = 0;
   for (int r = 0; r < death.size; ++r) left |= static_cast<int64_t>(death.spares(r)) << r;
-  return report.number[1] == left;
+  return report.number[3] == left;
 }
 
 void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm& storm) {
@@ -188,8 +188,8 @@ void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm&
     if (hung || wrong)
       storm.said += text(kNames[kind], ", round ", round, ", rank ", r, " of ", death.size, ", ",
                          death.victims[0], " was killed; status ", ranks.status(r), ", stage ",
-                         report.stage.load(), ", ", took_ms, " ms, code or members ", report.number[1].load(),
-                         ", peer ", report.number[2].load(), ": ", report.text, "\n");
+                         report.stage.load(), ", ", took_ms, " ms, code ", report.number[1].load(), ", peer ",
+                         report.number[2].load(), ", members ", report.number[3].load(), ": ", report.text, "\n");
   }
   if (kind != saving) return;
   const Files files = files_of(folder.path() + "/model");
