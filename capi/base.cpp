@@ -110,6 +110,41 @@ gw_status gw_host_memory(gw_memory_info* info) {
   });
 }
 
+namespace {
+
+// An allocator of the caller, whose functions may be C++.
+struct CallerAllocator {
+  gw_allocator functions;
+  CallerObject owned;
+};
+
+void* allocate(void* user, size_t bytes, size_t alignment) {
+  const gw_allocator& a = static_cast<CallerAllocator*>(user)->functions;
+  try {
+    return a.allocate(a.user, bytes, alignment);
+  } catch (const abi::__forced_unwind&) {
+    thread_ends();
+    throw;
+  } catch (...) {
+    callback_threw("allocate", "the caller's allocator");
+  }
+}
+
+void deallocate(void* user, void* data, size_t bytes) {
+  const gw_allocator& a = static_cast<CallerAllocator*>(user)->functions;
+  try {
+    a.deallocate(a.user, data, bytes);
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {  // blocks are freed where nothing can fail
+    refusal_of([&] {
+      log(LogLevel::error, text("the caller's deallocate threw; its ", bytes, " bytes may be lost"));
+    });
+  }
+}
+
+}  // namespace
+
 void gw_allocator_init(gw_allocator* allocator, size_t size) { start_struct(allocator, size); }
 
 gw_status gw_allocator_set(const gw_allocator* allocator) {
@@ -119,9 +154,9 @@ gw_status gw_allocator_set(const gw_allocator* allocator) {
     const gw_allocator a = read_struct(allocator, gw_allocator_init, "allocator");
     required(a.allocate, "allocator.allocate");
     required(a.deallocate, "allocator.deallocate");
-    auto keep = std::make_shared<CallerObject>(std::move(owned));
-    set_host_source(
-        std::make_shared<HostSource>(HostSource{a.allocate, a.deallocate, a.user, std::move(keep)}));
+    auto own = std::make_shared<CallerAllocator>(CallerAllocator{a, std::move(owned)});
+    void* const user = own.get();
+    set_host_source(std::make_shared<HostSource>(HostSource{allocate, deallocate, user, std::move(own)}));
   });
 }
 

@@ -16,9 +16,11 @@ struct Caller {
 
 template <typename Call>
 int ask(void* user, const char* what, const char* key, Call&& call) {
-  CallbackText said;
-  const gw_store_callbacks& functions = static_cast<Caller*>(user)->functions;
-  check_store_answer(what, key, call(functions), said.text);
+  run_callback(what, "the caller's store", [&] {
+    const gw_status answer = call(static_cast<Caller*>(user)->functions);
+    check_store_answer(what, key, answer, CallbackText::innermost()->text);
+    return GW_OK;
+  });
   return 0;
 }
 int put(void* user, const char* key, const void* value, size_t size) {

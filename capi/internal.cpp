@@ -19,6 +19,7 @@ struct LastError {
 thread_local LastError last;
 thread_local CallbackText* running = nullptr;
 thread_local int armed_fault = 0;
+thread_local bool ending = false;  // in a callback
 
 }  // namespace
 
@@ -112,6 +113,13 @@ void check_callback(gw_status status, const char* callback, const std::string& o
                                                                        : "";
   fail(code, owner, ": its ", callback, " callback returned ", status, " (", gw_status_name(status), ")",
        inner);
+}
+
+void thread_ends() noexcept { ending = true; }
+
+void check_thread_lives(const char* callback, const std::string& owner) {
+  if (ending)
+    fail(Code::aborted, owner, ": its ", callback, " callback is not called: the thread ended in a callback");
 }
 
 void callback_threw(const char* callback, const std::string& owner) {

@@ -95,15 +95,22 @@ void check_callback(gw_status status, const char* callback, const std::string& o
                     const std::string& said);
 [[noreturn]] void callback_threw(const char* callback, const std::string& owner);  // inside a catch block
 
+// While a thread ends in a callback, the calls that it was in unwind and give back what they hold. None of them may come
+// back to a callback: it could end the thread once more, and that ends the process.
+void thread_ends() noexcept;
+void check_thread_lives(const char* callback, const std::string& owner);
+
 // Runs a caller's callback. A C++ one may throw: that is an Error too, because peers have to be told.
 template <typename Call>
 void run_callback(const char* callback, const std::string& owner, Call&& call) {
+  check_thread_lives(callback, owner);
   clear_error();  // what an earlier callback of this entry left is not this one's reason
   CallbackText said;
   gw_status status = GW_OK;
   try {
     status = call();
   } catch (const abi::__forced_unwind&) {
+    thread_ends();
     throw;
   } catch (...) {
     callback_threw(callback, owner);

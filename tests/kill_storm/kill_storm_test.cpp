@@ -186,10 +186,11 @@ void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm&
     storm.wrong += wrong;
     if (!hung) storm.took_ms.push_back(took_ms);
     if (hung || wrong)
-      storm.said += text(kNames[kind], ", round ", round, ", rank ", r, " of ", death.size, ", ",
-                         death.victims[0], " was killed; status ", ranks.status(r), ", stage ",
-                         report.stage.load(), ", ", took_ms, " ms, code ", report.number[1].load(), ", peer ",
-                         report.number[2].load(), ", members ", report.number[3].load(), ": ", report.text, "\n");
+      storm.said +=
+          text(kNames[kind], ", round ", round, ", rank ", r, " of ", death.size, ", ", death.victims[0],
+               " was killed; status ", ranks.status(r), ", stage ", report.stage.load(), ", ", took_ms,
+               " ms, code ", report.number[1].load(), ", peer ", report.number[2].load(), ", members ",
+               report.number[3].load(), ": ", report.text, "\n");
   }
   if (kind != saving) return;
   const Files files = files_of(folder.path() + "/model");

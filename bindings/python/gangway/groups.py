@@ -37,6 +37,7 @@ class ShardGroup:
         self.names = list(specs)
         self._frozen = {n for n, spec in specs.items() if spec.frozen}
         made, fills = parameter_options(specs)
+        self._mesh = gangs
         root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
         shard = parallel_options(
             "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
@@ -55,7 +56,7 @@ class ShardGroup:
         """A model of groups, for optimizers, clipping, load and save."""
         all_groups = [groups] if isinstance(groups, ShardGroup) else list(groups)
         handles = [handle_of(g, ShardGroup, "a shard group") for g in all_groups]
-        return Module(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)))
+        return Module(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)), all_groups[0]._mesh)
 
     def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.

@@ -13,6 +13,7 @@ from .arrays import Array, DTypeLike, as_kind, borrow, dtype_of, kind_of
 from .enums import DType, Part, Recompute, Strategy, member
 from .errors import InvalidArgument, NotFound
 from .mesh import Gangs
+from .objects import agree
 from .structs import block, fields_of, handle_of, struct
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ def parallel_options(kind: str, *, strategy: Strategy | str, dtype_rules: Mappin
 class Module:
     """A module of the library."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, gangs: Gangs | None = None) -> None:
         self._h = handle
+        self._mesh = gangs  # what it is sharded over
 
     def release(self) -> None:
         """Drops the handle now."""
@@ -179,6 +181,7 @@ class Module:
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
             recompute_ratio=recompute_ratio, seed=seed))
+        self._mesh = gangs or self._mesh
         return self
 
     def fully_shard(
@@ -195,6 +198,7 @@ class Module:
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
+        self._mesh = gangs or self._mesh
         return self
 
     def replicate(
@@ -207,6 +211,7 @@ class Module:
             "gw_shard_options", strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
             output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs, accumulate_unsharded=accumulate_unsharded,
             bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
+        self._mesh = gangs or self._mesh
         return self
 
     def recompute(self, kind: Recompute | str = "full", *, every: int = 2, ratio: float = 1.0) -> Self:
@@ -217,6 +222,7 @@ class Module:
     def materialize(self, gangs: Gangs | None = None, *, seed: int = 0, master_dtype: DTypeLike = None) -> Self:
         """Collective. Memory and first values; parallelize() does it by itself."""
         c.gw_module_materialize(self._h, _gangs(gangs), seed, dtype_of(master_dtype))
+        self._mesh = gangs or self._mesh
         return self
 
     def freeze(self, pattern: str) -> Self:
@@ -297,15 +303,16 @@ class Module:
         they are whole. `ignore_extra`: arrays that the model has no place for are no error. A refusal on one rank is one on
         every rank, and no value has changed."""
         mine = dict(self.named_parameters())
+        views: dict[str, View] = {}
+        refusal: Exception | None = None
         try:
             views = {name: self._fitting(state, name, parameter) for name, parameter in mine.items()}
             extra = [] if ignore_extra else [name for name in state if name not in mine and not self._knows(name)]
             if extra:
                 raise InvalidArgument(f"state has {', '.join(extra)}, for which the model has no place")
-        except InvalidArgument:
-            for parameter in list(mine.values())[:1]:
-                self._refuse(parameter)  # peers wait in their first assignment
-            raise
+        except (InvalidArgument, TypeError) as error:
+            refusal = error
+        agree(None if self._mesh is None else self._mesh.root, refusal)
         for name, view in views.items():
             c.gw_parameter_assign(mine[name]._h, view, None)
         return self
@@ -330,13 +337,6 @@ class Module:
         except NotFound:
             return False
         return True
-
-    @staticmethod
-    def _refuse(parameter: Parameter) -> None:
-        try:
-            c.gw_parameter_assign(parameter._h, None, None)
-        except InvalidArgument:
-            pass
 
     def memory(self) -> dict[str, int]:
         """Bytes of this rank by use."""
@@ -421,7 +421,7 @@ class Llama(Module):
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
             recompute_ratio=recompute_ratio, seed=seed)
         model = cls.__new__(cls)
-        Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made))
+        Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made), gangs)
         return model
 
 

@@ -76,3 +76,15 @@ def all_gather(gang: Gang, thing: Any, allow_pickle: bool) -> list[Any]:
         start += size
     refusals = [t for t in things if t[:1] == _REFUSED]
     return [_decode(t, allow_pickle) for t in (refusals or things)]
+
+
+def agree(gang: Gang | None, refusal: Exception | None) -> None:
+    """Collective, before calls that change something: if a rank refuses, every rank gets what the lowest of them says.
+    No gang: one rank."""
+    if gang is None or gang.size == 1:
+        if refusal is not None:
+            raise refusal
+        return
+    for words in all_gather(gang, "" if refusal is None else f"rank {gang.rank}: {refusal}", False):
+        if words:
+            raise InvalidArgument(words) from refusal

@@ -183,7 +183,8 @@ typedef struct gw_allocator {
   /* Called from any thread, also several at once; must call nothing of this library. `alignment` is a power of two,
    * `bytes` a multiple of it and over 0; null: OUT_OF_MEMORY. */
   void *(*allocate)(void *user, size_t bytes, size_t alignment);
-  void (*deallocate)(void *user, void *data, size_t bytes); /* likewise */
+  /* Likewise. It must return: blocks are freed where nothing can fail. */
+  void (*deallocate)(void *user, void *data, size_t bytes);
   void *user;
   gw_free_fn free_user; /* once, when another one is set and the last block is gone; may be null */
 } gw_allocator;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/interrupt.h"
+#include "base/refusal.h"
 #include "gang/host/handover.h"
 #include "gang/host/host.h"
 #include "gang/host/host_engine.h"
@@ -53,6 +54,15 @@ std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std
   return std::make_shared<HostEngine>(rank, std::move(core));
 }
 
+// Tells the others of a thread that ends in the interrupt hook or in the caller's store.
+struct ThreadEnd {
+  host::Handover& handover;
+  bool returned = false;
+  ~ThreadEnd() {
+    if (!returned) handover.give_up(Error(Code::aborted, "its thread ended"));
+  }
+};
+
 void join(std::shared_ptr<Member>& member, host::Handover& handover, const EngineOptions& options,
           Deadline deadline) {
   auto arena = handover.share(options.size,
@@ -78,20 +88,18 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
   host::Handover handover(*store, options.rank, deadline);
   std::shared_ptr<Member> member;  // leaves after the others can know why
-  try {
+  std::shared_ptr<Engine> engine;
+  ThreadEnd thread_end{handover};
+  const std::optional<Error> refusal = refusal_of([&] {
     join(member, handover, options, deadline);
     handover.end();
-    return root_engine(rank, member, options);
-  } catch (const Error& error) {
-    handover.give_up(error);
-    throw;
-  } catch (const std::bad_alloc&) {
-    handover.give_up(Error(Code::out_of_memory, "no memory"));
-    throw;
-  } catch (...) {  // the thread ends in the interrupt hook
-    handover.give_up(Error(Code::aborted, "its thread ended"));
-    throw;
-  }
+    engine = root_engine(rank, member, options);
+  });
+  thread_end.returned = true;
+  if (!refusal) return engine;
+  // Not in a catch block: a store of the caller's that ends the thread there would end the process.
+  handover.give_up(*refusal);
+  throw *refusal;
 }
 
 std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,

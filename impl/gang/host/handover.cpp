@@ -129,7 +129,7 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
   throw error;
 }
 
-void Handover::give_up(const Error& why) noexcept {
+void Handover::give_up(const Error& why) {
   if (name_.empty()) return;
   const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
   try {
@@ -142,7 +142,7 @@ void Handover::give_up(const Error& why) noexcept {
   }
 }
 
-void Handover::end() noexcept {
+void Handover::end() {
   const InterruptShield shield;
   try {
     store_.remove(text(kProcess, rank_));

@@ -30,9 +30,10 @@ class Handover {
   // Rank 0: creates and hands over to size - 1 peers. Others: fetch and map. All throw NOT_SUPPORTED when one
   // of them cannot.
   std::shared_ptr<Arena> share(int size, const ArenaOptions& options);
-  void check();                             // throws when another rank has given up or died
-  void give_up(const Error& why) noexcept;  // the others hear of it at their next check()
-  void end() noexcept;                      // all have met: each takes its entries away
+  void check();  // throws when another rank has given up or died
+  // Both throw nothing, but a thread may end in the caller's store.
+  void give_up(const Error& why);  // the others hear of it at their next check()
+  void end();                      // all have met: each takes its entries away
 
  private:
   // A rank that has said which process it is.
