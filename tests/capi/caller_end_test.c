@@ -28,7 +28,7 @@ static void* join_gang(void* argument) {
   o.rank = me->rank;
   o.size = 2;
   o.store = me->store;
-  o.timeout_ms = 2000;
+  o.timeout_ms = 1000;
   o.threads = 1;
   o.arena_bytes = (uint64_t)1 << 30;
   gw_gang* gang = NULL;
