@@ -99,4 +99,21 @@ class Reference {
   }
 };
 
+// What bf16 costs PyTorch on a reference file (tests/data/make_bf16.py).
+struct Bf16Errors {
+  double loss = 0;                          // relative
+  std::map<std::string, double> gradients;  // normwise
+};
+inline nlohmann::json bf16_json() {
+  std::ifstream file(test_data("bf16.json"));
+  if (!file) throw std::runtime_error("cannot open bf16.json");
+  return nlohmann::json::parse(file);
+}
+inline Bf16Errors bf16_errors(const std::string& reference) {
+  const nlohmann::json of = bf16_json().at("steps").at(reference);
+  return {of.at("loss"), of.at("gradients")};
+}
+// Both round as often, but not at the same places: errors of the same size that know nothing of each other.
+constexpr double kBesidePyTorch = 2;
+
 }  // namespace gangway::test

@@ -72,16 +72,6 @@ inline double normwise(const Vector& got, const Vector& want) {
   return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
 }
 
-inline double cosine(const Vector& a, const Vector& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ab += a[i] * b[i];
-    aa += a[i] * a[i];
-    bb += b[i] * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
-}
-
 template <typename F>
 Error expect_refusal(Code code, const F& f, std::initializer_list<const char*> parts = {}) {
   try {

@@ -1,4 +1,5 @@
-// Training in bf16 with f32 masters stays beside training in f32.
+// Training in bf16 with f32 masters stays as near to training in f32 as PyTorch's does.
+#include "nn/reference_file.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
 
@@ -54,14 +55,21 @@ std::vector<double> losses(DType compute) {
   return out;
 }
 
-TEST(Precision, FiftyStepsInBf16StayWithinOnePercentOfF32) {
+// The largest deviation over 50 steps of PyTorch, on the same batches from other first values.
+double pytorch_deviation() {
+  const std::vector<double> of_seeds = test::bf16_json().at("training");
+  return *std::max_element(of_seeds.begin(), of_seeds.end());
+}
+
+TEST(Precision, FiftyStepsInBf16StayAsNearToF32AsPyTorchs) {
   const std::vector<double> f32 = losses(DType::f32), bf16 = losses(DType::bf16);
   ASSERT_EQ(f32.size(), static_cast<size_t>(kSteps));
   ASSERT_EQ(bf16.size(), f32.size());
   EXPECT_LT(f32.back(), 0.8 * f32.front()) << "it learns";
   EXPECT_NE(f32, bf16) << "it computes in bf16";
   for (size_t step = 0; step < f32.size(); ++step)
-    EXPECT_NEAR(bf16[step] / f32[step], 1, 0.01) << "step " << step << ", loss " << f32[step];
+    EXPECT_NEAR(bf16[step] / f32[step], 1, test::kBesidePyTorch * pytorch_deviation())
+        << "step " << step << ", loss " << f32[step];
 }
 
 }  // namespace
