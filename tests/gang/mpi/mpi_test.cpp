@@ -36,9 +36,7 @@ TEST_P(MpiEngine, ARankThatDiesIsLostToTheSurvivorsThatTheLauncherKeeps) {
   expect_survivors(ended, kept(mpi(), ranks()), "PEER_LOST");
 }
 
-INSTANTIATE_TEST_SUITE_P(Launchers, MpiEngine,
-                         testing::Combine(testing::Values("openmpi", "mpich"), testing::Values(2, 4)),
-                         mpi_and_ranks);
+INSTANTIATE_TEST_SUITE_P(Launchers, MpiEngine, testing::ValuesIn(launches_on_one_host()), mpi_and_ranks);
 
 class MpiHosts : public OnTwoHosts {};
 
@@ -59,7 +57,7 @@ TEST_P(MpiHosts, ARankThatDiesIsLostOrATimeoutToTheSurvivorsThatTheLauncherKeeps
   expect_survivors(ended, kept(mpi(), kRanks), "PEER_LOST|TIMEOUT");
 }
 
-INSTANTIATE_TEST_SUITE_P(Launchers, MpiHosts, testing::Values("openmpi", "mpich"), mpi_alone);
+INSTANTIATE_TEST_SUITE_P(Launchers, MpiHosts, testing::ValuesIn(launches_on_two_hosts()), mpi_alone);
 
 }  // namespace
 }  // namespace gangway::test

@@ -34,9 +34,7 @@ TEST_P(MpiTraining, ARankThatDiesBetweenStepsIsLostToTheSurvivors) {
                    kept(mpi(), ranks()), "PEER_LOST");
 }
 
-INSTANTIATE_TEST_SUITE_P(Launchers, MpiTraining,
-                         testing::Combine(testing::Values("openmpi", "mpich"), testing::Values(2, 4)),
-                         mpi_and_ranks);
+INSTANTIATE_TEST_SUITE_P(Launchers, MpiTraining, testing::ValuesIn(launches_on_one_host()), mpi_and_ranks);
 
 class MpiTrainingHosts : public OnTwoHosts {};
 
@@ -51,7 +49,7 @@ TEST_P(MpiTrainingHosts, ARankThatDiesBetweenStepsIsLostOrATimeoutToTheSurvivors
                    kept(mpi(), kRanks), "PEER_LOST|TIMEOUT");
 }
 
-INSTANTIATE_TEST_SUITE_P(Launchers, MpiTrainingHosts, testing::Values("openmpi", "mpich"), mpi_alone);
+INSTANTIATE_TEST_SUITE_P(Launchers, MpiTrainingHosts, testing::ValuesIn(launches_on_two_hosts()), mpi_alone);
 
 }  // namespace
 }  // namespace gangway::test
