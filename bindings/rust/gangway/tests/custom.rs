@@ -62,6 +62,27 @@ fn closures_train_like_a_layer() {
 }
 
 #[test]
+fn a_nan_as_loss_is_skipped_and_said_though_all_gradients_are_numbers() {
+    meshes(2, |gangs| {
+        let custom = scale(|_| Ok(())).forward(|call| {
+            call.outputs[0].slice_mut::<f64>()?[0] = f64::NAN;
+            call.outputs[1].slice_mut::<f64>()?[0] = 2.0;
+            call.set_state(vec![1f32; 8])
+        });
+        let mut model = custom.build().unwrap();
+        model.parallelize(&gangs, &Default::default()).unwrap();
+        let mut opt = Sgd::new(&model, &SgdOptions { lr: 1.0, ..Default::default() }).unwrap();
+        let x = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
+        let result =
+            model.train_step_with(&mut opt, &Batch::new(&x, ()).weight(2), &Default::default()).unwrap();
+        assert!(result.loss.is_nan() && result.skipped, "{result:?}");
+        assert_eq!((result.skip_reason, opt.steps().unwrap()), (SkipReason::NonFinite, 0));
+        let w = model.parameter("w").unwrap().gather().unwrap();
+        assert_eq!(w.as_view().slice::<f32>().unwrap(), [1.0; 4]);
+    });
+}
+
+#[test]
 fn a_panic_comes_back_as_its_text_and_peers_are_told() {
     let errors = meshes(3, |gangs| {
         let fails = |call: &Call<'_>| match call.gangs()?.expect("in gangs").root().rank() {
