@@ -110,7 +110,7 @@ class LateStore final : public Store {
       const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;
       store_ = connect_by_id(std::string(meeting_.id()), options_.rank, options_.size,
                              Deadline::after_ms(timeout_ms));
-    } catch (...) {  // nobody is asked twice
+    } catch (...) {  // no rank is asked twice
       failure_ = std::current_exception();
       throw;
     }

@@ -1,4 +1,4 @@
-# Sourced by quickstart.sh and tests/run.sh: installs Debian packages that lack, after listing them.
+# Sourced by quickstart.sh and tests/run.sh: installs Debian packages that are missing, after listing them.
 # install_packages PACKAGE... ; needs root or sudo only when something lacks.
 
 install_packages() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what lacks, builds, and runs every test.
+# Installs what is missing, builds, and runs every test.
 #   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--sanitize address|thread]
 # Without --sanitize: the whole suite, then the bindings' own (-L bindings: these alone). With it: a build of its own by
 # clang; address has undefined behaviour with it.
@@ -83,7 +83,7 @@ test_binding() {
 }
 
 test_bindings() {
-  # Everything was installed: a language that lacks is a failure.
+  # Everything was installed: a missing language is a failure.
   if [ $install -eq 1 ]; then export GANGWAY_ALL_LANGUAGES=1; else export GANGWAY_NO_INSTALL=1; fi
   local dir=$1 julia
   test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"

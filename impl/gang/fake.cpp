@@ -96,7 +96,7 @@ class FakeEngine : public LocalEngine {
              " elements like rank ", rank(), ", but rank ", i, " is to give ", slots[i]);
   }
 
-  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whoever the peers are.
+  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whatever the peers are.
   // Without such a send the output keeps the caller's data.
   static void receive(std::span<const Collective> span, size_t i) {
     size_t earlier = 0;

@@ -43,7 +43,7 @@ class FileStore final : public Store {
     struct stat facts {};
     if (stat(folder_.c_str(), &facts) != 0) fail_system(Code::io, "store: cannot look at " + folder_, errno);
     if (!S_ISDIR(facts.st_mode)) fail(Code::invalid_argument, "store: ", folder_, " is not a folder");
-    // Whoever can write here can join, so the folder's owner and permissions are the authentication.
+    // A process that can write here can join, so the folder's owner and permissions are the authentication.
     if (facts.st_uid == geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(facts.st_mode & 07777));

@@ -7,7 +7,7 @@
 //
 //   body  key, value; then, if there is any body, a tag over head and body
 //
-// The head's own tag is checked before a byte of the body is taken, so a length that nobody vouched for
+// The head's own tag is checked before a byte of the body is taken, so a length that is not authenticated
 // allocates nothing. Each direction has its own key and counts its frames from 0: a frame that is replayed,
 // reordered, reflected or changed is CORRUPT, and the connection ends. Thread rule: values of one thread.
 #pragma once

@@ -29,7 +29,7 @@ struct Remainder {
   std::vector<std::shared_ptr<Buffer>> temporaries;
 };
 
-// The rank's waits drive it to its end, also when nobody holds it.
+// The rank's waits drive it to its end, also when no caller holds it.
 WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest);
 
 }  // namespace gangway

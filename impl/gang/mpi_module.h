@@ -15,7 +15,7 @@ namespace gangway {
 struct MpiModule {
   const char* build_id;  // first, so that a stranger's is still read: the core's must be the same
 
-  // Starts MPI if nobody has. NOT_SUPPORTED without threads. It is ended at exit, if all gangs over it ended in order.
+  // Starts MPI if it is not started. NOT_SUPPORTED without threads. It is ended at exit, if all gangs over it ended in order.
   // `poll_interrupt`: the core's, whose hooks are of the core.
   void (*start)(void (*poll_interrupt)());
   int (*rank)();

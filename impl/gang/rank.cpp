@@ -44,7 +44,7 @@ void Works::keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexc
     const InterruptShield shield;
     try {
       work->wait_input(Deadline::never());
-    } catch (...) {  // broken: nobody reads on
+    } catch (...) {  // broken: nothing reads on
     }
   }
 }

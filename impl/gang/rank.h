@@ -19,7 +19,7 @@ class Progressive {
  public:
   virtual ~Progressive() = default;
   virtual bool progress() = 0;    // true: finished, drop it from the list. Never blocks.
-  virtual void end() noexcept {}  // nobody will drive it any more
+  virtual void end() noexcept {}  // it is not driven any more
 };
 
 class Work;
@@ -30,7 +30,7 @@ class Works {
   void add(std::shared_ptr<Progressive> work);
   // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
   void progress();
-  // Lets go of one that has ended before anybody drove it again.
+  // Lets go of a work that has ended before it was driven again.
   void remove(const Progressive* work) noexcept;
   // Holds `object` until `work` is over at both ends, so that its owner may go without waiting for peers that still read
   // or write it. Without memory for the list it waits.

@@ -1,4 +1,4 @@
-// Address ranges of this process that nobody may write: mappings through which ranks show each other memory.
+// Address ranges of this process that must not be written: mappings through which ranks show each other memory.
 // A call that is told to write there is refused, as the write would be the end of the process. Thread rule:
 // any thread.
 #pragma once

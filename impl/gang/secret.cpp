@@ -104,8 +104,8 @@ Descriptor open_or_make(const std::string& path) {
   }
 }
 
-// One attempt to share the file. Whoever gets the exclusive lock is alone, so what the file holds is stale:
-// it writes a new secret. Everybody reads under the shared lock, which nobody can write under.
+// One attempt to share the file. The process that gets the exclusive lock is alone, so what the file holds is stale:
+// it writes a new secret. All read under the shared lock, under which none can write.
 std::optional<Secret> try_share(int fd, const std::string& path) {
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
     if (!still_named(fd, path)) return std::nullopt;

@@ -28,7 +28,7 @@ std::vector<std::string> secret_folders();
 std::string usable_folder(const std::vector<std::string>& folders);
 
 // The secret of `job` in `folder`: the first rank makes it, the others read it. Every process holds a lock on
-// the file for as long as it lives; a file that nobody holds is stale and gets a new secret. The last one to
+// the file for as long as it lives; a file that no process holds is stale and gets a new secret. The last one to
 // leave removes it.
 Secret shared_secret(const std::string& folder, const std::string& job, Deadline deadline);
 

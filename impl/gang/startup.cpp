@@ -62,7 +62,7 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.launcher = launcher;
   e.rank = place.rank;
   e.size = place.size;
-  // A launcher that does not say: one host when rank 0 is on "this host" for everybody, else every rank
+  // A launcher that does not say: one host when rank 0 is on "this host" for all ranks, else every rank
   // alone.
   const bool one_host = e.host.empty() || is_loopback(e.host);
   if (!local) local = one_host ? place : Place{0, 1};

@@ -14,7 +14,7 @@ void check_store_key(const std::string& key);
 void check_store_value(const std::string& key, const std::string& value);
 
 [[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT that names the key
-// Store::wait() of a store that nobody wakes: asks again and again.
+// Store::wait() of a store without a wake-up: asks again and again.
 std::string poll_store(Store& store, const std::string& key, Deadline deadline);
 
 // Naps that grow from 1 to 50 ms and ask the interrupt hook each time.

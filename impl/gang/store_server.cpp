@@ -168,7 +168,7 @@ bool StoreServer::finished() {
   const std::lock_guard lock(mutex_);
   if (owners_ > 0) return false;
   if (!linger_.passed() && !everybody_left()) return false;
-  // Under the lock: whoever finds the server ended may listen at the same place at once.
+  // Under the lock: a thread that finds the server ended may listen at the same place at once.
   listener_.reset();
   ended_ = true;
   return true;
@@ -264,7 +264,7 @@ void StoreServer::start_handshake(Connection& c) {
   c.transcript = std::make_unique<Transcript>(options_.secret, options_.job, c.bytes, nonce);
   c.stage = Connection::Stage::proof;
   const std::string reply = std::string(as_text(nonce)) + std::string(as_text(c.transcript->server_proof()));
-  // A socket that takes less than 64 bytes right away belongs to nobody who wants to join.
+  // A socket that takes less than 64 bytes right away is of no process that wants to join.
   const ssize_t sent = ::send(c.socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(reply.size())) drop(c);
 }

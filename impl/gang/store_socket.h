@@ -21,7 +21,7 @@ std::string store_place(const TcpStoreOptions& options);
 // interface at once, unless that was asked for.
 Descriptor store_listen(const TcpStoreOptions& options);
 
-// One attempt. Empty when nobody listens there (yet); IO for an address that cannot be right.
+// One attempt. Empty when no process listens there (yet); IO for an address that cannot be right.
 Descriptor store_connect(const TcpStoreOptions& options, Deadline deadline);
 
 // Waits until `fd` is ready for `events` of poll(2), at most until the deadline, asking the interrupt hook at

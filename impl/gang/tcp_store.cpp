@@ -171,7 +171,7 @@ class TcpStore final : public Store {
   std::optional<Error> broken_;
 };
 
-// Several threads may ask at once over the one connection: whoever finds nobody reading reads for all.
+// Several threads may ask at once over the one connection: the thread that finds none reading reads for all.
 StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::string& value,
                           uint32_t wait_ms) {
   if (getpid() != process_) fail(Code::forked, "store: this process was forked from rank ", options_.rank);

@@ -113,8 +113,8 @@ end
 
 """
 An array of memory that the library owns. It keeps its owner alive. What is lent for a while (a shard group's full
-values, a callback's arrays) becomes empty when the loan ends, so that a late access is a `BoundsError`. What nobody may
-write throws a `ReadOnlyMemoryError` when it is written. `parent` is the plain `Array`, which keeps nothing alive.
+values, a callback's arrays) becomes empty when the loan ends, so that a late access is a `BoundsError`. What must not be
+written throws a `ReadOnlyMemoryError`. `parent` is the plain `Array`, which keeps nothing alive.
 """
 mutable struct Borrowed{T,N} <: DenseArray{T,N}
     array::Array{T,N}

@@ -191,7 +191,7 @@ function array(tensor::Tensor)
     check(LibGangway.gw_tensor_view(tensor, view))
     return borrow(view[], tensor, is_read_only(tensor))
 end
-"Whether nobody may write the tensor's memory: it is of a shared region, or came so by DLPack."
+"Whether the tensor's memory must not be written: it is of a shared region, or came so by DLPack."
 is_read_only(tensor::Tensor) = LibGangway.gw_tensor_is_read_only(tensor) == 1
 "Takes over a `DLManagedTensorVersioned *`."
 from_dlpack(managed::Ptr) = take(Tensor, out -> LibGangway.gw_tensor_from_dlpack(managed, out))

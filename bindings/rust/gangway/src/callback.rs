@@ -66,7 +66,7 @@ pub(crate) fn with_own(mut error: Error) -> Error {
     error
 }
 
-/// Runs what cannot fail, like a drop: a panic there must not cross the library and has nobody to go to.
+/// Runs what cannot fail, like a drop: a panic there must not cross the library, and no caller could take it.
 pub(crate) fn run_quietly(body: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
         std::mem::forget(panic); // its own drop may panic again

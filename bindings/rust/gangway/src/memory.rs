@@ -110,7 +110,7 @@ impl<T: Element> SharedMemory<T> {
     }
 
     /// # Safety
-    /// No rank, and nobody else on this one, reads or writes the region while the slice lives.
+    /// No other rank, and no other code of this one, reads or writes the region while the slice lives.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slice_mut(&self) -> &mut [T] {
         std::slice::from_raw_parts_mut(self.data, self.len)

@@ -34,14 +34,14 @@ impl Tensor {
     /// Takes over a DLPack tensor, on success only.
     ///
     /// # Safety
-    /// `managed` is a valid `DLManagedTensorVersioned` that nobody else owns or writes, and its deleter may
+    /// `managed` is a valid `DLManagedTensorVersioned` that nothing else owns or writes, and its deleter may
     /// run on any thread.
     pub unsafe fn from_dlpack(managed: *mut sys::DLManagedTensorVersioned) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         Tensor::owned(sys::gw_tensor_from_dlpack(managed, &mut handle), handle)
     }
 
-    /// Nobody may write it: memory of a shared region, or a DLPack tensor that came so.
+    /// It must not be written: memory of a shared region, or a DLPack tensor that came so.
     pub fn is_read_only(&self) -> bool {
         unsafe { sys::gw_tensor_is_read_only(self.handle.as_ptr()) == 1 }
     }
