@@ -4,7 +4,7 @@
 # need_packages PACKAGE...: Debian's, and those that both scripts need; GANGWAY_NO_INSTALL=1: none are installed.
 need_packages() {
   [ "${GANGWAY_NO_INSTALL:-0}" = 1 ] ||
-    install_packages swig python3 python3-venv python3-dev cmake ninja-build build-essential "$@"
+    install_packages python3 python3-venv python3-dev cmake ninja-build build-essential "$@"
 }
 
 pip_install() { "$1/bin/pip" install -q --disable-pip-version-check "${@:2}"; }
@@ -19,7 +19,7 @@ make_venv() {
 install_wheel() {
   local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}")
   rm -f "$3"/wheels/gangway-*.whl
-  "$1/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$3/wheels" \
+  PATH=$(cd "$1" && pwd)/bin:$PATH "$1/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$3/wheels" \
     "${settings[@]/#/--config-settings=}" "$here" || return 1
   pip_install "$1" --force-reinstall --no-deps --no-index "$3"/wheels/gangway-*.whl
 }

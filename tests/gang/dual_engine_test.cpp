@@ -171,7 +171,8 @@ std::vector<std::vector<Launch>> launches_of(int ranks, unsigned seed, bool abor
   run_over_engines(
       ranks,
       [&](const std::shared_ptr<Rank>& rank, const std::shared_ptr<Engine>& below) {
-        return two_planes(rank, below, 60'000, &launches[static_cast<size_t>(below->rank())],
+        const auto r = static_cast<unsigned>(below->rank());
+        return two_planes(rank, std::make_shared<SeemsLate>(below, 50 * seed + r), 60'000, &launches[r],
                           aborts_in_flight);
       },
       [&](Gang& root) { run_delayed(root, seed); });

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,43 @@ class Unaware final : public FewerFacts {
   const std::string gang_;
   int made_ = 0;  // gangs of this one
   std::array<bool, kChannels> opened_{};
+};
+
+// A control engine whose works come late to those who ask whether they are done: a later call's notes may seem to be
+// there before an earlier one's.
+class SeemsLate final : public FewerFacts {
+ public:
+  SeemsLate(std::shared_ptr<Engine> below, unsigned seed)
+      : FewerFacts(below, below->facts()), random_(seed) {}
+
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
+    return std::make_shared<Late>(below_->run(channel, span, stream), static_cast<int>(random_() % 4));
+  }
+  WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override {
+    return below_->run_now(channel, span, stream);
+  }
+  SharedMemory* shared_memory() override { return below_->shared_memory(); }
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    auto made = below_->create(ranks);
+    return made == nullptr ? nullptr : std::make_shared<SeemsLate>(std::move(made), random_());
+  }
+
+ private:
+  class Late final : public WaitedWork {
+   public:
+    Late(WorkPtr work, int asked) : work_(std::move(work)), asked_(asked) {}
+    bool poll() override { return work_->poll() && --asked_ < 0; }
+    bool poll_input() override { return work_->poll_input(); }
+    void wait(Deadline deadline) override { work_->wait(deadline); }
+    void wait_input(Deadline deadline) override { work_->wait_input(deadline); }
+    std::optional<Error> error() const override { return work_->error(); }
+
+   private:
+    const WorkPtr work_;
+    std::atomic<int> asked_;  // how often it is not done yet
+  };
+
+  std::mt19937 random_;
 };
 
 inline std::shared_ptr<Engine> two_planes(const std::shared_ptr<Rank>& rank,

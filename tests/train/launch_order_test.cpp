@@ -60,7 +60,8 @@ std::vector<ByCommunicator> launches_of(int size, const Program& program, unsign
       size,
       [&](const std::shared_ptr<Rank>& rank, const std::shared_ptr<Engine>& below) {
         const auto r = static_cast<unsigned>(below->rank());
-        return std::make_shared<Late>(two_planes(rank, below, 60'000, &all[r], program.aborts_in_flight),
+        const auto control = std::make_shared<SeemsLate>(below, 50 * seed + r);
+        return std::make_shared<Late>(two_planes(rank, control, 60'000, &all[r], program.aborts_in_flight),
                                       100 * seed + r);
       },
       [&](Gang& root) { train(root, program); });

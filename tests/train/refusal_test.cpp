@@ -192,8 +192,14 @@ const Differing kDiffering[] = {
      },
      "schedule 0", "schedule 1"},
     {[](OptimizerOptions& o, StepOptions&) { o.schedule.warmup = 2; }, "warmup_steps 0", "warmup_steps 2"},
-    {[](OptimizerOptions& o, StepOptions&) { o.rules = {{.pattern = "model.norm.*", .frozen = true}}; },
-     "steps 0", "rules[0].pattern model.norm.*"},
+    {[](OptimizerOptions& o, StepOptions&) { o.rules.push_back(o.rules[0]); }, "steps 0",
+     "rules[1].pattern model.norm.*"},
+    {[](OptimizerOptions& o, StepOptions&) { o.rules[0].pattern = "lm_head.*"; },
+     "rules[0].pattern model.norm.*", "rules[0].pattern lm_head.*"},
+    {[](OptimizerOptions& o, StepOptions&) { o.rules[0].frozen = true; }, "rules[0].frozen off",
+     "rules[0].frozen on"},
+    {[](OptimizerOptions& o, StepOptions&) { o.rules[0].lr_scale = 0.5; }, "rules[0].lr_scale 1",
+     "rules[0].lr_scale 0.5"},
     {[](OptimizerOptions&, StepOptions& o) { o.max_grad_norm = 1.0000000000000002; }, "max_grad_norm 1",
      "max_grad_norm 1.0000000000000002"},
     {[](OptimizerOptions&, StepOptions& o) { o.check_finite = false; }, "check_finite on",
@@ -213,6 +219,7 @@ TEST(DifferingRanks, OptimizersAndOptionsOfAStepAreMismatchesWithBothValues) {
       const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
       for (const Differing& differing : kDiffering) {
         OptimizerOptions options;
+        options.rules = {{.pattern = "model.norm.*"}};
         StepOptions step;
         step.max_grad_norm = 1;
         if (root.rank() == root.size() - 1) differing.change(options, step);

@@ -34,7 +34,7 @@ static PyObject* gwpy_wrap_work(gw_work* handle); /* by GW_HANDLE */
 /* A work as a result. The arguments behind the first, which is the handle, live until it is done. */
 static PyObject* gwpy_started(PyObject* result, gw_work* work, PyObject* args) {
   result = gwpy_append(result, gwpy_wrap_work(work));
-  PyObject* kept = PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args));
+  PyObject* kept = PyTuple_GetSlice(args, 1, PyTuple_Size(args));
   if (result == NULL || kept == NULL) return Py_XDECREF(result), Py_XDECREF(kept), NULL;
   gw_status status;
   Py_BEGIN_ALLOW_THREADS status = gw_work_attach(work, kept, gwpy_free);
@@ -47,10 +47,11 @@ static void tell_error(void) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  PyObject* text = PyUnicode_FromFormat("%s: %S", ((PyTypeObject*)type)->tp_name, value);
-  const char* line = text != NULL ? PyUnicode_AsUTF8(text) : NULL;
+  const TypeName name = name_of_type(type);
+  PyObject* text = PyUnicode_FromFormat("%s: %S", name.text, value);
+  const char* line = text != NULL ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
   PyErr_Clear(); /* its own __str__ may fail, or a surrogate has no UTF-8 */
-  gw_error_set(line != NULL ? line : ((PyTypeObject*)type)->tp_name);
+  gw_error_set(line != NULL ? line : name.text);
   Py_XDECREF(text);
   PyErr_Restore(type, value, trace);
 }
@@ -69,7 +70,7 @@ static gw_status finish(PyObject* result, PyGILState_STATE state) {
 static gw_status gwpy_call(void* user, gw_call* call) {
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject* argument = SWIG_NewPointerObj(call, SWIGTYPE_p_gw_call, SWIG_POINTER_NOSHADOW);
-  PyObject* result = argument != NULL ? PyObject_CallOneArg((PyObject*)user, argument) : NULL;
+  PyObject* result = argument != NULL ? PyObject_CallFunctionObjArgs((PyObject*)user, argument, NULL) : NULL;
   Py_XDECREF(argument);
   return finish(result, state);
 }
@@ -211,7 +212,7 @@ static PyObject* gwpy_call_shapes(PyObject* module, PyObject* args) {
     const gw_view* v = &call->inputs[i];
     PyObject* item = Py_BuildValue("Ni", gwpy_tuple(v->shape, v->ndim), (int)v->dtype);
     if (item == NULL) return Py_DECREF(all), NULL;
-    PyTuple_SET_ITEM(all, i, item);
+    PyTuple_SetItem(all, i, item);
   }
   return all != NULL ? Py_BuildValue("Ni", all, (int)call->output_count) : NULL;
 }

@@ -149,14 +149,15 @@ static PyMethodDef view_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))view_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack_device__", view_device, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
-static PyTypeObject view_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gangway._low.View",
-    .tp_basicsize = sizeof(View),
-    .tp_dealloc = view_free,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Memory with what keeps it alive; NumPy, PyTorch and JAX take it by from_dlpack.",
-    .tp_methods = view_methods,
-    .tp_getset = view_facts,
-};
+static PyType_Slot view_slots[] = {
+    {Py_tp_dealloc, view_free},
+    {Py_tp_doc, "Memory with what keeps it alive; NumPy, PyTorch and JAX take it by from_dlpack."},
+    {Py_tp_methods, view_methods},
+    {Py_tp_getset, view_facts},
+    {0, NULL}};
+static PyType_Spec view_spec = {.name = "gangway._low.View",
+                                .basicsize = sizeof(View),
+                                .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                .slots = view_slots};
 
 #endif

@@ -178,14 +178,14 @@ static PyObject *gwpy_release_##X(PyObject *handle) { return gwpy_release(handle
     (gw_tensor *tensors[64], size_t count = 0) "$1 = tensors; $2 = 64; $3 = &count;"
 %typemap(argout) (gw_tensor *out_tensors[], size_t out_capacity, size_t *out_count) {
   PyObject *all = PyList_New((Py_ssize_t)*$3);
-  for (size_t i = 0; all != NULL && i < *$3; ++i) PyList_SET_ITEM(all, (Py_ssize_t)i, gwpy_wrap_tensor($1[i]));
+  for (size_t i = 0; all != NULL && i < *$3; ++i) PyList_SetItem(all, (Py_ssize_t)i, gwpy_wrap_tensor($1[i]));
   $result = gwpy_append($result, all);
 }
 %typemap(in, numinputs=0) gw_gang *out_gangs[] "$1 = NULL;"
 %typemap(check) gw_gang *out_gangs[] "$1 = calloc(arg1 > 0 ? (size_t)arg1 : 1, sizeof *$1);"
 %typemap(argout) gw_gang *out_gangs[] {
   PyObject *all = PyList_New(arg1);
-  for (int32_t i = 0; all != NULL && i < arg1; ++i) PyList_SET_ITEM(all, i, gwpy_wrap_gang($1[i]));
+  for (int32_t i = 0; all != NULL && i < arg1; ++i) PyList_SetItem(all, i, gwpy_wrap_gang($1[i]));
   $result = gwpy_append($result, all);
 }
 %typemap(freearg) gw_gang *out_gangs[] "free($1);"

@@ -13,8 +13,8 @@ static PyObject* gwpy_set_error_factory(PyObject* module, PyObject* args) {
   (void)module;
   PyObject* factory;
   if (!PyArg_ParseTuple(args, "O", &factory)) return NULL;
-  Py_INCREF(factory);
-  Py_XSETREF(error_factory, factory);
+  Py_XDECREF(error_factory);
+  error_factory = Py_NewRef(factory);
   Py_RETURN_NONE;
 }
 
@@ -105,6 +105,33 @@ static PyObject* gwpy_result(PyObject* result) {
   return NULL;
 }
 
+/* --- types, which Python's limited API does not show
+ * ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  char text[100];
+} TypeName;
+
+/* "ndarray". For an error's text: the exception that is on its way is dropped. */
+static TypeName name_of_type(PyObject* type) {
+  TypeName name = {"thing"};
+  PyErr_Clear();
+  PyObject* found = PyObject_GetAttrString(type, "__name__");
+  const char* text = found != NULL ? PyUnicode_AsUTF8AndSize(found, NULL) : NULL;
+  if (text != NULL) snprintf(name.text, sizeof name.text, "%s", text);
+  PyErr_Clear();
+  Py_XDECREF(found);
+  return name;
+}
+#define TYPE_NAME(object) name_of_type((PyObject*)Py_TYPE(object)).text
+
+/* Of an object that PyObject_New made. */
+static void free_object(PyObject* object) {
+  PyObject* type = (PyObject*)Py_TYPE(object);
+  PyObject_Free(object);
+  Py_DECREF(type);
+}
+
 /* --- numbers: refused in the words of the package, by the name of the argument or field
  * ------------------------------------- */
 
@@ -112,7 +139,7 @@ static PyObject* gwpy_result(PyObject* result) {
 static PyObject* whole_number(PyObject* given, const char* name) {
   PyObject* number = PyNumber_Index(given);
   if (number == NULL && PyErr_ExceptionMatches(PyExc_TypeError))
-    PyErr_Format(PyExc_TypeError, "%s is a %s, not an integer", name, Py_TYPE(given)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not an integer", name, TYPE_NAME(given));
   return number;
 }
 
@@ -143,7 +170,7 @@ static int gwpy_unsigned(PyObject* given, const char* name, uint64_t* out) {
 static int gwpy_double(PyObject* given, const char* name, double* out) {
   *out = PyFloat_AsDouble(given);
   if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError))
-    PyErr_Format(PyExc_TypeError, "%s is a %s, not a number", name, Py_TYPE(given)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a number", name, TYPE_NAME(given));
   return !PyErr_Occurred();
 }
 
@@ -172,7 +199,7 @@ static PyObject* gwpy_append(PyObject* result, PyObject* next) {
 static PyObject* gwpy_tuple(const int64_t* values, Py_ssize_t count) {
   PyObject* all = PyTuple_New(count);
   for (Py_ssize_t i = 0; all != NULL && i < count; ++i)
-    PyTuple_SET_ITEM(all, i, PyLong_FromLongLong(values[i]));
+    PyTuple_SetItem(all, i, PyLong_FromLongLong(values[i]));
   return all;
 }
 
@@ -180,15 +207,15 @@ static int gwpy_numbers(PyObject* given, const char* name, int64_t* values, Py_s
   PyObject* all = PySequence_Tuple(given);
   if (all == NULL) {
     if (PyErr_ExceptionMatches(PyExc_TypeError))
-      PyErr_Format(PyExc_TypeError, "%s is a %s, not a sequence of integers", name, Py_TYPE(given)->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s is a %s, not a sequence of integers", name, TYPE_NAME(given));
     return 0;
   }
-  const Py_ssize_t count = PyTuple_GET_SIZE(all);
+  const Py_ssize_t count = PyTuple_Size(all);
   if (count > capacity) refuse("%s has %zd numbers, at most %zd are possible", name, count, capacity);
   memset(values, 0, (size_t)capacity * sizeof *values);
   for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i) {
     long long number = 0;
-    gwpy_integer(PyTuple_GET_ITEM(all, i), name, INT64_MIN, INT64_MAX, &number);
+    gwpy_integer(PyTuple_GetItem(all, i), name, INT64_MIN, INT64_MAX, &number);
     values[i] = number;
   }
   Py_DECREF(all);
@@ -214,7 +241,7 @@ static int gwpy_handle(PyObject* given, const char* kind, const char* name, void
   else if (PyCapsule_CheckExact(given))
     PyErr_Format(PyExc_TypeError, "%s is a %s handle, not a %s handle", name, PyCapsule_GetName(given), kind);
   else
-    PyErr_Format(PyExc_TypeError, "%s is a %s, not a %s handle", name, Py_TYPE(given)->tp_name, kind);
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a %s handle", name, TYPE_NAME(given), kind);
   return 0;
 }
 
@@ -240,15 +267,15 @@ typedef struct Block {
 static void block_free(PyObject* block) {
   free(((Block*)block)->data);
   Py_CLEAR(((Block*)block)->keep);
-  Py_TYPE(block)->tp_free(block);
+  free_object(block);
 }
 
-static PyTypeObject block_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "gangway._low.Block",
-    .tp_basicsize = sizeof(Block),
-    .tp_dealloc = block_free,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-};
+static PyType_Slot block_slots[] = {{Py_tp_dealloc, block_free}, {0, NULL}};
+static PyType_Spec block_spec = {.name = "gangway._low.Block",
+                                 .basicsize = sizeof(Block),
+                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 .slots = block_slots};
+static PyTypeObject* block_type;
 
 #include "view.h"
 
@@ -256,7 +283,7 @@ static int gwpy_text(PyObject* given, const char* name, const char** out) {
   *out = NULL;
   if (given == Py_None) return 1;
   if (!PyUnicode_Check(given)) {
-    PyErr_Format(PyExc_TypeError, "%s is a %s, not a str", name, Py_TYPE(given)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s is a %s, not a str", name, TYPE_NAME(given));
     return 0;
   }
   Py_ssize_t size = 0;
@@ -270,20 +297,20 @@ static int gwpy_text(PyObject* given, const char* name, const char** out) {
 static int gwpy_address(PyObject* given, swig_type_info* type, const char* name, void** out) {
   *out = NULL;
   if (given == Py_None) return 1;
-  if (Py_TYPE(given) == &view_type) {
+  if (Py_TYPE(given) == view_type) {
     View* view = (View*)given;
     *out = type == SWIGTYPE_p_gw_view ? (void*)&view->view : address_of(view);
-  } else if (Py_TYPE(given) == &block_type) {
+  } else if (Py_TYPE(given) == block_type) {
     *out = ((Block*)given)->data;
   } else if (PyBytes_Check(given)) {
-    *out = PyBytes_AS_STRING(given);
+    *out = PyBytes_AsString(given);
   } else if (PyByteArray_Check(given)) {
-    *out = PyByteArray_AS_STRING(given);
+    *out = PyByteArray_AsString(given);
   } else if (PyLong_Check(given)) {
     *out = PyLong_AsVoidPtr(given);
     return !PyErr_Occurred();
   } else if (!SWIG_IsOK(SWIG_ConvertPtr(given, out, type, 0))) {
-    PyErr_Format(PyExc_TypeError, "%s is a %s, which has no address", name, Py_TYPE(given)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s is a %s, which has no address", name, TYPE_NAME(given));
     return 0;
   }
   return 1;
@@ -295,7 +322,7 @@ static int block_element(const char* kind, PyObject* item, char* place, size_t s
   switch (*kind) {
     case 'v':
       if (item == Py_None) return 1;
-      if (Py_TYPE(item) != &view_type) return PyErr_SetString(PyExc_TypeError, "a view is wanted"), 0;
+      if (Py_TYPE(item) != view_type) return PyErr_SetString(PyExc_TypeError, "a view is wanted"), 0;
       memcpy(place, &((View*)item)->view, size);
       return 1;
     case 's':
@@ -347,27 +374,29 @@ static PyObject* gwpy_block(PyObject* module, PyObject* args) {
   if (!PyArg_ParseTuple(args, "sO", &kind, &given)) return NULL;
   PyObject* items = PySequence_Tuple(given);
   if (items == NULL) return NULL;
-  const Py_ssize_t count = PyTuple_GET_SIZE(items);
+  const Py_ssize_t count = PyTuple_Size(items);
   if (count == 0) return Py_DECREF(items), Py_NewRef(Py_None);
-  Block* block = PyObject_New(Block, &block_type);
+  Block* block = PyObject_New(Block, block_type);
   if (block == NULL) return Py_DECREF(items), NULL;
-  const size_t size = element_size(*kind, PyTuple_GET_ITEM(items, 0));
+  const size_t size = element_size(*kind, PyTuple_GetItem(items, 0));
   block->keep = items;
   block->data = calloc((size_t)count, size);
   if (block->data == NULL) PyErr_NoMemory();
   for (Py_ssize_t i = 0; !PyErr_Occurred() && i < count; ++i)
-    block_element(kind, PyTuple_GET_ITEM(items, i), (char*)block->data + (size_t)i * size, size);
+    block_element(kind, PyTuple_GetItem(items, i), (char*)block->data + (size_t)i * size, size);
   if (!PyErr_Occurred()) return (PyObject*)block;
   Py_DECREF(block);
   return NULL;
 }
 
 static int gwpy_ready(PyObject* module) {
-  if (PyType_Ready(&block_type) != 0 || PyType_Ready(&view_type) != 0) return 0;
+  block_type = (PyTypeObject*)PyType_FromSpec(&block_spec);
+  view_type = (PyTypeObject*)PyType_FromSpec(&view_spec);
+  if (block_type == NULL || view_type == NULL) return 0;
   PyObject* released =
-      PyCapsule_New(&block_type, kReleased, NULL); /* stands for a handle that was given up */
+      PyCapsule_New(block_type, kReleased, NULL); /* stands for a handle that was given up */
   return released != NULL && PyModule_AddObject(module, "RELEASED", released) == 0 &&
-         PyModule_AddObjectRef(module, "View", (PyObject*)&view_type) == 0;
+         PyModule_AddObjectRef(module, "View", (PyObject*)view_type) == 0;
 }
 
 #endif

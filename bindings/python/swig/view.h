@@ -17,7 +17,7 @@ typedef struct View {
   char read_only;
 } View;
 
-static PyTypeObject view_type;
+static PyTypeObject* view_type;
 
 static void* address_of(const View* view) {
   return view->view.data == NULL ? NULL : (char*)view->view.data + view->view.byte_offset;
@@ -45,7 +45,7 @@ static View* view_new(const gw_view* from, PyObject* owner) {
     refuse("the array has %d dims, at most %d are possible", (int)from->ndim, (int)kViewDims);
     return NULL;
   }
-  View* made = PyObject_New(View, &view_type);
+  View* made = PyObject_New(View, view_type);
   if (made == NULL) return NULL;
   memset((char*)made + sizeof(PyObject), 0, sizeof *made - sizeof(PyObject));
   made->view = *from;
@@ -73,7 +73,7 @@ static PyObject* gwpy_views_of(const gw_view* from, size_t count, PyObject* owne
     PyObject* item = absent ? Py_NewRef(Py_None) : gwpy_view_of(&from[i], owner);
     if (item == NULL) return Py_DECREF(all), NULL;
     if (!absent) ((View*)item)->read_only = (char)read_only;
-    PyList_SET_ITEM(all, (Py_ssize_t)i, item);
+    PyList_SetItem(all, (Py_ssize_t)i, item);
   }
   return all;
 }
@@ -83,7 +83,7 @@ static void view_free(PyObject* object) {
   if (view->managed != NULL && view->managed->deleter != NULL) view->managed->deleter(view->managed);
   if (view->old != NULL && view->old->deleter != NULL) view->old->deleter(view->old);
   Py_CLEAR(view->owner);
-  Py_TYPE(object)->tp_free(object);
+  free_object(object);
 }
 
 #include "export.h"
@@ -110,24 +110,28 @@ static View* take_capsule(PyObject* capsule, const char* name) {
     view->old = managed;
     PyCapsule_SetName(capsule, "used_dltensor");
   } else {
-    refuse("%s: __dlpack__ gave a %s, not a DLPack capsule", name, Py_TYPE(capsule)->tp_name);
+    refuse("%s: __dlpack__ gave a %s, not a DLPack capsule", name, TYPE_NAME(capsule));
   }
   return view;
 }
 
 /* Asks for version 1.0; exporters that do not know the keyword give the old capsule. */
 static PyObject* ask_capsule(PyObject* array) {
-  static PyObject *method, *version, *names;
-  if (method == NULL) {
-    method = PyUnicode_InternFromString("__dlpack__");
-    version = Py_BuildValue("(ii)", 1, 0);
-    names = Py_BuildValue("(s)", "max_version");
+  static PyObject *name, *none, *version;
+  if (name == NULL) {
+    name = PyUnicode_InternFromString("__dlpack__");
+    none = PyTuple_New(0);
+    version = Py_BuildValue("{s(ii)}", "max_version", 1, 0);
   }
-  PyObject* arguments[2] = {array, version};
-  PyObject* capsule = PyObject_VectorcallMethod(method, arguments, 1, names);
-  if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return capsule;
-  PyErr_Clear();
-  return PyObject_CallMethodNoArgs(array, method);
+  PyObject* method = PyObject_GetAttr(array, name);
+  if (method == NULL) return NULL;
+  PyObject* capsule = PyObject_Call(method, none, version);
+  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    capsule = PyObject_Call(method, none, NULL);
+  }
+  Py_DECREF(method);
+  return capsule;
 }
 
 /* An exporter's own refusal, as ours. */
@@ -194,14 +198,13 @@ static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
   int wants;
   if (!PyArg_ParseTuple(args, "Osi", &array, &name, &wants)) return NULL;
   View* view = NULL;
-  if (Py_TYPE(array) == &view_type) {
+  if (Py_TYPE(array) == view_type) {
     view = (View*)Py_NewRef(array);
   } else {
     PyObject* capsule = ask_capsule(array);
     if (capsule == NULL) {
       if (PyErr_ExceptionMatches(PyExc_AttributeError))
-        PyErr_Clear(),
-            refuse("%s is a %s, not an array (it has no __dlpack__)", name, Py_TYPE(array)->tp_name);
+        refuse("%s is a %s, not an array (it has no __dlpack__)", name, TYPE_NAME(array));
       else
         refuse_because(name);
       return NULL;

@@ -33,6 +33,18 @@ def test_the_library_keeps_its_soname_and_is_found_next_to_the_module():
     assert (FOLDER / "gangrun").stat().st_mode & 0o111 and (FOLDER / "py.typed").exists()
 
 
+def test_one_module_serves_every_python_from_3_10():
+    """By its name, and by what it takes from Python."""
+    abi3info = pytest.importorskip("abi3info")
+    (module,) = FOLDER.glob("_low.*.so")
+    assert module.name == "_low.abi3.so"
+    stable = {s.name: what.added for s, what in {**abi3info.FUNCTIONS, **abi3info.DATAS}.items()}
+    listed = subprocess.run(["nm", "-D", "--undefined-only", str(module)], capture_output=True, text=True, check=True).stdout
+    used = {line.split()[-1] for line in listed.splitlines() if " _Py" in line or " Py" in line}
+    assert len(used) > 50
+    assert {name for name in used if name not in stable or stable[name] > abi3info.models.PyVersion(3, 10)} == set()
+
+
 OTHER = """
 #include <stdint.h>
 void gw_version(int32_t *major, int32_t *minor, int32_t *patch) { *major = RELEASE_0, *minor = RELEASE_1, *patch = 5; }
