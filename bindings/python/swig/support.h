@@ -393,8 +393,7 @@ static int gwpy_ready(PyObject* module) {
   block_type = (PyTypeObject*)PyType_FromSpec(&block_spec);
   view_type = (PyTypeObject*)PyType_FromSpec(&view_spec);
   if (block_type == NULL || view_type == NULL) return 0;
-  PyObject* released =
-      PyCapsule_New(block_type, kReleased, NULL); /* stands for a handle that was given up */
+  PyObject* released = PyCapsule_New(block_type, kReleased, NULL); /* stands for a handle that was given up */
   return released != NULL && PyModule_AddObject(module, "RELEASED", released) == 0 &&
          PyModule_AddObjectRef(module, "View", (PyObject*)view_type) == 0;
 }
