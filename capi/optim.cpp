@@ -5,7 +5,7 @@
 using namespace gangway;
 using namespace gangway::capi;
 
-static_assert(static_cast<int>(Schedule::Kind::cosine) == GW_COSINE);
+static_assert(static_cast<int>(LrSchedule::Kind::cosine) == GW_COSINE);
 
 namespace {
 
@@ -28,7 +28,7 @@ OptimizerOptions common_of(const Options& o) {
   OptimizerOptions r;
   r.lr = o.lr;
   r.weight_decay = o.weight_decay;
-  r.schedule = {static_cast<Schedule::Kind>(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio};
+  r.schedule = {static_cast<LrSchedule::Kind>(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio};
   r.rules = rules_of(o.rules, o.rule_count);
   return r;
 }

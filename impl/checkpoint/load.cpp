@@ -37,10 +37,9 @@ void check_tensor(const NamedParameter& named, const std::string& name_there, co
 }
 
 // For each parameter, in order, what the files have of it.
-std::vector<Found> match(const Module& module, const Source& source, const std::string& path,
-                         const LoadOptions& options) {
-  const std::vector<NamedParameter> parameters = named_parameters(module);
-  const std::vector<NamedParameter> names = named_parameters_with_aliases(module);
+std::vector<Found> match(const std::vector<NamedParameter>& parameters,
+                         const std::vector<NamedParameter>& names, const Source& source,
+                         const std::string& path, const LoadOptions& options) {
   std::vector<Found> all;
   std::set<std::string> known;
   for (const NamedParameter& named : parameters) {
@@ -141,7 +140,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 void check_loads(const Module& module, const std::string& path) {
-  match(module, Source::open(path), path, {});
+  match(named_parameters(module), named_parameters_with_aliases(module), Source::open(path), path, {});
 }
 
 void load_model(Model& model, const std::string& path, const LoadOptions& options) {
@@ -168,7 +167,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   call.check([&] {
     check_same_files(*source, expected, root);
     check_config(model.root(), *source, options);
-    found = match(model.root(), *source, path, options);
+    found = match(model.inspect().parameters(), model.inspect().names(), *source, path, options);
     for (size_t i = 0; i < found.size(); ++i)
       check_tied(*model.inspect().parameters()[i].parameter, found[i], path);
   });

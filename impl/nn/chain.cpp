@@ -5,28 +5,53 @@
 
 namespace gangway {
 
-Specs chain_check(Context& ctx, Module& parent, size_t first, size_t last, Specs x) {
-  for (size_t i = first; i < last && !x.empty(); ++i) x = parent.child(i).check_forward(ctx, {x.data(), 1});
-  return x;
+Specs Chain::check_forward(Context& ctx, std::span<const Spec> inputs) {
+  check_inputs(inputs);
+  return check_range(ctx, 0, children().size(), inputs);
 }
 
-Tensor chain_forward(Context& ctx, Module& parent, size_t first, size_t last, Tensor x, Frame* frame) {
+Values Chain::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  check_inputs(specs_of(inputs));
+  return forward_range(ctx, 0, children().size(), inputs, frame);
+}
+
+Values Chain::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  Values gradients(gradient_count());
+  gradients[0] = backward_range(ctx, 0, children().size(), dy, frame);
+  return gradients;
+}
+
+Specs Chain::check_range(Context& ctx, size_t first, size_t end, std::span<const Spec> inputs) {
+  Specs x{inputs[0]};
+  for (size_t i = first; i + 1 < end && !x.empty(); ++i) x = child(i).check_forward(ctx, {x.data(), 1});
+  if (x.empty()) return {};
+  x.resize(1);
+  x.insert(x.end(), inputs.begin() + 1, inputs.end());
+  return child(end - 1).check_forward(ctx, x);
+}
+
+Values Chain::forward_range(Context& ctx, size_t first, size_t end, std::span<const Tensor> inputs,
+                            Frame* frame) {
   const Stack::Mark mark = ctx.temporaries.mark();
-  for (size_t i = first; i < last; ++i) {
+  Values x(inputs.begin(), inputs.end());
+  for (size_t i = first; i + 1 < end; ++i) {
     poll_interrupt_at_times();
-    x = parent.child(i).forward1(ctx, x, frame);
-    if (frame == nullptr) x = compact(ctx.temporaries, mark, x, ctx.stream);
+    x[0] = child(i).forward1(ctx, x[0], frame);
+    if (frame == nullptr) x[0] = compact(ctx.temporaries, mark, x[0], ctx.stream);
   }
-  return x;
+  poll_interrupt_at_times();
+  return child(end - 1).forward(ctx, x, frame);
 }
 
-Tensor chain_backward(Context& ctx, Module& parent, size_t first, size_t last, Tensor dy, Frame& frame,
-                      const Stack::Mark& mark) {
-  for (size_t i = last; i > first; --i) {
+Tensor Chain::backward_range(Context& ctx, size_t first, size_t end, std::span<const Tensor> dy,
+                             Frame& frame) {
+  const Stack::Mark mark = frame.mark();
+  Tensor dx = frame.compact(ctx, mark, child(end - 1).backward(ctx, dy, frame).at(0));
+  for (size_t i = end - 1; i > first; --i) {
     poll_interrupt_at_times();
-    dy = frame.compact(ctx, mark, parent.child(i - 1).backward1(ctx, dy, frame));
+    dx = frame.compact(ctx, mark, child(i - 1).backward1(ctx, dx, frame));
   }
-  return dy;
+  return dx;
 }
 
 }  // namespace gangway

@@ -48,7 +48,8 @@ ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02)
 // Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the same.
 ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps);
 
-// One after the other: children "0", "1", ... each one input, one output (the last may have more).
+// One after the other: children "0", "1", ... each one input, one output. The last may have more: further inputs of the
+// whole (labels) go to it and have no gradients.
 ModulePtr make_sequential(std::vector<ModulePtr> modules);
 
 // Fields as in config.json.

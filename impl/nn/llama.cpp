@@ -41,7 +41,7 @@ AttentionOptions attention_options(const LlamaConfig& c) {
           .deviation = c.deviation};
 }
 
-class Llama final : public Module {
+class Llama final : public Chain {
  public:
   explicit Llama(const LlamaConfig& config) : config_(completed(config)) {
     AttentionOptions attention = attention_options(config_);
@@ -62,39 +62,13 @@ class Llama final : public Module {
     facts.add("max_positions", config_.max_positions);
   }
   const LlamaConfig& config() const { return config_; }
-  size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
-  size_t gradient_count() const override { return 2; }
+  size_t gradient_count() const override { return 2; }  // absent: tokens and labels have none
 
   std::vector<IdRule> id_rules() const override {
     return {child(0).id_rules().at(0), child(last()).id_rules().at(1)};
   }
 
-  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
-    check(inputs);
-    Specs x = chain_check(ctx, *this, 0, last(), {inputs[0]});
-    if (x.empty()) return {};
-    if (inputs.size() > 1) x.push_back(inputs[1]);
-    return child(last()).check_forward(ctx, x);
-  }
-
-  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    check(specs_of(inputs));
-    Tensor x[] = {chain_forward(ctx, *this, 0, last(), inputs[0], frame), Tensor()};
-    if (inputs.size() > 1) x[1] = inputs[1];
-    return child(last()).forward(ctx, {x, inputs.size()}, frame);
-  }
-
-  Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
-    const Stack::Mark mark = frame.mark();
-    const Tensor dx = frame.compact(ctx, mark, child(last()).backward(ctx, {}, frame).at(0));
-    chain_backward(ctx, *this, 0, last(), dx, frame, mark);
-    return {Tensor(), Tensor()};  // tokens and labels have none
-  }
-
- private:
-  size_t last() const { return children().size() - 1; }
-
-  void check(std::span<const Spec> inputs) const {
+  void check_inputs(std::span<const Spec> inputs) const override {
     if (inputs.empty() || inputs.size() > 2)
       fail(Code::invalid_argument, "Llama: takes tokens, or tokens and labels, got ", inputs.size(),
            " inputs");
@@ -109,6 +83,7 @@ class Llama final : public Module {
            "; they must have one shape");
   }
 
+ private:
   LlamaConfig config_;
 };
 

@@ -53,6 +53,7 @@ class Parameter {
   // sums over them.
   std::string grad_partial_axes;
   bool trainable = true;  // frozen: no gradient buffer
+  bool listed = true;     // false: a copy of a parameter that another rank steps and counts
   // Key of the initial values: the whole name with the global layer number. Set with the storage.
   std::string full_name;
 

@@ -1,10 +1,12 @@
+#include <algorithm>
+
 #include "nn/chain.h"
 #include "nn/layers.h"
 
 namespace gangway {
 namespace {
 
-class Sequential final : public Module {
+class Sequential final : public Chain {
  public:
   explicit Sequential(std::vector<ModulePtr> modules) {
     if (modules.empty()) fail(Code::invalid_argument, "Sequential: no modules were given");
@@ -15,34 +17,21 @@ class Sequential final : public Module {
   }
 
   const char* kind() const override { return "Sequential"; }
-  size_t output_count(size_t) const override { return child(children().size() - 1).output_count(1); }
 
-  std::vector<IdRule> id_rules() const override { return child(0).id_rules(); }
-
-  // All but the last are a chain; the last may have more outputs and hands them out as they are.
-  Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
-    check_count(inputs.size());
-    return chain_check(ctx, *this, 0, children().size(), {inputs[0]});
+  std::vector<IdRule> id_rules() const override {
+    std::vector<IdRule> rules = child(0).id_rules();
+    const std::vector<IdRule> of_last = child(last()).id_rules();
+    if (last() == 0 || of_last.size() < 2) return rules;
+    rules.resize(1);
+    rules.insert(rules.end(), of_last.begin() + 1, of_last.end());
+    return rules;
   }
 
-  Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    check_count(inputs.size());
-    const size_t last = children().size() - 1;
-    const Tensor x = chain_forward(ctx, *this, 0, last, inputs[0], frame);
-    return child(last).forward(ctx, std::span<const Tensor>(&x, 1), frame);
-  }
-
-  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const size_t last = children().size() - 1;
-    const Stack::Mark mark = frame.mark();
-    const Tensor dx = frame.compact(ctx, mark, child(last).backward(ctx, dy, frame).at(0));
-    return {chain_backward(ctx, *this, 0, last, dx, frame, mark)};
-  }
-
- private:
-  void check_count(size_t inputs) const {
-    if (inputs != 1)
-      fail(Code::invalid_argument, "Sequential ", full_name(), ": takes 1 input, got ", inputs);
+  void check_inputs(std::span<const Spec> inputs) const override {
+    const size_t most = std::max(child(last()).gradient_count(), child(last()).id_rules().size());
+    if (inputs.size() != 1 && inputs.size() != most)
+      fail(Code::invalid_argument, "Sequential ", full_name(), ": takes ", most,
+           most == 1 ? " input" : " inputs (the last module all but the first)", ", got ", inputs.size());
   }
 };
 

@@ -31,7 +31,7 @@ struct OptimizerRule {
 struct OptimizerOptions {
   double lr = 1e-3;
   double weight_decay = 0;
-  Schedule schedule;
+  LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   // AdamW
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;

@@ -8,16 +8,16 @@
 
 namespace gangway {
 
-void check(const Schedule& schedule) {
+void check(const LrSchedule& schedule) {
   if (schedule.warmup < 0)
     fail(Code::invalid_argument, "schedule: warmup = ", schedule.warmup, " is negative");
   if (schedule.total < 0) fail(Code::invalid_argument, "schedule: total = ", schedule.total, " is negative");
   if (!(schedule.final_ratio >= 0 && schedule.final_ratio <= 1))
     fail(Code::invalid_argument, "schedule: final_ratio = ", schedule.final_ratio, " is outside [0, 1]");
   switch (schedule.kind) {
-    case Schedule::Kind::constant: return;
-    case Schedule::Kind::linear:
-    case Schedule::Kind::cosine:
+    case LrSchedule::Kind::constant: return;
+    case LrSchedule::Kind::linear:
+    case LrSchedule::Kind::cosine:
       if (schedule.total <= schedule.warmup)
         fail(Code::invalid_argument, "schedule: total = ", schedule.total,
              " is not over warmup = ", schedule.warmup, " (the decay needs steps)");
@@ -26,14 +26,14 @@ void check(const Schedule& schedule) {
   fail(Code::invalid_argument, "schedule: kind ", static_cast<int32_t>(schedule.kind), " is unknown");
 }
 
-double factor(const Schedule& schedule, int64_t step) {
+double factor(const LrSchedule& schedule, int64_t step) {
   if (step < schedule.warmup) return static_cast<double>(step) / static_cast<double>(schedule.warmup);
-  if (schedule.kind == Schedule::Kind::constant) return 1;
+  if (schedule.kind == LrSchedule::Kind::constant) return 1;
   if (step >= schedule.total) return schedule.final_ratio;
   const double done = static_cast<double>(std::max<int64_t>(step - schedule.warmup, 0)) /
                       static_cast<double>(schedule.total - schedule.warmup);
   const double left =
-      schedule.kind == Schedule::Kind::linear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
+      schedule.kind == LrSchedule::Kind::linear ? 1 - done : 0.5 * (1 + std::cos(std::numbers::pi * done));
   return schedule.final_ratio + (1 - schedule.final_ratio) * left;
 }
 

@@ -5,7 +5,7 @@
 
 namespace gangway {
 
-struct Schedule {
+struct LrSchedule {
   enum class Kind : int32_t { constant = 0, linear = 1, cosine = 2 };
   Kind kind = Kind::constant;
   int64_t warmup = 0;      // steps from 0 up to the full rate, linear: step s (from 1) has s / warmup of it
@@ -14,9 +14,9 @@ struct Schedule {
 };
 
 // INVALID_ARGUMENT: negative counts, total <= warmup for a decaying kind, a ratio outside [0, 1].
-void check(const Schedule& schedule);
+void check(const LrSchedule& schedule);
 
 // Factor of the base rate at step `step`, counted from 1.
-double factor(const Schedule& schedule, int64_t step);
+double factor(const LrSchedule& schedule, int64_t step);
 
 }  // namespace gangway

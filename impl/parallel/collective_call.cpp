@@ -85,10 +85,25 @@ void CollectiveCall::break_gangs() const {
   Error told(Code::out_of_memory, "no memory");  // short enough to need none
   try {
     told = caught(root_, name_);
+    const bool elsewhere = told.code() == Code::peer_lost || told.code() == Code::aborted;
+    if (elsewhere && mesh_ != nullptr) told = told_of_root(std::move(told));
   } catch (const std::bad_alloc&) {
   }
   abort(told);
   throw told;
+}
+
+// Who is lost has another number in each gang of a mesh, and none where it is no member: it is told by root's.
+Error CollectiveCall::told_of_root(Error error) const {
+  const std::optional<Error> first = root_.error();
+  if (!first || first->code() != Code::peer_lost) return error;
+  if (error.code() == Code::peer_lost && error.peer == first->peer) return error;
+  Error told(Code::peer_lost, text(name_, error.op.empty() ? "" : " in ", error.op, ": ", first->message()));
+  told.gang = root_.name();
+  told.op = error.op;
+  told.rank = root_.rank();
+  told.peer = first->peer;
+  return told;
 }
 
 void CollectiveCall::abort(const Error& error) const noexcept {

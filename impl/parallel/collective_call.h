@@ -7,7 +7,7 @@
 // check   Nothing has moved yet. All ranks throw the first refusal (lowest rank), or MISMATCH if their arguments
 //         differ; the gangs work on. One small all-gather on root's control channel. A call may have several.
 // run     Peers wait for this rank's part. What fails here, want of memory and the caller's interrupt included,
-//         breaks every gang of the model, and the peers throw this rank's error. A rank that is alone has no
+//         breaks every gang of the model, and the peers throw this rank's error. A lost rank is named by its number in root. A rank that is alone has no
 //         peers to tell: its gangs work on.
 //
 // A thread that ends in a caller's callback (pthread_exit unwinds through either part) breaks the gangs likewise.
@@ -93,6 +93,7 @@ class CollectiveCall {
                              const Payload& mine) const;
   [[noreturn]] void refuse(const Error& refusal) const;
   [[noreturn]] void break_gangs() const;  // inside a catch block
+  Error told_of_root(Error error) const;
   void abort(const Error& error) const noexcept;
   template <typename Body>
   decltype(auto) unless_thread_ends(Body&& body) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "parallel/pipeline/schedule.h"
 
 namespace gangway {
 namespace {
@@ -67,6 +68,19 @@ void check(const RecomputeOptions& o) {
     fail(Code::invalid_argument, "recompute ratio is ", o.ratio, ", outside [0, 1]");
 }
 
+void check(const PipelineOptions& o) {
+  const auto split = static_cast<int32_t>(o.split);
+  if (split < 0 || split > 2) fail(Code::invalid_argument, "stage split ", split, " is unknown (0 to 2)");
+  if (o.stages_per_rank < 0 || o.microbatches < 0)
+    fail(Code::invalid_argument, "pipeline: stages_per_rank is ", o.stages_per_rank, ", microbatches is ",
+         o.microbatches, "; both are 0 or more");
+  if (o.most_unsharded < 1)
+    fail(Code::invalid_argument, "pipeline: most_unsharded is ", o.most_unsharded, ", below 1");
+  if (o.split != StageSplit::given && !o.first_layers.empty())
+    fail(Code::invalid_argument, "pipeline: first_layers has ", o.first_layers.size(),
+         " entries, but the stage split is not \"given\"");
+}
+
 void check_master(DType dtype) {
   if (dtype != DType::f32 && dtype != DType::f64)
     fail(Code::invalid_argument, "master_dtype is ", name(dtype), "; it must be f32 or f64");
@@ -88,6 +102,15 @@ void add_facts(const ShardOptions& o, Facts& facts) {
   facts.add("prefetch_backward", o.prefetch_backward);
   facts.add("accumulate_unsharded", o.accumulate_unsharded);
   facts.add("bucket_cap_mb", o.bucket_cap_mb);
+}
+
+void add_facts(const PipelineOptions& o, Facts& facts) {
+  facts.add("schedule", o.own_schedule == nullptr ? o.schedule : to_csv(*o.own_schedule));
+  facts.add("stages_per_rank", o.stages_per_rank);
+  facts.add("pipeline microbatches", o.microbatches);
+  facts.add("stage split", o.split);
+  for (const int64_t layer : o.first_layers) facts.add("first layer of a stage", layer);
+  facts.add("most_unsharded", o.most_unsharded);
 }
 
 }  // namespace gangway

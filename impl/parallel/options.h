@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "parallel/plan.h"
 
 namespace gangway {
+
+struct Schedule;  // parallel/pipeline/schedule.h
 
 enum class Strategy : int32_t {
   full_shard = 0,     // unshard per use
@@ -58,11 +61,31 @@ enum class ContextMethod : uint8_t {
   all_to_all,  // each rank has the whole sequence of some heads (Ulysses)
 };
 
+// How the layers of a model are shared out among the stages of a pipeline.
+enum class StageSplit : int32_t {
+  even = 0,     // the same number of layers, the first stages one more where it does not divide
+  by_cost = 1,  // so that the largest stage has as few parameters as possible; embedding and head weigh, too
+  given = 2,    // first_layers
+};
+
+// For meshes with pp over 1.
+struct PipelineOptions {
+  std::string schedule = "1f1b";  // a name of parallel/pipeline/generators.h
+  std::shared_ptr<const Schedule>
+      own_schedule;         // instead of the name; sends and FSDP's actions are added if it has none
+  int stages_per_rank = 0;  // 0: the schedule's own
+  int microbatches = 0;     // of every step; 0: as many as the step says
+  StageSplit split = StageSplit::even;
+  std::vector<int64_t> first_layers;  // given: the layer that each stage begins with; the first is 0
+  int most_unsharded = 3;             // stages of one rank whose weights are unsharded at a time
+};
+
 struct ParallelOptions {
   TensorOptions tensor;
   ContextMethod context = ContextMethod::ring;  // over the axis cp
   ShardOptions shard;
   RecomputeOptions recompute;
+  PipelineOptions pipeline;
   uint64_t seed = 0;
   DType master_dtype = DType::f32;  // f32 or f64
 };
@@ -71,9 +94,11 @@ struct ParallelOptions {
 // the values that are stepped.
 void check(const ShardOptions& options, DType master);
 void check(const RecomputeOptions& options);
+void check(const PipelineOptions& options);
 void check_master(DType dtype);
 
 // What of them all ranks must have alike: they decide which collectives run and what numbers come out.
 void add_facts(const ShardOptions& options, Facts& facts);
+void add_facts(const PipelineOptions& options, Facts& facts);
 
 }  // namespace gangway

@@ -6,6 +6,7 @@
 #include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/model/builder.h"
+#include "parallel/pipeline/runtime.h"
 #include "parallel/recompute.h"
 #include "parallel/tensor/apply.h"
 #include "parallel/tree_state.h"
@@ -18,11 +19,11 @@ std::shared_ptr<Buckets> buckets_for(const ShardOptions& options, FsdpState& dom
 }
 
 void wrap_all(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
-              const std::shared_ptr<FsdpState>& domain) {
+              const std::shared_ptr<FsdpState>& domain, bool scheduled = false) {
   const std::shared_ptr<Buckets> buckets = buckets_for(options, *domain);
   for (Place place : places) {
     if (place.parent == nullptr) place.module = root;  // with the wrappers below it
-    wrap_unit(root, place, options, domain, buckets);
+    wrap_unit(root, place, options, domain, buckets, scheduled);
   }
 }
 
@@ -52,12 +53,49 @@ void check_degrees(const Gangs& gangs, const ModulePtr& root) {
   const bool placed = is_tensor_parallel(root);
   const int cp = gangs.mesh().degree(Axis::cp);
   const bool spread = cp > 1 && root != nullptr && is_context_parallel(root, cp);
-  for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
+  for (const Axis axis : {Axis::tp, Axis::cp})
     if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
            ", but this model is not made parallel over ", name(axis),
            root == nullptr ? ": a shard group is over dp_replicate and dp_shard only" : "");
 }
+
+namespace {
+
+void check_no_stages(const Gangs& gangs, const char* call) {
+  if (const int pp = gangs.mesh().degree(Axis::pp); pp > 1)
+    fail(Code::not_supported, call, ": pp is ", pp, "; parallelize cuts a model into stages");
+}
+
+// The chain that pipeline ranks share; null: pp is 1.
+Chain* chain_of(const Gangs& gangs, Module& root) {
+  const int pp = gangs.mesh().degree(Axis::pp);
+  if (pp == 1) return nullptr;
+  auto* chain = dynamic_cast<Chain*>(&unwrapped(root));
+  if (chain == nullptr)
+    fail(Code::not_supported, "parallelize: pp is ", pp, ", but a ", unwrapped(root).kind(),
+         " cannot be cut into stages; a Llama or a Sequential can");
+  return chain;
+}
+
+// Everything that can be said of the stages before a model is cut. The schedule of one number of microbatches stands for
+// the others, which are looked at when a step asks for them.
+std::vector<Stage> stages_of(const Chain& chain, const Gangs& gangs, const ParallelOptions& options) {
+  const PipelineOptions& o = options.pipeline;
+  check(o);
+  if (options.shard.accumulate_unsharded == 0)
+    fail(Code::invalid_argument,
+         "accumulate_unsharded is 0, but stages of a pipeline sum their gradients and reduce once");
+  const int ranks = gangs.mesh().degree(Axis::pp);
+  const int own = o.own_schedule != nullptr ? o.own_schedule->microbatches : o.microbatches;
+  if (o.own_schedule != nullptr && o.microbatches != 0 && o.microbatches != own)
+    fail(Code::invalid_argument, "pipeline: microbatches is ", o.microbatches, ", but the schedule has ",
+         own);
+  if (own != 0) pipeline_schedule(o, ranks, own, o.most_unsharded);
+  return split_stages(chain, static_cast<int>(pipeline_stages(o, ranks).size()), o);
+}
+
+}  // namespace
 
 void ModelBuilder::check_describing(const char* call) const {
   if (parts_.materialized)
@@ -108,6 +146,7 @@ void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& o
   std::vector<Place> places;
   const CollectiveCall call(*parts_.gangs, "fully_shard");
   call.check([&] {
+    check_no_stages(*parts_.gangs, "fully_shard");
     check_wrappable("fully_shard");
     check(options, DType::f64);
     places = match_places(parts_.root, pattern);
@@ -124,6 +163,7 @@ void ModelBuilder::replicate(const ShardOptions& options) {
   std::vector<Place> places;
   const CollectiveCall call(*parts_.gangs, "replicate");
   call.check([&] {
+    check_no_stages(*parts_.gangs, "replicate");
     check_wrappable("replicate");
     check(whole, DType::f64);
     places = default_places(parts_.root);
@@ -136,6 +176,7 @@ void ModelBuilder::replicate(const ShardOptions& options) {
 void ModelBuilder::recompute(const RecomputeOptions& options) {
   const CollectiveCall call(*parts_.gangs, "recompute");
   call.check([&] {
+    check_no_stages(*parts_.gangs, "recompute");
     check_wrappable("recompute");
     check(options);
     check_no_units("recompute");
@@ -150,8 +191,11 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
   std::optional<TreeState> before;
   bool spreads = false;
   const int tp = parts_.gangs->mesh().degree(Axis::tp);
+  Chain* chain = nullptr;
+  std::vector<Stage> stages;
+  std::string arguments;
   const CollectiveCall call(*parts_.gangs, "parallelize");
-  call.check([&] {
+  const auto check_all = [&] {
     check_describing("parallelize");
     check_master(options.master_dtype);
     check(options.shard, options.master_dtype);
@@ -159,13 +203,20 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     if (!parts_.fsdp->units().empty())
       fail(Code::invalid_state, "parallelize: unit ", parts_.fsdp->units()[0]->name(),
            " is made already; parallelize makes all units itself");
-    check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
+    chain = chain_of(*parts_.gangs, *parts_.root);
+    if (chain != nullptr) {
+      stages = stages_of(*chain, *parts_.gangs, options);
+      arguments = facts_of_whole(options);
+    } else {
+      check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
+    }
     if (tp == 1 || !is_tensor_parallel(parts_.root))
       plan.emplace(parts_.root, options.tensor, parts_.gangs->tp());
     spreads = spreads_context();
     if (spreads) check_context(parts_.root, parts_.gangs->cp(), options.context, tp);
     before.emplace(parts_.root);
-  });
+  };
+  call.check(check_all, arguments);
   const Recompute recompute = parts_.recompute;
   const bool pristine = std::exchange(pristine_, false);
   try {
@@ -174,12 +225,18 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       if (plan) plan->apply(parts_.root);
       if (spreads) apply_context(parts_.root, parts_.gangs->cp(), options.context, tp);
       check_degrees(*parts_.gangs, parts_.root);
-      wrap_recomputed(parts_.root, options.recompute);
-      wrap_all(parts_.root, default_places(parts_.root), options.shard, parts_.fsdp);
+      wrap_recomputed(parts_.root, options.recompute);  // of the whole model's blocks, so before it is cut
+      if (chain != nullptr) cut(*chain, std::move(stages), options);
+      const std::vector<Place> places = default_places(parts_.root);
+      if (chain != nullptr) check_units(parts_.root, places, options.shard, options.master_dtype);
+      wrap_all(parts_.root, places, options.shard, parts_.fsdp, chain != nullptr);
+      if (chain != nullptr) set_stages(options.shard);
     });
     materialize(options.seed, options.master_dtype);
   } catch (...) {  // so that it may be called again
     parts_.fsdp->remove_units();
+    if (parts_.pipeline != nullptr) parts_.pipeline->cut().undo();
+    parts_.pipeline = nullptr;
     before->restore(parts_.root);
     parts_.recompute = recompute;
     pristine_ = pristine;
@@ -187,11 +244,27 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
   }
 }
 
+void ModelBuilder::cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options) {
+  Gangs& gangs = *parts_.gangs;
+  const int ranks = gangs.mesh().degree(Axis::pp);
+  auto made = std::make_unique<StageCut>(chain, std::move(stages), pipeline_stages(options.pipeline, ranks),
+                                         gangs.coordinate(Axis::pp), ranks);
+  parts_.pipeline =
+      std::make_unique<Pipeline>(std::move(made), options.pipeline, gangs, *parts_.ops, parts_.frames);
+}
+
+void ModelBuilder::set_stages(const ShardOptions& options) {
+  const StageCut& stages = parts_.pipeline->cut();
+  parts_.fsdp->set_stages(stages.elsewhere(), stages.tied(), parts_.pipeline->most_groups(*parts_.fsdp),
+                          options);
+}
+
 void ModelBuilder::materialize(uint64_t seed, DType master) {
   std::string arguments;
   const CollectiveCall call(*parts_.gangs, "materialize");
   const auto check_all = [&] {
     check_wrappable("materialize");
+    if (parts_.pipeline == nullptr) check_no_stages(*parts_.gangs, "materialize");
     check_master(master);
     for (const auto& unit : parts_.fsdp->units()) check(unit->options(), master);
     check_dtypes(*parts_.root, master);
@@ -211,8 +284,20 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   pristine_ = false;
   parts_.seed = seed;
   parts_.fsdp->materialize(seed, master);
+  if (parts_.pipeline != nullptr) call.check([&] { parts_.pipeline->bind(*parts_.fsdp); });  // wants memory
   list_parameters();
   parts_.materialized = true;
+}
+
+std::string ModelBuilder::facts_of_whole(const ParallelOptions& options) const {
+  Facts facts("parallelize");
+  facts.add("recompute", options.recompute.kind);
+  facts.add("recompute every", options.recompute.every);
+  facts.add("recompute ratio", options.recompute.ratio);
+  add_facts(options.shard, facts);
+  add_facts(options.pipeline, facts);
+  add_facts(parts_.root, facts);
+  return facts.text();
 }
 
 std::string ModelBuilder::facts(uint64_t seed, DType master) const {
@@ -220,7 +305,8 @@ std::string ModelBuilder::facts(uint64_t seed, DType master) const {
   facts.add("seed", seed);
   facts.add("master_dtype", master);
   facts.add("selective recomputation", parts_.recompute == Recompute::selective);
-  add_facts(parts_.root, facts);
+  if (parts_.pipeline == nullptr)
+    add_facts(parts_.root, facts);  // else the whole was compared before it was cut
   return facts.text();
 }
 
@@ -232,6 +318,11 @@ void ModelBuilder::adopt(const std::vector<const FsdpState*>& groups) {
 }
 
 void ModelBuilder::list_parameters() {
+  if (parts_.pipeline != nullptr) {
+    parts_.parameters = parts_.pipeline->cut().parameters();
+    parts_.aliases = parts_.pipeline->cut().aliases();
+    return;
+  }
   parts_.parameters = named_parameters(*parts_.root);
   parts_.aliases = named_parameters_with_aliases(*parts_.root);
   std::erase_if(parts_.aliases, [&](const NamedParameter& a) {

@@ -13,6 +13,13 @@ int64_t most_rows(const Placement& p) {
   return most;
 }
 
+// The one rank that has all rows; -1: several have some.
+int only_holder(const Placement& p) {
+  for (size_t i = 0; i + 1 < p.bounds.size(); ++i)
+    if (rows_of(p, i) == p.bounds.back()) return static_cast<int>(i);
+  return -1;
+}
+
 // Whether pieces of `rows` rows of dim 0 lie as in the whole, with all padding behind it.
 bool in_sequence(const Placement& p, int64_t rows) {
   for (size_t i = 0; i < p.bounds.size(); ++i)
@@ -40,6 +47,11 @@ WholeGather::Stage WholeGather::stage_of(const Gangs& gangs, const Placement& pl
   Stage stage;
   stage.gang = gangs.by_axes(placement.axis);
   stage.placement = &placement;
+  stage.only = only_holder(placement);
+  if (stage.only >= 0) {
+    stage.joined = Tensor::allocate(memory, dtype_, outer);
+    return stage;
+  }
   stage.padded = outer;
   stage.padded[placement.dim] = most_rows(placement);
   if (!placement.at_rest && rows_of(placement, static_cast<size_t>(index)) != stage.padded[placement.dim])
@@ -56,6 +68,10 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
   Tensor joined = stages_.empty() ? copy_ : own;
   for (const Stage& stage : stages_) {
     const Placement& placement = *stage.placement;
+    if (stage.only >= 0) {
+      joined = from_holder(ops, stage, joined, stream);
+      continue;
+    }
     if (stage.piece && joined.count() != 0)
       ops.cast(joined, stage.piece.slice(placement.dim, 0, joined.dim(placement.dim)), stream);
     Collective c;
@@ -65,9 +81,7 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
     c.out = stage.pieces.raw();
     c.count = static_cast<size_t>(stage.padded.count());
     c.dtype = dtype_;
-    const WorkPtr gathering = stage.gang->run(Channel::fsdp_gather, c, &stream);
-    gathering->order(stream);
-    gathering->order_input(stream);
+    run(stage, c, stream);
     joined = stage.joined;
     if (joined.buffer() == stage.pieces.buffer()) continue;
     for (int r = 0; r < stage.gang->size(); ++r) {
@@ -79,6 +93,24 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
     }
   }
   return joined;
+}
+
+void WholeGather::run(const Stage& stage, const Collective& record, Stream& stream) {
+  const WorkPtr work = stage.gang->run(Channel::fsdp_gather, record, &stream);
+  work->order(stream);
+  work->order_input(stream);
+}
+
+Tensor WholeGather::from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const {
+  if (stage.gang->rank() == stage.only && own.count() != 0) ops.cast(own, stage.joined, stream);
+  Collective c;
+  c.op = CollectiveOp::broadcast;
+  c.in = c.out = stage.joined.raw();
+  c.count = static_cast<size_t>(stage.joined.count());
+  c.dtype = dtype_;
+  c.peer = stage.only;
+  run(stage, c, stream);
+  return stage.joined;
 }
 
 }  // namespace gangway

@@ -24,11 +24,14 @@ class WholeGather {
   struct Stage {
     GangPtr gang;
     const Placement* placement;
+    int only = -1;  // the rank that has all rows and gives them to the others; -1: several have some
     Tensor piece;   // absent: the piece lies padded already
     Shape padded;   // of one piece
     Tensor pieces;  // [ranks, ...padded]
     Tensor joined;  // a view of `pieces` where they lie one after the other
   };
+  static void run(const Stage& stage, const Collective& record, Stream& stream);
+  Tensor from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const;
   Stage stage_of(const Gangs& gangs, const Placement& placement, const Shape& outer, int index) const;
 
   DType dtype_;

@@ -29,6 +29,7 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
   if (const int tp = model.gangs().mesh().degree(Axis::tp); config->max_positions < tp)
     fail(Code::invalid_argument, "generate: max_position_embeddings ", config->max_positions, " is below tp ",
          tp);
+  model.run().check_whole("generate");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
     if (id < 0 || id >= config->vocab)

@@ -1,6 +1,7 @@
 #include "train/microbatches.h"
 
 #include "base/interrupt.h"
+#include "parallel/pipeline/runtime.h"
 
 namespace gangway {
 namespace {
@@ -19,7 +20,31 @@ void check_loss(const Specs& outputs) {
            ", loss sum and weight are f64 or f32 [1]");
 }
 
+std::vector<Values> all_microbatches(const PreparedBatch& batch) {
+  std::vector<Values> all;
+  for (int i = 0; i < batch.count(); ++i) all.push_back(batch.microbatch(i));
+  return all;
+}
+std::vector<Specs> all_specs(const PreparedBatch& batch) {
+  std::vector<Specs> all;
+  for (const Values& microbatch : all_microbatches(batch)) all.push_back(specs_of(microbatch));
+  return all;
+}
+
+struct SumsOfLosses final : LossSink {
+  explicit SumsOfLosses(StepSums& sums) : sums(sums) {}
+  void add(const Values& outputs) override {
+    check_loss(specs_of(outputs));
+    sums.add_loss(outputs);
+  }
+  StepSums& sums;
+};
+
 }  // namespace
+
+int microbatches_of(Model& model, int asked) {
+  return model.pipeline() == nullptr ? asked : model.pipeline()->microbatches(asked);
+}
 
 Context microbatch_context(Model& model, int64_t step, bool training, Stream& stream) {
   Context ctx = model.run().context(stream);
@@ -28,16 +53,26 @@ Context microbatch_context(Model& model, int64_t step, bool training, Stream& st
   return ctx;
 }
 
-void check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
+bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
+  if (model.pipeline() != nullptr) return model.pipeline()->check(ctx, all_specs(batch));
   for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
     const Specs inputs = specs_of(batch.microbatch(ctx.microbatch));
     const Specs outputs = model.run().check_forward(ctx, inputs, frame_of(model, ctx));
     if (!outputs.empty()) check_loss(outputs);
   }
+  return true;
+}
+
+void learn_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
+  model.pipeline()->learn(ctx, all_specs(batch), check_loss);
 }
 
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums) {
   ctx.fused_loss = true;
+  if (model.pipeline() != nullptr) {
+    SumsOfLosses losses(sums);
+    return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), losses);
+  }
   for (int i = 0; i < batch.count(); ++i) {
     poll_interrupt_at_times();
     ctx.microbatch = i;

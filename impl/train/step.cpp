@@ -20,6 +20,7 @@
 
 #include "parallel/collective_call.h"
 #include "parallel/model/clip.h"
+#include "parallel/pipeline/runtime.h"
 #include "train/microbatches.h"
 #include "train/totals.h"
 
@@ -31,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
-std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch);
+std::optional<Error> wrong_weight(Model& model, const StepSums& sums, const PreparedBatch& batch);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
 
@@ -61,6 +62,11 @@ class Step {
                                            arguments));
     result.weight = totals_.weight;
     return totals_;
+  }
+
+  // Of a pipeline that has not seen such microbatches: a check phase of its own, in which stages tell each other.
+  void learn(const PreparedBatch& batch, const Context& ctx) {
+    if (totals_.unknown) call_.check([&] { learn_microbatches(model_, batch, ctx); });
   }
 
   // What fails leaves a rank that is alone with a model that works on.
@@ -128,11 +134,13 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     if (given == nullptr) fail(Code::invalid_argument, "train_step: optimizer is null");
     check_optimizer(model, *given);
     model.run().check_update();
-    prepared.emplace(model, batch, options.microbatches);
-    check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
+    prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
+    const bool known =
+        check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
     prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens()};
+    return Totals{prepared->weight(), prepared->tokens(), !known};
   });
+  step.learn(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
   Optimizer& optimizer = *given;
   step.result.lr = optimizer.lr();
   step.result.step = optimizer.steps();
@@ -156,7 +164,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
       sums->add_gradients();
       sums->read();
     });
-    all = step.exchange(wrong_weight(*sums, *prepared), {sums->loss(), sums->finite()});
+    all = step.exchange(wrong_weight(model, *sums, *prepared), {sums->loss(), sums->finite()});
   } catch (...) {
     if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
     throw;
@@ -175,11 +183,12 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   std::optional<PreparedBatch> prepared;
   const Totals totals = step.check(nullptr, [&] {
     model.run().check_computes("eval_step");
-    prepared.emplace(model, batch, options.microbatches);
-    check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
+    prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
+    const bool known = check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
     prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens()};
+    return Totals{prepared->weight(), prepared->tokens(), !known};
   });
+  step.learn(*prepared, microbatch_context(model, 0, false, stream));
   if (totals.weight == 0) return step.end_without_weight();
   std::optional<StepSums> sums;
   step.run([&] {
@@ -187,7 +196,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
     sums->read();
   });
-  const Outcome all = step.exchange(wrong_weight(*sums, *prepared), {sums->loss(), sums->finite()});
+  const Outcome all = step.exchange(wrong_weight(model, *sums, *prepared), {sums->loss(), sums->finite()});
   step.result.loss = all.loss / static_cast<double>(totals.weight);
   return step.end();
 }
@@ -252,7 +261,8 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
 
 // --- 3. after the microbatches
 
-std::optional<Error> wrong_weight(const StepSums& sums, const PreparedBatch& batch) {
+std::optional<Error> wrong_weight(Model& model, const StepSums& sums, const PreparedBatch& batch) {
+  if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
   // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
   if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
   return Error(Code::invalid_argument,

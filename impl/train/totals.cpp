@@ -12,6 +12,7 @@ int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
   Totals sum;
   for (size_t r = 0; r < all.size(); ++r) {
+    sum.unknown = sum.unknown || all[r].unknown;
     // tp, cp and pp ranks of one data coordinate pass the same batch; each cp rank counts its own part of it.
     if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::pp) != 0) continue;
     sum.weight += all[r].weight;

@@ -14,6 +14,7 @@ namespace gangway {
 // What goes into a step.
 struct Totals {
   int64_t weight = 0, tokens = 0;
+  bool unknown = false;  // what travels between the stages of a pipeline, on some rank
 };
 
 // What came out of its microbatches.

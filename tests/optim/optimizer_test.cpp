@@ -29,7 +29,7 @@ OptimizerOptions adamw_options() {
   options.weight_decay = 0.1;
   options.beta1 = 0.8;
   options.beta2 = 0.95;
-  options.schedule = {Schedule::Kind::linear, 2, 10, 0.5};
+  options.schedule = {LrSchedule::Kind::linear, 2, 10, 0.5};
   return options;
 }
 

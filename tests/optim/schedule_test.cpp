@@ -10,13 +10,13 @@
 namespace gangway {
 namespace {
 
-using Kind = Schedule::Kind;
+using Kind = LrSchedule::Kind;
 
 TEST(Schedule, ConstantIsOneAfterItsWarmup) {
-  const Schedule plain;
+  const LrSchedule plain;
   EXPECT_EQ(factor(plain, 1), 1);
   EXPECT_EQ(factor(plain, 1'000'000), 1);
-  const Schedule warm{Kind::constant, 4, 0, 0};
+  const LrSchedule warm{Kind::constant, 4, 0, 0};
   EXPECT_DOUBLE_EQ(factor(warm, 1), 0.25);
   EXPECT_DOUBLE_EQ(factor(warm, 3), 0.75);
   EXPECT_EQ(factor(warm, 4), 1);
@@ -24,7 +24,7 @@ TEST(Schedule, ConstantIsOneAfterItsWarmup) {
 }
 
 TEST(Schedule, LinearFallsEvenlyToItsFinalRatio) {
-  const Schedule s{Kind::linear, 2, 12, 0.1};
+  const LrSchedule s{Kind::linear, 2, 12, 0.1};
   EXPECT_DOUBLE_EQ(factor(s, 1), 0.5);
   EXPECT_DOUBLE_EQ(factor(s, 2), 1);
   EXPECT_DOUBLE_EQ(factor(s, 7), 0.55);
@@ -33,7 +33,7 @@ TEST(Schedule, LinearFallsEvenlyToItsFinalRatio) {
 }
 
 TEST(Schedule, CosineIsHalfwayInTheMiddle) {
-  const Schedule s{Kind::cosine, 0, 100, 0.2};
+  const LrSchedule s{Kind::cosine, 0, 100, 0.2};
   EXPECT_NEAR(factor(s, 0), 1, 1e-15);
   EXPECT_NEAR(factor(s, 25), 0.2 + 0.8 * 0.5 * (1 + std::sqrt(0.5)), 1e-15);
   EXPECT_NEAR(factor(s, 50), 0.6, 1e-15);
@@ -42,7 +42,7 @@ TEST(Schedule, CosineIsHalfwayInTheMiddle) {
 }
 
 TEST(Schedule, RefusesWhatHasNoMeaning) {
-  const auto refused = [](const Schedule& s) {
+  const auto refused = [](const LrSchedule& s) {
     try {
       check(s);
     } catch (const Error& error) {

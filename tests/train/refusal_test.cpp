@@ -188,7 +188,7 @@ const Differing kDiffering[] = {
     {[](OptimizerOptions& o, StepOptions&) { o.moment_dtype = DType::bf16; }, "moment_dtype f32",
      "moment_dtype bf16"},
     {[](OptimizerOptions& o, StepOptions&) {
-       o.schedule = {Schedule::Kind::linear, 0, 10, 0};
+       o.schedule = {LrSchedule::Kind::linear, 0, 10, 0};
      },
      "schedule 0", "schedule 1"},
     {[](OptimizerOptions& o, StepOptions&) { o.schedule.warmup = 2; }, "warmup_steps 0", "warmup_steps 2"},

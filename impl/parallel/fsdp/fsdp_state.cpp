@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "nn/gradient.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
 #include "parallel/memory_use.h"
@@ -92,6 +93,14 @@ GroupContext FsdpState::place_of(const ParamGroup& unit) {
   return place;
 }
 
+void FsdpState::set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied,
+                           int most_unsharded, const ShardOptions& options) {
+  options_ = options;
+  elsewhere_ = std::move(elsewhere);
+  to_tie_ = std::move(tied);
+  most_unsharded_ = most_unsharded;
+}
+
 void FsdpState::materialize(uint64_t seed, DType master) {
   Stream& stream = ops_.device().stream();
   const CollectiveCall call(*gangs_, "materialize");
@@ -99,6 +108,8 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   call.check([&] {
     plan(master);
     allocate();
+    place_elsewhere(master);
+    if (!to_tie_.empty()) tied_ = std::make_unique<TiedParameters>(ops_, gangs_->pp(), to_tie_);
     const auto in_region = [](const auto& unit) { return unit->values().region_bytes() != 0; };
     if (const auto count = std::count_if(units_.begin(), units_.end(), in_region))
       regions.resize(1 + static_cast<size_t>(count));
@@ -131,6 +142,8 @@ void FsdpState::forget_plans() {
 
 void FsdpState::remove_units() {
   forget_plans();
+  set_stages({}, {}, 0, {});
+  tied_ = nullptr;
   units_.clear();
 }
 
@@ -141,9 +154,23 @@ void FsdpState::allocate() {
   const GangPtr& shards = gangs_->fsdp_gang();
   const GangPtr& replicas = gangs_->rdp();
   const std::shared_ptr<Allocator> shared = shards->size() > 1 ? shards->allocator() : replicas->allocator();
-  values_.allocate(ops_.device().allocator(), 1 + ahead);
+  values_.allocate(ops_.device().allocator(), std::max(1 + ahead, most_unsharded_));
   gradients_.allocate(shared, replicas->allocator(), 2);
   for (const auto& unit : units_) unit->allocate();
+}
+
+// They look like those of which a trailing rank has no rows.
+void FsdpState::place_elsewhere(DType master) {
+  const std::shared_ptr<Allocator> memory = ops_.device().allocator();
+  for (const ParameterPtr& parameter : elsewhere_) {
+    Parameter& p = *parameter;
+    place_on_mesh(p, *gangs_);
+    if (master != DType{}) p.dtype = master;
+    p.shard = Tensor::allocate(memory, p.dtype, p.local_shape());
+    const DType gradient = statistics_dtype(compute_dtype(options_, p.full_name, p.dtype));
+    p.shard_grad =
+        wants_gradient(p) ? make_accumulator(Tensor::allocate(memory, gradient, p.local_shape())) : nullptr;
+  }
 }
 
 // All that ranks do together comes before what one of them may lack memory for.
@@ -183,9 +210,11 @@ void FsdpState::reshard_all() {
 void FsdpState::finish_gradients(Stream& stream) {
   for (const auto& unit : units_) unit->gradients().start_leftovers(stream);
   for (const auto& unit : units_) unit->gradients().finish(stream);
+  if (tied_ != nullptr) tied_->add_gradients(stream);
 }
 
 void FsdpState::zero_gradients(Stream& stream) {
+  if (tied_ != nullptr) tied_->drop_gradients();
   for (const auto& unit : units_) unit->gradients().zero(stream);
 }
 
@@ -210,6 +239,7 @@ void FsdpState::begin_update(Stream& stream) {
 
 void FsdpState::end_update(bool cast, bool empty, Stream& stream) {
   if (!updating_) fail(Code::invalid_state, "end_update: begin_update comes first");
+  if (tied_ != nullptr) tied_->send_values(stream);
   for (const auto& unit : units_) unit->values().publish(cast, stream);
   updating_ = false;
   if (empty) zero_gradients(stream);
@@ -217,7 +247,7 @@ void FsdpState::end_update(bool cast, bool empty, Stream& stream) {
 
 void FsdpState::count(MemoryUse& use) const {
   use.gathered += values_.bytes();
-  use.full_gradients += gradients_.bytes();
+  use.full_gradients += gradients_.bytes() + (tied_ != nullptr ? tied_->bytes() : 0);
   for (const auto& unit : units_) unit->count(use);
 }
 

@@ -17,6 +17,7 @@
 #include "mesh/gangs.h"
 #include "parallel/fsdp/param_group.h"
 #include "parallel/fsdp/replicate.h"
+#include "parallel/fsdp/tied_parameters.h"
 #include "parallel/stream_order.h"
 
 namespace gangway {
@@ -42,6 +43,12 @@ class FsdpState {
   std::shared_ptr<Buckets> make_buckets();
   // Units that another domain has materialised.
   void adopt(const FsdpState& other);
+  // Before materialize, of a model that is cut into stages: the parameters of other pipeline ranks, which get no rows, those
+  // that several of these ranks use, and how many units are unsharded at a time.
+  // `options`: of all units.
+  void set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied, int most_unsharded,
+                  const ShardOptions& options);
+  TiedParameters* tied() { return tied_.get(); }  // null: none
   // Plans, takes memory (refusals are agreed), opens regions, fills own rows, publishes the first version.
   // `master` none: every parameter's own dtype.
   void materialize(uint64_t seed, DType master);
@@ -66,6 +73,7 @@ class FsdpState {
   void plan(DType master);
   void forget_plans();
   void allocate();
+  void place_elsewhere(DType master);
   void open_regions(std::span<SharedRegion> regions);
 
   std::shared_ptr<Gangs> gangs_;
@@ -75,6 +83,11 @@ class FsdpState {
   GradientBuffers gradients_;
   PendingReductions reductions_;
   std::vector<std::shared_ptr<ParamGroup>> units_;
+  std::vector<ParameterPtr> elsewhere_;
+  std::vector<TiedParameter> to_tie_;
+  std::unique_ptr<TiedParameters> tied_;
+  int most_unsharded_ = 0;                            // 0: not cut into stages
+  ShardOptions options_;                              // of a model that is
   std::vector<std::shared_ptr<StreamOrder>> orders_;  // its own, then those of adopted units
   bool regions_;
   bool materialized_ = false;

@@ -88,8 +88,10 @@ Values FullyShardedModule::cast_outputs(Context& ctx, Values outputs, Frame* fra
 Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   poll_interrupt_at_times();
   const bool was_unsharded = unit_->unsharded();
-  const bool keep = was_unsharded || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
-  domain_->unshard(*unit_, true, ctx.stream);
+  const bool scheduled = unit_->scheduled();
+  const bool keep =
+      was_unsharded || scheduled || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
+  if (!scheduled) domain_->unshard(*unit_, true, ctx.stream);
   try {
     Context inner = ctx;
     if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // a loss is cast here
@@ -108,7 +110,8 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
          ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other "
          "units");
   poll_interrupt_at_times();
-  domain_->unshard(*unit_, false, ctx.stream);
+  const bool scheduled = unit_->scheduled();
+  if (!scheduled) domain_->unshard(*unit_, false, ctx.stream);
   try {
     unit_->gradients().acquire(ctx.stream);
     const Frame::Seen& seen = frame.seen(*this);
@@ -116,11 +119,10 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
     for (size_t i = 0; i < grads.size() && i < seen.outputs.size(); ++i)
       grads[i] = cast_gradient(ctx, grads[i], seen.outputs[i], frame);
     Values dx = child(0).backward(ctx, grads, frame);
-    if (!ctx.defer_weight) {
-      frame.run_weight_gradients(ctx);
+    if (!ctx.defer_weight) frame.run_weight_gradients(ctx);
+    if (!ctx.defer_weight && !scheduled)
       unit_->gradients().weight_half_done(domain_->is_last_backward(), ctx.stream);
-    }
-    unit_->reshard();
+    if (!scheduled) unit_->reshard();
     for (size_t i = 0; i < dx.size() && i < seen.inputs.size(); ++i)
       dx[i] = cast_gradient(ctx, dx[i], seen.inputs[i], frame);
     return dx;

@@ -8,7 +8,8 @@
 // backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending weight
 //           tasks, start the reduction, reshard
 //
-// A unit that was unsharded already when it is called (evaluation inside training) is left so.
+// A unit that was unsharded already when it is called (evaluation inside training) is left so. Those of a pipeline's stages
+// are unsharded, resharded and reduced by its schedule (pipeline/runtime.h).
 //
 // Thread rule: that of its module.
 #pragma once

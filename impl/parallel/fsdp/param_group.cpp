@@ -18,6 +18,7 @@ bool ParamGroup::reshards_after_forward() const {
 }
 
 bool ParamGroup::accumulates_unsharded() const {
+  if (scheduled()) return true;
   if (options_.accumulate_unsharded >= 0) return options_.accumulate_unsharded == 1;
   return options_.strategy != Strategy::full_shard;
 }
@@ -26,7 +27,9 @@ void ParamGroup::plan(const GroupContext& place, DType master) {
   place_ = place;
   packing_ = pack(named_, options_, master, place_.axis, place_.shard_ranks(), place_.shard_rank());
   const bool child = role_ == GroupRole::child;
-  values_ = std::make_unique<GroupValues>(name_, place_, packing_, child && reshards_after_forward());
+  const bool shares_slots =
+      scheduled() ? options_.strategy == Strategy::full_shard : child && reshards_after_forward();
+  values_ = std::make_unique<GroupValues>(name_, place_, packing_, shares_slots);
   if (buckets_ != nullptr) {
     gradients_ = std::make_unique<BucketGradients>(options_, place_, packing_, buckets_);
     return;

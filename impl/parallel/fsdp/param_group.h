@@ -17,8 +17,9 @@ namespace gangway {
 class Buckets;
 
 enum class GroupRole : uint8_t {
-  child,     // shares the model's buffers with the other units
-  root,      // the root or around other units: keeps its values after forward, has its own buffers
+  child,  // shares the model's buffers with the other units
+  root,   // the root or around other units: keeps its values after forward, has its own buffers
+  stage,  // of a pipeline: the schedule unshards, reshards and reduces; full gradients are summed up to then
   external,  // of a shard group: has its own buffers; only reduce() reduces
 };
 
@@ -36,6 +37,7 @@ class ParamGroup {
   const Packing& packing() const { return packing_; }
   const GroupContext& place() const { return place_; }
   bool sharded() const { return place_.shard_ranks() > 1; }  // over more than one rank
+  bool scheduled() const { return role_ == GroupRole::stage; }
   bool reshards_after_forward() const;
   bool accumulates_unsharded() const;
 

@@ -122,8 +122,10 @@ std::optional<Error> compare(const Replicated& r, int root_rank, const char* cal
   return compare_values(r, r.parameters[i], root_rank, call, stream);
 }
 
+// Equal on all ranks, also where a pipeline rank has no parameters.
 bool has_replicas(const FsdpState& state) {
-  return std::any_of(state.units().begin(), state.units().end(),
+  return state.gangs()->mesh().degree(Axis::pp) > 1 ||
+         std::any_of(state.units().begin(), state.units().end(),
                      [](const auto& unit) { return unit->place().replica_ranks() > 1; });
 }
 

@@ -202,7 +202,8 @@ void check_apart(const std::vector<Place>& places) {
 }
 
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
-               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets) {
+               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets,
+               bool scheduled) {
   std::set<const Parameter*> owned;
   collect_owned(*place.module, owned);
   std::vector<ParameterPtr> own;
@@ -210,8 +211,8 @@ void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
   std::vector<NamedParameter> named;
   for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
   const bool is_root = place.parent == nullptr || holds_unit(*place.module);
-  const auto unit = std::make_shared<ParamGroup>(place.label, std::move(named), options,
-                                                 is_root ? GroupRole::root : GroupRole::child, buckets);
+  const GroupRole role = scheduled ? GroupRole::stage : is_root ? GroupRole::root : GroupRole::child;
+  const auto unit = std::make_shared<ParamGroup>(place.label, std::move(named), options, role, buckets);
   domain->add(unit);
   replace(root, place, std::make_shared<FullyShardedModule>(place.module, unit, domain));
 }

@@ -53,9 +53,11 @@ void check_dtypes(const Module& root, DType master);
 // are.
 void check_apart(const std::vector<Place>& places);
 
-// Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD.
+// Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD. `scheduled`: in a stage of a
+// pipeline.
 void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
-               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets);
+               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets,
+               bool scheduled = false);
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
 
 // Units in the order of the tree.

@@ -1,17 +1,22 @@
 // Building a model: wrapping its modules, then taking memory.
 //
 // Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize; parallelize
-// does all. A call out of order is INVALID_STATE and names the call that is missing. All are collective, and their refusals agreed.
+// does all. With pp over 1 it is parallelize alone (NOT_SUPPORTED otherwise). A call out of order is INVALID_STATE and
+// names the call that is missing. All are collective, and their refusals agreed.
 //
 // Thread rule: one thread at a time.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "parallel/model/parts.h"
 #include "parallel/options.h"
 
 namespace gangway {
+
+class Chain;   // nn/chain.h
+struct Stage;  // parallel/pipeline/stage.h
 
 class ModelBuilder {
  public:
@@ -26,7 +31,7 @@ class ModelBuilder {
   void tensor_parallel(const TensorOptions& options);
   void context_parallel(ContextMethod method);  // spreads attention over cp
   // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root),
-  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation,
+  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation, stages,
   // fully_shard, materialize.
   void parallelize(const ParallelOptions& options);
   // Collective. Takes memory; each owner fills its rows.
@@ -37,7 +42,10 @@ class ModelBuilder {
   bool pristine() const { return pristine_; }
 
  private:
+  void cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options);
+  void set_stages(const ShardOptions& options);
   void list_parameters();
+  std::string facts_of_whole(const ParallelOptions& options) const;
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;         // INVALID_STATE after materialize
   void check_wrappable(const char* call) const;          // and NOT_SUPPORTED degrees

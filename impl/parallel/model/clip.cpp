@@ -6,6 +6,28 @@
 #include "tensor/host_view.h"
 
 namespace gangway {
+namespace {
+
+// The axes that split it, without the pipeline's: ranks of one stage have the same parameters.
+std::string axes_within_stage(const Layout& layout) {
+  Layout within = layout;
+  std::erase_if(within, [](const Placement& p) { return p.axis == name(Axis::pp); });
+  return shard_axes(within);
+}
+
+double over(Gang& gang, double power, bool greatest, Stream& stream) {
+  Collective c;
+  c.op = CollectiveOp::all_reduce;
+  c.in = c.out = &power;
+  c.count = 1;
+  c.dtype = DType::f64;
+  c.reduce = greatest ? Reduce::max : Reduce::sum;
+  gang.run_now(Channel::control, c, &stream);
+  return power;
+}
+
+}  // namespace
+
 void check_norm_type(const char* what, double p) {
   constexpr double kMost = 64;
   if (!(p > 0)) fail(Code::invalid_argument, what, " = ", p, " is not over 0");
@@ -18,7 +40,8 @@ GradientNorm::GradientNorm(const FsdpState& domain, double p) : domain_(domain),
   check_norm_type("norm_type", p);
   for (const auto& unit : domain.units())
     for (const NamedParameter& named : unit->parameters())
-      groups_[shard_axes(named.parameter->layout)].push_back(named.parameter.get());
+      if (named.parameter->listed)
+        groups_[axes_within_stage(named.parameter->layout)].push_back(named.parameter.get());
 }
 
 void GradientNorm::add_powers(Ops& ops, const Tensor& powers, Stream& stream) const {
@@ -40,17 +63,11 @@ double GradientNorm::over_mesh(std::span<const double> powers, Stream& stream) c
   for (const auto& [axes, parameters] : groups_) {
     double power = powers[index++];
     if (std::isnan(power) && greatest) power = p_;  // a maximum over ranks may lose a NaN
-    if (!axes.empty()) {
-      Collective c;
-      c.op = CollectiveOp::all_reduce;
-      c.in = c.out = &power;
-      c.count = 1;
-      c.dtype = DType::f64;
-      c.reduce = greatest ? Reduce::max : Reduce::sum;
-      domain_.gangs()->by_axes(axes)->run_now(Channel::control, c, &stream);
-    }
+    if (!axes.empty()) power = over(*domain_.gangs()->by_axes(axes), power, greatest, stream);
     total = greatest ? std::max(total, power) : total + power;
   }
+  const GangPtr& stages = domain_.gangs()->pp();
+  if (stages->size() > 1) total = over(*stages, total, greatest, stream);
   if (greatest) return total;
   return p_ == 2 ? std::sqrt(total) : std::pow(total, 1 / p_);
 }

@@ -6,19 +6,25 @@
 #include "nn/gradient.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
+#include "parallel/pipeline/runtime.h"
 #include "parallel/whole_gather.h"
 
 namespace gangway {
 namespace {
 
-void check_own(const FsdpState& domain, const Parameter& parameter) {
-  for (const auto& unit : domain.units())
-    for (const NamedParameter& own : unit->parameters())
-      if (own.parameter.get() == &parameter) return;
+void check_own(const std::vector<NamedParameter>& parameters, const Parameter& parameter) {
+  for (const NamedParameter& own : parameters)
+    if (own.parameter.get() == &parameter) return;
   fail(Code::invalid_argument, "parameter ", parameter.full_name, " is not one of this model");
 }
 
 }  // namespace
+
+std::vector<NamedParameter> ModelInspector::names() const {
+  std::vector<NamedParameter> all = parts_.parameters;
+  all.insert(all.end(), parts_.aliases.begin(), parts_.aliases.end());
+  return all;
+}
 
 const NamedParameter& ModelInspector::parameter(const std::string& name) const {
   for (const auto* list : {&parts_.parameters, &parts_.aliases})
@@ -32,7 +38,7 @@ Tensor ModelInspector::gather(const Parameter& parameter, Stream& stream) {
   const CollectiveCall call(*parts_.gangs, "gather");
   call.check([&] {
     parts_.check_materialized("gather");
-    check_own(*parts_.fsdp, parameter);
+    check_own(parts_.parameters, parameter);
     gather.emplace(*parts_.gangs, parameter, parameter.shard.dtype());
   });
   return call.run([&] {
@@ -60,7 +66,7 @@ Tensor ModelInspector::gather_gradient(const Parameter& parameter, Stream& strea
     parts_.check_materialized("gather_gradient");
     if (!wants_gradient(parameter))
       fail(Code::invalid_state, "parameter ", parameter.full_name, " is frozen and has no gradient");
-    check_own(*parts_.fsdp, parameter);
+    check_own(parts_.parameters, parameter);
     gather.emplace(*parts_.gangs, parameter, parameter.shard_grad->tensor.dtype());
   });
   return call.run([&] {
@@ -100,6 +106,7 @@ void ModelInspector::check_replicas(Stream& stream) {
 MemoryUse ModelInspector::memory() const {
   MemoryUse use;
   parts_.fsdp->count(use);
+  if (parts_.pipeline != nullptr) use.temporaries += parts_.pipeline->message_bytes();
   for (const auto& frame : parts_.frames) {
     use.activations += frame->activation_bytes();
     use.gradients += frame->gradient_bytes();

@@ -17,6 +17,7 @@ class ModelInspector {
   ModelInspector(ModelParts& parts, ModelRunner& runner) : parts_(parts), runner_(runner) {}
 
   const std::vector<NamedParameter>& parameters() const { return parts_.parameters; }
+  std::vector<NamedParameter> names() const;                       // with the later names of tied parameters
   const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
   // Whole value in the master's dtype, on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);

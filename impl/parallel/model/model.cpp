@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "parallel/pipeline/runtime.h"
+
 namespace gangway {
 namespace {
 
@@ -37,6 +39,8 @@ ModelParts::ModelParts(ModulePtr module, std::shared_ptr<Gangs> given)
   assign_full_names(*root);
   check_names(*root);
 }
+
+ModelParts::~ModelParts() = default;
 
 void ModelParts::check_materialized(const char* call) const {
   if (!materialized)

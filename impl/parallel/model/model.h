@@ -33,6 +33,8 @@ class Model {
   Stack& temporaries() { return parts_.temporaries; }
   FsdpState& fsdp() { return *parts_.fsdp; }
   bool materialized() const { return parts_.materialized; }
+  Pipeline* pipeline() { return parts_.pipeline.get(); }  // null: pp is 1
+  Recompute recompute() const { return parts_.recompute; }
   // Frames are reused; index = microbatch in flight.
   Frame& frame(size_t index);
 

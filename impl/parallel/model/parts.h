@@ -12,9 +12,12 @@
 
 namespace gangway {
 
+class Pipeline;  // parallel/pipeline/runtime.h
+
 struct ModelParts {
   // gangs null: a private gang of one. INVALID_ARGUMENT: two parameters of one name.
   ModelParts(ModulePtr root, std::shared_ptr<Gangs> gangs);
+  ~ModelParts();
   void check_materialized(const char* call) const;  // INVALID_STATE
 
   ModulePtr root;
@@ -23,9 +26,10 @@ struct ModelParts {
   Stack temporaries;
   std::vector<std::unique_ptr<Frame>> frames;
   std::shared_ptr<FsdpState> fsdp;
+  std::unique_ptr<Pipeline> pipeline;  // null: pp is 1
 
   // Set by ModelBuilder.
-  std::vector<NamedParameter> parameters, aliases;  // empty before materialize
+  std::vector<NamedParameter> parameters, aliases;  // of the whole model; empty before materialize
   Recompute recompute = Recompute::none;
   uint64_t seed = 0;
   bool computes = true;  // has a forward of its own

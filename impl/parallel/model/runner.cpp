@@ -41,9 +41,16 @@ Context ModelRunner::context(Stream& stream) {
                  .data_index = index};
 }
 
+void ModelRunner::check_whole(const char* call) const {
+  if (parts_.pipeline != nullptr)
+    fail(Code::not_supported, call, ": pp is ", parts_.gangs->mesh().degree(Axis::pp),
+         "; train_step and eval_step run a model that is cut into stages");
+}
+
 Specs ModelRunner::check_forward(const Context& ctx, std::span<const Spec> inputs, const Frame* frame) {
   parts_.check_materialized("forward");
   check_computes("forward");
+  check_whole("forward");
   if (frame != nullptr) check_trainable("forward");
   Context run = context_of(ctx, frame != nullptr);
   const StackScope scope(parts_.temporaries);

@@ -19,6 +19,8 @@ class ModelRunner {
   void check_trainable(const char* call) const;
   // Likewise: INVALID_STATE for a model of shard groups, whose forward is the caller's.
   void check_computes(const char* call) const;
+  // Likewise: NOT_SUPPORTED for a model that is cut into stages.
+  void check_whole(const char* call) const;
   // Later work of `stream` comes after all that earlier calls have put on theirs. Calls that take a stream do it by
   // themselves: they may come on one stream after another.
   void order(Stream& stream);

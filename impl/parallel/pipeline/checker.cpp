@@ -129,6 +129,7 @@ class RowChecker {
     if (done) refuse(rank_, index_, a, "is done a second time");
     if (is_send(a.kind) && !(forward ? p.forward : p.backward))
       refuse(rank_, index_, a, "comes before what it sends is made");
+    if (a.kind == ActionKind::recv_backward && !p.forward) refuse(rank_, index_, a, "comes before its F");
     done = true;
   }
 

@@ -1,0 +1,55 @@
+#include "parallel/pipeline/pulled.h"
+
+#include "parallel/pipeline/checker.h"
+#include "parallel/pipeline/runtime.h"
+
+namespace gangway {
+namespace {
+
+Schedule agreed_schedule(Gang& gang, const PulledOptions& options) {
+  Schedule schedule;
+  const std::optional<Error> refusal = refusal_of([&] {
+    check(options.pipeline);
+    if (options.shard_actions < 0)
+      fail(Code::invalid_argument, "pipeline: shard_actions is ", options.shard_actions, ", below 0");
+    const Schedule* const own = options.pipeline.own_schedule.get();
+    const int microbatches = own != nullptr ? own->microbatches : options.pipeline.microbatches;
+    if (own == nullptr && microbatches < 1)
+      fail(Code::invalid_argument, "pipeline: microbatches is ", microbatches, ", below 1");
+    schedule = pipeline_schedule(options.pipeline, gang.size(), microbatches, options.shard_actions);
+  });
+  gang.agree(refusal, refusal ? "" : "pipeline\n" + to_csv(schedule));
+  return schedule;
+}
+
+}  // namespace
+
+PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
+    : gang_(gang.duplicate("pipeline")),
+      ops_(make_ops(gang_->owner()->device_ptr())),
+      schedule_(agreed_schedule(*gang_, options)),
+      messages_(gang_, *ops_) {}
+
+PulledPipeline::~PulledPipeline() {
+  if (!pass_ || gang_->error()) return;
+  gang_->abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
+}
+
+void PulledPipeline::set_training(bool training) {
+  if (pass_) fail(Code::invalid_state, "pipeline: a pass is under way; its end comes first");
+  training_ = training;
+}
+
+bool PulledPipeline::next(PassAction& action, Stream& stream) {
+  if (!pass_) pass_.emplace(messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
+  if (pass_->next(action, stream)) return true;
+  pass_.reset();
+  return false;
+}
+
+void PulledPipeline::done(std::span<const Tensor> outputs, Stream& stream) {
+  if (!pass_) fail(Code::invalid_state, "pipeline: nothing is to be done; next comes before done");
+  pass_->done(outputs, stream);
+}
+
+}  // namespace gangway
