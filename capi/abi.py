@@ -15,7 +15,7 @@ import xml.etree.ElementTree
 
 CAPI = pathlib.Path(__file__).resolve().parent
 TEXT = CAPI / "abi.txt"
-HEADERS = ["base", "view", "gang", "mesh", "partition", "module", "parallel", "optim", "train", "api"]
+HEADERS = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train", "api"]
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ import sys
 import levels
 
 CAPI = pathlib.Path(__file__).resolve().parent
-HEADERS = ["base", "view", "gang", "mesh", "partition", "module", "parallel", "optim", "train"]
+HEADERS = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train"]
 DECLARATION = re.compile(r"^GW_API\s+(.+?)\b(gw_\w+)\s*\(([^;]*)\);", re.M | re.S)
 
 
@@ -72,6 +72,7 @@ def outputs():
 #define GANGWAY_API_H
 
 #include <gangway/partition.h>
+#include <gangway/pipeline.h>
 #include <gangway/train.h>
 
 #ifdef __cplusplus

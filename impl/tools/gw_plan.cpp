@@ -11,7 +11,7 @@
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/communication.h"
 #include "parallel/pipeline/generators.h"
-#include "tools/timeline_svg.h"
+#include "tools/pipeline_timeline.h"
 
 namespace {
 
@@ -40,36 +40,6 @@ Schedule schedule_of(const Request& request) {
   Schedule schedule = schedule_from_csv(std::string(std::istreambuf_iterator<char>(file), {}));
   schedule.name = request.file;
   return schedule;
-}
-
-const char* colour_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward: return "#7fb2e5";
-    case ActionKind::backward: return "#8fce8f";
-    case ActionKind::input_gradient: return "#b6dc8c";
-    default: return "#f0c36d";
-  }
-}
-
-Timeline timeline_of(const Schedule& schedule, const ScheduleReport& report, const std::string& title) {
-  Timeline t{title, {}, {}, {}};
-  for (size_t r = 0; r < schedule.rows.size(); ++r) {
-    t.lanes.push_back("rank " + std::to_string(r));
-    const ScheduleRow& row = schedule.rows[r];
-    for (size_t i = 0; i < row.size(); ++i) {
-      if (!is_compute(row[i].kind)) continue;
-      const bool second = i > 0 && row[i - 1].fused_next;
-      const ActionSpan& span = report.ranks[r].spans[i];
-      t.bars.push_back({r, span.start, span.end, std::to_string(row[i].microbatch),
-                        text(text_of(row[i]), ": ", span.start, " to ", span.end), colour_of(row[i].kind),
-                        second, second || row[i].fused_next ? 2 : 1});
-    }
-  }
-  t.keys = {{colour_of(ActionKind::forward), "F: forward"},
-            {colour_of(ActionKind::backward), "B: whole backward"},
-            {colour_of(ActionKind::input_gradient), "I: gradient of the input"},
-            {colour_of(ActionKind::weight_gradient), "W: gradient of the weights"}};
-  return t;
 }
 
 std::string stages_text(const Schedule& schedule, size_t rank) {

@@ -86,8 +86,11 @@ class World {
     movement_options.axes = &zero;
     movement_options.axis_count = 1;
     must(gw_movement_create(partition, nullptr, GW_MOVEMENT_ALL_GATHER, &movement_options, &movement));
+    pipeline_options.microbatches = 1;
+    must(gw_pipeline_create(gang, &pipeline_options, &pipeline));
   }
   ~World() {
+    gw_pipeline_release(pipeline);
     gw_movement_release(movement);
     gw_partition_release(partition);
     gw_frame_release(frame);
@@ -125,6 +128,8 @@ class World {
   void give(gw_work*& x) { x = work; }
   void give(const gw_partition*& x) { x = partition; }
   void give(gw_movement*& x) { x = movement; }
+  void give(gw_pipeline*& x) { x = pipeline; }
+  void give(const gw_pipeline*& x) { x = pipeline; }
   void give(gw_shard_group*& x) { x = group; }
   void give(gw_module* const*& x) { x = &described; }
   void give(gw_work* const*& x) { x = &work; }
@@ -135,6 +140,7 @@ class World {
   void give(gw_mesh_options*& x) { x = &mesh_options; }
   void give(const gw_gang_places*& x) { x = &gang_places; }
   void give(const gw_movement_options*& x) { x = &movement_options; }
+  void give(const gw_pipeline_options*& x) { x = &pipeline_options; }
   void give(const gw_llama_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
   void give(const gw_custom_options*& x) { x = &custom; }
@@ -155,6 +161,8 @@ class World {
   void give(gw_gang_traffic*& x) { x = &traffic; }
   void give(gw_parameter_info*& x) { x = &parameter_info; }
   void give(gw_partition_info*& x) { x = &partition_info; }
+  void give(gw_pipeline_info*& x) { x = &pipeline_info; }
+  void give(gw_pipeline_action*& x) { x = &pipeline_action; }
   void give(gw_memory_use*& x) { x = &memory; }
   void give(gw_llama_options*& x) { x = &llama_options; }
   void give(gw_memory_info*& x) { x = &host_memory; }
@@ -212,6 +220,10 @@ class World {
   gw_movement* movement = nullptr;
   gw_movement_options movement_options = with(gw_movement_options_init);
   gw_partition_info partition_info = with(gw_partition_info_init);
+  gw_pipeline* pipeline = nullptr;
+  gw_pipeline_options pipeline_options = with(gw_pipeline_options_init);
+  gw_pipeline_info pipeline_info = with(gw_pipeline_info_init);
+  gw_pipeline_action pipeline_action = with(gw_pipeline_action_init);
   gw_attention_options attention = with(gw_attention_options_init);
   gw_mesh_options mesh_options = with(gw_mesh_options_init);
   gw_gang_places gang_places = with(gw_gang_places_init);

@@ -9,6 +9,7 @@ typedef struct matrix {
   gw_optimizer* opt;
   gw_parameter* parameter;
   gw_partition* partition;
+  gw_pipeline* pipeline;
   gw_error* error;
   small_batch batch;
 } matrix;
@@ -46,6 +47,12 @@ static gw_status movement_options(void* x) {
   gw_movement* movement = NULL;
   const gw_status status = gw_movement_create(m.partition, NULL, GW_MOVEMENT_ALL_GATHER, x, &movement);
   gw_movement_release(movement);
+  return status;
+}
+static gw_status pipeline_options(void* x) {
+  gw_pipeline* pipeline = NULL;
+  const gw_status status = gw_pipeline_create(m.gang, x, &pipeline);
+  gw_pipeline_release(pipeline);
   return status;
 }
 static gw_status drop(gw_status status, gw_module* model) {
@@ -205,6 +212,7 @@ static void need_gangs(void* x) {
   gw_gang_places* const p = x;
   p->root = p->dp = p->rdp = p->sdp = p->tp = p->pp = p->cp = m.gang;
 }
+static void need_microbatch(void* x) { ((gw_pipeline_options*)x)->microbatches = 1; }
 static void need_axis(void* x) {
   static const int32_t axis = 0;
   ((gw_movement_options*)x)->axes = &axis;
@@ -226,6 +234,7 @@ static const struct {
               INPUT(mesh_options, mesh_options, NULL),
               INPUT(gang_places, gang_places, need_gangs),
               INPUT(movement_options, movement_options, need_axis),
+              INPUT(pipeline_options, pipeline_options, need_microbatch),
               INPUT(llama_options, llama_options, NULL),
               INPUT(attention_options, attention_options, need_dims),
               INPUT(custom_options, custom_options, need_callbacks),
@@ -324,6 +333,18 @@ static void a_reserved_field_that_is_set_is_refused(void** state) {
 static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
 static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
 static gw_status partition_info(void* x) { return gw_partition_describe(m.partition, x); }
+static gw_status pipeline_info(void* x) { return gw_pipeline_describe(m.pipeline, x); }
+/* A forward and a backward in turn; the end of the pass between them is not looked at. */
+static gw_status pipeline_action(void* x) {
+  static int calls = 0;
+  gw_pipeline_action over;
+  gw_pipeline_action_init(&over, sizeof over);
+  if (calls % 2 == 0 && calls != 0) assert_ok(gw_pipeline_next(m.pipeline, NULL, &over));
+  ++calls;
+  const gw_status status = gw_pipeline_next(m.pipeline, NULL, x);
+  if (status == GW_OK) gw_pipeline_done(m.pipeline, NULL, 0, NULL);
+  return status;
+}
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
 static gw_status memory_info(void* x) { return gw_host_memory(x); }
@@ -338,6 +359,8 @@ static const struct {
 } outputs[] = {INPUT(gang_traffic, traffic, offsetof(gw_gang_traffic, calls)),
                INPUT(parameter_info, parameter_info, offsetof(gw_parameter_info, name)),
                INPUT(partition_info, partition_info, offsetof(gw_partition_info, active)),
+               INPUT(pipeline_info, pipeline_info, offsetof(gw_pipeline_info, stages)),
+               INPUT(pipeline_action, pipeline_action, offsetof(gw_pipeline_action, kind)),
                INPUT(memory_use, memory_use, offsetof(gw_memory_use, master)),
                INPUT(step_result, step_result, offsetof(gw_step_result, loss)),
                INPUT(memory_info, memory_info, offsetof(gw_memory_info, total)),
@@ -466,6 +489,9 @@ static int begin(void** state) {
   (void)state;
   const gw_llama_options o = small_llama();
   fill_batch(&m.batch, 1, 0);
+  gw_pipeline_options pipeline;
+  gw_pipeline_options_init(&pipeline, sizeof pipeline);
+  pipeline.microbatches = 1;
   gw_gang_barrier(NULL, NULL);
   m.error = gw_error_take();
   const int good =
@@ -473,12 +499,14 @@ static int begin(void** state) {
       gw_llama_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
       gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
-      gw_partition_create(m.gang, &m.partition) == GW_OK;
+      gw_partition_create(m.gang, &m.partition) == GW_OK &&
+      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_pipeline_release(m.pipeline);
   gw_partition_release(m.partition);
   gw_parameter_release(m.parameter);
   gw_optimizer_release(m.opt);

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "view", "gang", "mesh", "partition", "module", "parallel", "optim", "train"]  # api.h: a table for dlopen users
+ORDER = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train"]  # api.h: a table for dlopen users
 
 
 def documented(text: str) -> str:

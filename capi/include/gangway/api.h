@@ -3,6 +3,7 @@
 #define GANGWAY_API_H
 
 #include <gangway/partition.h>
+#include <gangway/pipeline.h>
 #include <gangway/train.h>
 
 #ifdef __cplusplus
@@ -295,6 +296,17 @@ typedef struct gw_api {
   gw_status (*mesh_options_preset)(gw_mesh_options *options, const char *preset, int32_t node_size);
   void (*gang_places_init)(gw_gang_places *places, size_t size);
   gw_status (*gangs_create_of)(const gw_gang_places *places, gw_gangs **out_gangs);
+  void (*pipeline_options_init)(gw_pipeline_options *options, size_t size);
+  gw_status (*pipeline_create)(gw_gang *gang, const gw_pipeline_options *options, gw_pipeline **out_pipeline);
+  gw_pipeline *(*pipeline_retain)(gw_pipeline *pipeline);
+  void (*pipeline_release)(gw_pipeline *pipeline);
+  void (*pipeline_info_init)(gw_pipeline_info *info, size_t size);
+  gw_status (*pipeline_describe)(const gw_pipeline *pipeline, gw_pipeline_info *info);
+  gw_status (*pipeline_stage_rank)(const gw_pipeline *pipeline, int32_t stage, int32_t *out_rank);
+  gw_status (*pipeline_set_training)(gw_pipeline *pipeline, int32_t training);
+  void (*pipeline_action_init)(gw_pipeline_action *action, size_t size);
+  gw_status (*pipeline_next)(gw_pipeline *pipeline, void *stream, gw_pipeline_action *action);
+  gw_status (*pipeline_done)(gw_pipeline *pipeline, const gw_view *outputs, size_t output_count, void *stream);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

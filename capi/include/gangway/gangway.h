@@ -10,6 +10,7 @@
 #include <gangway/optim.h>
 #include <gangway/parallel.h>
 #include <gangway/partition.h>
+#include <gangway/pipeline.h>
 #include <gangway/train.h>
 #include <gangway/view.h>
 

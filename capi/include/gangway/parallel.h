@@ -89,7 +89,8 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
 /* Collective. Checks everything, then applies recomputation, makes the units (of a language model: embedding | each
  * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
- * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: tp, cp or pp over 1. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on
+ * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: pp over 1 for a model that is no Llama
+ * and no sequential. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on
  * every rank and with both values: ranks have different models (modules, shapes, options, frozen parameters), options or
  * seeds, or replicas got different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);

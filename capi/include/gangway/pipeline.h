@@ -1,0 +1,107 @@
+/* Pipelines of stages that the caller computes: the caller pulls actions, computes them with tensors of its own, and hands
+ * the results back; the library runs the schedule and moves what goes between the stages. A model of this library that is
+ * cut into stages needs none of this: gw_parallelize over a mesh with pp, then gw_train_step. */
+#ifndef GANGWAY_PIPELINE_H
+#define GANGWAY_PIPELINE_H
+
+#include <gangway/gang.h>
+#include <gangway/view.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gw_pipeline gw_pipeline;
+
+typedef struct gw_pipeline_options {
+  size_t struct_size;
+  const gw_ext *next;
+  /* "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv" or "dualpipev"; null: "1f1b" */
+  const char *schedule;
+  /* The whole schedule as CSV instead, a row for each rank: cells like "2F0", "0SEND_B3", "1UNSHARD". Null: by name.
+   * Without sends they are added. */
+  const char *schedule_csv;
+  int32_t microbatches;    /* of a pass; 1 or more, and not set with schedule_csv */
+  int32_t stages_per_rank; /* 0: the schedule's own */
+  int32_t
+      shard_actions; /* adds UNSHARD, RESHARD, REDUCE_GRAD: at most so many stages unsharded at a time; 0: none */
+  int32_t reserved;
+} gw_pipeline_options;
+/* Local. Sets up a gw_pipeline_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
+GW_API void gw_pipeline_options_init(gw_pipeline_options *options, size_t size);
+
+/* Collective over the gang, whose rank r does row r of the schedule; all ranks return the first refusal. The caller
+ * releases *out_pipeline. INVALID_ARGUMENT: an unknown schedule, numbers that break its rules, a CSV that is not correct,
+ * with the place. MISMATCH: ranks with different schedules. */
+GW_API gw_status gw_pipeline_create(gw_gang *gang, const gw_pipeline_options *options,
+                                    gw_pipeline **out_pipeline);
+/* Local, any thread. Takes one more reference and returns its argument; null for null. */
+GW_API gw_pipeline *gw_pipeline_retain(gw_pipeline *pipeline);
+/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. In the middle of a pass it ends
+ * the pass on all ranks: their calls return ABORTED. Null is allowed. */
+GW_API void gw_pipeline_release(gw_pipeline *pipeline);
+
+typedef struct gw_pipeline_info {
+  size_t struct_size;
+  const gw_ext *next;
+  int32_t stages;       /* of the whole pipeline */
+  int32_t microbatches; /* of a pass */
+  int32_t local_stages; /* of this rank */
+  int32_t reserved;
+} gw_pipeline_info;
+/* Local. Sets up a gw_pipeline_info: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
+GW_API void gw_pipeline_info_init(gw_pipeline_info *info, size_t size);
+/* Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small. */
+GW_API gw_status gw_pipeline_describe(const gw_pipeline *pipeline, gw_pipeline_info *info);
+/* Local. The rank of the gang that runs `stage`. INVALID_ARGUMENT: no such stage. */
+GW_API gw_status gw_pipeline_stage_rank(const gw_pipeline *pipeline, int32_t stage, int32_t *out_rank);
+/* Local. 0: the passes that follow are forwards alone; 1 (as it begins): with backwards. Equal on all ranks. INVALID_STATE:
+ * in the middle of a pass. */
+GW_API gw_status gw_pipeline_set_training(gw_pipeline *pipeline, int32_t training);
+
+typedef int32_t gw_action_kind;
+enum gw_action_kind_value {
+  GW_ACTION_INVALID = -1,
+  GW_ACTION_END = 0,             /* the pass is over; the next call of gw_pipeline_next begins another one */
+  GW_ACTION_FORWARD = 1,         /* inputs: what the stage before made -> the stage's outputs */
+  GW_ACTION_BACKWARD = 2,        /* inputs: gradients of the outputs -> gradients of the forward's inputs */
+  GW_ACTION_INPUT_GRADIENT = 3,  /* likewise, without the gradients of the weights, which come later */
+  GW_ACTION_WEIGHT_GRADIENT = 4, /* the gradients of the weights */
+  GW_ACTION_UNSHARD = 5,         /* the stage's weights are needed from here on */
+  GW_ACTION_RESHARD = 6,         /* they are not needed for a while */
+  GW_ACTION_REDUCE_GRAD = 7      /* all gradients of the stage's weights are made */
+};
+
+typedef struct gw_pipeline_action {
+  size_t struct_size;
+  const gw_ext *next;
+  gw_action_kind kind;
+  int32_t stage;
+  int32_t microbatch;  /* -1 where the kind has none */
+  int32_t first_stage; /* 1: nothing comes in; the caller's own data are the input */
+  int32_t last_stage;  /* 1: nothing goes on; the loss is the caller's */
+  int32_t reserved;
+  /* Borrowed until the next gw_pipeline_next; what they show stays as it is until the end of the stage's backward (where it
+   * comes in two parts, of its weight gradient) of this microbatch. Null data: an output that has no gradient, because it is
+   * no floating tensor. */
+  const gw_view *inputs;
+  size_t input_count;
+} gw_pipeline_action;
+/* Local. Sets up a gw_pipeline_action: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
+GW_API void gw_pipeline_action_init(gw_pipeline_action *action, size_t size);
+/* Collective over the gang, as a pass: each rank pulls and does its own actions. Waits until the inputs are here, and for
+ * the end until all that was sent has arrived; they are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes first.
+ * PEER_LOST, TIMEOUT: as in any collective. One thread at a time. */
+GW_API gw_status gw_pipeline_next(gw_pipeline *pipeline, void *stream, gw_pipeline_action *action);
+/* Local; starts what the schedule sends. Ends the action of the last gw_pipeline_next with its results, which are copied, in
+ * the order of `stream`. Forward: the outputs, at least one and at most 8 (last stage: none). Backward and input gradient: a
+ * gradient for each input of the forward, with its shape and dtype, null data where that is no floating tensor (first stage:
+ * none). Otherwise none. INVALID_ARGUMENT: other tensors; the action is still to be done. INVALID_STATE: no action is. */
+GW_API gw_status gw_pipeline_done(gw_pipeline *pipeline, const gw_view *outputs, size_t output_count,
+                                  void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,182 @@
+#include "testing.h"
+
+enum { kMicrobatches = 4, kRows = 3 };
+
+/* Stage s multiplies by s + 2; two tensors go on: the values, and ids that have no gradient. */
+static double factor(int32_t stage) { return stage + 2; }
+
+static void halves_and_ids(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.schedule = me->user;
+  options.microbatches = kMicrobatches;
+  gw_pipeline* pipe = NULL;
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  gw_pipeline_info info;
+  gw_pipeline_info_init(&info, sizeof info);
+  EXPECT_OK(gw_pipeline_describe(pipe, &info));
+  EXPECT(info.stages == info.local_stages * me->size && info.microbatches == kMicrobatches);
+  int32_t owner = -1;
+  EXPECT_OK(gw_pipeline_stage_rank(pipe, 0, &owner));
+  EXPECT(owner == 0);
+  EXPECT_REFUSED(gw_pipeline_stage_rank(pipe, info.stages, &owner), "outside [0, ");
+
+  double product = 1, sum = 0;
+  for (int32_t s = 0; s < info.stages; ++s) product *= factor(s);
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  EXPECT_STATUS(gw_pipeline_done(pipe, NULL, 0, NULL), GW_E_INVALID_STATE, "next comes before done");
+  for (int pass = 0; pass < 3; ++pass) {
+    if (pass == 2) EXPECT_OK(gw_pipeline_set_training(pipe, 0));
+    double loss = 0;
+    int forwards = 0, others = 0;
+    for (;;) {
+      EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+      if (action.kind == GW_ACTION_END) break;
+      EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &action), GW_E_INVALID_STATE, "done comes before next");
+      const int64_t shape[] = {kRows + action.microbatch};
+      double values[kRows + kMicrobatches];
+      int64_t ids[kRows + kMicrobatches];
+      gw_view out[2];
+      EXPECT_OK(gw_view_set(&out[0], values, shape, 1, GW_F64));
+      EXPECT_OK(gw_view_set(&out[1], ids, shape, 1, GW_I64));
+      if (action.kind == GW_ACTION_FORWARD) {
+        ++forwards;
+        EXPECT(action.input_count == (action.first_stage ? 0u : 2u));
+        for (int64_t i = 0; i < shape[0]; ++i) {
+          const double in = action.first_stage ? 1 : ((const double*)action.inputs[0].data)[i];
+          ids[i] = action.first_stage ? i : ((const int64_t*)action.inputs[1].data)[i];
+          values[i] = in * factor(action.stage);
+          loss += action.last_stage ? values[i] * (double)ids[i] : 0;
+        }
+        EXPECT_OK(gw_pipeline_done(pipe, out, action.last_stage ? 0 : 2, NULL));
+      } else if (action.kind == GW_ACTION_WEIGHT_GRADIENT) {
+        ++others;
+        EXPECT_OK(gw_pipeline_done(pipe, NULL, 0, NULL));
+      } else {
+        ++others;
+        EXPECT(action.input_count == (action.last_stage ? 0u : 2u));
+        EXPECT(action.last_stage || action.inputs[1].data == NULL);
+        for (int64_t i = 0; i < shape[0]; ++i)
+          values[i] = factor(action.stage) *
+                      (action.last_stage ? (double)i : ((const double*)action.inputs[0].data)[i]);
+        memset(&out[1], 0, sizeof out[1]);
+        if (action.first_stage)
+          for (int64_t i = 0; i < shape[0]; ++i) EXPECT(values[i] == product * (double)i);
+        EXPECT_OK(gw_pipeline_done(pipe, out, action.first_stage ? 0 : 2, NULL));
+      }
+    }
+    EXPECT(action.stage == 0 && action.microbatch == -1 && action.input_count == 0);
+    EXPECT(forwards == kMicrobatches * info.local_stages && (others == 0) == (pass == 2));
+    EXPECT_OK(gw_gang_all_sum(me->gang, loss, &sum));
+    double want = 0;
+    for (int m = 0; m < kMicrobatches; ++m)
+      for (int64_t i = 0; i < kRows + m; ++i) want += product * (double)i;
+    EXPECT(sum == want);
+  }
+  EXPECT(gw_pipeline_retain(pipe) == pipe);
+  gw_pipeline_release(pipe);
+  gw_pipeline_release(pipe);
+}
+
+static void stages_are_pulled(void** state) {
+  (void)state;
+  char* const names[] = {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zbv", "dualpipev"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) run_ranks(2, halves_and_ids, names[i]);
+}
+
+static void refused(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  gw_pipeline* pipe = NULL;
+  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "microbatches is 0");
+  options.microbatches = 3;
+  options.schedule = "fast";
+  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "\"fast\" is unknown");
+  options.schedule = NULL;
+  options.schedule_csv = "0F0,0B0\n1F0,1B0\n";
+  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "options.schedule_csv says it");
+  options.microbatches = 0;
+  options.schedule_csv = "0F0,0B0\n1B0,1F0\n";
+  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "1B0");
+  options.schedule_csv = "0F0,0B0\n1F0,1B0\n";
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  gw_pipeline_release(pipe);
+  options.schedule_csv = NULL;
+  options.microbatches = 3 + me->index;
+  EXPECT_STATUS(gw_pipeline_create(me->gang, &options, &pipe), GW_E_MISMATCH, NULL);
+  EXPECT(pipe == NULL);
+}
+static void what_is_wrong_is_told_to_all(void** state) {
+  (void)state;
+  run_ranks(2, refused, NULL);
+}
+
+/* UNSHARD, RESHARD and REDUCE_GRAD frame the computations of each stage. */
+static void with_shard_actions(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = 2;
+  options.shard_actions = 1;
+  gw_pipeline* pipe = NULL;
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  float x[2] = {1, 2};
+  gw_view out;
+  const int64_t shape[] = {2};
+  EXPECT_OK(gw_view_set(&out, x, shape, 1, GW_F32));
+  int unsharded = 0, backwards = 0, reduced = 0;
+  for (;;) {
+    EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+    if (action.kind == GW_ACTION_END) break;
+    const int forward = action.kind == GW_ACTION_FORWARD, backward = action.kind == GW_ACTION_BACKWARD;
+    EXPECT(unsharded || !(forward || backward));
+    if (action.kind == GW_ACTION_UNSHARD) unsharded = 1;
+    if (action.kind == GW_ACTION_RESHARD) unsharded = 0;
+    if (action.kind == GW_ACTION_REDUCE_GRAD) {
+      EXPECT(backwards == 2);
+      ++reduced;
+    }
+    backwards += backward;
+    const int gives = (forward && !action.last_stage) || (backward && !action.first_stage);
+    EXPECT_OK(gw_pipeline_done(pipe, &out, gives ? 1 : 0, NULL));
+  }
+  EXPECT(!unsharded && reduced == 1);
+  gw_pipeline_release(pipe);
+}
+static void shard_actions_frame_the_stages(void** state) {
+  (void)state;
+  run_ranks(2, with_shard_actions, NULL);
+}
+
+static void released(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = 2;
+  gw_pipeline* pipe = NULL;
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  if (me->index == 0) {
+    EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+  } else {
+    EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &action), GW_E_ABORTED, "in the middle of a pass");
+  }
+  gw_pipeline_release(pipe);
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the caller's gang works on */
+}
+static void one_that_goes_ends_the_pass_of_all(void** state) {
+  (void)state;
+  run_ranks(2, released, NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(stages_are_pulled),
+      cmocka_unit_test(what_is_wrong_is_told_to_all),
+      cmocka_unit_test(shard_actions_frame_the_stages),
+      cmocka_unit_test(one_that_goes_ends_the_pass_of_all),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
