@@ -86,7 +86,7 @@ void CollectiveCall::break_gangs() const {
   try {
     told = caught(root_, name_);
     const bool elsewhere = told.code() == Code::peer_lost || told.code() == Code::aborted;
-    if (elsewhere && mesh_ != nullptr) told = told_of_root(std::move(told));
+    if (elsewhere && (mesh_ != nullptr || gangs_.size() > 1)) told = told_of_root(std::move(told));
   } catch (const std::bad_alloc&) {
   }
   abort(told);

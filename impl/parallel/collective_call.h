@@ -7,8 +7,8 @@
 // check   Nothing has moved yet. All ranks throw the first refusal (lowest rank), or MISMATCH if their arguments
 //         differ; the gangs work on. One small all-gather on root's control channel. A call may have several.
 // run     Peers wait for this rank's part. What fails here, want of memory and the caller's interrupt included,
-//         breaks every gang of the model, and the peers throw this rank's error. A lost rank is named by its number in root. A rank that is alone has no
-//         peers to tell: its gangs work on.
+//         breaks every gang of the model, and the peers throw this rank's error. A lost rank is told by its number in
+//         root, whichever gang missed it. A rank that is alone has no peers to tell: its gangs work on.
 //
 // A thread that ends in a caller's callback (pthread_exit unwinds through either part) breaks the gangs likewise.
 //

@@ -284,7 +284,7 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   pristine_ = false;
   parts_.seed = seed;
   parts_.fsdp->materialize(seed, master);
-  if (parts_.pipeline != nullptr) call.check([&] { parts_.pipeline->bind(*parts_.fsdp); });  // wants memory
+  if (parts_.pipeline != nullptr) call.run([&] { parts_.pipeline->bind(*parts_.fsdp); });
   list_parameters();
   parts_.materialized = true;
 }

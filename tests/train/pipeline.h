@@ -13,6 +13,7 @@ struct PipelineCase {
   Strategy strategy = Strategy::full_shard;
   RecomputeKind recompute = RecomputeKind::none;
   StageSplit split = StageSplit::even;
+  int64_t steps = 5;
 
   int ranks() const { return pp * shards * replicas; }
   std::string text() const {
@@ -111,7 +112,7 @@ inline void expect_reference(Gang& root, const Reference& reference, const Pipel
   const StepResult eval =
       eval_step(*model, own_rows(*model, reference, 0), options, model->device().stream());
   EXPECT_NEAR(eval.loss / losses[0], 1, tolerance) << c.text();
-  for (int64_t step = 0; step < 5; ++step) {
+  for (int64_t step = 0; step < c.steps; ++step) {
     const auto at = static_cast<size_t>(step);
     const StepResult result = train_step(*model, optimizer.get(), own_rows(*model, reference, step), options,
                                          model->device().stream());
@@ -119,6 +120,7 @@ inline void expect_reference(Gang& root, const Reference& reference, const Pipel
     EXPECT_NEAR(result.grad_norm / norms[at], 1, step == 0 ? tolerance : 5 * tolerance) << c.text();
     EXPECT_EQ(result.skipped, Skip::none);
   }
+  if (c.steps < 5) return;
   for (const NamedParameter& p : model->inspect().parameters())
     EXPECT_LT(distance(gathered(*model, *p.parameter), reference.values("final." + p.name)), final_tolerance)
         << c.text() << ", " << p.name;

@@ -7,7 +7,8 @@ namespace {
 
 Channel channel_of(Way way) { return way == Way::forward ? Channel::pp_next : Channel::pp_previous; }
 
-Collective record(CollectiveOp op, void* data, size_t count, DType dtype, int peer) {
+// In a pair the sender is rank 0, the receiver 1.
+Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
   Collective c;
   c.op = op;
   if (op == CollectiveOp::send)
@@ -16,7 +17,7 @@ Collective record(CollectiveOp op, void* data, size_t count, DType dtype, int pe
     c.out = data;
   c.count = count;
   c.dtype = dtype;
-  c.peer = peer;
+  c.peer = op == CollectiveOp::send ? 1 : 0;
   c.async_input = true;
   return c;
 }
@@ -100,7 +101,30 @@ struct Messages::Arrival {
   bool arrived = false;
 };
 
-Messages::Messages(GangPtr gang, Ops& ops) : gang_(std::move(gang)), ops_(ops), pool_(gang_->allocator()) {}
+Messages::Messages(GangPtr gang, Ops& ops, const std::vector<int>& stage_rank)
+    : gang_(std::move(gang)), ops_(ops), all_{gang_}, pool_(gang_->allocator()) {
+  std::vector<std::pair<int, int>> made;
+  for (size_t s = 0; s + 1 < stage_rank.size(); ++s)
+    for (const auto& ends :
+         {std::pair(stage_rank[s], stage_rank[s + 1]), std::pair(stage_rank[s + 1], stage_rank[s])}) {
+      if (ends.first == ends.second || std::find(made.begin(), made.end(), ends) != made.end()) continue;
+      made.push_back(ends);
+      const int ranks[] = {ends.first, ends.second};
+      if (GangPtr pair = gang_->create_gang(ranks, text(gang_->name(), ".", ends.first, "to", ends.second))) {
+        pairs_[ends] = pair;
+        all_.push_back(std::move(pair));
+      }
+    }
+}
+
+Gang& Messages::pair(CollectiveOp op, int peer) const {
+  return *pairs_.at(op == CollectiveOp::send ? std::pair(gang_->rank(), peer)
+                                             : std::pair(peer, gang_->rank()));
+}
+
+void Messages::abort(const Error& error) noexcept {
+  for (const GangPtr& gang : all_) gang->abort(error);
+}
 
 Messages::~Messages() {
   for (const Sent& sent : sent_) {
@@ -123,12 +147,12 @@ void Messages::keep(const WorkPtr& work, std::shared_ptr<void> object) noexcept 
 WorkPtr Messages::start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream) {
   std::vector<Collective> records;
   for (const Tensor& t : tensors)
-    records.push_back(record(op, t.raw(), static_cast<size_t>(t.count()), t.dtype(), peer));
-  return gang_->run(channel_of(way), records, &stream);
+    records.push_back(record(op, t.raw(), static_cast<size_t>(t.count()), t.dtype()));
+  return pair(op, peer).run(channel_of(way), records, &stream);
 }
 
 WorkPtr Messages::start(CollectiveOp op, int peer, MessageHeader& header) {
-  return gang_->run(Channel::control, record(op, &header, sizeof header, DType::u8, peer));
+  return pair(op, peer).run(Channel::control, record(op, &header, sizeof header, DType::u8));
 }
 
 void Messages::send(Way way, int peer, Values tensors, bool with_dims, Stream& stream) {
@@ -151,10 +175,7 @@ Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, St
     unasked_.push_back(arrival);
     return arrival;
   }
-  // Behind those of this pair whose dims are still under way.
-  while (std::any_of(unasked_.begin(), unasked_.end(),
-                     [&](const ArrivalPtr& a) { return a->way == way && a->peer == peer; }))
-    ask(*unasked_.front(), stream);
+  ask_up_to(nullptr, way, peer, stream);  // whose dims are still under way, and that come before it
   for (const Spec& spec : *known) arrival->tensors.push_back(pool_.take(spec.dtype, spec.shape));
   arrival->work = start(way, CollectiveOp::recv, peer, arrival->tensors, stream);
   std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
@@ -162,21 +183,29 @@ Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, St
   return arrival;
 }
 
-// The oldest whose dims are awaited: its tensors are received now.
-void Messages::ask(Arrival& arrival, Stream& stream) {
-  arrival.header_work->wait(Deadline::never());
-  for (const Spec& spec : arrival.header->specs())
-    arrival.tensors.push_back(pool_.take(spec.dtype, spec.shape));
-  arrival.work = start(arrival.way, CollectiveOp::recv, arrival.peer, arrival.tensors, stream);
-  std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
-  asked_.push_back(unasked_.front());
-  unasked_.pop_front();
+// Asks for the tensors of all messages of this pair and way up to `last` (null: all), in the order of receive(). Each waits
+// for its dims, which the peer has sent by then; those of other peers may not be sent yet.
+void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream) {
+  for (auto at = unasked_.begin(); at != unasked_.end();) {
+    const ArrivalPtr arrival = *at;
+    if (arrival->way != way || arrival->peer != peer) {
+      ++at;
+      continue;
+    }
+    arrival->header_work->wait(Deadline::never());
+    for (const Spec& spec : arrival->header->specs())
+      arrival->tensors.push_back(pool_.take(spec.dtype, spec.shape));
+    arrival->work = start(way, CollectiveOp::recv, peer, arrival->tensors, stream);
+    std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
+    asked_.push_back(arrival);
+    at = unasked_.erase(at);
+    if (arrival.get() == last) return;
+  }
 }
 
 const Values& Messages::arrive(const ArrivalPtr& arrival, Stream& stream) {
   if (arrival->arrived) return arrival->tensors;
-  // In the order of receive(): it is the program's, whatever has come meanwhile.
-  while (arrival->work == nullptr) ask(*unasked_.front(), stream);
+  if (arrival->work == nullptr) ask_up_to(arrival.get(), arrival->way, arrival->peer, stream);
   arrival->work->order(stream);
   arrival->arrived = true;
   return arrival->tensors;

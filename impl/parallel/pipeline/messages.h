@@ -1,17 +1,19 @@
 // Tensors on their way between the stages of a pipeline: outputs to the next stage, gradients to the stage before.
 //
 // What is sent is copied into memory of its own first, which peers reach directly where the ranks share some: the sender
-// computes on, and the receiver needs no help of it. Messages of one pair of ranks and one way arrive in the order of
-// send() and receive(), which therefore have one order on both ranks; the two ways have a channel each. A message has at
-// most 8 tensors. A receiver who does not know their dims gets them ahead, as a value of the host.
+// computes on, and the receiver needs no help of it. Each sender and receiver have a gang of their own, with a channel for
+// each way: on one rank it has sends alone, on the other receives alone, in the order of the program, so no message holds
+// another one back but those of its own way. A message has at most 8 tensors. A receiver who does not know their dims gets
+// them ahead, as a value of the host.
 //
 // Thread rule: one thread at a time; send and receive never wait for peers.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include "gang/gang.h"
@@ -55,8 +57,8 @@ struct MessageHeader {
 
 class Messages {
  public:
-  // `gang`: no other traffic of sends and receives is on its channels pp_next, pp_previous and control.
-  Messages(GangPtr gang, Ops& ops);
+  // Collective over `gang`. `stage_rank`: its rank of each stage.
+  Messages(GangPtr gang, Ops& ops, const std::vector<int>& stage_rank);
   ~Messages();  // never waits
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
@@ -73,6 +75,9 @@ class Messages {
   void release(const ArrivalPtr& arrival);
   // Later work of the stream comes after all that was sent has been received.
   void finish(Stream& stream);
+  // Local: peers that wait for this rank hear of the error.
+  void abort(const Error& error) noexcept;
+  const std::vector<GangPtr>& gangs() const { return all_; }  // the gang given, then those of pairs
 
   MessagePool& pool() { return pool_; }
   const MessagePool& pool() const { return pool_; }
@@ -85,15 +90,19 @@ class Messages {
     std::shared_ptr<MessageHeader> header;  // null: the receiver knows the dims
     WorkPtr work, header_work;
   };
+  // From this rank to `peer`, or the other way.
+  Gang& pair(CollectiveOp op, int peer) const;
   WorkPtr start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
   WorkPtr start(CollectiveOp op, int peer, MessageHeader& header);
-  void ask(Arrival& arrival, Stream& stream);
+  void ask_up_to(const Arrival* last, Way way, int peer, Stream& stream);
   void reclaim();
   void keep(const WorkPtr& work, const Values& tensors) noexcept;
   void keep(const WorkPtr& work, std::shared_ptr<void> object) noexcept;
 
   const GangPtr gang_;
   Ops& ops_;
+  std::map<std::pair<int, int>, GangPtr> pairs_;  // {sender, receiver}; those of this rank
+  std::vector<GangPtr> all_;
   MessagePool pool_;
   std::deque<Sent> sent_;           // oldest first
   std::deque<ArrivalPtr> unasked_;  // their dims are awaited, in the order of receive()

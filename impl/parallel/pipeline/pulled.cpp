@@ -1,6 +1,6 @@
 #include "parallel/pipeline/pulled.h"
 
-#include "parallel/pipeline/checker.h"
+#include "parallel/collective_call.h"
 #include "parallel/pipeline/runtime.h"
 
 namespace gangway {
@@ -28,11 +28,11 @@ PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
     : gang_(gang.duplicate("pipeline")),
       ops_(make_ops(gang_->owner()->device_ptr())),
       schedule_(agreed_schedule(*gang_, options)),
-      messages_(gang_, *ops_) {}
+      messages_(gang_, *ops_, schedule_.stage_rank) {}
 
 PulledPipeline::~PulledPipeline() {
-  if (!pass_ || gang_->error()) return;
-  gang_->abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
+  if (pass_ && !gang_->error())
+    messages_.abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
 }
 
 void PulledPipeline::set_training(bool training) {
@@ -42,9 +42,11 @@ void PulledPipeline::set_training(bool training) {
 
 bool PulledPipeline::next(PassAction& action, Stream& stream) {
   if (!pass_) pass_.emplace(messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
-  if (pass_->next(action, stream)) return true;
-  pass_.reset();
-  return false;
+  if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses, and nothing is broken
+  const bool more =
+      CollectiveCall(messages_.gangs(), "pipeline").run([&] { return pass_->next(action, stream); });
+  if (!more) pass_.reset();
+  return more;
 }
 
 void PulledPipeline::done(std::span<const Tensor> outputs, Stream& stream) {

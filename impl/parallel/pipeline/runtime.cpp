@@ -165,7 +165,7 @@ void Pipeline::bind(FsdpState& fsdp) {
     if (!group.stages.empty()) groups_.push_back(std::move(group));
   }
   tied_ = fsdp.tied();
-  messages_ = std::make_unique<Messages>(gangs_.pp(), ops_);
+  messages_ = std::make_unique<Messages>(gangs_.pp(), ops_, cut_->stage_rank());
 }
 
 int Pipeline::microbatches(int asked) const {
@@ -240,7 +240,21 @@ std::vector<Pipeline::Group*> Pipeline::groups_of(int stage) {
   return out;
 }
 
-void Pipeline::run(Context ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss) {
+void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
+                   LossSink& loss) {
+  try {
+    run_pass(ctx, inputs, recompute, loss);
+  } catch (const Error& error) {  // the gangs of pairs are no other's
+    messages_->abort(error);
+    throw;
+  } catch (...) {
+    messages_->abort(Error(Code::aborted, "a stage failed"));
+    throw;
+  }
+}
+
+void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
+                        LossSink& loss) {
   for (Group& group : groups_) {
     group.unsharded = 0;
     group.to_reduce = static_cast<int>(group.stages.size());

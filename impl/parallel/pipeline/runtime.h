@@ -48,7 +48,7 @@ class Pipeline {
   int most_groups(const FsdpState& fsdp) const;
   void set_trace(Trace* trace) { trace_ = trace; }  // of the passes that follow; null: none
   size_t message_bytes() const { return messages_ == nullptr ? 0 : messages_->pool().bytes(); }
-  // When all groups stand and have their storage.
+  // Collective over pp, when all groups stand and have their storage.
   void bind(FsdpState& fsdp);
 
   // The number of microbatches of a step that asks for so many. INVALID_ARGUMENT: the model was made for another one.
@@ -60,7 +60,7 @@ class Pipeline {
   // whose stage refuses; `check_outputs` looks at what the last stage gives, if that is known.
   void learn(Context ctx, const std::vector<Specs>& microbatches, void (*check_outputs)(const Specs&));
   // One pass: forwards, and with ctx.training backwards. `inputs`: of each microbatch, inputs, then targets.
-  void run(Context ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
+  void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
 
  private:
   struct Group {
@@ -73,6 +73,7 @@ class Pipeline {
 
   const Schedule& schedule(int microbatches);
   Specs made_of(Context& ctx, int stage, Specs x, const Specs& inputs, void (*check_outputs)(const Specs&));
+  void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);
 

@@ -234,7 +234,6 @@ TEST(Trace, HasEveryActionOnceOnOneClock) {
     }
     EXPECT_EQ(first, 0);
     EXPECT_LT(ends["0F2"], ends["1F2"]) << "rank 1 computes with what rank 0 made";
-    EXPECT_LT(ends["1I3"], ends["0I3"]);
     const nlohmann::json json = nlohmann::json::parse(chrome_json(all));
     EXPECT_EQ(json["traceEvents"].size(), 2 + all[0].size() + all[1].size());
   });
