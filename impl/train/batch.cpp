@@ -1,5 +1,6 @@
 #include "train/batch.h"
 
+#include "base/philox.h"
 #include "nn/gradient.h"
 #include "nn/ids.h"
 #include "nn/loss.h"
@@ -27,6 +28,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
   shifts_ = labels_ && !batch.shifted && labels_.rank() > 1;
+  sum_up(model.gangs());
   if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
@@ -78,6 +80,18 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
     fail(Code::invalid_argument, "batch.", input ? "inputs[" : "targets[",
          input ? i : i - batch.inputs.size(), "] has ", values_[i].dim(0), " rows, inputs[0] has ", rows);
   }
+}
+
+// Only where ranks share a batch, and host memory only: it is not worth a wait for a device.
+void PreparedBatch::sum_up(const Gangs& gangs) {
+  const Mesh& mesh = gangs.mesh();
+  if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) == 1) return;
+  uint64_t sum = 1;
+  for (const Tensor& value : values_) {
+    if (!value.on_host()) return;
+    sum = philox_key(sum, {value.data<char>(), value.raw() == nullptr ? 0 : value.bytes()});
+  }
+  checksum_ = sum == 0 ? 1 : sum;
 }
 
 // Position s predicts the token at s + 1; the last one predicts nothing.

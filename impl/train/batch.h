@@ -22,6 +22,9 @@ class PreparedBatch {
 
   // After look.
   int64_t weight() const { return weight_; }  // of all rows; of this rank's part of their sequences
+  uint64_t checksum() const {
+    return checksum_;
+  }  // of what was given; 0: not known, as for another device's memory
   int64_t tokens() const { return tokens_; }  // i64 inputs of two dims: their elements, otherwise rows
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Inputs, then targets: what forward takes.
@@ -29,6 +32,7 @@ class PreparedBatch {
 
  private:
   void check_tensors(Model& model, const Batch& batch);
+  void sum_up(const Gangs& gangs);
   void shift_labels(Context& ctx);
   // With context parallelism: what has a sequence, dim 1, becomes this rank's part; first its memory, then its values.
   void make_parts(Model& model);
@@ -42,6 +46,7 @@ class PreparedBatch {
   std::vector<int64_t> bounds_;  // rows of the microbatches
   int64_t weight_ = -1;          // before look: as the caller says
   int64_t tokens_ = 0;
+  uint64_t checksum_ = 0;
 };
 
 }  // namespace gangway

@@ -63,7 +63,7 @@ Values run_or_reset(const CollectiveCall& call, ManualFrame* frame, Run&& run) {
 }  // namespace
 
 ManualFrame::ManualFrame(std::shared_ptr<Model> model, const ManualOptions& options)
-    : model_(std::move(model)), options_(options), frame_(model_->device().allocator()) {
+    : model_(std::move(model)), options_(options), frame_(model_->memory()) {
   frame_.id = {options_.step, options_.microbatch, 0};
 }
 

@@ -138,7 +138,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     const bool known =
         check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
     prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens(), !known};
+    return Totals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
   });
   step.learn(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
   Optimizer& optimizer = *given;
@@ -186,7 +186,7 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
     prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens(), !known};
+    return Totals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
   });
   step.learn(*prepared, microbatch_context(model, 0, false, stream));
   if (totals.weight == 0) return step.end_without_weight();

@@ -7,9 +7,28 @@ int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
   return gangs.mesh().coordinates(static_cast<int>(rank))[static_cast<size_t>(axis)];
 }
 
+// The rank of the same data coordinate that is first on tp, cp and pp.
+size_t first_of(const Gangs& gangs, size_t rank) {
+  Coordinates at = gangs.mesh().coordinates(static_cast<int>(rank));
+  for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) at[static_cast<size_t>(axis)] = 0;
+  return static_cast<size_t>(gangs.mesh().rank(at));
+}
+
+void check_same_batches(const Gangs& gangs, const std::vector<Totals>& all) {
+  for (size_t r = 0; r < all.size(); ++r) {
+    const size_t first = first_of(gangs, r);
+    if (all[r].batch == all[first].batch || all[r].batch == 0 || all[first].batch == 0) continue;
+    fail(Code::mismatch, "ranks ", first, " and ", r,
+         " have one data coordinate, but their batches differ; ranks that differ only over tp, cp and pp "
+         "take the same "
+         "batch (gw_gangs_data_shard tells which)");
+  }
+}
+
 }  // namespace
 
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
+  check_same_batches(gangs, all);
   Totals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;

@@ -14,6 +14,7 @@ namespace gangway {
 // What goes into a step.
 struct Totals {
   int64_t weight = 0, tokens = 0;
+  uint64_t batch = 0;    // a checksum of the whole batch; 0: not known
   bool unknown = false;  // what travels between the stages of a pipeline, on some rank
 };
 
@@ -23,7 +24,8 @@ struct Outcome {
   bool finite = true;
 };
 
-// `all`: each rank's, in rank order. What is equal on several ranks (tp, pp) counts once.
+// `all`: each rank's, in rank order. What is equal on several ranks (tp, pp) counts once. MISMATCH: ranks of one data
+// coordinate have other batches.
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all);
 // Loss summed in rank order, finite where all are.
 Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all);

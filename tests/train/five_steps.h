@@ -10,11 +10,13 @@ struct FiveSteps {
   int replicas;
   Strategy strategy;
   int microbatches;
+  int tp = 1;
+  bool sequence = false;  // sequence parallel
 };
 
 inline std::string describe(const FiveSteps& c, int ranks) {
-  return text(ranks, " ranks, ", c.replicas, " replicas, strategy ", static_cast<int>(c.strategy), ", ",
-              c.microbatches, " microbatches");
+  return text(ranks, " ranks, tp ", c.tp, c.sequence ? " with sequences, " : ", ", c.replicas,
+              " replicas, strategy ", static_cast<int>(c.strategy), ", ", c.microbatches, " microbatches");
 }
 
 // On each rank of `root`; gradients are clipped.
@@ -24,8 +26,13 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   const double later_norms = wide ? 1e-10 : 5e-5;  // of parameters that are off already; 2.4e-5 was seen
   const std::vector<double> losses = reference.values("adamw.losses"),
                             norms = reference.values("adamw.grad_norms");
+  MeshOptions mesh;
+  mesh.dp_replicate = c.replicas;
+  mesh.tp = c.tp;
+  ParallelOptions parallelism = parallel(c.strategy, master);
+  parallelism.tensor.llama.sequence_parallel = c.sequence;
   const auto model =
-      make_model(make_llama(reference.config), make_gangs(root, c.replicas), parallel(c.strategy, master));
+      make_model(make_llama(reference.config), create_gangs(root.shared_from_this(), mesh), parallelism);
   assign_initial(*model, reference);
   const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;

@@ -255,5 +255,69 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
   });
 }
 
+// A data coordinate may have no rows; its tp ranks meet in boundaries of nothing.
+TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
+  const Reference reference("llama_parity");
+  for (const bool sequence : {false, true})
+    test::run_ranks(4, [&](Gang& root) {
+      const Case c{.tp = 2, .shards = 2, .sequence = sequence};
+      const auto model =
+          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+      test::assign_initial(*model, reference);
+      const auto optimizer =
+          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+      StepOptions options;
+      options.max_grad_norm = reference.settings.at("max_grad_norm");
+      const int64_t rows = root.rank() < 2 ? reference.batch() : 0;
+      const StepResult result =
+          train_step(*model, optimizer.get(), test::batch_rows(*model, reference, 0, 0, rows), options,
+                     model->device().stream());
+      EXPECT_NEAR(result.loss / reference.values("adamw.losses")[0], 1, 1e-10);
+      EXPECT_NEAR(result.grad_norm / reference.values("adamw.grad_norms")[0], 1, 1e-10);
+    });
+}
+
+// On one host ranks read each other's activations where they lie.
+TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
+  if (!test::on_cpu()) GTEST_SKIP() << "the host engine's count; this device has another";
+  const Reference reference("llama_parity");
+  for (const bool sequence : {false, true})
+    test::run_ranks(2, [&](Gang& root) {
+      const Case c{.tp = 2, .sequence = sequence};
+      const auto model =
+          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f32));
+      const auto optimizer =
+          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+      const Traffic before = model->gangs().tp()->traffic();
+      train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0), {}, model->device().stream());
+      const Traffic after = model->gangs().tp()->traffic();
+      EXPECT_GT(after.bytes_moved, before.bytes_moved);
+      // The verdicts of a step are; one boundary moves more.
+      EXPECT_LT(after.bytes_staged - before.bytes_staged, 4096u);
+    });
+}
+
+TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
+  const Reference reference("llama_parity");
+  test::run_ranks(4, [&](Gang& root) {
+    const Case c{.tp = 2, .shards = 2};
+    const auto model =
+        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+    const auto optimizer =
+        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+    Batch batch = test::own_rows(*model, reference, 0);
+    const auto step = [&] { train_step(*model, optimizer.get(), batch, {}, model->device().stream()); };
+    step();  // ranks 0 and 1 have other rows than 2 and 3
+    if (root.rank() == 3) batch.inputs = test::own_rows(*model, reference, 1).inputs;
+    if (model->device().kind() == DeviceKind::cpu) {
+      const Error error = test::error_of(step);
+      EXPECT_EQ(error.code(), Code::mismatch);
+      EXPECT_NE(error.message().find("ranks 2 and 3"), std::string::npos) << error.message();
+    }
+    batch = test::own_rows(*model, reference, 0);
+    step();
+  });
+}
+
 }  // namespace
 }  // namespace gangway

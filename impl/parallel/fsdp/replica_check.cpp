@@ -45,16 +45,23 @@ std::vector<uint64_t> checksums_of(const Parameter& p, Stream& stream) {
   return checksums;
 }
 
+// The ranks that hold the same shard: those of the unit, and those of tp where it does not split the parameter.
+GangPtr holders_of(const Parameter& p, const GroupContext& place) {
+  const Placement* const tp = find_axis(p.layout, name(Axis::tp));
+  const bool whole = tp != nullptr && tp->kind == Placement::Kind::replicate;
+  return place.replicas_with(whole ? name(Axis::tp) : "");
+}
+
 std::vector<Replicated> checksums_of(const FsdpState& state, Stream& stream) {
   std::vector<Replicated> all;
-  for (const auto& unit : state.units()) {
-    const GangPtr& gang = unit->place().replicas;
-    if (gang->size() == 1) continue;
-    auto at = std::find_if(all.begin(), all.end(), [&](const Replicated& r) { return r.gang == gang; });
-    if (at == all.end()) at = all.insert(all.end(), {gang, {}});
-    for (const NamedParameter& named : unit->parameters())
+  for (const auto& unit : state.units())
+    for (const NamedParameter& named : unit->parameters()) {
+      const GangPtr gang = holders_of(*named.parameter, unit->place());
+      if (gang->size() == 1) continue;
+      auto at = std::find_if(all.begin(), all.end(), [&](const Replicated& r) { return r.gang == gang; });
+      if (at == all.end()) at = all.insert(all.end(), {gang, {}});
       at->parameters.push_back({named.parameter.get(), checksums_of(*named.parameter, stream)});
-  }
+    }
   return all;
 }
 
@@ -124,7 +131,8 @@ std::optional<Error> compare(const Replicated& r, int root_rank, const char* cal
 
 // Equal on all ranks, also where a pipeline rank has no parameters.
 bool has_replicas(const FsdpState& state) {
-  return state.gangs()->mesh().degree(Axis::pp) > 1 ||
+  const Mesh& mesh = state.gangs()->mesh();
+  return mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::tp) > 1 ||
          std::any_of(state.units().begin(), state.units().end(),
                      [](const auto& unit) { return unit->place().replica_ranks() > 1; });
 }

@@ -34,7 +34,8 @@ ModelParts::ModelParts(ModulePtr module, std::shared_ptr<Gangs> given)
     : root(std::move(module)),
       gangs(or_alone(std::move(given))),
       ops(make_ops(gangs->root()->owner()->device_ptr())),
-      temporaries(gangs->root()->device().allocator()),
+      memory(gangs->tp()->size() > 1 ? gangs->tp()->allocator() : gangs->root()->device().allocator()),
+      temporaries(memory),
       fsdp(std::make_shared<FsdpState>(gangs, *ops)) {
   assign_full_names(*root);
   check_names(*root);
@@ -48,8 +49,7 @@ void ModelParts::check_materialized(const char* call) const {
 }
 
 Frame& Model::frame(size_t index) {
-  while (parts_.frames.size() <= index)
-    parts_.frames.push_back(std::make_unique<Frame>(device().allocator()));
+  while (parts_.frames.size() <= index) parts_.frames.push_back(std::make_unique<Frame>(parts_.memory));
   return *parts_.frames[index];
 }
 

@@ -31,6 +31,7 @@ class Model {
   Ops& ops() { return *parts_.ops; }
   Device& device() { return parts_.gangs->root()->device(); }
   Stack& temporaries() { return parts_.temporaries; }
+  const std::shared_ptr<Allocator>& memory() const { return parts_.memory; }  // of its frames
   FsdpState& fsdp() { return *parts_.fsdp; }
   bool materialized() const { return parts_.materialized; }
   Pipeline* pipeline() { return parts_.pipeline.get(); }  // null: pp is 1

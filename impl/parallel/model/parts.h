@@ -23,6 +23,8 @@ struct ModelParts {
   ModulePtr root;
   std::shared_ptr<Gangs> gangs;
   std::unique_ptr<Ops> ops;
+  // Of activations and temporaries: memory that peers reach directly, where boundaries move them.
+  std::shared_ptr<Allocator> memory;
   Stack temporaries;
   std::vector<std::unique_ptr<Frame>> frames;
   std::shared_ptr<FsdpState> fsdp;

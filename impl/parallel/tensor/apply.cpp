@@ -52,7 +52,9 @@ TensorPlan::TensorPlan(const ModulePtr& root, const TensorOptions& options, Gang
     check_style(styled, *gang_);
     layouts.emplace(&unwrapped(*styled.place.module), layouts_of(styled));
   }
-  plan_parameters(*root, nullptr);
+  Walk walk;
+  for (const StyledModule& styled : modules_) walk.styled.emplace(&unwrapped(*styled.place.module), &styled);
+  plan_parameters(*root, nullptr, walk);
   if (modules_.empty() && !parameters_.empty() && gang_->size() > 1)
     fail(Code::not_supported, "tp is ", gang_->size(), ", but there is no tensor parallel plan for ",
          root->kind(), ": neither the caller nor a module gives one; give rows, or a mesh with tp 1");
@@ -89,42 +91,34 @@ void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
 }
 
 // `outer`: the row of sequence_parallel that this module lies under.
-void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer) {
+void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer, Walk& walk) {
   const Module& module = unwrapped(wrapped);
-  const auto styled = std::find_if(modules_.begin(), modules_.end(), [&](const StyledModule& s) {
-    return &unwrapped(*s.place.module) == &module;
-  });
-  const StyledModule* const own = styled == modules_.end() ? nullptr : &*styled;
+  const auto found = walk.styled.find(&module);
+  const StyledModule* const own = found == walk.styled.end() ? nullptr : found->second;
   if (own != nullptr) outer = own->row.style == TensorStyle::sequence_parallel ? own : nullptr;
-  if (is_split(module)) {
-    if (own != nullptr)
-      fail(Code::invalid_state, label(*own), ": the parameters of ", own->place.label,
-           " lie over tp already");
-  } else {
-    for (size_t i = 0; i < module.parameters().size(); ++i) {
-      const StyledModule* const row = own != nullptr ? own : outer;
-      add_parameter(module.parameters()[i],
-                    row != nullptr ? parameter_layout(*row, own != nullptr ? i : 0, gang_->size())
-                                   : ParameterLayout{Placement::replicate(kTensorAxis), false, ""});
-    }
-  }
-  for (const Module::Child& child : module.children()) plan_parameters(*child.module, outer);
+  const StyledModule* const row = own != nullptr ? own : outer;
+  const bool split = is_split(module);
+  if (split && own != nullptr)
+    fail(Code::invalid_state, label(*own), ": the parameters of ", own->place.label, " lie over tp already");
+  for (size_t i = 0; i < module.parameters().size() && !split; ++i)
+    add_parameter(module.parameters()[i],
+                  row != nullptr ? parameter_layout(*row, own != nullptr ? i : 0, gang_->size())
+                                 : ParameterLayout{Placement::replicate(kTensorAxis), false, ""},
+                  walk);
+  for (const Module::Child& child : module.children()) plan_parameters(*child.module, outer, walk);
 }
 
-void TensorPlan::add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout) {
-  const auto known = std::find_if(parameters_.begin(), parameters_.end(),
-                                  [&](const PlannedParameter& p) { return p.parameter == parameter; });
-  if (known == parameters_.end()) {
-    parameters_.push_back({parameter, layout});
-    return;
-  }
-  if (known->layout == layout) return;
+void TensorPlan::add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout, Walk& walk) {
+  const auto [known, fresh] = walk.parameters.emplace(parameter.get(), parameters_.size());
+  if (fresh) parameters_.push_back({parameter, layout});
+  const ParameterLayout& first = parameters_[known->second].layout;
+  if (first == layout) return;
   const auto said = [](const ParameterLayout& l) {
     return text(describe({l.placement}), l.partial_gradient ? " with a partial gradient" : "", " by ",
                 l.row.empty() ? "a module without a row" : l.row);
   };
   fail(Code::invalid_argument, "parameter ", parameter->full_name,
-       " is tied and has two layouts: ", said(known->layout), ", and ", said(layout),
+       " is tied and has two layouts: ", said(first), ", and ", said(layout),
        "; give both modules rows that split it alike");
 }
 

@@ -7,6 +7,7 @@
 // Thread rule: one thread at a time; local, but all ranks of the gang do the same.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,13 @@ class TensorPlan {
 
  private:
   void resolve(const ModulePtr& root, const TensorOptions& options);
-  void plan_parameters(const Module& module, const StyledModule* outer);
-  void add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout);
+  // What is known while the tree is walked.
+  struct Walk {
+    std::map<const Module*, const StyledModule*> styled;  // by the module under its wrappers
+    std::map<const Parameter*, size_t> parameters;        // index in parameters_
+  };
+  void plan_parameters(const Module& module, const StyledModule* outer, Walk& walk);
+  void add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout, Walk& walk);
 
   const GangPtr gang_;
   std::vector<StyledModule> modules_;  // in the order of the tree

@@ -192,6 +192,23 @@ TEST(TensorPlan, RanksWithOtherPlansAreTold) {
   });
 }
 
+TEST(TensorPlan, ParametersThatAreWholeOnRanksOfTpAreCompared) {
+  run_ranks(4, [](Gang& root) {
+    MeshOptions mesh;
+    mesh.tp = 2;
+    Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
+    model.build().parallelize({});
+    Stream& stream = model.device().stream();
+    model.inspect().check_replicas(stream);
+    const Tensor norm = model.inspect().parameter("model.norm.weight").parameter->shard;
+    Vector values = get(norm);
+    if (root.rank() == 3) values[2] = 5;  // ranks 2 and 3 hold the second half
+    put(norm, values);
+    expect_refusal(Code::mismatch, [&] { model.inspect().check_replicas(stream); },
+                   {"model.norm.weight[18] is 1 on rank 2, 5 on rank 3"});
+  });
+}
+
 TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
   run_ranks(4, [](Gang& root) {
     MeshOptions mesh;

@@ -36,6 +36,8 @@ TEST(MpiTraining, LossesNormsAndParametersOfFiveClippedStepsAreTheReferences) {
   const Reference reference("llama_parity");
   for (const FiveSteps& c : meshes(root->size()))
     for (const DType master : {DType::f64, DType::f32}) expect_five_steps(*root, reference, c, master);
+  for (const bool sequence : {false, true})
+    expect_five_steps(*root, reference, {1, Strategy::full_shard, 1, 2, sequence}, DType::f64);
   root->shutdown(60'000);
 }
 
