@@ -251,6 +251,7 @@ const gw_api kApi = {
     gw_pipeline_action_init,
     gw_pipeline_next,
     gw_pipeline_done,
+    gw_gang_probe,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -496,6 +497,7 @@ static_assert(offsetof(gw_api, pipeline_set_training) == 16 + 235 * sizeof(void*
 static_assert(offsetof(gw_api, pipeline_action_init) == 16 + 236 * sizeof(void*));
 static_assert(offsetof(gw_api, pipeline_next) == 16 + 237 * sizeof(void*));
 static_assert(offsetof(gw_api, pipeline_done) == 16 + 238 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_probe) == 16 + 228 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -248,6 +248,20 @@ gw_status gw_gang_recv_async(gw_gang* gang, void* output, size_t count, gw_dtype
                out_work);
 }
 
+gw_status gw_gang_probe(gw_gang* gang, int32_t peer, int32_t* out_ready, size_t* out_count,
+                        gw_dtype* out_dtype) {
+  return guarded([&] {
+    int32_t& ready = out(out_ready, "out_ready");
+    size_t& count = out(out_count, "out_count");
+    gw_dtype& dtype = out(out_dtype, "out_dtype");
+    const std::optional<Message> message = gang_of(gang).probe(Channel::user, peer);
+    if (!message) return;
+    ready = 1;
+    count = message->count;
+    dtype = static_cast<gw_dtype>(message->dtype);
+  });
+}
+
 gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, int32_t root,
                                   gw_bytes** out_bytes) {
   return guarded([&] {

@@ -59,6 +59,12 @@ struct FlightEntry {
   std::string state;     // "done", "waiting for ranks 1, 3", "failed: ..."
 };
 
+// A message that a peer has sent and no receive has asked for.
+struct Message {
+  size_t count = 0;  // elements
+  DType dtype = DType::f32;
+};
+
 // What an engine does, beyond the calls that all of them answer.
 struct EngineFacts {
   // Other ranks hold data of their own. False: every result is made from this rank's data (self, fake).
@@ -122,6 +128,12 @@ class Engine {
   // reached. Else what is left to wait for.
   virtual WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
     return run(channel, span, stream);
+  }
+
+  // The next message from `peer` on the channel that no receive of this rank has asked for; nothing: none has come. Moves
+  // outstanding calls on, never waits. Throws the engine's first error when it is broken.
+  virtual std::optional<Message> probe(Channel, int /*peer*/) {
+    fail(Code::not_supported, "gang.probe: engine \"", name(), "\" cannot tell what a peer has sent");
   }
 
   // Engine of a subset. Collective over this engine (control channel). `ranks` are ranks of this engine in the new order;

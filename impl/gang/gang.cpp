@@ -93,6 +93,16 @@ void Gang::run_now(Channel channel, std::span<const Collective> records, Stream*
   });
 }
 
+std::optional<Message> Gang::probe(Channel channel, int peer) {
+  return named("probe", [&] {
+    if (shut_down_ || forked_child()) check_usable("probe");
+    if (peer < 0 || peer >= size_)
+      fail(Code::invalid_argument, "gang.probe: peer rank ", peer, " is outside [0, ", size_, ")");
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+    return engine_->probe(channel, peer);
+  });
+}
+
 void Gang::tell(Channel channel, const Collective& record) {
   const std::span<const Collective> records(&record, 1);
   named(records, [&] {

@@ -89,6 +89,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
   }
+  // The next message from `peer` that no receive has asked for. Local, never waits.
+  std::optional<Message> probe(Channel channel, int peer);
   // run, then wait for both ends. An interrupt breaks the gang: the caller's memory is its own again when the
   // call returns, so nothing may go on with it.
   void run_now(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);

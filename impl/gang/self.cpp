@@ -89,6 +89,14 @@ class SelfEngine : public LocalEngine {
     return run(channel, span, stream);
   }
 
+  std::optional<Message> probe(Channel channel, int) override {
+    throw_if_broken();
+    const std::lock_guard lock(state_->mutex);
+    const auto& sends = sends_[static_cast<size_t>(channel)];
+    if (sends.empty()) return std::nullopt;
+    return Message{sends.front().record.count, sends.front().record.dtype};
+  }
+
   std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 

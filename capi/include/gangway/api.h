@@ -307,6 +307,8 @@ typedef struct gw_api {
   void (*pipeline_action_init)(gw_pipeline_action *action, size_t size);
   gw_status (*pipeline_next)(gw_pipeline *pipeline, void *stream, gw_pipeline_action *action);
   gw_status (*pipeline_done)(gw_pipeline *pipeline, const gw_view *outputs, size_t output_count, void *stream);
+  gw_status (*gang_probe)(gw_gang *gang, int32_t peer, int32_t *out_ready, size_t *out_count, gw_dtype
+      *out_dtype);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

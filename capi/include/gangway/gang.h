@@ -317,6 +317,13 @@ GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtyp
 GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
                                     void *stream, gw_work **out_work);
 
+/* Local, never blocks. *out_ready = 1: `peer` has sent a message that no receive of this rank has asked for yet; the
+ * next gw_gang_recv from it gets that one, which has *out_count elements of *out_dtype. 0: there is none yet. A loop
+ * over the peers makes a receive from any rank. All outstanding works of this rank progress. INVALID_ARGUMENT: a peer
+ * outside of the gang; NOT_SUPPORTED: engines fake and mpi; with a broken gang as a collective. */
+GW_API gw_status gw_gang_probe(gw_gang *gang, int32_t peer, int32_t *out_ready, size_t *out_count,
+                               gw_dtype *out_dtype);
+
 /* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes.
  * It has no asynchronous form, because its second half begins only when the size is known. */
 GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,

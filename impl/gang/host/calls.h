@@ -43,6 +43,7 @@ class Calls {
   void fail(const Error& error) noexcept;
 
   const Lanes& lanes() const { return lanes_; }
+  Lanes& lanes() { return lanes_; }
   const Flights& flights() const { return flights_; }
   uint64_t sequence(Channel channel, const Collective& c) { return lanes_.of(channel, c).sequence; }
   uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }  // steps taken so far

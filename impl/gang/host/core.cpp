@@ -96,6 +96,21 @@ void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::sp
   if (failure_.first_error() && !work->ended()) work->fail(*failure_.first_error());
 }
 
+std::optional<Message> Core::probe(Channel channel, int peer) {
+  enter(channel, nullptr, "probe");
+  owner_->progress();
+  const std::lock_guard lock(mutex_);
+  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  Collective receive;
+  receive.op = CollectiveOp::recv;
+  receive.peer = peer;
+  const Lane& lane = calls_.lanes().of(channel, receive);
+  const Slot& slot = lane.line->slots[lane.sequence % kPairSlots];
+  // Later than this call's number is no message: this rank has not drained the one before it in the slot.
+  if (slot.arrived.load(std::memory_order_acquire) != lane.sequence + 1) return std::nullopt;
+  return Message{static_cast<size_t>(slot.count), static_cast<DType>(slot.dtype)};
+}
+
 bool Core::progress() {
   if (team_.member().forked()) return true;
   if (aborts_.load(std::memory_order_relaxed) != 0) return false;

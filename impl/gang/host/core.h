@@ -30,7 +30,8 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // For a caller who will block. Most calls are over within one hold of the mutex, without a work to hand
   // out: null then.
   WorkPtr run_now(Channel channel, std::span<const Collective> span);
-  bool progress() override;      // Progressive
+  std::optional<Message> probe(Channel channel, int peer);  // Engine::probe
+  bool progress() override;                                 // Progressive
   void end() noexcept override;  // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that no caller holds. What is left goes on until its
   // last work or its rank is gone.

@@ -23,6 +23,7 @@ class HostEngine final : public Engine, public SharedMemory {
   SharedMemory* shared_memory() override { return this; }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override;
+  std::optional<Message> probe(Channel channel, int peer) override { return core_->probe(channel, peer); }
   std::shared_ptr<Engine> create(std::span<const int> ranks) override;
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }

@@ -478,6 +478,15 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    gang_probe: pub fn gw_gang_probe(
+        gang: *mut gw_gang,
+        peer: i32,
+        out_ready: *mut i32,
+        out_count: *mut usize,
+        out_dtype: *mut gw_dtype,
+    ) -> gw_status;
+}
+functions! {
     gang_broadcast_bytes: pub fn gw_gang_broadcast_bytes(
         gang: *mut gw_gang,
         data: *const ::std::os::raw::c_void,

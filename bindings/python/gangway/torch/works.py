@@ -1,0 +1,206 @@
+"""Works: collectives in flight as torch.distributed sees them, and the thread that completes their futures."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from datetime import timedelta
+from typing import Any, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+
+from .. import _low as c
+from ..errors import NotReady
+from .failures import told
+from .tensors import Finish
+
+Steps = Iterator[Any]
+"""A call of several parts: gives the handle of each part that has begun, or None while it must ask again later."""
+
+_SLICE_MS = 20  # of the completing thread, for one work; fewer where it has several
+_SHORT_SLICE_MS = 2
+_PAUSES = (0.0,) * 200 + (0.00005,) * 200 + (0.001,)  # seconds between questions: soon, then seldom
+
+
+class Work(dist.Work):
+    """A call in flight. Nothing but a wait, a poll or the completing thread ends it; any thread may do so, once."""
+
+    def __init__(self, steps: Steps, result: Sequence[Any], finish: Finish | None = None) -> None:
+        super().__init__()
+        self._steps = steps
+        self._handle: Any = None  # of the part in flight
+        self._result = list(result)
+        self._finish = finish
+        self._lock = threading.RLock()
+        self._ended = False
+        self._error: BaseException | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        self._sender = -1
+        self._senders: list[int] = []  # of a receive from any rank
+
+    # --- what torch.distributed asks
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """True when it is done. After `timeout` DistBackendError, which is harmless; 0 or None: until the group's time-out."""
+        if not self._ended:
+            seconds = timeout.total_seconds() if timeout else 0.0
+            self._wait(time.monotonic() + seconds if seconds > 0 else None)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is over, also by a failure. Asking moves it on."""
+        return self._ended or self._advance()
+
+    def is_success(self) -> bool:
+        """Whether it is over and has not failed."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Its failure."""
+        return self._error
+
+    def synchronize(self) -> None:
+        """On a CPU the same as wait()."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """On a CPU the same as wait()."""
+        self.wait()
+
+    def result(self) -> list[Any]:
+        """The outputs."""
+        return self._result
+
+    def source_rank(self) -> int:
+        """Who sent what a receive from any rank got; -1 before it is done."""
+        return self._senders[0] if self._senders else self._sender
+
+    _source_rank = source_rank
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Done when this is; its value is the list of the outputs. A thread of this process waits for it."""
+        with self._lock:
+            made = self._future is None
+            if self._future is None:
+                self._future = torch.futures.Future()
+            future = self._future
+            ended = self._ended
+        if made:
+            if ended:
+                self._tell(future)
+            else:
+                COMPLETER.add(self)
+        return future
+
+    def get_future_result(self) -> torch.futures.Future[Any]:
+        """The same as get_future()."""
+        return self.get_future()
+
+    # --- what moves it on
+
+    def _advance(self) -> bool:
+        """Takes all steps that can be taken now. True: over."""
+        with self._lock:
+            while not self._ended:
+                try:
+                    if self._handle is not None and not c.gw_work_poll(self._handle):
+                        return False
+                    self._handle = next(self._steps)
+                    if self._handle is None:
+                        return False
+                except StopIteration:
+                    self._end(None)
+                except BaseException as error:
+                    self._end(error)
+        return True
+
+    def _wait(self, deadline: float | None) -> None:
+        asked = 0
+        while not self._advance():
+            handle = self._handle
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise dist.DistBackendError("gangway: the work is not done within the timeout of this wait")
+            if handle is None:
+                time.sleep(_PAUSES[min(asked, len(_PAUSES) - 1)])
+                asked += 1
+                continue
+            self._nap(handle, -1 if left is None else max(1, int(left * 1000)))
+
+    def _nap(self, handle: Any, milliseconds: int) -> None:
+        """Sleeps for the part in flight; what has failed is found by the next step."""
+        try:
+            c.gw_work_wait(handle, milliseconds)
+        except NotReady:
+            pass
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            with self._lock:
+                if not self._ended:
+                    self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Under the lock, once."""
+        if error is None and self._finish is not None:
+            try:
+                self._finish()
+            except Exception as failed:
+                error = failed
+        self._error = None if error is None else told(error)
+        self._steps, self._handle, self._finish = iter(()), None, None
+        self._ended = True
+        if self._future is not None:
+            self._tell(self._future)
+
+    def _tell(self, future: torch.futures.Future[Any]) -> None:
+        if self._error is None:
+            future.set_result(self._result)
+        else:
+            future.set_exception(self._error)
+
+
+def parts(handles: Sequence[Any]) -> Steps:
+    """Calls that have begun, in any number."""
+    yield from handles
+
+
+class Completer:
+    """A thread that waits for works whose futures someone holds: nothing else would complete them. It begins with the first
+    one, and holds the interpreter's lock only between waits."""
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: Work) -> None:
+        """Completes this one, too."""
+        self._works.put(work)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # a forked child has none
+                self._thread = threading.Thread(target=self._run, name="gangway futures", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        open_works: list[Work] = []
+        while True:
+            if not open_works:
+                open_works.append(self._works.get())
+            while not self._works.empty():
+                open_works.append(self._works.get())
+            open_works = [w for w in open_works if not w._advance()]
+            if not open_works:
+                continue
+            handle = open_works[0]._handle
+            if handle is None:
+                time.sleep(0.001)
+            else:
+                open_works[0]._nap(handle, _SLICE_MS if len(open_works) == 1 else _SHORT_SLICE_MS)
+
+
+COMPLETER = Completer()
