@@ -82,12 +82,16 @@ class Backend(Collectives, c10d.Backend):  # type: ignore[misc]
 
     _set_default_timeout = set_timeout
 
-    # --- other groups
+    # --- what it can do; PyTorch asks for each of these
 
-    @property
-    def supports_splitting(self) -> bool:
-        """split_group works."""
-        return True
+    supports_splitting = property(lambda self: True)
+    supports_coalescing = property(lambda self: False)
+    supports_shrinking = property(lambda self: False)
+    supports_reconfigure = property(lambda self: False)
+    supports_window = property(lambda self: False)
+    _supports_time_estimate = property(lambda self: False)
+
+    # --- other groups
 
     def split(self, store: dist.Store, ranks: list[int], options: Any) -> Backend | None:
         """The backend of a group of these ranks of this one; None: this rank is not among them."""
@@ -115,7 +119,7 @@ class Backend(Collectives, c10d.Backend):  # type: ignore[misc]
         timeout = options if isinstance(options, timedelta) else options.timeout
         seconds = timeout.total_seconds()
         with telling():
-            self._messages.monitored_barrier(seconds if seconds > 0 else self._timeout.total_seconds(), wait_all_ranks)
+            self._messages.monitored_barrier(seconds if seconds >= 0 else self._timeout.total_seconds(), wait_all_ranks)
 
     def abort(self) -> None:
         """Breaks the group: calls in flight fail here and on the peers."""

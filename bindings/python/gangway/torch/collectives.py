@@ -23,6 +23,7 @@ from .tensors import (
 )
 from .works import Work
 
+profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 _PREMUL_SUM, _SUM, _AVG = int(ReduceOp.PREMUL_SUM), int(ReduceOp.SUM), int(ReduceOp.AVG)
 _NAMES = ("barrier", "all_reduce", "all_gather", "all_gather_list", "reduce_scatter", "broadcast", "reduce", "gather",
           "scatter", "all_to_all")
@@ -45,18 +46,25 @@ class Collectives:
     def _run(self, name: str, arguments: tuple[Any, ...], opts: Any, result: Sequence[Any], finish: Finish | None,
              *keep: Any) -> Work | None:
         """Runs it where the caller waits, else starts it. `keep` lives until it is done."""
+        if profiled():
+            with torch.profiler.record_function(f"gangway:{name}"):
+                return self._call(name, arguments, opts, result, finish, *keep)
+        return self._call(name, arguments, opts, result, finish, *keep)
+
+    def _call(self, name: str, arguments: tuple[Any, ...], opts: Any, result: Sequence[Any], finish: Finish | None,
+              *keep: Any) -> Work | None:
         self._calls += 1
         if opts.asyncOp or self._patience is not None:
             try:
                 handle = _LATER[name](self._h, *arguments, None)
                 c.gw_work_attach(handle, (result, keep), low.py_free)
             except GangwayError as error:
-                raise told(error) from error.__cause__
+                raise told(error)
             return self._given(Work(iter((handle,)), result, finish), opts)
         try:
             _NOW[name](self._h, *arguments, None)
         except GangwayError as error:
-            raise told(error) from error.__cause__
+            raise told(error)
         if finish is not None:
             finish()
         return None
@@ -70,7 +78,7 @@ class Collectives:
             handle = c.gw_gang_run(self._h, record, None)
             c.gw_work_attach(handle, (result, keep), low.py_free)
         except GangwayError as error:
-            raise told(error) from error.__cause__
+            raise told(error)
         return self._given(Work(iter((handle,)), result, finish), opts)
 
     def _given(self, work: Work, opts: Any) -> Work | None:
@@ -132,13 +140,15 @@ class Collectives:
         if number_of(opts.reduceOp) != _SUM or tensor.layout is not torch.sparse_coo:
             raise InvalidArgument(f"all_reduce of {tensor.layout} by {opts.reduceOp}: sparse tensors of layout "
                                   "torch.sparse_coo are summed, others are not reduced")
-        mine = tensor.detach().coalesce()
+        with torch.no_grad():
+            tensor.copy_(self._sum_of_sparse(tensor.detach().coalesce()))  # as detach() would not see the new indices
+        return Work(iter(()), [tensor]) if opts.asyncOp else None
+
+    def _sum_of_sparse(self, mine: Tensor) -> Tensor:
         counts = self._all_counts(mine._nnz())
         indices = self._all_parts(mine._indices().t(), counts)
         values = self._all_parts(mine._values(), counts)
-        total = sparse_sum([torch.sparse_coo_tensor(i.t(), v, mine.shape) for i, v in zip(indices, values)])
-        tensor.detach().copy_(total)
-        return Work(iter(()), [tensor]) if opts.asyncOp else None
+        return sparse_sum([torch.sparse_coo_tensor(i.t(), v, mine.shape) for i, v in zip(indices, values)])
 
     def _all_counts(self, mine: int) -> list[int]:
         one_count, all_counts = torch.tensor([mine]), torch.empty(self._size, dtype=torch.int64)
@@ -377,7 +387,7 @@ class Collectives:
             self._messages.check_peer(peer, "send")
             return Work(iter(self._messages.send(x, peer, tag)), tensors)
         except GangwayError as error:
-            raise told(error) from error.__cause__
+            raise told(error)
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Work:
         """From a rank that sends this tag to this rank."""
@@ -392,7 +402,7 @@ class Collectives:
             else:
                 work = Work(self._messages.receive(out, peer, tag), tensors, finish)
         except GangwayError as error:
-            raise told(error) from error.__cause__
+            raise told(error)
         work._sender = peer
         return work
 

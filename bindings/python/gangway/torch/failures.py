@@ -20,7 +20,8 @@ def told(error: BaseException) -> BaseException:
     """What the caller of torch.distributed sees; the library's own error is its __cause__."""
     if not isinstance(error, OF_THE_GROUP):
         return error
-    seen = DistBackendError(error.text)
+    late = isinstance(error, (Timeout, NotReady)) and "timeout" not in error.text
+    seen = DistBackendError(f"{error.text}: the timeout has passed" if late else error.text)  # the word that programs look for
     seen.__cause__ = error
     return seen
 

@@ -1,6 +1,6 @@
 """The process group of a host without accelerators: calls from Python go straight to the backend, and works are its own.
 PyTorch's dispatcher, which other groups go through, would hide whether a work is done (its works of Python backends never
-say so) and costs more than a small call. Profilers and dispatch modes still see every call."""
+say so) and costs more than a small call. Dispatch modes, as CommDebugMode, still see every call."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def _observed() -> bool:
-    """Whether someone looks at calls of PyTorch's dispatcher."""
-    return bool(torch._C._len_torch_dispatch_stack() or torch._C._autograd._profiler_enabled())
+_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # of those who look at the dispatcher's calls
 
 
 def _direct(name: str, kind: Any) -> Callable[..., Any]:
@@ -35,7 +33,7 @@ def _direct(name: str, kind: Any) -> Callable[..., Any]:
     base = getattr(dist.ProcessGroup, name)
 
     def call(self: Group, *arguments: Any, **named: Any) -> Any:
-        if named or not arguments or not isinstance(arguments[-1], kind) or _observed():
+        if named or not arguments or not isinstance(arguments[-1], kind) or _modes():
             return base(self, *arguments, **named)
         return getattr(self._backend, name)(*arguments)
 
@@ -60,6 +58,16 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def getBackendName(self) -> str:
         """In texts of PyTorch."""
         return NAME
+
+    def split_group(self, *arguments: Any, **named: Any) -> Group | None:
+        """A group of some of the ranks, as torch.distributed.split_group makes it."""
+        made = super().split_group(*arguments, **named)
+        if made is None:
+            return None
+        group = Group(made.get_group_store(), made._get_backend(CPU))
+        group._set_group_name(made.group_name)
+        group._set_group_desc(made.group_desc)
+        return group
 
     def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
         """As Backend.monitored_barrier()."""

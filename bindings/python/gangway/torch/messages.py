@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections import deque
 from typing import Any
 
 import torch
@@ -25,15 +24,18 @@ from .works import Steps
 
 _HEADER = struct.Struct("<4q")  # tag, count, element type, 0
 _HEADER_WORD, _HEADER_COUNT = int(DType.C128), 2  # complex tensors travel as pairs, so no payload is of this type
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 BARRIER_TAG, RELEASE_TAG = -(1 << 40), -(1 << 40) - 1  # of monitored_barrier; a user's tags are 32 bits
 
 
 class Inbox:
-    """What one other rank has sent under tags that no receive has asked for yet."""
+    """What one other rank has sent under tags. The n-th receive of a tag gets the n-th message of that tag, whichever receive
+    it is that takes it off the way."""
 
     def __init__(self) -> None:
-        self.kept: dict[int, deque[tuple[int, int, Tensor]]] = {}
-        self.asking: dict[int, deque[object]] = {}  # receives of a tag, in the order of the calls
+        self.asked: dict[int, int] = {}  # receives of a tag so far
+        self.came: dict[int, int] = {}  # messages of a tag so far
+        self.kept: dict[tuple[int, int], tuple[int, int, Tensor]] = {}  # by tag and number
         self.lock = threading.Lock()
 
 
@@ -69,47 +71,45 @@ class Messages:
     def receive(self, tensor: Tensor, peer: int, tag: int) -> Steps:
         """Steps of a receive of `tag`, which is not 0, into a contiguous tensor."""
         box = self._inboxes[peer]
-        me = object()
         with box.lock:
-            box.asking.setdefault(tag, deque()).append(me)
-        return self._take(tensor, peer, tag, me)
+            number = box.asked.get(tag, 0)
+            box.asked[tag] = number + 1
+        return self._take(tensor, peer, tag, number)
 
-    def _take(self, tensor: Tensor, peer: int, tag: int, me: object) -> Steps:
+    def _take(self, tensor: Tensor, peer: int, tag: int, number: int) -> Steps:
         box = self._inboxes[peer]
+        handle, over = None, False
         try:
-            while True:
-                handle, over = None, False
-                with box.lock:
-                    if box.asking[tag][0] is me:
-                        handle, over = self._try_tag(box, peer, tag, tensor)
-                if handle is not None or over:
-                    break
+            while handle is None and not over:
                 yield None
+                with box.lock:
+                    handle, over = self._try(box, peer, tag, number, tensor)
         finally:
-            with box.lock:
-                box.asking[tag].remove(me)
+            if handle is None and not over:
+                with box.lock:
+                    if box.asked[tag] == number + 1:
+                        box.asked[tag] = number  # given up: the message is for the next receive
         if handle is not None:
             yield handle
 
-    def _try_tag(self, box: Inbox, peer: int, tag: int, tensor: Tensor) -> tuple[Any, bool]:
-        """A handle of the payload on its way, or whether it was kept and is there now."""
-        if box.kept.get(tag):
-            self._hand_over(box.kept[tag].popleft(), tensor, peer, tag)
+    def _try(self, box: Inbox, peer: int, tag: int, number: int, tensor: Tensor) -> tuple[Any, bool]:
+        """Under the box's lock. A handle of the payload on its way into `tensor`, or whether it was kept and is there now.
+        Takes messages that have come up to the one that is wanted, and keeps the others."""
+        kept = box.kept.pop((tag, number), None)
+        if kept is not None:
+            self._hand_over(kept, tensor, peer, tag)
             return None, True
-        return self._next(box, peer, tag, tensor), False
-
-    def _next(self, box: Inbox, peer: int, tag: int, tensor: Tensor) -> Any:
-        """Under the box's lock: takes messages that have come, up to one of `tag`, whose payload goes straight into
-        `tensor`; its handle. None: there is none yet."""
         while self._has_header(peer):
             found, count, word = self._read_header(peer)
-            if found == tag:
+            place = (found, box.came.get(found, 0))
+            box.came[found] = place[1] + 1
+            if place == (tag, number):
                 address, own_count, own_word = self._fits(tensor, count, word, peer, tag)
-                return c.gw_gang_recv_async(self._h, address, own_count, own_word, peer, None)
+                return c.gw_gang_recv_async(self._h, address, own_count, own_word, peer, None), False
             data = torch.empty(count * int(c.gw_dtype_bytes(word)), dtype=torch.uint8)
             c.gw_gang_recv(self._h, data.data_ptr(), count, word, peer, None)
-            box.kept.setdefault(found, deque()).append((count, word, data))
-        return None
+            box.kept[place] = (count, word, data)
+        return None, False
 
     def _has_header(self, peer: int) -> bool:
         ready, count, word = c.gw_gang_probe(self._h, peer)
@@ -147,7 +147,7 @@ class Messages:
                     continue
                 box = self._inboxes[peer]
                 with box.lock:
-                    handle, over = self._try(box, peer, tag, tensor)
+                    handle, over = self._try_any(box, peer, tag, tensor)
                 if handle is None and not over:
                     continue
                 note(peer)
@@ -156,33 +156,40 @@ class Messages:
                 return
             yield None
 
-    def _try(self, box: Inbox, peer: int, tag: int, tensor: Tensor) -> tuple[Any, bool]:
-        if tag == 0:
-            ready, count, word = c.gw_gang_probe(self._h, peer)
-            if not ready or (word == _HEADER_WORD and count == _HEADER_COUNT):
-                return None, False
-            address, own_count, own_word = raw(tensor)
-            return c.gw_gang_recv_async(self._h, address, own_count, own_word, peer, None), False
-        if box.asking.get(tag):
-            return None, False  # that rank's messages of this tag belong to a receive that names it
-        return self._try_tag(box, peer, tag, tensor)
+    def _try_any(self, box: Inbox, peer: int, tag: int, tensor: Tensor) -> tuple[Any, bool]:
+        if tag != 0:
+            number = box.asked.get(tag, 0)  # behind the receives that name this rank
+            handle, over = self._try(box, peer, tag, number, tensor)
+            if handle is not None or over:
+                box.asked[tag] = number + 1
+            return handle, over
+        ready, count, word = c.gw_gang_probe(self._h, peer)
+        if not ready or (word == _HEADER_WORD and count == _HEADER_COUNT):
+            return None, False
+        address, own_count, own_word = raw(tensor)
+        return c.gw_gang_recv_async(self._h, address, own_count, own_word, peer, None), False
 
     # --- the barrier that names who is missing
 
     def monitored_barrier(self, seconds: float, all_ranks: bool) -> None:
         """Rank 0 waits for every rank, then lets all go on; the text of a failure names ranks, as Gloo's does."""
         limit = time.monotonic() + seconds
-        nothing = torch.empty(0, dtype=torch.uint8)
-        milliseconds = round(seconds * 1000)
-        if self._rank != 0:
-            self._wait_all(self.send(nothing, 0, BARRIER_TAG), limit)
-            if not self._until(self.receive(nothing, 0, RELEASE_TAG), limit):
-                raise Timeout(f"[Rank {self._rank}]: Rank 0 failed to pass monitoredBarrier in {milliseconds} ms: rank 0 "
-                                   "found another rank missing, or is missing itself")
+        if self._rank == 0:
+            self._monitor(limit, round(seconds * 1000), all_ranks)
             return
-        missing = []
+        self._wait_all(self.send(_NOTHING, 0, BARRIER_TAG), limit)
+        if not self._until(self.receive(_NOTHING, 0, RELEASE_TAG), limit):
+            raise Timeout(f"[Rank {self._rank}]: Rank {self._rank} successfully reached monitoredBarrier, but received errors "
+                          f"while waiting for send/recv from rank 0: it did not answer within {round(seconds * 1000)} ms; its "
+                          "own error names the rank that is missing")
+
+    def _monitor(self, limit: float, milliseconds: int, all_ranks: bool) -> None:
+        """Rank 0's part."""
+        missing: list[int] = []
         for peer in range(1, self._size):
-            if not self._until(self.receive(nothing, peer, BARRIER_TAG), limit):
+            if time.monotonic() > limit and not missing:
+                raise Timeout(f"[Rank 0]: Rank 0 timed out in monitoredBarrier after {milliseconds} ms; ranks below {peer} came")
+            if not self._until(self.receive(_NOTHING, peer, BARRIER_TAG), limit):
                 missing.append(peer)
                 if not all_ranks:
                     break
@@ -190,7 +197,7 @@ class Messages:
             who = f"Rank {missing[0]}" if len(missing) == 1 else f"Ranks {', '.join(map(str, missing))}"
             raise Timeout(f"[Rank 0]: {who} failed to pass monitoredBarrier in {milliseconds} ms")
         for peer in range(1, self._size):
-            self._wait_all(self.send(nothing, peer, RELEASE_TAG), limit)
+            self._wait_all(self.send(_NOTHING, peer, RELEASE_TAG), limit)
 
     @staticmethod
     def _until(steps: Steps, limit: float) -> bool:

@@ -3,7 +3,7 @@
     python distributed_suite.py [--ranks 4] [--only PATTERN] [--json FILE] [gangway gloo]
 
 Each test runs in forked processes. The tests name the backends that each is for; here every test that is for Gloo runs over
-every backend that is given, as the tests' module is loaded for Gloo and then told another name. Prints one line of counts for
+every backend that is given: the tests' module is loaded for Gloo, and only the process groups are another's. Prints one line of counts for
 each backend, the tests that pass on Gloo alone with the reason, and last "N passed, N failed, N skipped" of the first
 backend, where a test counts as failed if Gloo passes it and the backend does not."""
 
@@ -22,20 +22,29 @@ import unittest
 from typing import Any
 
 def tests_of(backend: str) -> Any:
-    """PyTorch's class of tests, made for this backend."""
+    """PyTorch's class of tests, whose groups are of this backend where it asks for Gloo's by name."""
     os.environ["BACKEND"] = "gloo"  # what the tests' own conditions are read with
     if backend == "gangway":
         import gangway.torch  # noqa: F401
     import torch
+    import torch.distributed as dist
     from torch.testing._internal.distributed import distributed_test as module
 
     torch.set_num_threads(1)
-    module.BACKEND = backend
+    start = dist.init_process_group
+
+    def start_over(*arguments: Any, **named: Any) -> None:
+        start(*arguments, **{**named, "backend": backend})
 
     class Tests(module.TestDistBackend, module.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+        @classmethod
+        def _run(cls, *arguments: Any, **named: Any) -> None:
+            dist.init_process_group = start_over  # in the forked rank
+            super()._run(*arguments, **named)
 
     Tests.__qualname__ = Tests.__name__ = backend
     return Tests
