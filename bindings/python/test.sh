@@ -16,11 +16,7 @@ mkdir -p "$work/wheels"
 make_venv "$venv" || exit 1
 pip_install "$venv" --retries 2 -r "$here/tests/frameworks.txt" ||
   echo "skip: JAX and matplotlib could not be installed; what needs them is skipped"
-# A lender's packages come last, so that the venv's own NumPy and pytest stay in charge.
-for folder in "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"/lib/python3*/site-packages; do
-  [ -d "$folder" ] || continue
-  for own in "$venv"/lib/python3*/site-packages; do echo "$folder" >"$own/lender.pth"; done
-done
+lend "$venv" "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"
 install_wheel "$venv" "$build" "$work" || exit 1
 # What the wheel needs lies next to it: test_wheel.py installs both where nothing else is.
 numpy=$(grep '^numpy==' "$here/tests/requirements.txt")

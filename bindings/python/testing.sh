@@ -15,6 +15,15 @@ make_venv() {
   pip_install "$1" -r "$here/tests/requirements.txt"
 }
 
+# lend VENV LENDER: packages of another venv come last, so that the venv's own NumPy and pytest stay in charge.
+lend() {
+  local folder own
+  for folder in "$2"/lib/python3*/site-packages; do
+    [ -d "$folder" ] || continue
+    for own in "$1"/lib/python3*/site-packages; do echo "$folder" >"$own/lender.pth"; done
+  done
+}
+
 # install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it.
 install_wheel() {
   local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}")

@@ -57,6 +57,23 @@ static void all_collectives(rank* me) {
       EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, next, NULL));
     }
     EXPECT(y[0] == (float)before);
+    /* A message is seen before it is asked for, and no more once it is. */
+    int32_t ready = -1;
+    size_t count = 1;
+    gw_dtype dtype = GW_F64;
+    gw_work* work = NULL;
+    EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
+    EXPECT(ready == 0 && count == 0 && dtype == GW_DTYPE_NONE);
+    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+    EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, next, NULL, &work));
+    while (ready == 0) EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
+    EXPECT(ready == 1 && count == 1 && dtype == GW_F32);
+    EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
+    EXPECT(y[0] == (float)before);
+    EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
+    EXPECT(ready == 0);
+    EXPECT_OK(gw_work_wait(work, -1));
+    gw_work_release(work);
   }
   EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* nothing is legal */
 }

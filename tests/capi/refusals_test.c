@@ -138,6 +138,10 @@ static void collectives(void** state) {
   ROW(gw_gang_scatter(g, x, y, 1, GW_F32, 2, NULL), INVALID_ARGUMENT, "2 is outside [0, 2)");
   ROW(gw_gang_send(g, x, 1, GW_F32, 2, NULL), INVALID_ARGUMENT, "2 is outside [0, 2)");
   ROW(gw_gang_recv(g, x, 1, GW_F32, -3, NULL), INVALID_ARGUMENT, "-3 is outside [0, 2)");
+  size_t message = 1;
+  gw_dtype word = GW_F32;
+  ROW(gw_gang_probe(g, 2, &flag, &message, &word), INVALID_ARGUMENT, "2 is outside [0, 2)");
+  assert_true(flag == 0 && message == 0 && word == GW_DTYPE_NONE);
   ROW(gw_gang_broadcast_bytes(g, "a", 1, 2, &bytes), INVALID_ARGUMENT, "2 is outside [0, 2)");
   ROW(gw_gang_broadcast_flag(g, 1, 2, &flag), INVALID_ARGUMENT, "2 is outside [0, 2)");
   assert_int_equal(flag, 0);

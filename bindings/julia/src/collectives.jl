@@ -110,6 +110,17 @@ end
 @collective(recv!, recv_async!, gw_gang_recv, f(gang::Gang, x, peer), (word = dense_output(call, "x", x)),
     (x, length(x), word, peer), x, x)
 
+"""
+    probe(gang, peer)
+
+The length of the next message from `peer` that no receive has asked for; nothing: none has come yet. Never waits.
+"""
+function probe(gang::Gang, peer)
+    ready, count, word = Ref(Int32(0)), Ref(Csize_t(0)), Ref(Int32(0))
+    check(LibGangway.gw_gang_probe(gang, peer, ready, count, word))
+    return ready[] == 1 ? Int(count[]) : nothing
+end
+
 # Where only the root's array is used, the others may give nothing.
 memory(x) = x
 memory(::Nothing) = C_NULL

@@ -81,6 +81,14 @@ fact("sends meet receives, in rings and in batches") do
         send(GANG, x, before)
         wait(got)
         @test y == fill(next, 1000)
+        barrier(GANG)
+        @test Gangway.probe(GANG, before) === nothing
+        barrier(GANG)
+        work = send_async(GANG, x, next)
+        while Gangway.probe(GANG, before) === nothing end
+        @test Gangway.probe(GANG, before) == 1000
+        recv!(GANG, y, before)
+        wait(work)
     end
     fill!(y, -1)
     wait(Gangway.run_batch(GANG, [Gangway.Collective(:send; input = x, peer = next),

@@ -8,7 +8,7 @@ from . import _low as c
 from ._low import View
 from .arrays import CONTIGUOUS, OUTPUT, Array, Made, borrow, kind_of
 from .calls import Call, Record
-from .enums import Op, Reduce, member
+from .enums import DType, Op, Reduce, member
 from .errors import InvalidArgument
 from .into import Into
 from .structs import block, struct
@@ -225,6 +225,12 @@ class Collectives(Into):
         """recv_() as a Work."""
         view = borrow(array, "array", OUTPUT)
         return Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
+
+    def probe(self, peer: int) -> tuple[int, DType] | None:
+        """Local. The number and type of the elements of the next message from `peer` that no receive has asked for; None: none
+        has come yet. Works in flight move on."""
+        ready, count, word = c.gw_gang_probe(self._h, peer)
+        return (count, DType(word)) if ready else None
 
     def exchange_(self, sends: Sequence[tuple[Array, int]], receives: Sequence[tuple[Array, int]]) -> None:
         """All (array, peer) pairs as one launch, which cannot deadlock."""

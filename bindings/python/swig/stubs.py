@@ -95,9 +95,9 @@ class Function:
             self.gives.append("View")
         elif ctype == "void **":
             self.gives.append("int")
-        elif stars == 1 and not array and base in NUMBERS and "const" not in ctype:
+        elif stars == 1 and not array and base in self.abi.numbers and "const" not in ctype:
             later = len(left) > 1 and left[1][0] == "gw_work **"
-            self.takes.append((name, "Memory")) if later else self.gives.append(NUMBERS[base])
+            self.takes.append((name, "Memory")) if later else self.gives.append(self.abi.numbers[base])
         else:
             self.takes.append((name, self.taken(ctype, base, stars, name, array)))
         return 1

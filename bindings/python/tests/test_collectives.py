@@ -108,6 +108,23 @@ def test_async_forms_give_what_the_plain_forms_give(gangs):
 
 
 @together(2, 4)
+def test_a_message_is_seen_before_it_is_asked_for(gangs):
+    gang = gangs.root
+    right, left = (gang.rank + 1) % gang.size, (gang.rank - 1) % gang.size
+    assert gang.probe(left) is None
+    gang.barrier()
+    work = gang.send_async(np.arange(5, dtype=np.int32), right)
+    while gang.probe(left) is None:
+        pass
+    assert gang.probe(left) == (5, gw.DType.I32)
+    gang.recv_(np.empty(5, np.int32), left)
+    assert gang.probe(left) is None
+    work.wait(60)
+    with pytest.raises(gw.NotSupported, match="fake"):
+        gw.Gang.create_fake(0, 2).probe(1)
+
+
+@together(2, 4)
 def test_sends_meet_receives(gangs):
     gang = gangs.root
     right, left = (gang.rank + 1) % gang.size, (gang.rank - 1) % gang.size

@@ -148,10 +148,10 @@ def test_a_batch_of_messages_cannot_deadlock(world):
 
 @group_of(3)
 def test_the_monitored_barrier_names_who_is_missing_and_harms_nothing(world):
-    dist.monitored_barrier(timedelta(seconds=30))
+    dist.monitored_barrier(timeout=timedelta(seconds=60))
     if world.rank != 1:
         with pytest.raises(RuntimeError, match="Rank 1 failed to pass" if world.rank == 0 else "received errors"):
-            dist.monitored_barrier(timedelta(seconds=0.3))
+            dist.monitored_barrier(timeout=timedelta(seconds=0.3))
     x = torch.ones(1)
     dist.all_reduce(x)
     assert x.item() == 3

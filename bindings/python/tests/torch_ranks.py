@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 import pytest
 
-PATIENCE = 90  # seconds until a launch is given up, and half of them until a rank gives its peers up
+PATIENCE = 240  # seconds until a launch is given up, and half of them until a rank gives its peers up
 _bodies: dict[tuple[str, int], list[str]] = {}
 
 Body = Callable[["World"], None]
@@ -108,8 +108,6 @@ def run_rank(rank: int, size: int, meeting: str, program: Any, names: list[str])
         dist.init_process_group("gangway", init_method=f"file://{meeting}", rank=rank, world_size=size,
                                 timeout=timedelta(seconds=PATIENCE / 2))
         world = World()
-        import faulthandler
-        if os.environ.get("GW_DUMP"): faulthandler.dump_traceback_later(25, exit=True)
         for name in names:
             getattr(program, name).body(world)
             print(f"{name} is done", flush=True)

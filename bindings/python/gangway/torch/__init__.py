@@ -24,8 +24,15 @@ from ..errors import InvalidState
 from .backend import NAME, Backend, make
 from .memory import empty as _empty
 
-if NAME.upper() not in dist.Backend._plugins:
-    dist.Backend.register_backend(NAME, make, extended_api=True, devices=["cpu"])
+
+def register() -> None:
+    """Makes the backend known by name. PyTorch calls it for "gangway" where the package is installed; importing this does it,
+    too."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, make, extended_api=True, devices=["cpu"])
+
+
+register()
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Backend:
@@ -50,4 +57,4 @@ def gang_of(group: dist.ProcessGroup | None = None) -> Any:
     return backend_of(group).gang
 
 
-__all__ = ["Backend", "backend_of", "empty", "gang_of"]
+__all__ = ["Backend", "backend_of", "empty", "gang_of", "register"]

@@ -1,6 +1,6 @@
 //! What goes from rank to rank, and bytes whose number only their sender knows.
 use crate::collectives::record;
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::{check, made, Result};
 use crate::gang::{rank_number, Gang};
 use gangway_sys as sys;
@@ -13,6 +13,14 @@ impl Gang {
 
     pub fn recv<T: Element>(&self, output: &mut [T], peer: usize) -> Result<()> {
         self.exchange().recv(output, peer).run()
+    }
+
+    /// The number and type of the elements of the next message from `peer` that no receive has asked for; nothing: none has
+    /// come yet. Local, never waits.
+    pub fn probe(&self, peer: usize) -> Result<Option<(usize, DType)>> {
+        let (mut ready, mut count, mut dtype) = (0, 0, 0);
+        check(unsafe { sys::gw_gang_probe(self.raw(), rank_number(peer), &mut ready, &mut count, &mut dtype) })?;
+        Ok((ready == 1).then_some((count, DType(dtype))))
     }
 
     /// Sends and receives that run together, so that they cannot deadlock.

@@ -49,6 +49,12 @@ fn moves<T: Element + PartialEq + std::fmt::Debug>(gang: &Gang, make: impl Fn(u8
     let mut from = vec![zero; 3];
     gang.exchange().send(&own, next).recv(&mut from, previous).run().unwrap();
     assert_eq!(from, all[3 * previous..3 * previous + 3]);
+    assert_eq!(gang.probe(previous).unwrap(), None);
+    gang.barrier().unwrap();
+    let work = gang.send_async(own.clone(), next).unwrap();
+    while gang.probe(previous).unwrap().map(|message| message.0) != Some(3) {}
+    gang.recv(&mut from, previous).unwrap();
+    work.wait().unwrap();
 }
 
 #[test]
