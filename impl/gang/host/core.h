@@ -32,7 +32,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   WorkPtr run_now(Channel channel, std::span<const Collective> span);
   std::optional<Message> probe(Channel channel, int peer);  // Engine::probe
   bool progress() override;                                 // Progressive
-  void end() noexcept override;  // likewise: what is in flight will not end
+  void end() noexcept override;                             // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that no caller holds. What is left goes on until its
   // last work or its rank is gone.
   void release() noexcept;

@@ -153,4 +153,5 @@ def make(options: Any, given: Any = None) -> Any:
 def alone(options: Any) -> bool:
     """Whether this backend is all that the group has. PyTorch does not tell; a host without an accelerator has no tensors for
     another one."""
-    return torch.accelerator.current_accelerator(check_available=True) is None and options.process_group._get_backend_name() == "custom"
+    host_alone = torch.accelerator.current_accelerator(check_available=True) is None
+    return host_alone and options.process_group._get_backend_name() == "custom"

@@ -188,7 +188,8 @@ class Messages:
         missing: list[int] = []
         for peer in range(1, self._size):
             if time.monotonic() > limit and not missing:
-                raise Timeout(f"[Rank 0]: Rank 0 timed out in monitoredBarrier after {milliseconds} ms; ranks below {peer} came")
+                raise Timeout(f"[Rank 0]: Rank 0 timed out in monitoredBarrier after {milliseconds} ms; ranks below {peer} "
+                              "came")
             if not self._until(self.receive(_NOTHING, peer, BARRIER_TAG), limit):
                 missing.append(peer)
                 if not all_ranks:

@@ -3,9 +3,9 @@
     python distributed_suite.py [--ranks 4] [--only PATTERN] [--json FILE] [gangway gloo]
 
 Each test runs in forked processes. The tests name the backends that each is for; here every test that is for Gloo runs over
-every backend that is given: the tests' module is loaded for Gloo, and only the process groups are another's. Prints one line of counts for
-each backend, the tests that pass on Gloo alone with the reason, and last "N passed, N failed, N skipped" of the first
-backend, where a test counts as failed if Gloo passes it and the backend does not."""
+every backend that is given: the tests' module is loaded for Gloo, and only the process groups are another's. Prints one line
+of counts for each backend, the tests that pass on one alone with the reason, and last "N passed, N failed, N skipped" of the
+first backend, where a test counts as failed if Gloo passes it and the backend does not."""
 
 from __future__ import annotations
 
