@@ -486,18 +486,18 @@ static_assert(offsetof(gw_api, module_check_replicas) == 16 + 227 * sizeof(void*
 static_assert(offsetof(gw_api, mesh_options_preset) == 16 + 228 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_places_init) == 16 + 229 * sizeof(void*));
 static_assert(offsetof(gw_api, gangs_create_of) == 16 + 230 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_options_init) == 16 + 228 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_create) == 16 + 229 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_retain) == 16 + 230 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_release) == 16 + 231 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_info_init) == 16 + 232 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_describe) == 16 + 233 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_stage_rank) == 16 + 234 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_set_training) == 16 + 235 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_action_init) == 16 + 236 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_next) == 16 + 237 * sizeof(void*));
-static_assert(offsetof(gw_api, pipeline_done) == 16 + 238 * sizeof(void*));
-static_assert(offsetof(gw_api, gang_probe) == 16 + 228 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_options_init) == 16 + 231 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_create) == 16 + 232 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_retain) == 16 + 233 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_release) == 16 + 234 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_info_init) == 16 + 235 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_describe) == 16 + 236 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_stage_rank) == 16 + 237 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_set_training) == 16 + 238 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_action_init) == 16 + 239 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_next) == 16 + 240 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_done) == 16 + 241 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_probe) == 16 + 242 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -115,6 +115,33 @@ class gw_movement_options:
     transpose_target: int
     reserved: int
 
+class gw_pipeline_options:
+    struct_size: int
+    schedule: str
+    schedule_csv: str
+    microbatches: int
+    stages_per_rank: int
+    shard_actions: int
+    reserved: int
+
+class gw_pipeline_info:
+    struct_size: int
+    stages: int
+    microbatches: int
+    local_stages: int
+    reserved: int
+
+class gw_pipeline_action:
+    struct_size: int
+    kind: int
+    stage: int
+    microbatch: int
+    first_stage: int
+    last_stage: int
+    reserved: int
+    inputs: Any
+    input_count: int
+
 class gw_llama_options:
     struct_size: int
     vocab: int

@@ -705,6 +705,52 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    pipeline_options_init: pub fn gw_pipeline_options_init(options: *mut gw_pipeline_options, size: usize);
+}
+functions! {
+    pipeline_create: pub fn gw_pipeline_create(
+        gang: *mut gw_gang,
+        options: *const gw_pipeline_options,
+        out_pipeline: *mut *mut gw_pipeline,
+    ) -> gw_status;
+}
+functions! {
+    pipeline_retain: pub fn gw_pipeline_retain(pipeline: *mut gw_pipeline) -> *mut gw_pipeline;
+}
+functions! {
+    pipeline_release: pub fn gw_pipeline_release(pipeline: *mut gw_pipeline);
+}
+functions! {
+    pipeline_info_init: pub fn gw_pipeline_info_init(info: *mut gw_pipeline_info, size: usize);
+}
+functions! {
+    pipeline_describe: pub fn gw_pipeline_describe(pipeline: *const gw_pipeline, info: *mut gw_pipeline_info) -> gw_status;
+}
+functions! {
+    pipeline_stage_rank: pub fn gw_pipeline_stage_rank(pipeline: *const gw_pipeline, stage: i32, out_rank: *mut i32) -> gw_status;
+}
+functions! {
+    pipeline_set_training: pub fn gw_pipeline_set_training(pipeline: *mut gw_pipeline, training: i32) -> gw_status;
+}
+functions! {
+    pipeline_action_init: pub fn gw_pipeline_action_init(action: *mut gw_pipeline_action, size: usize);
+}
+functions! {
+    pipeline_next: pub fn gw_pipeline_next(
+        pipeline: *mut gw_pipeline,
+        stream: *mut ::std::os::raw::c_void,
+        action: *mut gw_pipeline_action,
+    ) -> gw_status;
+}
+functions! {
+    pipeline_done: pub fn gw_pipeline_done(
+        pipeline: *mut gw_pipeline,
+        outputs: *const gw_view,
+        output_count: usize,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
     mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
 }
 functions! {

@@ -1689,6 +1689,412 @@ impl Default for gw_movement_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub schedule: *const ::std::os::raw::c_char,
+    pub schedule_csv: *const ::std::os::raw::c_char,
+    pub microbatches: i32,
+    pub stages_per_rank: i32,
+    pub shard_actions: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_options>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_pipeline_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_schedule_csv() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule_csv) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule_csv))
+        );
+    }
+    test_field_schedule_csv();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_stages_per_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stages_per_rank) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(stages_per_rank))
+        );
+    }
+    test_field_stages_per_rank();
+    fn test_field_shard_actions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_actions) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(shard_actions))
+        );
+    }
+    test_field_shard_actions();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_pipeline_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub stages: i32,
+    pub microbatches: i32,
+    pub local_stages: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_info>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_pipeline_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_stages() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stages) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(stages))
+        );
+    }
+    test_field_stages();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_local_stages() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).local_stages) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(local_stages))
+        );
+    }
+    test_field_local_stages();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_pipeline_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_action_kind = i32;
+pub const GW_ACTION_INVALID: gw_action_kind_value = -1;
+pub const GW_ACTION_END: gw_action_kind_value = 0;
+pub const GW_ACTION_FORWARD: gw_action_kind_value = 1;
+pub const GW_ACTION_BACKWARD: gw_action_kind_value = 2;
+pub const GW_ACTION_INPUT_GRADIENT: gw_action_kind_value = 3;
+pub const GW_ACTION_WEIGHT_GRADIENT: gw_action_kind_value = 4;
+pub const GW_ACTION_UNSHARD: gw_action_kind_value = 5;
+pub const GW_ACTION_RESHARD: gw_action_kind_value = 6;
+pub const GW_ACTION_REDUCE_GRAD: gw_action_kind_value = 7;
+pub type gw_action_kind_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_action {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub kind: gw_action_kind,
+    pub stage: i32,
+    pub microbatch: i32,
+    pub first_stage: i32,
+    pub last_stage: i32,
+    pub reserved: i32,
+    pub inputs: *const gw_view,
+    pub input_count: usize,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_action() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_action>(),
+        56usize,
+        concat!("Size of: ", stringify!(gw_pipeline_action))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_action>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_action))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_kind() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(kind))
+        );
+    }
+    test_field_kind();
+    fn test_field_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stage) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(stage))
+        );
+    }
+    test_field_stage();
+    fn test_field_microbatch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(microbatch))
+        );
+    }
+    test_field_microbatch();
+    fn test_field_first_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_stage) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(first_stage))
+        );
+    }
+    test_field_first_stage();
+    fn test_field_last_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_stage) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(last_stage))
+        );
+    }
+    test_field_last_stage();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(inputs))
+        );
+    }
+    test_field_inputs();
+    fn test_field_input_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(input_count))
+        );
+    }
+    test_field_input_count();
+}
+impl Default for gw_pipeline_action {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_gangs {
     _unused: [u8; 0],
 }
@@ -6838,10 +7244,58 @@ pub struct gw_api {
     pub gangs_create_of: ::std::option::Option<
         unsafe extern "C" fn(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status,
     >,
+    pub pipeline_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_pipeline_options, size: usize)>,
+    pub pipeline_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            options: *const gw_pipeline_options,
+            out_pipeline: *mut *mut gw_pipeline,
+        ) -> gw_status,
+    >,
+    pub pipeline_retain:
+        ::std::option::Option<unsafe extern "C" fn(pipeline: *mut gw_pipeline) -> *mut gw_pipeline>,
+    pub pipeline_release: ::std::option::Option<unsafe extern "C" fn(pipeline: *mut gw_pipeline)>,
+    pub pipeline_info_init:
+        ::std::option::Option<unsafe extern "C" fn(info: *mut gw_pipeline_info, size: usize)>,
+    pub pipeline_describe: ::std::option::Option<
+        unsafe extern "C" fn(pipeline: *const gw_pipeline, info: *mut gw_pipeline_info) -> gw_status,
+    >,
+    pub pipeline_stage_rank: ::std::option::Option<
+        unsafe extern "C" fn(pipeline: *const gw_pipeline, stage: i32, out_rank: *mut i32) -> gw_status,
+    >,
+    pub pipeline_set_training:
+        ::std::option::Option<unsafe extern "C" fn(pipeline: *mut gw_pipeline, training: i32) -> gw_status>,
+    pub pipeline_action_init:
+        ::std::option::Option<unsafe extern "C" fn(action: *mut gw_pipeline_action, size: usize)>,
+    pub pipeline_next: ::std::option::Option<
+        unsafe extern "C" fn(
+            pipeline: *mut gw_pipeline,
+            stream: *mut ::std::os::raw::c_void,
+            action: *mut gw_pipeline_action,
+        ) -> gw_status,
+    >,
+    pub pipeline_done: ::std::option::Option<
+        unsafe extern "C" fn(
+            pipeline: *mut gw_pipeline,
+            outputs: *const gw_view,
+            output_count: usize,
+            stream: *mut ::std::os::raw::c_void,
+        ) -> gw_status,
+    >,
+    pub gang_probe: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            peer: i32,
+            out_ready: *mut i32,
+            out_count: *mut usize,
+            out_dtype: *mut gw_dtype,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1864usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1960usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -9651,4 +10105,148 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_gangs_create_of();
+    fn test_field_pipeline_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_options_init) as usize - ptr as usize
+            },
+            1864usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_options_init))
+        );
+    }
+    test_field_pipeline_options_init();
+    fn test_field_pipeline_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_create) as usize - ptr as usize
+            },
+            1872usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_create))
+        );
+    }
+    test_field_pipeline_create();
+    fn test_field_pipeline_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_retain) as usize - ptr as usize
+            },
+            1880usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_retain))
+        );
+    }
+    test_field_pipeline_retain();
+    fn test_field_pipeline_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_release) as usize - ptr as usize
+            },
+            1888usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_release))
+        );
+    }
+    test_field_pipeline_release();
+    fn test_field_pipeline_info_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_info_init) as usize - ptr as usize
+            },
+            1896usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_info_init))
+        );
+    }
+    test_field_pipeline_info_init();
+    fn test_field_pipeline_describe() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_describe) as usize - ptr as usize
+            },
+            1904usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_describe))
+        );
+    }
+    test_field_pipeline_describe();
+    fn test_field_pipeline_stage_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_stage_rank) as usize - ptr as usize
+            },
+            1912usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_stage_rank))
+        );
+    }
+    test_field_pipeline_stage_rank();
+    fn test_field_pipeline_set_training() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_set_training) as usize - ptr as usize
+            },
+            1920usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_set_training))
+        );
+    }
+    test_field_pipeline_set_training();
+    fn test_field_pipeline_action_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_action_init) as usize - ptr as usize
+            },
+            1928usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_action_init))
+        );
+    }
+    test_field_pipeline_action_init();
+    fn test_field_pipeline_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_next) as usize - ptr as usize
+            },
+            1936usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_next))
+        );
+    }
+    test_field_pipeline_next();
+    fn test_field_pipeline_done() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_done) as usize - ptr as usize
+            },
+            1944usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_done))
+        );
+    }
+    test_field_pipeline_done();
+    fn test_field_gang_probe() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_probe) as usize - ptr as usize
+            },
+            1952usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_probe))
+        );
+    }
+    test_field_gang_probe();
 }
