@@ -9,6 +9,8 @@ using namespace gangway::capi;
 
 static_assert(static_cast<int>(Strategy::no_shard) == GW_NO_SHARD);
 static_assert(static_cast<int>(RecomputeKind::ratio) == GW_RECOMPUTE_RATIO);
+static_assert(static_cast<int>(ContextMethod::all_to_all) == GW_CONTEXT_ALL_TO_ALL);
+static_assert(static_cast<int>(StageSplit::given) == GW_STAGE_SPLIT_GIVEN);
 
 namespace gangway::capi {
 namespace {
@@ -81,6 +83,16 @@ void recompute_first(gw_module& model) {
     model.model->build().recompute(std::exchange(model.recompute, {}));
 }
 
+void read_pipeline(const gw_parallel_options& o, PipelineOptions& p) {
+  if (o.stage_split < GW_STAGE_SPLIT_EVEN || o.stage_split > GW_STAGE_SPLIT_GIVEN)
+    fail(Code::invalid_argument, "options.stage_split is ", o.stage_split, ", not 0 to ",
+         GW_STAGE_SPLIT_GIVEN);
+  p = pipeline_options_of(read_struct(o.pipeline, gw_pipeline_options_init, "options.pipeline"));
+  p.split = static_cast<StageSplit>(o.stage_split);
+  if (o.first_layer_count != 0) required(o.first_layers, "options.first_layers");
+  p.first_layers.assign(o.first_layers, o.first_layers + o.first_layer_count);
+}
+
 ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   const gw_parallel_options o = read_struct(options, gw_parallel_options_init, "options");
   ParallelOptions p;
@@ -88,6 +100,13 @@ ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   p.recompute = recompute_of(o.recompute, o.recompute_every, o.recompute_ratio);
   p.seed = o.seed;
   p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
+  if (o.plan != nullptr) p.tensor.rows = plan_from_text(o.plan);
+  p.tensor.llama = {.sequence_parallel = o.sequence_parallel != 0, .loss_parallel = o.loss_parallel != 0};
+  if (o.context_method < GW_CONTEXT_RING || o.context_method > GW_CONTEXT_ALL_TO_ALL)
+    fail(Code::invalid_argument, "options.context_method is ", o.context_method, ", not 0 to ",
+         GW_CONTEXT_ALL_TO_ALL);
+  p.context = static_cast<ContextMethod>(o.context_method);
+  read_pipeline(o, p.pipeline);
   return p;
 }
 
@@ -110,6 +129,7 @@ void gw_parallel_options_init(gw_parallel_options* options, size_t size) {
   d.recompute_every = 2;
   d.recompute_ratio = 1;
   d.bucket_cap_mb = 25;
+  d.loss_parallel = 1;
   init_struct(options, size, d);
 }
 

@@ -5,6 +5,7 @@
 
 #include "gang_handle.h"
 #include "parallel/pipeline/pulled.h"
+#include "parallel_options.h"
 #include "tensor_handle.h"
 
 using namespace gangway;
@@ -47,9 +48,11 @@ gw_action_kind kind_of(ActionKind kind) {
   fail(Code::internal, "action ", text_of(kind), " is not the caller's");
 }
 
-PulledOptions pulled_options(const gw_pipeline_options& o) {
-  PulledOptions p;
-  p.pipeline.schedule = text_or(o.schedule, "1f1b");
+}  // namespace
+
+PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o) {
+  PipelineOptions p;
+  p.schedule = text_or(o.schedule, "1f1b");
   if (o.schedule_csv != nullptr) {
     if (o.schedule != nullptr)
       fail(Code::invalid_argument, "options.schedule is \"", o.schedule,
@@ -57,12 +60,18 @@ PulledOptions pulled_options(const gw_pipeline_options& o) {
     if (o.microbatches != 0)
       fail(Code::invalid_argument, "options.microbatches is ", o.microbatches,
            ", but options.schedule_csv says it");
-    p.pipeline.own_schedule = std::make_shared<const Schedule>(schedule_from_csv(o.schedule_csv));
+    p.own_schedule = std::make_shared<const Schedule>(schedule_from_csv(o.schedule_csv));
   }
-  p.pipeline.microbatches = o.microbatches;
-  p.pipeline.stages_per_rank = o.stages_per_rank;
-  p.shard_actions = o.shard_actions;
+  p.microbatches = o.microbatches;
+  p.stages_per_rank = o.stages_per_rank;
+  if (o.shard_actions != 0) p.most_unsharded = o.shard_actions;
   return p;
+}
+
+namespace {
+
+PulledOptions pulled_options(const gw_pipeline_options& o) {
+  return {.pipeline = pipeline_options_of(o), .shard_actions = o.shard_actions};
 }
 
 const Schedule& schedule_of(const gw_pipeline* pipeline) {

@@ -15,6 +15,8 @@ const gw_init_kind = Int32
 const gw_part = Int32
 const gw_strategy = Int32
 const gw_recompute_kind = Int32
+const gw_context_method = Int32
+const gw_stage_split = Int32
 const gw_schedule = Int32
 const gw_skip_reason = Int32
 
@@ -129,6 +131,16 @@ const GW_RECOMPUTE_FULL = Int32(1)
 const GW_RECOMPUTE_SELECTIVE = Int32(2)
 const GW_RECOMPUTE_EVERY = Int32(3)
 const GW_RECOMPUTE_RATIO = Int32(4)
+
+const GW_CONTEXT_INVALID = Int32(-1)
+const GW_CONTEXT_RING = Int32(0)
+const GW_CONTEXT_ALL_GATHER = Int32(1)
+const GW_CONTEXT_ALL_TO_ALL = Int32(2)
+
+const GW_STAGE_SPLIT_INVALID = Int32(-1)
+const GW_STAGE_SPLIT_EVEN = Int32(0)
+const GW_STAGE_SPLIT_BY_COST = Int32(1)
+const GW_STAGE_SPLIT_GIVEN = Int32(2)
 
 const GW_SCHEDULE_INVALID = Int32(-1)
 const GW_CONSTANT = Int32(0)
@@ -551,6 +563,14 @@ struct gw_parallel_options
     reserved::Int32
     recompute_ratio::Cdouble
     seed::UInt64
+    plan::Ptr{Cchar}
+    sequence_parallel::Int32
+    loss_parallel::Int32
+    context_method::gw_context_method
+    stage_split::gw_stage_split
+    pipeline::Ptr{gw_pipeline_options}
+    first_layers::Ptr{Int64}
+    first_layer_count::Csize_t
 end
 
 struct gw_optimizer_rule
@@ -672,7 +692,7 @@ const LAYOUT = (
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),
     (gw_shard_options, 80, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72),)),
-    (gw_parallel_options, 112, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72), (:master_dtype, 80), (:recompute, 84), (:recompute_every, 88), (:reserved, 92), (:recompute_ratio, 96), (:seed, 104),)),
+    (gw_parallel_options, 160, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72), (:master_dtype, 80), (:recompute, 84), (:recompute_every, 88), (:reserved, 92), (:recompute_ratio, 96), (:seed, 104), (:plan, 112), (:sequence_parallel, 120), (:loss_parallel, 124), (:context_method, 128), (:stage_split, 132), (:pipeline, 136), (:first_layers, 144), (:first_layer_count, 152),)),
     (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:reserved, 44),)),
     (gw_adamw_options, 104, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:rules, 88), (:rule_count, 96),)),
     (gw_sgd_options, 88, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:warmup_steps, 48), (:total_steps, 56), (:last_lr_ratio, 64), (:rules, 72), (:rule_count, 80),)),

@@ -61,6 +61,10 @@ maybe(::Nothing) = C_NULL
 
 Checks all, then splits the model over the gangs (nothing: one rank), and gives it memory and first values. Once, before
 the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `:no_shard`. Collective.
+
+Over tp: `plan` (rows "pattern -> style", a line each, over those of a Llama's own plan), `sequence_parallel`,
+`loss_parallel`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
+microbatches = 8, stages_per_rank = 2)`, `stage_split` (`:even`, `:by_cost`, or `:given` by `first_layers`).
 """
 function parallelize!(model::Model, gangs = nothing; keywords...)
     made = options(LibGangway.gw_parallel_options, "parallelize!", keywords)

@@ -54,6 +54,10 @@ const CHOICES = Dict(
     :recompute => (none = LibGangway.GW_RECOMPUTE_NONE, full = LibGangway.GW_RECOMPUTE_FULL,
                    selective = LibGangway.GW_RECOMPUTE_SELECTIVE, every = LibGangway.GW_RECOMPUTE_EVERY,
                    ratio = LibGangway.GW_RECOMPUTE_RATIO),
+    :context_method => (ring = LibGangway.GW_CONTEXT_RING, all_gather = LibGangway.GW_CONTEXT_ALL_GATHER,
+                        all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),
+    :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
+                     given = LibGangway.GW_STAGE_SPLIT_GIVEN),
     :schedule => (constant = LibGangway.GW_CONSTANT, linear = LibGangway.GW_LINEAR, cosine = LibGangway.GW_COSINE),
     :kind => (normal = LibGangway.GW_INIT_NORMAL, zeros = LibGangway.GW_INIT_ZEROS, ones = LibGangway.GW_INIT_ONES,
               fill = LibGangway.GW_INIT_FILL))
@@ -98,6 +102,22 @@ function c_text(call, name, value::AbstractString)
     text = String(value)
     '\0' in text && refuse(call, ": ", name, " holds a zero character")
     return text
+end
+
+# Numbers of layers, from 0.
+function field_value(made, call, name, ::Type{Ptr{Int64}}, values)
+    list = Int64[number(call, name, Int64, value) for value in values]
+    push!(made.roots, list)
+    name === :first_layers && set_field!(made, :first_layer_count, length(list))
+    return Ptr{Int64}(pointer(list))
+end
+
+# A struct of options, as its keywords: (schedule = "zbv", microbatches = 8).
+function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_pipeline_options}}, keywords)
+    keywords isa NamedTuple || refuse(call, ": ", name, " is a ", typeof(keywords), ", not a NamedTuple of options")
+    nested = options(LibGangway.gw_pipeline_options, string(call, ": ", name), keywords)
+    push!(made.roots, nested)
+    return Base.unsafe_convert(Ptr{LibGangway.gw_pipeline_options}, nested.ref)
 end
 
 # The blob of another rank.

@@ -13,7 +13,7 @@ from . import _low as _c
 from ._low import View
 from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
-from .enums import DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, Status, Strategy
+from .enums import ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status, Strategy
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
@@ -64,11 +64,11 @@ watch_signals()
 
 __all__ = [
     "Aborted", "AdamW", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour", "Block", "Broadcast", "Call",
-    "CallerFailed", "Corrupt", "Custom", "DType", "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame",
+    "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame",
     "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama",
     "Mismatch", "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter",
     "Part", "Partition", "PeerLost", "Phase", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition", "Rule",
-    "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "Status", "StepResult", "Store", "Strategy",
+    "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy",
     "SumReduce", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
     "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
     "wait_all", "watch_signals",

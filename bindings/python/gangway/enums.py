@@ -104,6 +104,22 @@ class Strategy(Open):
     NO_SHARD = c.GW_NO_SHARD
 
 
+class ContextMethod(Open):
+    """How attention goes over the ranks of cp."""
+
+    RING = c.GW_CONTEXT_RING
+    ALL_GATHER = c.GW_CONTEXT_ALL_GATHER
+    ALL_TO_ALL = c.GW_CONTEXT_ALL_TO_ALL
+
+
+class StageSplit(Open):
+    """How the layers of a model are shared out among the stages of a pipeline."""
+
+    EVEN = c.GW_STAGE_SPLIT_EVEN
+    BY_COST = c.GW_STAGE_SPLIT_BY_COST
+    GIVEN = c.GW_STAGE_SPLIT_GIVEN
+
+
 class Recompute(Open):
     """What backward makes again instead of keeping it."""
 

@@ -324,6 +324,14 @@ class gw_parallel_options:
     reserved: int
     recompute_ratio: float
     seed: int
+    plan: str
+    sequence_parallel: int
+    loss_parallel: int
+    context_method: int
+    stage_split: int
+    pipeline: Any
+    first_layers: Any
+    first_layer_count: int
 
 class gw_optimizer_rule:
     struct_size: int

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 from . import _low as c
 from ._low import View
 from .arrays import Array, DTypeLike, as_kind, borrow, dtype_of, kind_of
-from .enums import DType, Part, Recompute, Strategy, member
+from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, member
 from .errors import InvalidArgument, NotFound
 from .mesh import Gangs
 from .objects import agree
@@ -129,6 +129,10 @@ def parallel_options(kind: str, *, strategy: Strategy | str, dtype_rules: Mappin
         fields[name] = dtype_of(fields[name])
     if recompute is not None:
         fields["recompute"] = member(Recompute, recompute, "recompute")
+        fields["context_method"] = member(ContextMethod, fields["context_method"], "context_method")
+        fields["stage_split"] = member(StageSplit, fields["stage_split"], "stage_split")
+        layers = list(fields["first_layers"])
+        fields.update(first_layers=block("l", layers), first_layer_count=len(layers))
     rules = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in (dtype_rules or {}).items()]
     return struct(kind, strategy=member(Strategy, strategy, "strategy"), rules=block("s", rules), rule_count=len(rules),
                   **fields)
@@ -159,6 +163,10 @@ class Module:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
         recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
+        plan: str | None = None, sequence_parallel: bool = False, loss_parallel: bool = True,
+        context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
+        microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
+        stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
     ) -> Self:
         """Collective. Checks everything, then shards, wraps and fills this rank's rows; once, before the optimizer. No gangs:
         one rank.
@@ -173,14 +181,25 @@ class Module:
         master_dtype: f32 or f64; None: f32.
         recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
         blocks).
-        seed: of the first values."""
+        seed: of the first values.
+        Over tp: plan: rows "pattern -> style", a line each, over those of a Llama's own plan; sequence_parallel and
+        loss_parallel are options of that one.
+        Over cp: context_method: "ring", "all_gather" or "all_to_all".
+        Over pp: schedule: "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv" or "dualpipev"; None:
+        "1f1b"; or a whole one as schedule_csv. microbatches: of each step; 0: those of train_step. stages_per_rank: 0: the
+        schedule's own. most_unsharded: stages of a rank that are unsharded at a time; 0: 3. stage_split: "even", "by_cost",
+        or "given" by first_layers, the layer that each stage begins with."""
+        pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
+                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
         c.gw_parallelize(self._h, _gangs(gangs), parallel_options(
             "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
-            recompute_ratio=recompute_ratio, seed=seed))
+            recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
+            loss_parallel=loss_parallel, context_method=context_method, pipeline=pipeline, stage_split=stage_split,
+            first_layers=first_layers))
         self._mesh = gangs or self._mesh
         return self
 
@@ -410,16 +429,24 @@ class Llama(Module):
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
         recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
+        plan: str | None = None, sequence_parallel: bool = False, loss_parallel: bool = True,
+        context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
+        microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
+        stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
     ) -> Self:
         """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The
         options are those of parallelize()."""
+        pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
+                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
         made = parallel_options(
             "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
-            recompute_ratio=recompute_ratio, seed=seed)
+            recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
+            loss_parallel=loss_parallel, context_method=context_method, pipeline=pipeline, stage_split=stage_split,
+            first_layers=first_layers)
         model = cls.__new__(cls)
         Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made), gangs)
         return model

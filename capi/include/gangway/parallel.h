@@ -5,6 +5,7 @@
 #define GANGWAY_PARALLEL_H
 
 #include <gangway/module.h>
+#include <gangway/pipeline.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,6 +28,24 @@ enum gw_recompute_kind_value {
       2, /* keeps outputs of linear layers and attention; recomputes those of norms and SwiGLU */
   GW_RECOMPUTE_EVERY = 3, /* each recompute_every-th block */
   GW_RECOMPUTE_RATIO = 4  /* recompute_ratio of the blocks */
+};
+
+/* How attention goes over the ranks of cp, each of which has a part of the sequence. */
+typedef int32_t gw_context_method;
+enum gw_context_method_value {
+  GW_CONTEXT_INVALID = -1,
+  GW_CONTEXT_RING = 0,       /* keys and values travel from rank to rank while each computes with those at hand */
+  GW_CONTEXT_ALL_GATHER = 1, /* each rank gathers all keys and values */
+  GW_CONTEXT_ALL_TO_ALL = 2  /* each rank has the whole sequence of some heads (Ulysses) */
+};
+
+/* How the layers of a model are shared out among the stages of a pipeline. */
+typedef int32_t gw_stage_split;
+enum gw_stage_split_value {
+  GW_STAGE_SPLIT_INVALID = -1,
+  GW_STAGE_SPLIT_EVEN = 0,    /* the same number of layers; the first stages one more where it does not divide */
+  GW_STAGE_SPLIT_BY_COST = 1, /* the largest stage has as few parameters as possible, embedding and head counted */
+  GW_STAGE_SPLIT_GIVEN = 2    /* first_layers */
 };
 
 typedef struct gw_dtype_rule {
@@ -82,12 +101,29 @@ typedef struct gw_parallel_options {
   int32_t reserved;
   double recompute_ratio; /* 1 */
   uint64_t seed;          /* of the first values */
+  /* Over tp: rows "pattern of module paths -> style", a line each, like
+   *   model.layers.*.mlp.up_proj -> colwise
+   *   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)
+   * with the styles colwise, rowwise, sequence_parallel, replicate, prepare_input(a, b), prepare_output(a, b), the layouts
+   * Replicate, Varying, Partial, Shard(dim), and '#' for comments. A row wins over what the built-in plan of a Llama and the
+   * module's own plan say of the same modules. Null: those alone. */
+  const char *plan;
+  int32_t sequence_parallel; /* 0; 1: norms of a Llama work on parts of the sequence */
+  int32_t loss_parallel;     /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
+  gw_context_method context_method; /* over cp */
+  gw_stage_split stage_split;       /* over pp */
+  /* Over pp. Null: "1f1b" with the microbatches of each step; microbatches 0: those of each step. shard_actions: at most so
+   * many stages of a rank are unsharded at a time; 0: 3. */
+  const gw_pipeline_options *pipeline;
+  const int64_t *first_layers; /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0 */
+  size_t first_layer_count;
 } gw_parallel_options;
 /* Local. Sets up a gw_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
  * name. */
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
-/* Collective. Checks everything, then applies recomputation, makes the units (of a language model: embedding | each
+/* Collective. Checks everything, then applies tensor and context parallelism, recomputation, cuts a Llama or a sequential
+ * into the stages of pp, makes the units (of a language model: embedding | each
  * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
  * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: pp over 1 for a model that is no Llama
  * and no sequential. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on

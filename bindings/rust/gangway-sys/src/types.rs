@@ -4915,6 +4915,18 @@ pub const GW_RECOMPUTE_SELECTIVE: gw_recompute_kind_value = 2;
 pub const GW_RECOMPUTE_EVERY: gw_recompute_kind_value = 3;
 pub const GW_RECOMPUTE_RATIO: gw_recompute_kind_value = 4;
 pub type gw_recompute_kind_value = ::std::os::raw::c_int;
+pub type gw_context_method = i32;
+pub const GW_CONTEXT_INVALID: gw_context_method_value = -1;
+pub const GW_CONTEXT_RING: gw_context_method_value = 0;
+pub const GW_CONTEXT_ALL_GATHER: gw_context_method_value = 1;
+pub const GW_CONTEXT_ALL_TO_ALL: gw_context_method_value = 2;
+pub type gw_context_method_value = ::std::os::raw::c_int;
+pub type gw_stage_split = i32;
+pub const GW_STAGE_SPLIT_INVALID: gw_stage_split_value = -1;
+pub const GW_STAGE_SPLIT_EVEN: gw_stage_split_value = 0;
+pub const GW_STAGE_SPLIT_BY_COST: gw_stage_split_value = 1;
+pub const GW_STAGE_SPLIT_GIVEN: gw_stage_split_value = 2;
+pub type gw_stage_split_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_dtype_rule {
@@ -5261,12 +5273,20 @@ pub struct gw_parallel_options {
     pub reserved: i32,
     pub recompute_ratio: f64,
     pub seed: u64,
+    pub plan: *const ::std::os::raw::c_char,
+    pub sequence_parallel: i32,
+    pub loss_parallel: i32,
+    pub context_method: gw_context_method,
+    pub stage_split: gw_stage_split,
+    pub pipeline: *const gw_pipeline_options,
+    pub first_layers: *const i64,
+    pub first_layer_count: usize,
 }
 #[test]
 fn bindgen_test_layout_gw_parallel_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_parallel_options>(),
-        112usize,
+        160usize,
         concat!("Size of: ", stringify!(gw_parallel_options))
     );
     assert_eq!(
@@ -5546,6 +5566,112 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_seed();
+    fn test_field_plan() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plan) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(plan))
+        );
+    }
+    test_field_plan();
+    fn test_field_sequence_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence_parallel) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(sequence_parallel)
+            )
+        );
+    }
+    test_field_sequence_parallel();
+    fn test_field_loss_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_parallel) as usize - ptr as usize
+            },
+            124usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(loss_parallel))
+        );
+    }
+    test_field_loss_parallel();
+    fn test_field_context_method() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).context_method) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(context_method))
+        );
+    }
+    test_field_context_method();
+    fn test_field_stage_split() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stage_split) as usize - ptr as usize
+            },
+            132usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(stage_split))
+        );
+    }
+    test_field_stage_split();
+    fn test_field_pipeline() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(pipeline))
+        );
+    }
+    test_field_pipeline();
+    fn test_field_first_layers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_layers) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(first_layers))
+        );
+    }
+    test_field_first_layers();
+    fn test_field_first_layer_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_layer_count) as usize - ptr as usize
+            },
+            152usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(first_layer_count)
+            )
+        );
+    }
+    test_field_first_layer_count();
 }
 impl Default for gw_parallel_options {
     fn default() -> Self {

@@ -71,7 +71,9 @@ pub use memory::{Buffer, GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
-pub use parallel::{DTypeRule, ParallelOptions, Recompute, ShardOptions, Strategy};
+pub use parallel::{
+    ContextMethod, DTypeRule, ParallelOptions, PipelineOptions, Recompute, ShardOptions, StageSplit, Strategy,
+};
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
 pub use partition::{Along, Movement, MovementOptions, Partition};
 pub use store::{KeyValue, Store};

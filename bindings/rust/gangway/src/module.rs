@@ -86,7 +86,7 @@ impl Module {
     /// Collective. Checks all, then recomputation, units, memory and first values; once, before the
     /// optimizer.
     pub fn parallelize(&mut self, gangs: &Gangs, options: &ParallelOptions) -> Result<()> {
-        options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
+        options.with_all(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
     /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the

@@ -1,5 +1,7 @@
 use crate::element::DType;
-use crate::options::{open_enum, options, with_rules};
+use crate::error::Result;
+use crate::options::{c_text, open_enum, options, with_rules};
+use gangway_sys as sys;
 
 open_enum! {
     Strategy {
@@ -22,6 +24,79 @@ open_enum! {
         Every = GW_RECOMPUTE_EVERY,
         /// `recompute_ratio` of the blocks.
         Ratio = GW_RECOMPUTE_RATIO,
+    }
+}
+
+open_enum! {
+    /// How attention goes over the ranks of cp.
+    ContextMethod {
+        /// Keys and values travel from rank to rank while each computes with those at hand.
+        Ring = GW_CONTEXT_RING,
+        /// Each rank gathers all keys and values.
+        AllGather = GW_CONTEXT_ALL_GATHER,
+        /// Each rank has the whole sequence of some heads (Ulysses).
+        AllToAll = GW_CONTEXT_ALL_TO_ALL,
+    }
+}
+
+open_enum! {
+    /// How the layers of a model are shared out among the stages of a pipeline.
+    StageSplit {
+        /// The same number of layers; the first stages one more where it does not divide.
+        Even = GW_STAGE_SPLIT_EVEN,
+        /// The largest stage has as few parameters as possible, embedding and head counted.
+        ByCost = GW_STAGE_SPLIT_BY_COST,
+        /// `first_layers`.
+        Given = GW_STAGE_SPLIT_GIVEN,
+    }
+}
+
+options! {
+    PipelineOptions = gw_pipeline_options, gw_pipeline_options_init {
+        /// 0, in `ParallelOptions`: those of each step.
+        microbatches: i32,
+        /// 0: the schedule's own.
+        stages_per_rank: i32,
+        /// At most so many stages of a rank are unsharded at a time; 0: 3 of a model, none of stages of your own.
+        shard_actions: i32,
+    } with {
+        /// "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv" or "dualpipev"; none: "1f1b".
+        schedule: Option<String> = None,
+        /// The whole schedule instead, a row for each rank.
+        schedule_csv: Option<String> = None,
+    }
+}
+
+impl PipelineOptions {
+    /// Calls with the C struct; its texts live as long as the call.
+    pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_pipeline_options) -> R) -> Result<R> {
+        let name = self.schedule.as_deref().map(|text| c_text(text, "schedule")).transpose()?;
+        let csv = self.schedule_csv.as_deref().map(|text| c_text(text, "schedule_csv")).transpose()?;
+        let mut raw = self.raw();
+        raw.schedule = name.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+        raw.schedule_csv = csv.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+        Ok(call(&raw))
+    }
+}
+
+impl ParallelOptions {
+    /// Calls with the C struct; what it points at lives as long as the call.
+    pub(crate) fn with_all<R>(&self, call: impl FnOnce(*const sys::gw_parallel_options) -> R) -> Result<R> {
+        let plan = self.plan.as_deref().map(|text| c_text(text, "plan")).transpose()?;
+        let finish = |pipeline: *const sys::gw_pipeline_options| {
+            self.with_raw(|with_rules| {
+                let mut raw = unsafe { *with_rules };
+                raw.plan = plan.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+                raw.pipeline = pipeline;
+                raw.first_layers = self.first_layers.as_ptr();
+                raw.first_layer_count = self.first_layers.len();
+                call(&raw)
+            })
+        };
+        match &self.pipeline {
+            Some(options) => options.with_raw(finish)?,
+            None => finish(std::ptr::null()),
+        }
     }
 }
 
@@ -83,8 +158,22 @@ options! {
         bucket_cap_mb: f64,
         /// Of the first values.
         seed: u64,
+        /// Of a Llama's own plan over tp: norms work on parts of the sequence.
+        sequence_parallel: bool,
+        /// Likewise: logits stay split over the vocabulary.
+        loss_parallel: bool,
+        /// Over cp.
+        context_method: ContextMethod,
+        /// Over pp.
+        stage_split: StageSplit,
     } with {
         dtype_rules: Vec<DTypeRule> = Vec::new(),
+        /// Over tp: rows "pattern -> style", a line each, over those of a Llama's own plan.
+        plan: Option<String> = None,
+        /// Over pp; none: "1f1b" with the microbatches of each step.
+        pipeline: Option<PipelineOptions> = None,
+        /// With `StageSplit::Given`: the layer that each stage begins with.
+        first_layers: Vec<i64> = Vec::new(),
     }
 }
 
