@@ -74,18 +74,18 @@ int main(void) {
   for (int i = 0; i < kMicrobatches * kCount; ++i)
     data[i / kCount][i % kCount] = (float)(i * 97 % 1021 - 510) / 512;
   double loss = 0;
-  for (int step = 1; step <= 60; ++step) {
+  for (int step = 1; step <= 80; ++step) {
     double own = 0;
     WITH_DEFAULTS(gw_pipeline_action, action);
     for (check(gw_pipeline_next(pipe, NULL, &action)); action.kind != GW_ACTION_END;
          check(gw_pipeline_next(pipe, NULL, &action)))
       compute(pipe, &action, &own);
     for (int i = 0; i < kWidth * kWidth; ++i) {
-      w[i / kWidth][i % kWidth] -= 0.1f * dw[i / kWidth][i % kWidth] / (kMicrobatches * kRows);
+      w[i / kWidth][i % kWidth] -= 0.3f * dw[i / kWidth][i % kWidth] / (kMicrobatches * kRows);
       dw[i / kWidth][i % kWidth] = 0;
     }
     check(gw_gang_all_sum(gang, own / (kMicrobatches * kRows), &loss));
-    if (gw_gang_rank(gang) == 0 && step % 15 == 0) printf("step %d  loss %.6f\n", step, loss);
+    if (gw_gang_rank(gang) == 0 && step % 20 == 0) printf("step %d  loss %.6f\n", step, loss);
   }
   gw_pipeline_release(pipe);
   check(gw_gang_shutdown(gang, -1));
