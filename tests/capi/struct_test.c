@@ -336,14 +336,17 @@ static gw_status partition_info(void* x) { return gw_partition_describe(m.partit
 static gw_status pipeline_info(void* x) { return gw_pipeline_describe(m.pipeline, x); }
 /* A forward and a backward in turn; the end of the pass between them is not looked at. */
 static gw_status pipeline_action(void* x) {
-  static int calls = 0;
+  static int done = 0;
   gw_pipeline_action over;
   gw_pipeline_action_init(&over, sizeof over);
-  if (calls % 2 == 0 && calls != 0) assert_ok(gw_pipeline_next(m.pipeline, NULL, &over));
-  ++calls;
+  if (done == 2) {
+    assert_ok(gw_pipeline_next(m.pipeline, NULL, &over));
+    done = 0;
+  }
   const gw_status status = gw_pipeline_next(m.pipeline, NULL, x);
-  if (status == GW_OK) gw_pipeline_done(m.pipeline, NULL, 0, NULL);
-  return status;
+  if (status != GW_OK) return status;
+  ++done;
+  return gw_pipeline_done(m.pipeline, NULL, 0, NULL);
 }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
