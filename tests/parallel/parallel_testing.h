@@ -93,6 +93,21 @@ inline std::shared_ptr<Gangs> mesh_of(Gang& root, int replicas = 1) {
 }
 
 // What a step left: equal on every rank.
+// What a module runs with on one rank.
+struct ModuleRig {
+  explicit ModuleRig(Gang& gang)
+      : gang(gang),
+        ops(make_ops(gang.owner()->device_ptr())),
+        temporaries(gang.device().allocator()),
+        frame(gang.device().allocator()),
+        ctx{.ops = *ops, .stream = gang.device().stream(), .temporaries = temporaries} {}
+  Gang& gang;
+  std::unique_ptr<Ops> ops;
+  Stack temporaries;
+  Frame frame;
+  Context ctx;
+};
+
 struct StepValues {
   double loss = 0;  // global mean
   std::map<std::string, Vector> gradients;

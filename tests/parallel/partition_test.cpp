@@ -9,20 +9,6 @@ namespace {
 
 using List = std::vector<int>;
 
-struct Rig {
-  explicit Rig(Gang& gang)
-      : gang(gang),
-        ops(make_ops(gang.owner()->device_ptr())),
-        temporaries(gang.device().allocator()),
-        frame(gang.device().allocator()),
-        ctx{.ops = *ops, .stream = gang.device().stream(), .temporaries = temporaries} {}
-  Gang& gang;
-  std::unique_ptr<Ops> ops;
-  Stack temporaries;
-  Frame frame;
-  Context ctx;
-};
-
 Partition world(Gang& gang) { return Partition(gang.shared_from_this()); }
 Tensor filled(Gang& gang, const Shape& shape, uint32_t seed) {
   return make(
@@ -40,7 +26,7 @@ double inner(Gang& gang, const Tensor& a, const Tensor& b) {
 }
 
 // The output of forward.
-Tensor expect_adjoint(Rig& rig, Module& module, const Tensor& x, const std::string& what) {
+Tensor expect_adjoint(ModuleRig& rig, Module& module, const Tensor& x, const std::string& what) {
   rig.frame.reset();
   const Tensor fx = module.forward1(rig.ctx, x, &rig.frame);
   const Tensor y = filled(rig.gang, fx.shape(), 7);
@@ -83,7 +69,7 @@ Box piece_of(const Partition& grid, const Shape& global, const List& index) {
   }
   return box;
 }
-Tensor cut(Rig& rig, const Shape& global, const Vector& values, const Box& box) {
+Tensor cut(ModuleRig& rig, const Shape& global, const Vector& values, const Box& box) {
   const Tensor part = slice(make(rig.gang.device(), DType::f64, global, values), box);
   const Tensor own = Tensor::allocate(rig.gang.device().allocator(), DType::f64, part.shape());
   if (own.count() != 0) rig.ops->cast(part, own, rig.ctx.stream);
@@ -101,7 +87,7 @@ constexpr int64_t kRows[] = {6, 7, 2, 0};
 TEST(Movement, AllGatherJoinsThePiecesOfOneDimAndIsAdjointToReduceScatter) {
   for (const List& shape : kGrids)
     run_ranks(workers(shape), [&](Gang& gang) {
-      Rig rig(gang);
+      ModuleRig rig(gang);
       const Partition grid = world(gang).cartesian(shape);
       for (int axis = 0; axis < grid.dims(); ++axis) {
         const ModulePtr module = movement(Movement::all_gather, grid, along({axis}));
@@ -122,7 +108,7 @@ TEST(Movement, AllGatherJoinsThePiecesOfOneDimAndIsAdjointToReduceScatter) {
 TEST(Movement, ReduceScatterSumsAndKeepsTheBalancedPiece) {
   for (const List& shape : kGrids)
     run_ranks(workers(shape), [&](Gang& gang) {
-      Rig rig(gang);
+      ModuleRig rig(gang);
       const Partition grid = world(gang).cartesian(shape);
       for (int axis = 0; axis < grid.dims(); ++axis) {
         const ModulePtr module = movement(Movement::reduce_scatter, grid, along({axis}));
@@ -149,7 +135,7 @@ TEST(Movement, ReduceScatterSumsAndKeepsTheBalancedPiece) {
 TEST(Movement, AllSumReduceIsItsOwnAdjointAlongAnyDims) {
   for (const List& shape : kGrids)
     run_ranks(workers(shape), [&](Gang& gang) {
-      Rig rig(gang);
+      ModuleRig rig(gang);
       const Partition grid = world(gang).cartesian(shape);
       for (const bool keep : {false, true}) {
         MovementOptions options;
@@ -179,7 +165,7 @@ const Pair kSpread[] = {
 
 TEST(Movement, BroadcastAndSumReduceAreAdjointToEachOther) {
   run_ranks(6, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     for (const Pair& pair : kSpread) {
       const Partition few = world(gang).inclusive(pair.source_ranks).cartesian(pair.source);
       const Partition many = world(gang).inclusive(pair.target_ranks).cartesian(pair.target);
@@ -200,7 +186,7 @@ TEST(Movement, BroadcastAndSumReduceAreAdjointToEachOther) {
 // Who gets what: each source's number, and the sum of the numbers of those whom it serves.
 TEST(Movement, BroadcastFollowsTheRuleOfAligningDims) {
   run_ranks(6, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const double r = gang.rank();
     const auto number = [&](bool active) {
       return active ? make(gang.device(), DType::f64, {1}, {r}) : nothing(gang);
@@ -239,7 +225,7 @@ const Pair kCuts[] = {
 
 TEST(Movement, RepartitionCutsAnotherWayAndBack) {
   run_ranks(6, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     for (const Pair& pair : kCuts) {
       const Partition from = world(gang).inclusive(pair.source_ranks).cartesian(pair.source);
       const Partition to = world(gang).inclusive(pair.target_ranks).cartesian(pair.target);
@@ -258,7 +244,7 @@ TEST(Movement, RepartitionCutsAnotherWayAndBack) {
 
 TEST(Movement, InactiveWorkersPassAndGetTensorsOfNoElements) {
   run_ranks(3, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Partition two = world(gang).inclusive(List{2, 0});
     const ModulePtr gather = movement(Movement::all_gather, two, along({0}));
     const double r = gang.rank();
@@ -302,7 +288,7 @@ TEST(Movement, ARefusalOfOneGroupIsToldToAll) {
 
 TEST(Movement, OneWorkerAloneGetsACopy) {
   run_ranks(1, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Tensor x = filled(gang, {3, 2}, 1);
     const Partition grid = world(gang).cartesian(List{1, 1});
     for (const ModulePtr& module :
@@ -319,7 +305,7 @@ TEST(Movement, OneWorkerAloneGetsACopy) {
 
 TEST(Movement, ASubtopologyIsAPartitionOfItsGroup) {
   run_ranks(6, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Partition column = world(gang).cartesian(List{2, 3}).subtopology(List{0});
     const double r = gang.rank();
     const ModulePtr gather = movement(Movement::all_gather, column, along({0}));
@@ -331,7 +317,7 @@ TEST(Movement, ASubtopologyIsAPartitionOfItsGroup) {
 
 TEST(Movement, BackwardMultipliesByItsScale) {
   run_ranks(2, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     MovementOptions options = along({0});
     options.backward_scale = 0.5;
     const ModulePtr gather = movement(Movement::all_gather, world(gang), options);
@@ -386,7 +372,7 @@ TEST(Movement, RefusalsAtCreationAreThoseOfAllRanks) {
 
 TEST(Movement, TensorsThatDoNotMeetAreRefusedOnAllTheirRanksAndTheGangWorksOn) {
   run_ranks(2, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const int r = gang.rank();
     const Partition grid = world(gang).cartesian(List{2, 1});
     const ModulePtr gather = movement(Movement::all_gather, grid, along({0}));

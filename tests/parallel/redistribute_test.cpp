@@ -17,18 +17,6 @@ namespace {
 using Kind = Placement::Kind;
 using Bounds = std::vector<int64_t>;
 
-struct Rig {
-  explicit Rig(Gang& gang)
-      : ops(make_ops(gang.owner()->device_ptr())),
-        temporaries(gang.device().allocator()),
-        frame(gang.device().allocator()),
-        ctx{.ops = *ops, .stream = gang.device().stream(), .temporaries = temporaries} {}
-  std::unique_ptr<Ops> ops;
-  Stack temporaries;
-  Frame frame;
-  Context ctx;
-};
-
 Placement place(Kind kind, int dim = 0, Bounds bounds = {}) {
   Placement p = Placement::shard("tp", dim, std::move(bounds));
   p.kind = kind;
@@ -37,6 +25,13 @@ Placement place(Kind kind, int dim = 0, Bounds bounds = {}) {
 
 std::shared_ptr<Redistribute> over(Gang& gang, const Placement& from, const Placement& to) {
   return make_redistribute(from, to, gang.shared_from_this(), Channel::tp);
+}
+
+// What forward makes of these values.
+Vector values_of(ModuleRig& rig, const Placement& from, const Placement& to, const Shape& shape,
+                 const Vector& values) {
+  const Tensor x = make(rig.gang.device(), DType::f64, shape, values);
+  return get(over(rig.gang, from, to)->forward1(rig.ctx, x, nullptr));
 }
 
 // Replicated data is one value that all ranks hold: it counts once.
@@ -53,8 +48,8 @@ Tensor random_of(Gang& gang, const Placement& placement, const Shape& shape, uin
               random_vector(static_cast<size_t>(shape.count()), seed + own));
 }
 
-void expect_adjoint(Gang& gang, Rig& rig, const Placement& from, const Placement& to, const Shape& local,
-                    Recompute recompute = Recompute::none) {
+void expect_adjoint(Gang& gang, ModuleRig& rig, const Placement& from, const Placement& to,
+                    const Shape& local, Recompute recompute = Recompute::none) {
   rig.frame.reset();
   rig.frame.recompute = recompute;
   const auto module = over(gang, from, to);
@@ -91,7 +86,7 @@ int64_t own_rows(const Bounds& bounds, int64_t rows, Gang& gang) {
   return bounds.empty() ? rows / gang.size() : bounds[r + 1] - bounds[r];
 }
 
-void expect_row_adjoint(Gang& gang, Rig& rig, const Row& row, const Shape& shape) {
+void expect_row_adjoint(Gang& gang, ModuleRig& rig, const Row& row, const Shape& shape) {
   if (row.from != Kind::shard && row.to != Kind::shard)
     return expect_adjoint(gang, rig, place(row.from), place(row.to), shape);
   for (int dim = 0; dim < shape.rank(); ++dim)
@@ -115,7 +110,7 @@ void expect_row_adjoint(Gang& gang, Rig& rig, const Row& row, const Shape& shape
 TEST(Redistribute, EachRowIsAdjointInItsOwnInnerProducts) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     run_ranks(ranks, [](Gang& gang) {
-      Rig rig(gang);
+      ModuleRig rig(gang);
       for (const Row& row : kRows)
         for (const Shape& shape : kShapes) expect_row_adjoint(gang, rig, row, shape);
     });
@@ -123,61 +118,55 @@ TEST(Redistribute, EachRowIsAdjointInItsOwnInnerProducts) {
 
 TEST(Redistribute, PiecesStandInRankOrder) {
   run_ranks(3, [](Gang& gang) {
-    Rig rig(gang);
-    const auto run = [&](const Placement& from, const Placement& to, const Shape& shape,
-                         const Vector& values) {
-      const Tensor x = make(gang.device(), DType::f64, shape, values);
-      return get(over(gang, from, to)->forward1(rig.ctx, x, nullptr));
-    };
+    ModuleRig rig(gang);
     const double r = gang.rank();
     const Placement whole = place(Kind::replicate), parts = place(Kind::partial);
-    EXPECT_EQ(run(place(Kind::shard, 1), whole, {2, 1}, {r, 10 + r}), (Vector{0, 1, 2, 10, 11, 12}));
-    EXPECT_EQ(run(place(Kind::shard, 0), whole, {1, 2}, {r, 10 + r}), (Vector{0, 10, 1, 11, 2, 12}));
-    EXPECT_EQ(run(whole, place(Kind::shard, 1), {2, 3}, {0, 1, 2, 3, 4, 5}), (Vector{r, 3 + r}));
-    EXPECT_EQ(run(parts, place(Kind::shard, 1), {2, 3}, {r, 1, 2, 3, 4, 5}),
+    EXPECT_EQ(values_of(rig, place(Kind::shard, 1), whole, {2, 1}, {r, 10 + r}),
+              (Vector{0, 1, 2, 10, 11, 12}));
+    EXPECT_EQ(values_of(rig, place(Kind::shard, 0), whole, {1, 2}, {r, 10 + r}),
+              (Vector{0, 10, 1, 11, 2, 12}));
+    EXPECT_EQ(values_of(rig, whole, place(Kind::shard, 1), {2, 3}, {0, 1, 2, 3, 4, 5}), (Vector{r, 3 + r}));
+    EXPECT_EQ(values_of(rig, parts, place(Kind::shard, 1), {2, 3}, {r, 1, 2, 3, 4, 5}),
               (gang.rank() == 0 ? Vector{3, 9} : Vector{3 * r, 9 + 3 * r}));
     // Rank r holds row r of [[0 1 2] [3 4 5] [6 7 8]], then column r.
-    EXPECT_EQ(run(place(Kind::shard, 0), place(Kind::shard, 1), {1, 3}, {3 * r, 3 * r + 1, 3 * r + 2}),
-              (Vector{r, 3 + r, 6 + r}));
+    EXPECT_EQ(
+        values_of(rig, place(Kind::shard, 0), place(Kind::shard, 1), {1, 3}, {3 * r, 3 * r + 1, 3 * r + 2}),
+        (Vector{r, 3 + r, 6 + r}));
   });
 }
 
 TEST(Redistribute, UnevenPiecesAndRanksWithoutAnyStandInRankOrder) {
   run_ranks(3, [](Gang& gang) {
-    Rig rig(gang);
-    const auto run = [&](const Placement& from, const Placement& to, const Shape& shape,
-                         const Vector& values) {
-      const Tensor x = make(gang.device(), DType::f64, shape, values);
-      return get(over(gang, from, to)->forward1(rig.ctx, x, nullptr));
-    };
+    ModuleRig rig(gang);
     const int r = gang.rank();
     const Bounds bounds = {0, 2, 2, 3};  // rank 1 holds nothing
     const Vector own = r == 0 ? Vector{0, 1, 10, 11} : r == 1 ? Vector{} : Vector{2, 12};
     const Shape shape{2, r == 0 ? 2 : r == 1 ? 0 : 1};
-    EXPECT_EQ(run(place(Kind::shard, 1, bounds), place(Kind::varying), shape, own),
+    EXPECT_EQ(values_of(rig, place(Kind::shard, 1, bounds), place(Kind::varying), shape, own),
               (Vector{0, 1, 2, 10, 11, 12}));
-    EXPECT_EQ(run(place(Kind::partial), place(Kind::shard, 1, bounds), {2, 3}, {0, 1, 2, 10, 11, 12}),
-              (r == 0   ? Vector{0, 3, 30, 33}
-               : r == 1 ? Vector{}
-                        : Vector{6, 36}));
+    EXPECT_EQ(
+        values_of(rig, place(Kind::partial), place(Kind::shard, 1, bounds), {2, 3}, {0, 1, 2, 10, 11, 12}),
+        (r == 0   ? Vector{0, 3, 30, 33}
+         : r == 1 ? Vector{}
+                  : Vector{6, 36}));
     // Columns 0 1 | - | 2 become rows - | 0 | 1.
-    EXPECT_EQ(run(place(Kind::shard, 1, bounds), place(Kind::shard, 0, {0, 0, 1, 2}), shape, own),
+    EXPECT_EQ(values_of(rig, place(Kind::shard, 1, bounds), place(Kind::shard, 0, {0, 0, 1, 2}), shape, own),
               (r == 0   ? Vector{}
                : r == 1 ? Vector{0, 1, 2}
                         : Vector{10, 11, 12}));
     // Rank 2 alone holds the value.
     const Bounds at_2 = {0, 0, 0, 3};
-    EXPECT_EQ(run(place(Kind::shard, 0, at_2), place(Kind::varying), {r == 2 ? 3 : 0},
-                  r == 2 ? Vector{7, 8, 9} : Vector{}),
+    EXPECT_EQ(values_of(rig, place(Kind::shard, 0, at_2), place(Kind::varying), {r == 2 ? 3 : 0},
+                        r == 2 ? Vector{7, 8, 9} : Vector{}),
               (Vector{7, 8, 9}));
-    EXPECT_EQ(run(place(Kind::partial), place(Kind::shard, 0, at_2), {3}, {7, 8, 9}),
+    EXPECT_EQ(values_of(rig, place(Kind::partial), place(Kind::shard, 0, at_2), {3}, {7, 8, 9}),
               (r == 2 ? Vector{21, 24, 27} : Vector{}));
   });
 }
 
 TEST(Redistribute, StridedInputsAndIntegersTravel) {
   run_ranks(2, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const double r = gang.rank();
     const Tensor x = make(gang.device(), DType::f64, {2, 3}, {r, 1, 2, 3, 4, 5}).transpose(0, 1);  // [3, 2]
     EXPECT_EQ(get(over(gang, place(Kind::partial), place(Kind::replicate))->forward1(rig.ctx, x, nullptr)),
@@ -224,7 +213,7 @@ TEST(Redistribute, SeveralAxesGiveWhatTheirLayoutsSay) {
     int moved = 0;
     for (const Layout& from : layouts)
       for (const Layout& to : layouts) {
-        Rig rig(gang);
+        ModuleRig rig(gang);
         Redistribute module(from, to, gangs, Channel::tp);
         const Tensor x = box_of(gang, from, global, values);
         try {
@@ -244,7 +233,7 @@ TEST(Redistribute, SeveralAxesGiveWhatTheirLayoutsSay) {
 
 TEST(Redistribute, PiecesNestedInAnotherOrderTakeAGangOfTheGrid) {
   run_ranks(6, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Layout from = {Placement::shard("a", 0, {}), Placement::shard("b", 0, {})}, to = {from[1], from[0]};
     Redistribute module(from, to, grid_of(gang, false), Channel::tp);
     const Spec x{DType::f64, Shape{2}};
@@ -258,7 +247,7 @@ TEST(Redistribute, PiecesNestedInAnotherOrderTakeAGangOfTheGrid) {
 
 TEST(Redistribute, CheckForwardRefusesWithTheNumbersAndGivesTheOutput) {
   run_ranks(2, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Spec x{DType::f32, Shape{2, 5}}, flags{DType::boolean, Shape{4}};
     const auto scatter = over(gang, place(Kind::partial), place(Kind::shard, 1));
     const Error refused =
@@ -303,7 +292,7 @@ TEST(Redistribute, BytesMovedAreThoseOfTheFormula) {
     options.device = "cpu";  // a fake gang acts on memory of the host
     const GangPtr gang = Gang::create_fake(0, W, options, true);
     const auto bytes = [&](const Placement& from, const Placement& to, const Shape& local) {
-      Rig rig(*gang);
+      ModuleRig rig(*gang);
       const size_t before = recorded(gang->engine()).size();
       const Tensor x = random_of(*gang, from, local, 1);
       const auto module = over(*gang, from, to);
@@ -365,7 +354,7 @@ class CountsDrains final : public Module {
 TEST(Redistribute, AnInterruptBreaksTheGang) {
   std::atomic<bool> interrupted{false};
   run_ranks(2, [&](Gang& root) {
-    Rig rig(root);
+    ModuleRig rig(root);
     const GangPtr gang = root.duplicate();
     const auto module = over(*gang, place(Kind::partial), place(Kind::replicate));
     const Tensor x = make(root.device(), DType::f64, Shape{2}, {1, 2});
@@ -388,7 +377,7 @@ TEST(Redistribute, PendingWeightTasksRunWhileBackwardTravels) {
   for (const int late : {0, 1}) {
     std::atomic<bool> ran{false};
     run_ranks(2, [&](Gang& gang) {
-      Rig rig(gang);
+      ModuleRig rig(gang);
       CountsDrains tasks(gang);
       for (int i = 0; i < CountsDrains::kTasks; ++i) rig.frame.push_weight(tasks, i, Tensor());
       if (gang.rank() != late) tasks.told = &ran;
@@ -404,7 +393,7 @@ TEST(Redistribute, PendingWeightTasksRunWhileBackwardTravels) {
 
 TEST(Redistribute, DeferredWeightTasksStayPending) {
   run_ranks(2, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     rig.ctx.defer_weight = true;
     CountsDrains tasks(gang);
     rig.frame.push_weight(tasks, 0, Tensor());
@@ -418,7 +407,7 @@ TEST(Redistribute, DeferredWeightTasksStayPending) {
 // Compute between the halves changes neither its own result nor theirs, in both directions and with two at once.
 TEST(Redistribute, ComputeFitsBetweenTheHalves) {
   run_ranks(4, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const double r = gang.rank();
     const auto gather = over(gang, place(Kind::shard, 1), place(Kind::varying));
     const auto sum = over(gang, place(Kind::partial), place(Kind::varying));
@@ -445,7 +434,7 @@ TEST(Redistribute, ComputeFitsBetweenTheHalves) {
 
 TEST(Redistribute, AStartedOneThatIsDroppedBreaksItsGang) {
   run_ranks(2, [](Gang& root) {
-    Rig rig(root);
+    ModuleRig rig(root);
     const GangPtr gang = root.duplicate();
     const Tensor x = make(root.device(), DType::f64, Shape{2}, {1, 2});
     const auto module = over(*gang, place(Kind::partial), place(Kind::replicate));

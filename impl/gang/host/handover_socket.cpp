@@ -32,21 +32,31 @@ struct Address {
   }
 };
 
-void send_fd(int to, int fd) {
+// One byte with a descriptor beside it.
+struct DescriptorMessage {
   char byte = 1;
   iovec io{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  msghdr header{};
+
+  DescriptorMessage() {
+    header.msg_iov = &io;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+};
+
+void send_fd(int to, int fd) {
+  DescriptorMessage message;
+  cmsghdr* const c = CMSG_FIRSTHDR(&message.header);
   c->cmsg_level = SOL_SOCKET;
   c->cmsg_type = SCM_RIGHTS;
   c->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  sendmsg(to, &message, MSG_NOSIGNAL);  // a peer that is gone again is missed later
+  sendmsg(to, &message.header, MSG_NOSIGNAL);  // a peer that is gone again is missed later
 }
 
 }  // namespace
@@ -88,16 +98,9 @@ bool same_user(int fd) {
 }
 
 int receive_fd(int from) {
-  char byte = 0;
-  iovec io{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &io;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
-  const cmsghdr* const c = CMSG_FIRSTHDR(&message);
+  DescriptorMessage message;
+  if (recvmsg(from, &message.header, MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const c = CMSG_FIRSTHDR(&message.header);
   if (c == nullptr || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return -1;
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(c), sizeof fd);
