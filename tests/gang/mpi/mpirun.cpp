@@ -65,8 +65,8 @@ std::string told_by_survivors(int least) {
 std::string launcher(const std::string& mpi, int ranks, const std::string& options) {
   const bool open = mpi == "openmpi";
   std::remove(report().c_str());
-  std::string line =
-      "timeout -k 5 " + std::to_string(options.find(keeps_survivors(mpi)) == std::string::npos ? 280 : 60);
+  std::string line = "env -u GTEST_OUTPUT timeout -k 5 " +  // the ranks' results are not this program's
+                     std::to_string(options.find(keeps_survivors(mpi)) == std::string::npos ? 280 : 60);
   line += open ? " mpirun.openmpi --oversubscribe --allow-run-as-root --bind-to none" : " mpiexec.mpich";
   const std::pair<std::string, std::string> variables[] = {{"GANGWAY_MODULES", GANGWAY_MODULE_FOLDER_OF_TEST},
                                                            {kReportVariable, report()}};
@@ -117,7 +117,7 @@ void expect_survivors(const Ended& ended, int least, const std::string& codes) {
 }
 
 namespace {
-bool all_launches() { return std::getenv("GANGWAY_TEST_ALL_LAUNCHES") != nullptr; }
+bool all_launches() { return std::getenv("GANGWAY_TEST_ALL") != nullptr; }
 }  // namespace
 
 std::vector<std::tuple<const char*, int>> launches_on_one_host() {

@@ -35,7 +35,7 @@ int kept(const std::string& mpi, int ranks);
 // may hang afterwards: that is not theirs.
 void expect_survivors(const Ended& ended, int least, const std::string& codes);
 
-// The launchers that a suite runs under. GANGWAY_TEST_ALL_LAUNCHES=1: each, with each number of ranks; else every test runs
+// The launchers that a suite runs under. GANGWAY_TEST_ALL=1: each, with each number of ranks; else every test runs
 // once under each MPI on one host, and under one of them on two.
 std::vector<std::tuple<const char*, int>> launches_on_one_host();
 std::vector<const char*> launches_on_two_hosts();
