@@ -56,7 +56,7 @@ void check_case(Bench& bench, const Case& x, DType dtype, DType c_dtype, const s
   if (!x.accumulate) assign(args.c, std::vector<double>(want.size(), std::nan("")));
   bench.ops->gemm(args, bench.stream());
   expect_close(args.c, want,
-               c_dtype == DType::bf16  ? 8e-3
+               c_dtype == DType::bf16  ? kBf16Rounding + 2e-6
                : c_dtype == DType::f32 ? 2e-6
                                        : 1e-14,
                what + " " + x.text());

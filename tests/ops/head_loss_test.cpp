@@ -93,8 +93,11 @@ TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
           bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
           const Result want = reference(p, values(t.x), values(t.w));
           const std::string what = label(isa, dtype) + " V=" + std::to_string(vocabulary);
-          // With one word of vocabulary loss and gradients are 0: the floor is the scale.
-          const double tolerance = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 4e-6 : 1.2e-2;
+          // With one word of vocabulary loss and gradients are 0: the floor is the scale. In bf16 the probabilities are
+          // rounded before they are multiplied, and dx again; products of both signs may add up to less than they are.
+          const double tolerance = dtype == DType::f64   ? 1e-13
+                                   : dtype == DType::f32 ? 4e-6
+                                                         : 3 * kBf16Rounding;
           expect_close(values(t.loss), {want.loss}, dtype == DType::bf16 ? 1e-5 : tolerance, what + " loss",
                        0.1);
           EXPECT_EQ(element(t.weight, 0), want.weight) << what;

@@ -156,10 +156,13 @@ inline void expect_close(const Tensor& got, const std::vector<double>& want, dou
   expect_close(values(got), want, tolerance, what);
 }
 
+constexpr double kBf16Rounding = 0x1p-8;  // of one value, relative to it: 8 bits, to the nearest
+
 // What one rounding to the dtype and an f32 (f64) accumulation of moderate length may cost, relative to the
 // largest.
 inline double tolerance_of(DType dtype) {
-  return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 1.5e-2;
+  constexpr double kF32 = 2e-5;
+  return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? kF32 : kBf16Rounding + kF32;
 }
 
 inline std::string label(cpu::Isa isa, DType dtype) {
