@@ -66,7 +66,8 @@ TEST_P(EachMethod, RoundsOnceInNarrowTypes) {
     const int64_t w = ranks;
     for (const Problem& p : {Problem{2, 8 * w, 2 * w, w, 16, true}, Problem{1, 8 * w, 2 * w, 1, 16, false}}) {
       expect_dense(p, GetParam(), DType::f32, 2e-5, ranks);
-      expect_dense(p, GetParam(), DType::bf16, 2e-2, ranks);
+      // The output is rounded, which backward reads, and so is each gradient; the rest is f32.
+      expect_dense(p, GetParam(), DType::bf16, 2 * 0x1p-8 + 2e-5, ranks);
     }
   }
 }
