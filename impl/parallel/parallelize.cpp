@@ -53,8 +53,9 @@ void check_degrees(const Gangs& gangs, const ModulePtr& root) {
   const bool placed = is_tensor_parallel(root);
   const int cp = gangs.mesh().degree(Axis::cp);
   const bool spread = cp > 1 && root != nullptr && is_context_parallel(root, cp);
-  for (const Axis axis : {Axis::tp, Axis::cp})
-    if (gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
+  for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
+    if (!(axis == Axis::pp && root != nullptr) &&  // stages are their own matter
+        gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
       fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
            ", but this model is not made parallel over ", name(axis),
            root == nullptr ? ": a shard group is over dp_replicate and dp_shard only" : "");

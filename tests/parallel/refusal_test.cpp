@@ -129,7 +129,7 @@ TEST(FullyShard, DegreesThatAModelIsNotMadeForAreRefused) {
       MeshOptions mesh;
       (axis == Axis::tp ? mesh.tp : axis == Axis::cp ? mesh.cp : mesh.pp) = 2;
       const auto gangs = create_gangs(root.shared_from_this(), mesh);
-      Model model(axis == Axis::pp ? make_llama(small_llama()) : make_sequential({make_linear(2, 2, false)}),
+      Model model(axis == Axis::pp ? make_linear(2, 2, false) : make_sequential({make_linear(2, 2, false)}),
                   gangs);
       expect_refusal(axis == Axis::cp ? Code::invalid_argument : Code::not_supported,
                      [&] { model.build().parallelize({}); },
