@@ -268,7 +268,7 @@ TEST(Movement, InactiveWorkersPassAndGetTensorsOfNoElements) {
 // Ranks 0 and 2 sum, and so do 1 and 3: shapes that do not meet in one group are refused in both.
 TEST(Movement, ARefusalOfOneGroupIsToldToAll) {
   run_ranks(4, [](Gang& gang) {
-    Rig rig(gang);
+    ModuleRig rig(gang);
     const Partition grid = world(gang).cartesian(List{2, 2});
     const Partition row = world(gang).inclusive(List{0, 1}).cartesian(List{1, 2});
     const ModulePtr sum = between(Movement::sum_reduce, grid, row);
