@@ -21,12 +21,12 @@ DTypeLike = Any
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
 OUTPUT = CONTIGUOUS | WRITABLE
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on
-_LONG = {
+LONG_NAMES = {
     "bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",
     "complex128": "C128", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
     "uint16": "U16", "uint32": "U32", "uint64": "U64",
 }
-_SHORT = {short: name for name, short in _LONG.items()}
+_SHORT = {short: name for name, short in LONG_NAMES.items()}
 
 
 def dtype_of(dtype: Any) -> DType:
@@ -36,9 +36,9 @@ def dtype_of(dtype: Any) -> DType:
     if isinstance(dtype, int):
         return dtype if type(dtype) is DType else DType(dtype)
     if isinstance(dtype, str):
-        return member(DType, _LONG.get(dtype, dtype), "dtype")
+        return member(DType, LONG_NAMES.get(dtype, dtype), "dtype")
     name = str(dtype).rpartition(".")[2] if type(dtype).__module__.startswith("torch") else np.dtype(dtype).name
-    return member(DType, _LONG.get(name, name), "dtype")
+    return member(DType, LONG_NAMES.get(name, name), "dtype")
 
 
 def kind_of(array: Array) -> str:

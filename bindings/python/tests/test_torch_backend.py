@@ -196,7 +196,7 @@ import torch, torch.distributed as dist, gangway.torch
 dist.init_process_group("gangway")
 x = torch.ones(2)
 dist.all_reduce(x)
-print("sum", int(x[0]), "of", dist.get_world_size(), flush=True)
+print(f"sum {int(x[0])} of {dist.get_world_size()}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
@@ -277,7 +277,7 @@ def test_a_wait_with_a_timeout_is_harmless(world):
     x = torch.ones(1)
     if world.rank == 0:
         work = dist.all_reduce(x, async_op=True)
-        with pytest.raises(dist.DistBackendError, match="timeout of this wait"):
+        with pytest.raises(dist.DistBackendError, match="waiting for rank 1.*timeout of this wait"):
             work.wait(timedelta(milliseconds=50))
         dist.barrier(group=world.gloo)
         work.wait()
@@ -306,7 +306,7 @@ def test_an_abort_ends_the_peers_calls_and_their_futures(world):
 def test_calls_after_the_end_are_refused(world):
     group = dist.group.WORLD
     dist.destroy_process_group()
-    with pytest.raises(RuntimeError, match="released|no process group|Default process group"):
+    with pytest.raises(ValueError, match="Default process group"):
         dist.all_reduce(torch.ones(1))
     with pytest.raises(RuntimeError, match="released"):
         group.allreduce([torch.ones(1)], dist.AllreduceOptions())

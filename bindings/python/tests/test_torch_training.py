@@ -121,8 +121,8 @@ def test_tensor_parallel_and_dtensor(world):
     split = distribute_tensor(whole, mesh, [Shard(0)])
     assert isinstance(split, DTensor) and torch.equal(split.full_tensor(), whole)
     assert torch.equal(split.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    assert torch.equal((split @ whole.t().contiguous().new_ones(7, 2)).redistribute(mesh, [Replicate()]).to_local(),
-                       whole @ torch.ones(7, 2))
+    ones = distribute_tensor(torch.ones(7, 2), mesh, [Replicate()])
+    assert torch.equal((split @ ones).redistribute(mesh, [Replicate()]).to_local(), whole @ torch.ones(7, 2))
 
 
 @group_of(2)
@@ -225,9 +225,9 @@ def test_ranks_call_different_collectives_under_fsdp2(world):
 
 @alone(2)
 def test_a_rank_stays_away_under_ddp(world):
-    group = dist.new_group(timeout=timedelta(seconds=1))
+    group = dist.new_group(timeout=timedelta(seconds=8))
     model = torch.nn.parallel.DistributedDataParallel(net(), process_group=group)
     losses(model, world.rank)
     if world.rank == 0:
-        ends_by(world, model, "rank 1 did not come within 1000 ms")
+        ends_by(world, model, "rank 1 did not come within 8000 ms", 40)
     dist.barrier()

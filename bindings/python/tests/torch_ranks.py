@@ -140,7 +140,12 @@ def main() -> None:
             children.append(child)
         limit = time.monotonic() + PATIENCE
         while children and time.monotonic() < limit:
-            children = [c for c in children if os.waitpid(c, os.WNOHANG)[0] == 0]
+            for child in list(children):
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    children.remove(child)
+                    if os.WIFSIGNALED(status):
+                        print(f"a rank was ended by signal {os.WTERMSIG(status)}", flush=True)
             time.sleep(0.02)
         for child in children:
             print(f"process {child} did not end in {PATIENCE} s", flush=True)

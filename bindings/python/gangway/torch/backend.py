@@ -129,7 +129,7 @@ class Backend(Collectives, c10d.Backend):  # type: ignore[misc]
         """Leaves the group without waiting for anyone, as destroy_process_group does: peers that still need this rank are told
         that it has left."""
         self._gang.release()
-        self._h = self._messages._h = c.RELEASED
+        self._h = self._messages._h = self._pool._h = c.RELEASED
 
 
 def name_of(group: str) -> str:

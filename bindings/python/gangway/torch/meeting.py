@@ -18,7 +18,9 @@ class _Exchange:
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
 
     def __call__(self, mine: bytes) -> list[bytes]:
-        keys = [f"gangway/{r}" for r in range(self._size)]
+        # A store may outlive a group, whose name then comes again: the n-th group of all ranks has keys of its own.
+        round_ = (self._store.add("gangway/came", 1) - 1) // self._size
+        keys = [f"gangway/{round_}/{r}" for r in range(self._size)]
         # As hexadecimal digits: what a store keeps as a text comes back the same from every kind of store.
         self._store.set(keys[self._rank], mine.hex())
         self._store.wait(keys, self._timeout)

@@ -9,18 +9,14 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
+from ..arrays import LONG_NAMES
 from ..enums import DType, Reduce
 from ..errors import InvalidArgument, NotSupported
 
 WORDS: dict[torch.dtype, int] = {
-    getattr(torch, name): int(word)
-    for name, word in (
-        ("float32", DType.F32), ("float64", DType.F64), ("bfloat16", DType.BF16), ("float16", DType.F16),
-        ("int64", DType.I64), ("int32", DType.I32), ("int16", DType.I16), ("int8", DType.I8), ("uint8", DType.U8),
-        ("uint16", DType.U16), ("uint32", DType.U32), ("uint64", DType.U64), ("bool", DType.BOOL),
-        ("float8_e4m3fn", DType.F8_E4M3), ("float8_e5m2", DType.F8_E5M2),
-    )
-    if hasattr(torch, name)
+    getattr(torch, name): int(DType[short])
+    for name, short in {**LONG_NAMES, "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}.items()
+    if not name.startswith("complex")
 }
 """Types that the library has a word for. Complex numbers travel as pairs, others as bytes."""
 

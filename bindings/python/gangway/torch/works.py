@@ -36,7 +36,9 @@ class Work(dist.Work):
         self._lock = threading.RLock()
         self._ended = False
         self._error: BaseException | None = None
+        self._ending: torch.futures.Future[None] | None = None
         self._future: torch.futures.Future[Any] | None = None
+        self._waiting = "a receive: nothing has come"
         self._sender = -1
         self._senders: list[int] = []  # of a receive from any rank
 
@@ -84,17 +86,16 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """Done when this is; its value is the list of the outputs. A thread of this process waits for it."""
         with self._lock:
-            made = self._future is None
             if self._future is None:
-                self._future = torch.futures.Future()
-            future = self._future
-            ended = self._ended
-        if made:
-            if ended:
-                self._tell(future)
-            else:
-                COMPLETER.add(self)
-        return future
+                # An error that a callback raises is one for C++, too; Future.set_exception() is known to Python alone, and
+                # DDP would take the exception for its tensors.
+                self._ending = torch.futures.Future()
+                self._future = self._ending.then(self._outcome)
+                if self._ended:
+                    self._ending.set_result(None)
+                else:
+                    COMPLETER.add(self)
+            return self._future
 
     def get_future_result(self) -> torch.futures.Future[Any]:
         """The same as get_future()."""
@@ -124,7 +125,7 @@ class Work(dist.Work):
             handle = self._handle
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise dist.DistBackendError("gangway: the work is not done within the timeout of this wait")
+                raise dist.DistBackendError(f"{self._waiting}: the timeout of this wait has passed")
             if handle is None:
                 time.sleep(_PAUSES[min(asked, len(_PAUSES) - 1)])
                 asked += 1
@@ -135,10 +136,8 @@ class Work(dist.Work):
         """Sleeps for the part in flight; what has failed is found by the next step."""
         try:
             c.gw_work_wait(handle, milliseconds)
-        except NotReady:
-            pass
-        except KeyboardInterrupt:
-            raise
+        except NotReady as error:
+            self._waiting = error.text
         except Exception as error:
             with self._lock:
                 if not self._ended:
@@ -154,14 +153,13 @@ class Work(dist.Work):
         self._error = None if error is None else told(error)
         self._steps, self._handle, self._finish = iter(()), None, None
         self._ended = True
-        if self._future is not None:
-            self._tell(self._future)
+        if self._ending is not None:
+            self._ending.set_result(None)
 
-    def _tell(self, future: torch.futures.Future[Any]) -> None:
-        if self._error is None:
-            future.set_result(self._result)
-        else:
-            future.set_exception(self._error)
+    def _outcome(self, _: Any) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return self._result
 
 
 def parts(handles: Sequence[Any]) -> Steps:
