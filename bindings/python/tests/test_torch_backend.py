@@ -104,18 +104,18 @@ def test_dispatch_modes_and_profilers_see_the_calls(world):
 def test_messages_find_their_tags_in_any_order(world):
     if world.rank == 0:
         for peer in range(1, world.size):
-            for tag in (3, 1, 2, 1):
-                dist.send(torch.tensor([float(tag), float(peer)]), peer, tag=tag)
-            dist.send(torch.tensor([0.0, float(peer)]), peer)
+            for number, tag in enumerate((3, 1, 2, 1)):
+                dist.send(torch.tensor([float(tag), float(number)]), peer, tag=tag)
+            dist.send(torch.tensor([0.0, 4.0]), peer)
     elif world.rank > 0:
         got = [torch.zeros(2) for _ in range(4)]
         works = [dist.irecv(t, 0, tag=tag) for t, tag in zip(got, (1, 2, 3, 1))]
         for work in reversed(works):
             work.wait()
-        assert [t.tolist() for t in got] == [[float(tag), float(world.rank)] for tag in (1, 2, 3, 1)]
+        assert [t.tolist() for t in got] == [[1.0, 1.0], [2.0, 2.0], [3.0, 0.0], [1.0, 3.0]]
         plain = torch.zeros(2)
         dist.recv(plain, 0)
-        assert plain.tolist() == [0.0, float(world.rank)]
+        assert plain.tolist() == [0.0, 4.0]
     dist.barrier()
 
 

@@ -45,8 +45,9 @@ def spread(values: list[float]) -> tuple[float, float, float]:
 class Bench:
     """One rank."""
 
-    def __init__(self, rank: int, size: int, rounds: int, out: Any) -> None:
-        self.rank, self.size, self.rounds, self._out = rank, size, rounds, out
+    def __init__(self, rank: int, size: int, given: argparse.Namespace, out: Any) -> None:
+        self.rank, self.size, self._out = rank, size, out
+        self.rounds, self.most = given.rounds, given.most
         self.ours, self.theirs = dist.group.WORLD, dist.new_group(backend="gloo")
 
     def row(self, name: str, unit: str, times: Times, base: str, faster_is_less: bool = True) -> None:
@@ -78,7 +79,7 @@ class Bench:
 
     def calls(self) -> None:
         """Rows by operation and size."""
-        for size in SIZES:
+        for size in [n for n in SIZES if n <= self.most]:
             count = max(2, size // 4)
             plain = torch.ones(count)
             arena = backend.empty((count,)).fill_(1)
@@ -255,7 +256,7 @@ def run_rank(rank: int, size: int, meeting: str, given: argparse.Namespace) -> N
         torch.set_num_threads(1)
         dist.init_process_group("gangway", init_method=f"file://{meeting}", rank=rank, world_size=size)
         with open(given.json or os.devnull, "a") as out:
-            bench = Bench(rank, size, given.rounds, out)
+            bench = Bench(rank, size, given, out)
             for rows in given.rows:
                 getattr(bench, rows)()
         dist.barrier()
@@ -270,6 +271,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="bytes of the largest call")
     parser.add_argument("--rows", nargs="*", default=["calls", "train"], choices=["calls", "train"])
     parser.add_argument("--json", default="")
     given = parser.parse_args()
