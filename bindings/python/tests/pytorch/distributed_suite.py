@@ -1,6 +1,6 @@
 """PyTorch's own tests of torch.distributed, which its wheel ships, over one backend or over several side by side.
 
-    python distributed_suite.py [--ranks 4] [--only PATTERN] [--json FILE] [gangway gloo]
+    python distributed_suite.py [--ranks 4] [--only PATTERN...] [--json FILE] [gangway gloo]
 
 Each test runs in forked processes. The tests name the backends that each is for; here every test that is for Gloo runs over
 every backend that is given: the tests' module is loaded for Gloo, and only the process groups are another's. Prints one line
@@ -78,7 +78,7 @@ class Outcomes(unittest.TestResult):
     addError = addFailure
 
 
-def run_one(backend: str, only: str, ranks: int, path: str) -> None:
+def run_one(backend: str, only: list[str], ranks: int, path: str) -> None:
     """In a process of its own: all tests of one backend."""
     os.environ.update(WORLD_SIZE=str(ranks), OMP_NUM_THREADS="1", TEMP_DIR=tempfile.mkdtemp())
     os.makedirs(os.path.join(os.environ["TEMP_DIR"], "barrier"))
@@ -86,7 +86,7 @@ def run_one(backend: str, only: str, ranks: int, path: str) -> None:
     os.environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "120")
     logging.disable(logging.ERROR)
     tests = tests_of(backend)
-    names = [n for n in unittest.TestLoader().getTestCaseNames(tests) if fnmatch.fnmatch(n, only)]
+    names = [n for n in unittest.TestLoader().getTestCaseNames(tests) if any(fnmatch.fnmatch(n, p) for p in only)]
     with open(path, "w") as stream:
         result = Outcomes(stream)
         for name in names:
@@ -100,10 +100,10 @@ def last_line(why: str) -> str:
     return (errors or lines or ["no reason given"])[-1][:300]
 
 
-def collect(backend: str, only: str, ranks: int, limit: float) -> dict[str, dict[str, Any]]:
+def collect(backend: str, only: list[str], ranks: int, limit: float) -> dict[str, dict[str, Any]]:
     """Outcomes by test. A backend whose run dies keeps what it had."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
-        command = [sys.executable, __file__, "--one", backend, "--only", only, "--ranks", str(ranks), "--json", file.name]
+        command = [sys.executable, __file__, "--one", backend, "--only", *only, "--ranks", str(ranks), "--json", file.name]
         try:
             done = subprocess.run(command, timeout=limit, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if done.returncode != 0:
@@ -146,7 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backends", nargs="*", default=["gangway", "gloo"])
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--only", default="test_*")
+    parser.add_argument("--only", nargs="*", default=["test_*"])
     parser.add_argument("--json", default="")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for each backend")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
