@@ -223,8 +223,14 @@ TEST(KillStorm, SurvivorsHearOfTheRightRankAndNoFileIsTorn) {
   const uint64_t kills = wanted == nullptr ? 40 : std::stoull(wanted);
   const std::array<Files, 2> saved = saved_files();
   std::array<Storm, kKinds> storms;
-  for (uint64_t i = 0; i < kills; ++i)
+  for (uint64_t i = 0; i < kills; ++i) {
     strike(static_cast<Kind>(i % kKinds), i / kKinds, saved, storms[i % kKinds]);
+    if ((i + 1) % 200 != 0) continue;
+    int bad = 0;
+    for (const Storm& storm : storms) bad += storm.hangs + storm.wrong + storm.torn;
+    std::printf("%d of %d kills, %d with a fault\n", static_cast<int>(i + 1), static_cast<int>(kills), bad);
+    std::fflush(stdout);
+  }
   for (int kind = 0; kind < kKinds; ++kind) {
     Storm& storm = storms[static_cast<size_t>(kind)];
     if (!storm.took_ms.empty()) print(static_cast<Kind>(kind), storm);
