@@ -119,7 +119,10 @@ static void degrees_that_a_model_is_not_made_for(void** state) {
   assert_ok(gw_gangs_create_parallel(root, 1, 2, 1, &pp));
   ROW(gw_parallelize(m, tp, NULL), INVALID_ARGUMENT,
       "model.embed_tokens has rows 11, which tp 2 does not divide");
-  ROW(gw_parallelize(m, pp, NULL), NOT_SUPPORTED, "pp is 2");
+  gw_module* linear = NULL;
+  assert_ok(gw_linear_create(2, 2, 1, &linear));
+  ROW(gw_parallelize(linear, pp, NULL), NOT_SUPPORTED, "pp is 2, but a Linear cannot be cut into stages");
+  gw_module_release(linear);
   ROW(gw_fully_shard(m, "", tp, NULL), NOT_SUPPORTED, "tp is 2");
   ROW(gw_replicate(m, cp, NULL), NOT_SUPPORTED, "cp is 2");
   ROW(gw_module_materialize(m, pp, 1, GW_F32), NOT_SUPPORTED, "pp is 2");
