@@ -109,6 +109,7 @@ gw_status gw_pipeline_describe(const gw_pipeline* pipeline, gw_pipeline_info* in
     filled.microbatches = schedule.microbatches;
     filled.local_stages = static_cast<int32_t>(
         std::count(schedule.stage_rank.begin(), schedule.stage_rank.end(), pipeline->pipeline.rank()));
+    filled.rank = pipeline->pipeline.rank();
     write_struct(info, filled);
   });
 }
@@ -149,6 +150,7 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
       filled.microbatch = next.microbatch;
       filled.first_stage = p.pipeline.is_first(next.stage) ? 1 : 0;
       filled.last_stage = p.pipeline.is_last(next.stage) ? 1 : 0;
+      filled.training = p.pipeline.training() ? 1 : 0;
       filled.inputs = p.count == 0 ? nullptr : p.views.data();
       filled.input_count = p.count;
     }

@@ -16,6 +16,7 @@ static void halves_and_ids(rank* me) {
   gw_pipeline_info_init(&info, sizeof info);
   EXPECT_OK(gw_pipeline_describe(pipe, &info));
   EXPECT(info.stages == info.local_stages * me->size && info.microbatches == kMicrobatches);
+  EXPECT(info.rank == me->index);
   int32_t owner = -1;
   EXPECT_OK(gw_pipeline_stage_rank(pipe, 0, &owner));
   EXPECT(owner == 0);
@@ -34,6 +35,7 @@ static void halves_and_ids(rank* me) {
       EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
       if (action.kind == GW_ACTION_END) break;
       EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &action), GW_E_INVALID_STATE, "done comes before next");
+      EXPECT(action.training == (pass != 2));
       const int64_t shape[] = {kRows + action.microbatch};
       double values[kRows + kMicrobatches];
       int64_t ids[kRows + kMicrobatches];

@@ -338,7 +338,7 @@ struct gw_pipeline_info
     stages::Int32
     microbatches::Int32
     local_stages::Int32
-    reserved::Int32
+    rank::Int32
 end
 
 struct gw_pipeline_action
@@ -349,7 +349,7 @@ struct gw_pipeline_action
     microbatch::Int32
     first_stage::Int32
     last_stage::Int32
-    reserved::Int32
+    training::Int32
     inputs::Ptr{gw_view}
     input_count::Csize_t
 end
@@ -677,8 +677,8 @@ const LAYOUT = (
     (gw_partition_info, 160, ((:struct_size, 0), (:next, 8), (:active, 16), (:rank, 20), (:size, 24), (:ndim, 28), (:shape, 32), (:index, 96),)),
     (gw_movement_options, 72, ((:struct_size, 0), (:next, 8), (:axes, 16), (:axis_count, 24), (:axes_keep, 32), (:keep_count, 40), (:backward_scale, 48), (:preserve_batch, 56), (:transpose_source, 60), (:transpose_target, 64), (:reserved, 68),)),
     (gw_pipeline_options, 48, ((:struct_size, 0), (:next, 8), (:schedule, 16), (:schedule_csv, 24), (:microbatches, 32), (:stages_per_rank, 36), (:shard_actions, 40), (:reserved, 44),)),
-    (gw_pipeline_info, 32, ((:struct_size, 0), (:next, 8), (:stages, 16), (:microbatches, 20), (:local_stages, 24), (:reserved, 28),)),
-    (gw_pipeline_action, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:stage, 20), (:microbatch, 24), (:first_stage, 28), (:last_stage, 32), (:reserved, 36), (:inputs, 40), (:input_count, 48),)),
+    (gw_pipeline_info, 32, ((:struct_size, 0), (:next, 8), (:stages, 16), (:microbatches, 20), (:local_stages, 24), (:rank, 28),)),
+    (gw_pipeline_action, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:stage, 20), (:microbatch, 24), (:first_stage, 28), (:last_stage, 32), (:training, 36), (:inputs, 40), (:input_count, 48),)),
     (gw_llama_options, 152, ((:struct_size, 0), (:next, 8), (:vocab, 16), (:dim, 24), (:layers, 32), (:heads, 40), (:kv_heads, 48), (:head_dim, 56), (:ffn, 64), (:max_positions, 72), (:eps, 80), (:rope_theta, 88), (:rope_factor, 96), (:rope_low_frequency_factor, 104), (:rope_high_frequency_factor, 112), (:rope_original_positions, 120), (:initializer_range, 128), (:qkv_bias, 136), (:out_bias, 140), (:mlp_bias, 144), (:tied, 148),)),
     (gw_attention_options, 80, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:qkv_bias, 64), (:out_bias, 68), (:causal, 72), (:reserved, 76),)),
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),

@@ -129,7 +129,7 @@ class gw_pipeline_info:
     stages: int
     microbatches: int
     local_stages: int
-    reserved: int
+    rank: int
 
 class gw_pipeline_action:
     struct_size: int
@@ -138,7 +138,7 @@ class gw_pipeline_action:
     microbatch: int
     first_stage: int
     last_stage: int
-    reserved: int
+    training: int
     inputs: Any
     input_count: int
 

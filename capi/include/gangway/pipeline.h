@@ -48,7 +48,7 @@ typedef struct gw_pipeline_info {
   int32_t stages;       /* of the whole pipeline */
   int32_t microbatches; /* of a pass */
   int32_t local_stages; /* of this rank */
-  int32_t reserved;
+  int32_t rank;         /* of the gang: whose row this one does */
 } gw_pipeline_info;
 /* Local. Sets up a gw_pipeline_info: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_pipeline_info_init(gw_pipeline_info *info, size_t size);
@@ -81,7 +81,7 @@ typedef struct gw_pipeline_action {
   int32_t microbatch;  /* -1 where the kind has none */
   int32_t first_stage; /* 1: nothing comes in; the caller's own data are the input */
   int32_t last_stage;  /* 1: nothing goes on; the loss is the caller's */
-  int32_t reserved;
+  int32_t training;    /* 1: backwards come in this pass; 0: forwards alone */
   /* Borrowed until the next gw_pipeline_next; what they show stays as it is until the end of the stage's backward (where it
    * comes in two parts, of its weight gradient) of this microbatch. Null data: an output that has no gradient, because it is
    * no floating tensor. */

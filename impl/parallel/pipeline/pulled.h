@@ -37,6 +37,7 @@ class PulledPipeline {
 
   // Forwards alone, from the next pass on. Equal on all ranks. INVALID_STATE: in the middle of a pass.
   void set_training(bool training);
+  bool training() const { return training_; }
   // As SchedulePass::next and done. False: the pass is over; the next call begins another one.
   bool next(PassAction& action, Stream& stream);
   void done(std::span<const Tensor> outputs, Stream& stream);

@@ -1830,7 +1830,7 @@ pub struct gw_pipeline_info {
     pub stages: i32,
     pub microbatches: i32,
     pub local_stages: i32,
-    pub reserved: i32,
+    pub rank: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_pipeline_info() {
@@ -1904,18 +1904,18 @@ fn bindgen_test_layout_gw_pipeline_info() {
         );
     }
     test_field_local_stages();
-    fn test_field_reserved() {
+    fn test_field_rank() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
             },
             28usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(rank))
         );
     }
-    test_field_reserved();
+    test_field_rank();
 }
 impl Default for gw_pipeline_info {
     fn default() -> Self {
@@ -1947,7 +1947,7 @@ pub struct gw_pipeline_action {
     pub microbatch: i32,
     pub first_stage: i32,
     pub last_stage: i32,
-    pub reserved: i32,
+    pub training: i32,
     pub inputs: *const gw_view,
     pub input_count: usize,
 }
@@ -2047,18 +2047,18 @@ fn bindgen_test_layout_gw_pipeline_action() {
         );
     }
     test_field_last_stage();
-    fn test_field_reserved() {
+    fn test_field_training() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).training) as usize - ptr as usize
             },
             36usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(training))
         );
     }
-    test_field_reserved();
+    test_field_training();
     fn test_field_inputs() {
         assert_eq!(
             unsafe {
