@@ -1,0 +1,351 @@
+#include "gpu_emulation/block.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <boost/context/detail/fcontext.hpp>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gpu_emulation/memory.h"
+
+namespace gpu_emulation {
+
+thread_local Lane* current_lane = nullptr;
+
+namespace {
+
+using boost::context::detail::fcontext_t;
+using boost::context::detail::jump_fcontext;
+using boost::context::detail::make_fcontext;
+using boost::context::detail::transfer_t;
+
+constexpr size_t kStackBytes = 128 * 1024;
+constexpr size_t kGuardBytes = 4096;
+constexpr int kWarps = kThreadsPerBlock / kWarp;
+
+enum class State : uint8_t { unstarted, running, at_barrier, at_exchange, ended };
+
+// A stack of a fiber with a guard below it.
+class FiberStack {
+ public:
+  FiberStack()
+      : base_(static_cast<char*>(mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    if (base_ == MAP_FAILED) throw std::bad_alloc();
+    mprotect(base_, kGuardBytes, PROT_NONE);
+  }
+  ~FiberStack() { munmap(base_, kStackBytes + kGuardBytes); }
+  FiberStack(const FiberStack&) = delete;
+  FiberStack& operator=(const FiberStack&) = delete;
+  char* top() const { return base_ + kStackBytes + kGuardBytes; }
+
+ private:
+  char* const base_;
+};
+
+struct Slot {
+  Lane lane;
+  State state = State::unstarted;
+  FiberStack* stack = nullptr;
+  fcontext_t context = nullptr;
+  Site site{};
+};
+
+// A place in a mask of ready things, by order of the seed.
+class Chooser {
+ public:
+  explicit Chooser(uint32_t seed) : seed_(seed), random_(seed * 2654435761u + 1) {}
+  int among(uint32_t ready) {
+    if (seed_ == 0) return std::countr_zero(ready);
+    if (seed_ == 1) return 31 - std::countl_zero(ready);
+    const int turn = static_cast<int>(random_() >> 8 & 31u);
+    return (std::countr_zero(std::rotr(ready, turn)) + turn) & 31;
+  }
+  bool now_and_then() { return seed_ > 1 && (random_() >> 8 & 7u) == 0; }
+  void order(std::vector<uint64_t>& blocks) {
+    if (seed_ == 1) std::reverse(blocks.begin(), blocks.end());
+    if (seed_ > 1) std::shuffle(blocks.begin(), blocks.end(), random_);
+  }
+
+ private:
+  const uint32_t seed_;
+  std::minstd_rand random_;
+};
+
+std::string place(const Site& site) { return std::string(site.what) + " at " + site.file + ":" + std::to_string(site.line); }
+std::string numbers(const uint3& at) {
+  return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+}
+
+}  // namespace
+
+// Holds all that one block needs; the next one uses it again.
+class Block {
+ public:
+  std::optional<Fault> run(const std::string& name, const LaunchShape& shape, const std::function<void()>& body,
+                           uint32_t seed) {
+    name_ = &name;
+    body_ = &body;
+    shape_ = shape;
+    fault_.reset();
+    Chooser chooser(seed);
+    chooser_ = &chooser;
+    const size_t total = uint64_t{1} * shape.grid.x * shape.grid.y * shape.grid.z;
+    std::vector<uint64_t> blocks(total);
+    std::iota(blocks.begin(), blocks.end(), uint64_t{0});
+    chooser.order(blocks);
+    Block* const outer = std::exchange(current_, this);
+    for (const uint64_t block : blocks) {
+      run_block(block);
+      if (fault_) break;
+    }
+    current_ = outer;
+    current_lane = nullptr;
+    return std::move(fault_);
+  }
+
+  void barrier(const Site& site) { pause(State::at_barrier, site); }
+
+  const uint64_t* exchange(unsigned mask, uint64_t word, const Site& site) {
+    Slot& slot = *running_;
+    const size_t index = static_cast<size_t>(&slot - slots_.data());
+    Warp& warp = warps_[index / kWarp];
+    const uint64_t generation = warp.generation;
+    if ((mask & living(index / kWarp)) != living(index / kWarp))
+      stop("names lanes by a mask that misses threads of the warp", site);
+    warp.words[generation & 1][slot.lane.in_warp] = word;
+    pause(State::at_exchange, site);
+    return warp.words[generation & 1];
+  }
+
+  char* shared() const { return shared_end_ - shape_.shared_bytes; }
+
+  // Ends the kernel from inside a fiber.
+  [[noreturn]] void stop(const char* why, const Site& site) {
+    fault_ = Fault{cudaErrorLaunchFailure, here() + " " + why + ", " + place(site)};
+    leave();
+  }
+  [[noreturn]] void stop_at_access() {
+    fault_ = Fault{cudaErrorIllegalAddress, here() + ": " + describe_access()};
+    leave();
+  }
+
+  bool in_fiber() const { return running_ != nullptr; }
+
+  static thread_local Block* current_;
+
+  Block() : slots_(kThreadsPerBlock) {
+    shared_map_ = static_cast<char*>(mmap(nullptr, kSharedBytesPerBlock + kGuardBytes, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (shared_map_ == MAP_FAILED) throw std::bad_alloc();
+    shared_end_ = shared_map_ + kSharedBytesPerBlock;
+    mprotect(shared_end_, kGuardBytes, PROT_NONE);
+  }
+  ~Block() { munmap(shared_map_, kSharedBytesPerBlock + kGuardBytes); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+ private:
+  struct Warp {
+    uint32_t ready = 0;
+    uint64_t generation = 0;
+    uint64_t words[2][kWarp];
+  };
+
+  void run_block(uint64_t number) {
+    begin_block(number);
+    while (living_ > 0) {
+      Slot* const next = choose();
+      if (next == nullptr) {
+        if (!release_barrier()) return;
+        continue;
+      }
+      resume(*next);
+      if (fault_) return abandon();
+      if (next->state == State::at_exchange) release_exchange(static_cast<size_t>(next - slots_.data()) / kWarp);
+      if (fault_) return abandon();
+    }
+  }
+
+  void begin_block(uint64_t number) {
+    const dim3 grid = shape_.grid, block = shape_.block;
+    const uint3 at = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+                      static_cast<unsigned>(number / grid.x / grid.y)};
+    threads_ = living_ = static_cast<int>(block.x * block.y * block.z);
+    ready_warps_ = 0;
+    for (int i = 0; i < threads_; ++i) {
+      Slot& slot = slots_[static_cast<size_t>(i)];
+      const unsigned n = static_cast<unsigned>(i);
+      slot.lane = {{n % block.x, n / block.x % block.y, n / block.x / block.y}, at, block, grid, n % kWarp};
+      slot.state = State::unstarted;
+    }
+    for (int w = 0; w * kWarp < threads_; ++w) {
+      const int in_warp = std::min(kWarp, threads_ - w * kWarp);
+      warps_[w].ready = in_warp == kWarp ? ~0u : (1u << in_warp) - 1;
+      warps_[w].generation = 0;
+      ready_warps_ |= 1u << w;
+    }
+    warp_ = chooser_->among(ready_warps_);
+    std::memset(shared(), 0xff, shape_.shared_bytes);
+  }
+
+  Slot* choose() {
+    if (ready_warps_ == 0) return nullptr;
+    if ((ready_warps_ >> warp_ & 1u) == 0 || chooser_->now_and_then()) warp_ = chooser_->among(ready_warps_);
+    Warp& warp = warps_[warp_];
+    const int in_warp = chooser_->among(warp.ready);
+    warp.ready &= ~(1u << in_warp);
+    if (warp.ready == 0) ready_warps_ &= ~(1u << warp_);
+    return &slots_[static_cast<size_t>(warp_ * kWarp + in_warp)];
+  }
+
+  void make_ready(size_t index) {
+    slots_[index].state = State::running;
+    warps_[index / kWarp].ready |= 1u << index % kWarp;
+    ready_warps_ |= 1u << index / kWarp;
+  }
+
+  void resume(Slot& slot) {
+    if (slot.state == State::unstarted) {
+      if (free_.empty()) free_.push_back(stacks_.emplace_back(std::make_unique<FiberStack>()).get());
+      slot.stack = free_.back();
+      free_.pop_back();
+      slot.context = make_fcontext(slot.stack->top(), kStackBytes, enter);
+      slot.state = State::running;
+    }
+    running_ = &slot;
+    current_lane = &slot.lane;
+    slot.context = jump_fcontext(slot.context, this).fctx;
+    running_ = nullptr;
+    if (slot.state == State::ended) {
+      free_.push_back(slot.stack);
+      --living_;
+      const size_t warp = static_cast<size_t>(&slot - slots_.data()) / kWarp;
+      if (living(warp) != 0) release_exchange(warp);
+    }
+  }
+
+  static void enter(transfer_t from) {
+    Block& block = *static_cast<Block*>(from.data);
+    block.back_ = from.fctx;
+    (*block.body_)();
+    block.running_->state = State::ended;
+    block.leave();
+  }
+
+  // To the scheduler, and back when this fiber is chosen again.
+  void pause(State state, const Site& site) {
+    running_->state = state;
+    running_->site = site;
+    back_ = jump_fcontext(back_, nullptr).fctx;
+  }
+  [[noreturn]] void leave() {
+    jump_fcontext(back_, nullptr);
+    __builtin_unreachable();
+  }
+
+  uint32_t living(size_t warp) const {
+    uint32_t mask = 0;
+    for (size_t i = warp * kWarp; i < std::min<size_t>((warp + 1) * kWarp, static_cast<size_t>(threads_)); ++i)
+      if (slots_[i].state != State::ended) mask |= 1u << i % kWarp;
+    return mask;
+  }
+
+  void release_exchange(size_t warp) {
+    const size_t first = warp * kWarp, last = std::min<size_t>(first + kWarp, static_cast<size_t>(threads_));
+    const Slot* waiting = nullptr;
+    for (size_t i = first; i < last; ++i) {
+      const Slot& slot = slots_[i];
+      if (slot.state == State::ended) continue;
+      if (slot.state != State::at_exchange) return;
+      if (waiting != nullptr && differ(waiting->site, slot.site)) return differ_fault(*waiting, slot);
+      waiting = &slot;
+    }
+    if (waiting == nullptr) return;
+    ++warps_[warp].generation;
+    for (size_t i = first; i < last; ++i)
+      if (slots_[i].state == State::at_exchange) make_ready(i);
+  }
+
+  // Nothing is ready: all wait at one barrier, or this is the end.
+  bool release_barrier() {
+    const Slot* waiting = nullptr;
+    for (int i = 0; i < threads_; ++i) {
+      const Slot& slot = slots_[static_cast<size_t>(i)];
+      if (slot.state == State::ended) continue;
+      if (waiting != nullptr && differ(waiting->site, slot.site)) {
+        differ_fault(*waiting, slot);
+        abandon();
+        return false;
+      }
+      waiting = &slot;
+    }
+    for (int i = 0; i < threads_; ++i)
+      if (slots_[static_cast<size_t>(i)].state == State::at_barrier) make_ready(static_cast<size_t>(i));
+    return true;
+  }
+
+  static bool differ(const Site& a, const Site& b) {
+    return a.line != b.line || std::strcmp(a.file, b.file) != 0 || std::strcmp(a.what, b.what) != 0;
+  }
+  void differ_fault(const Slot& a, const Slot& b) {
+    fault_ = Fault{cudaErrorLaunchFailure, "kernel " + *name_ + ": divergence in block " + numbers(a.lane.block) +
+                                               ": thread " + numbers(a.lane.thread) + " waits in " +
+                                               place(a.site) + ", thread " + numbers(b.lane.thread) + " in " +
+                                               place(b.site)};
+  }
+
+  std::string here() const {
+    return "kernel " + *name_ + ", block " + numbers(running_->lane.block) + ", thread " +
+           numbers(running_->lane.thread);
+  }
+
+  // Fibers that will never run again; kernels hold nothing that has to be given back.
+  void abandon() {
+    for (int i = 0; i < threads_; ++i) {
+      Slot& slot = slots_[static_cast<size_t>(i)];
+      if (slot.state != State::unstarted && slot.state != State::ended) free_.push_back(slot.stack);
+    }
+    living_ = 0;
+  }
+
+  Slot* running_ = nullptr;
+  const std::string* name_ = nullptr;
+  const std::function<void()>* body_ = nullptr;
+  LaunchShape shape_{};
+  Chooser* chooser_ = nullptr;
+  std::optional<Fault> fault_;
+  std::vector<Slot> slots_;
+  Warp warps_[kWarps];
+  uint32_t ready_warps_ = 0;
+  int warp_ = 0, threads_ = 0, living_ = 0;
+  fcontext_t back_ = nullptr;  // the scheduler, while a fiber runs
+  std::vector<std::unique_ptr<FiberStack>> stacks_;
+  std::vector<FiberStack*> free_;
+  char *shared_map_, *shared_end_;  // the end is a page's, so that what lies beyond is a fault
+};
+
+thread_local Block* Block::current_ = nullptr;
+
+Runner::Runner() : block_(std::make_unique<Block>()) {}
+Runner::~Runner() = default;
+
+std::optional<Fault> Runner::run(const std::string& name, const LaunchShape& shape,
+                                 const std::function<void()>& body, uint32_t seed) {
+  return block_->run(name, shape, body, seed);
+}
+
+void block_barrier(const Site& site) { Block::current_->barrier(site); }
+const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site) {
+  return Block::current_->exchange(mask, word, site);
+}
+void* shared_memory() { return Block::current_->shared(); }
+bool in_fiber() { return Block::current_ != nullptr && Block::current_->in_fiber(); }
+void leave_faulty_fiber() { Block::current_->stop_at_access(); }
+
+}  // namespace gpu_emulation

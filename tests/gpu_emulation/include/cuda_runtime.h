@@ -1,0 +1,119 @@
+// The part of CUDA C++ that Gangway's kernels use, for host compilers: a kernel is a plain function that a fiber runs for
+// each thread (../block.h). Shared memory is dynamic only: a static variable could be neither full of NaN when a block
+// begins nor closed behind its end.
+#pragma once
+
+#include <math.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+#include "gpu_emulation/kernel.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
+
+#define threadIdx (::gpu_emulation::lane().thread)
+#define blockIdx (::gpu_emulation::lane().block)
+#define blockDim (::gpu_emulation::lane().block_dim)
+#define gridDim (::gpu_emulation::lane().grid_dim)
+
+inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  ::gpu_emulation::block_barrier({"__syncthreads", file, line});
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  ::gpu_emulation::warp_exchange(mask, 0, {"__syncwarp", file, line});
+}
+
+namespace gpu_emulation {
+
+template <typename T>
+uint64_t to_word(T value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  return word;
+}
+template <typename T>
+T from_word(uint64_t word) {
+  T value;
+  std::memcpy(&value, &word, sizeof(T));
+  return value;
+}
+
+}  // namespace gpu_emulation
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int from, const char* file = __builtin_FILE(),
+              int line = __builtin_LINE()) {
+  const uint64_t* const all =
+      ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), {"__shfl_sync", file, line});
+  return ::gpu_emulation::from_word<T>(all[from & 31]);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int distance, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  const uint64_t* const all =
+      ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), {"__shfl_xor_sync", file, line});
+  return ::gpu_emulation::from_word<T>(all[::gpu_emulation::lane().in_warp ^ static_cast<unsigned>(distance)]);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = __builtin_FILE(),
+                              int line = __builtin_LINE()) {
+  const uint64_t* const all =
+      ::gpu_emulation::warp_exchange(mask, predicate != 0, {"__ballot_sync", file, line});
+  unsigned votes = 0;
+  for (unsigned i = 0; i < 32; ++i)
+    if ((mask >> i & 1u) != 0 && all[i] != 0) votes |= 1u << i;
+  return votes;
+}
+
+// Blocks of other streams run on other threads of the host.
+template <typename T>
+  requires std::is_integral_v<T>
+T atomicAdd(T* to, T value) {
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+inline float atomicAdd(float* to, float value) {
+  auto* const bits = reinterpret_cast<uint32_t*>(to);
+  uint32_t before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
+  do {
+    const float sum = std::bit_cast<float>(before) + value;
+    after = std::bit_cast<uint32_t>(sum);
+  } while (!__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return std::bit_cast<float>(before);
+}
+
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
+}
+
+// As the toolkit's overload: the parameters' types come from the kernel.
+template <typename... Parameters>
+cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
+                             size_t shared_bytes, cudaStream_t stream) {
+  return [&]<size_t... i>(std::index_sequence<i...>) {
+    std::tuple<std::remove_cv_t<Parameters>...> copy(
+        *static_cast<const std::remove_cv_t<Parameters>*>(arguments[i])...);
+    const std::array<::gpu_emulation::Argument, sizeof...(i)> words = {
+        ::gpu_emulation::Argument{&std::get<i>(copy), sizeof(std::get<i>(copy))}...};
+    return ::gpu_emulation::launch(
+        {grid, block, shared_bytes}, words, [kernel, copy] { std::apply(kernel, copy); }, stream);
+  }(std::index_sequence_for<Parameters...>());
+}
+template <typename... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
+  return bytes <= ::gpu_emulation::kSharedBytesPerBlock ? cudaSuccess : cudaErrorInvalidValue;
+}

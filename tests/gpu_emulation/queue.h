@@ -1,0 +1,55 @@
+// One stream: tasks in order, run late by one thread, with pauses at random.
+// Thread rule: any thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+
+#include "gpu_emulation/block.h"
+
+namespace gpu_emulation {
+
+// A point that a queue reaches and that others wait for.
+class Point {
+ public:
+  void reach();
+  bool reached() const;
+  void wait() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+class Queue : public std::enable_shared_from_this<Queue> {
+ public:
+  Queue(int device, uint32_t seed) : device_(device), random_(seed) {}
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  int device() const { return device_; }
+  // A task gets the thread's own runner of kernels.
+  void push(std::function<void(Runner&)> task);
+  bool idle() const;
+  void drain() const;  // blocks until every task has ended
+  void end();          // no more tasks; what is queued still runs
+
+ private:
+  void run();
+
+  const int device_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<std::function<void(Runner&)>> tasks_;
+  size_t open_ = 0;  // tasks that have not ended
+  bool started_ = false, ending_ = false;
+  std::minstd_rand random_;
+};
+
+}  // namespace gpu_emulation

@@ -1,0 +1,386 @@
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "gpu_emulation/memory.h"
+#include "gpu_emulation/state.h"
+
+namespace gpu_emulation {
+namespace {
+
+struct Awaited {
+  int left;
+  cudaError_t error;
+};
+
+struct All {
+  std::mutex mutex;
+  Settings settings;
+  std::map<std::string, int64_t, std::less<>> calls;
+  std::map<std::string, Awaited, std::less<>> awaited;
+  cudaError_t faults[kMostDevices] = {};
+  std::string report;
+  std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
+  uint32_t made = 0;
+
+  All() {
+    const auto number = [](const char* name, auto& value) {
+      if (const char* const text = std::getenv(name)) value = static_cast<std::decay_t<decltype(value)>>(std::atoll(text));
+    };
+    number("GPU_EMULATION_DEVICES", settings.devices);
+    number("GPU_EMULATION_MEMORY", settings.memory);
+    number("GPU_EMULATION_SEED", settings.seed);
+    number("GPU_EMULATION_DRIVER", settings.driver);
+    number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
+  }
+};
+All& all() {
+  static auto* const all = new All;  // threads of streams outlive every other object
+  return *all;
+}
+
+thread_local int current = 0;
+thread_local std::string kernel_name;
+
+}  // namespace
+
+Settings settings() {
+  const std::lock_guard lock(all().mutex);
+  return all().settings;
+}
+void set(const Settings& settings) {
+  const std::lock_guard lock(all().mutex);
+  all().settings = settings;
+}
+void fail_call(const std::string& name, int nth, cudaError_t error) {
+  const std::lock_guard lock(all().mutex);
+  all().awaited[name] = {nth, error};
+}
+int64_t calls(const std::string& name) {
+  const std::lock_guard lock(all().mutex);
+  return all().calls[name];
+}
+void reset() {
+  const std::lock_guard lock(all().mutex);
+  all().awaited.clear();
+  all().report.clear();
+  for (cudaError_t& fault : all().faults) fault = cudaSuccess;
+}
+std::string report() {
+  const std::lock_guard lock(all().mutex);
+  return all().report;
+}
+int64_t living() {
+  int64_t count = pinned_blocks();
+  for (int d = 0; d < kMostDevices; ++d) count += device_blocks(d);
+  const std::lock_guard lock(all().mutex);
+  return count + static_cast<int64_t>(all().streams.size() + all().events.size());
+}
+
+cudaError_t enter(const char* name) {
+  const std::lock_guard lock(all().mutex);
+  for (const char* const counted : {name, "*"}) {
+    ++all().calls[counted];
+    const auto found = all().awaited.find(counted);
+    if (found != all().awaited.end() && --found->second.left == 0) {
+      const cudaError_t error = found->second.error;
+      all().awaited.erase(found);
+      return error;
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t fault_of(int device) {
+  const std::lock_guard lock(all().mutex);
+  return all().faults[device];
+}
+void keep_fault(int device, const Fault& fault) {
+  const std::lock_guard lock(all().mutex);
+  if (all().faults[device] == cudaSuccess) all().faults[device] = fault.code;
+  if (all().report.empty()) all().report = fault.report;
+}
+cudaError_t refuse(cudaError_t error, const std::string& words) {
+  const std::lock_guard lock(all().mutex);
+  if (all().report.empty()) all().report = words;
+  return error;
+}
+
+bool is_living(cudaStream_t stream) {
+  const std::lock_guard lock(all().mutex);
+  return all().streams.contains(stream);
+}
+bool is_living(cudaEvent_t event) {
+  const std::lock_guard lock(all().mutex);
+  return all().events.contains(event);
+}
+
+int current_device() { return current; }
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task) {
+  if (!is_living(stream))
+    return refuse(cudaErrorInvalidResourceHandle, "work for a stream that does not exist (the legacy one, or a destroyed one)");
+  const int device = stream->queue->device();
+  if (device != current)
+    return refuse(cudaErrorInvalidResourceHandle, "work for a stream of device " + std::to_string(device) +
+                                                      " while device " + std::to_string(current) + " is current");
+  if (const cudaError_t fault = fault_of(device)) return fault;
+  stream->queue->push([device, task = std::move(task)](Runner& runner) {
+    if (fault_of(device) != cudaSuccess) return;
+    const Access access;
+    task(runner);
+  });
+  return cudaSuccess;
+}
+
+void name_next_kernel(const char* name) { kernel_name = name; }
+
+cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments, std::function<void()> body,
+                   cudaStream_t stream) {
+  const std::string name = kernel_name.empty() ? "without a name" : std::exchange(kernel_name, {});
+  if (const cudaError_t error = enter("cudaLaunchKernel")) return error;
+  const auto threads = uint64_t{1} * shape.block.x * shape.block.y * shape.block.z;
+  const auto blocks = uint64_t{1} * shape.grid.x * shape.grid.y * shape.grid.z;
+  if (threads == 0 || threads > kThreadsPerBlock || blocks == 0 || shape.grid.x > 0x7fffffffu ||
+      shape.grid.y > 65535 || shape.grid.z > 65535 || shape.shared_bytes > kSharedBytesPerBlock)
+    return refuse(cudaErrorInvalidConfiguration,
+                  "kernel " + name + ": " + std::to_string(blocks) + " blocks of " + std::to_string(threads) +
+                      " threads with " + std::to_string(shape.shared_bytes) + " bytes of shared memory");
+  for (const Argument& argument : arguments)
+    for (size_t at = 0; at + 8 <= argument.bytes; at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, static_cast<const char*>(argument.data) + at, 8);
+      if (is_plain_host_memory(word)) {
+        keep_fault(current, {cudaErrorIllegalAddress, "kernel " + name + ": an argument points to plain memory of the host"});
+        return cudaErrorIllegalAddress;
+      }
+    }
+  return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
+    if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
+  });
+}
+
+}  // namespace gpu_emulation
+
+using namespace gpu_emulation;
+
+// The head of a call on the current device: what it returns before it does anything.
+#define ENTER()                                             \
+  if (const cudaError_t error = enter(__func__)) return error; \
+  if (const cudaError_t fault = fault_of(current)) return fault
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorUnknown: return "cudaErrorUnknown";
+  }
+  return "cudaErrorUnknown";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  if (error == cudaSuccess) return "no error";
+  thread_local std::string words;
+  words = report();
+  return words.empty() ? cudaGetErrorName(error) : words.c_str();
+}
+cudaError_t cudaGetLastError() { return fault_of(current); }
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  *version = settings().driver;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  const Settings now = settings();
+  if (now.driver < CUDART_VERSION / 1000 * 1000) return cudaErrorInsufficientDriver;
+  *count = now.devices;
+  return now.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  if (device < 0 || device >= settings().devices) return cudaErrorInvalidDevice;
+  current = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  const Settings now = settings();
+  if (device < 0 || device >= now.devices) return cudaErrorInvalidDevice;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 4; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = now.architecture / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = now.architecture % 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kSharedBytesPerBlock; break;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  ENTER();
+  *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  ENTER();
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  ENTER();
+  *total = settings().memory;
+  *free = *total - device_bytes(current);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
+  ENTER();
+  if (flags != cudaStreamNonBlocking) return refuse(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
+  const std::lock_guard lock(all().mutex);
+  *stream = new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + ++all().made)};
+  all().streams.insert(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  const std::lock_guard lock(all().mutex);
+  if (all().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
+  stream->queue->end();
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  ENTER();
+  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  stream->queue->drain();
+  return fault_of(stream->queue->device());
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  ENTER();
+  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  return stream->queue->idle() ? fault_of(stream->queue->device()) : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  ENTER();
+  if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
+  const std::lock_guard lock(event->mutex);
+  if (event->point != nullptr) stream->queue->push([point = event->point](Runner&) { point->wait(); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  ENTER();
+  const std::lock_guard lock(all().mutex);
+  *event = new CUevent_st{current, {}, nullptr};
+  all().events.insert(*event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  const std::lock_guard lock(all().mutex);
+  if (all().events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  ENTER();
+  if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
+  if (event->device != stream->queue->device())
+    return refuse(cudaErrorInvalidResourceHandle, "an event of another device than the stream's");
+  auto point = std::make_shared<Point>();
+  {
+    const std::lock_guard lock(event->mutex);
+    event->point = point;
+  }
+  stream->queue->push([point = std::move(point)](Runner&) { point->reach(); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  ENTER();
+  if (!is_living(event)) return cudaErrorInvalidResourceHandle;
+  const std::lock_guard lock(event->mutex);
+  return event->point == nullptr || event->point->reached() ? fault_of(event->device) : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  ENTER();
+  if (!is_living(event)) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Point> point;
+  {
+    const std::lock_guard lock(event->mutex);
+    point = event->point;
+  }
+  if (point != nullptr) point->wait();
+  return fault_of(event->device);
+}
+
+cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
+  ENTER();
+  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  *data = allocate_device(stream->queue->device(), bytes, settings().memory);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (where(data).place != Place::device) return cudaErrorInvalidValue;
+  stream->queue->push([data](Runner&) {
+    if (!free_device(data)) std::abort();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
+  ENTER();
+  *data = allocate_pinned(bytes);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  if (const cudaError_t error = enter(__func__)) return error;
+  return free_pinned(data) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+namespace {
+
+// Whether [at, at + bytes) is inside one block; plain memory of the host is not known.
+bool holds(const void* at, size_t bytes) {
+  const Where place = where(at);
+  return place.place == Place::host || place.rest >= bytes;
+}
+
+}  // namespace
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  ENTER();
+  if (bytes == 0) return cudaSuccess;
+  if (kind != cudaMemcpyDefault) return refuse(cudaErrorInvalidValue, "a copy that names its direction");
+  if (!holds(to, bytes) || !holds(from, bytes))
+    return refuse(cudaErrorInvalidValue, "a copy of " + std::to_string(bytes) + " bytes leaves its block");
+  return enqueue(stream, [to, from, bytes](Runner&) { std::memmove(to, from, bytes); });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  ENTER();
+  if (bytes == 0) return cudaSuccess;
+  if (where(to).place == Place::host || !holds(to, bytes))
+    return refuse(cudaErrorInvalidValue, "a memset of " + std::to_string(bytes) + " bytes leaves its block");
+  return enqueue(stream, [to, value, bytes](Runner&) { std::memset(to, value, bytes); });
+}

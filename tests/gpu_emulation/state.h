@@ -1,0 +1,44 @@
+// What the parts of the software GPU share: settings, counted calls, faults, the handles behind CUDA's pointers.
+// Thread rule: any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "gpu_emulation/emulator.h"
+#include "gpu_emulation/queue.h"
+
+struct CUstream_st {
+  std::shared_ptr<gpu_emulation::Queue> queue;
+};
+struct CUevent_st {
+  int device;
+  std::mutex mutex;
+  std::shared_ptr<gpu_emulation::Point> point;  // null: never recorded
+};
+
+namespace gpu_emulation {
+
+// At the head of every call: counts it. The error that it has to return, if it was asked for.
+cudaError_t enter(const char* name);
+
+// The fault of a device stays. cudaSuccess: it has none.
+cudaError_t fault_of(int device);
+void keep_fault(int device, const Fault& fault);
+
+// Handles in use; what is not is an error, not a crash.
+bool is_living(cudaStream_t stream);
+bool is_living(cudaEvent_t event);
+
+// Puts work on a stream; it does not run if the device has a fault by then. An error, with words for report(), if the
+// stream is none or of another device than the current one.
+cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task);
+// The device that this thread has set.
+int current_device();
+
+// "call: words" for report(); returns `error`.
+cudaError_t refuse(cudaError_t error, const std::string& words);
+
+}  // namespace gpu_emulation
