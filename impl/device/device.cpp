@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "device/cpu/cpu_device.h"
+#include "device/cuda_module.h"
 #include "device/meta/meta_device.h"
 
 namespace gangway {
@@ -36,10 +37,8 @@ std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions
   if (name == "cpu") return cpu::make_cpu_device(options);
   if (name == "meta") return meta::make_meta_device();
   if (const DeviceFactory factory = registered(name)) return factory(name, options);
-  if (name == "cuda" || name.starts_with("cuda:"))
-    fail(Code::not_supported, "device \"", name,
-         "\": libgangway_cuda.so is not installed next to libgangway.so (this version has cpu and meta)");
-  fail(Code::invalid_argument, "device \"", name, "\" is unknown (cpu, meta)");
+  if (name == "cuda" || name.starts_with("cuda:")) return cuda_module().make_device(name, options);
+  fail(Code::invalid_argument, "device \"", name, "\" is unknown (cpu, cuda, meta)");
 }
 
 }  // namespace gangway

@@ -102,7 +102,7 @@ struct DeviceOptions {
   int threads = 0;
 };
 
-// "cpu", "meta" or a registered name; "cuda" is NOT_SUPPORTED with what is missing; anything else INVALID_ARGUMENT.
+// "cpu", "meta", "cuda", "cuda:N" or a registered name; NOT_SUPPORTED: what CUDA is missing; anything else INVALID_ARGUMENT.
 std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options = {});
 
 // A further kind of device, by the part of its name before a colon. Its factory gets the whole name. Any thread; once a

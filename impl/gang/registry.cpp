@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "device/cuda_module.h"
 #include "gang/dual_engine.h"
 #include "gang/host/host.h"
 #include "gang/local_engine.h"
@@ -48,6 +49,8 @@ std::vector<std::shared_ptr<Engine>> data_engines(const std::string& engine,
   const DataEngines make = found == registered.makers.end() ? nullptr : found->second;
   lock.unlock();
   if (make != nullptr) return make(ranks, control, options);
+  if (ranks[0]->device().kind() == DeviceKind::cuda)
+    return cuda_module().make_data_engines(ranks, control, options);
   if (engine == "mpi" && options.size > 1) return {mpi_module().make_data(options)};
   return {};
 }

@@ -1,5 +1,6 @@
 #include <atomic>
 
+#include "device/cuda_module.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/meta/meta_ops.h"
 #include "ops/ops.h"
@@ -20,13 +21,14 @@ std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
     case DeviceKind::extension:
       if (const OpsFactory make = extension) return make(device);
       break;
-    case DeviceKind::cuda: break;
+    case DeviceKind::cuda: return cuda_module().make_ops(device);
   }
   fail(Code::not_supported, "device \"", device->name(), "\" has no operations in this build");
 }
 
 std::string describe_paths(Ops& ops) {
   if (ops.device().kind() == DeviceKind::meta) return "all operations: shape checks only\n";
+  if (ops.device().kind() == DeviceKind::cuda) return "all operations: kernels of the CUDA module, products by cuBLASLt\n";
   return cpu::describe_cpu_paths(ops);
 }
 

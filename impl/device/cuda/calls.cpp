@@ -1,0 +1,23 @@
+#include "device/cuda/calls.h"
+
+namespace gangway::cuda {
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // else the next launch would report it again
+  fail(error == cudaErrorMemoryAllocation ? Code::out_of_memory : Code::internal, "cuda: ", what, ": ",
+       cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
+}
+
+OnDevice::OnDevice(int device) {
+  check(cudaGetDevice(&before_), "cudaGetDevice");
+  if (before_ == device) return;
+  check(cudaSetDevice(device), "cudaSetDevice");
+  changed_ = true;
+}
+
+OnDevice::~OnDevice() {
+  if (changed_) cudaSetDevice(before_);
+}
+
+}  // namespace gangway::cuda

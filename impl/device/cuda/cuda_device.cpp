@@ -1,0 +1,265 @@
+#include "device/cuda/cuda_device.h"
+
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "device/cuda/architectures.h"
+#include "device/cuda/memory.h"
+
+namespace gangway::cuda {
+
+class CudaDevice;
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(CudaDevice& device, cudaStream_t stream, bool owned);
+  ~CudaStream() override;
+  Device& device() override;
+  void wait(Event& event) override;
+  void synchronize() override;
+  void* native() override { return stream_; }
+  cudaStream_t stream() const { return stream_; }
+  void* workspace(size_t bytes);
+
+ private:
+  CudaDevice& device_;
+  const cudaStream_t stream_;
+  const bool owned_;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(int device) : device_(device) {
+    const OnDevice on(device_);
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  void record(Stream& stream) override {
+    const OnDevice on(device_);
+    check(cudaEventRecord(event_, cuda::native(stream)), "cudaEventRecord");
+  }
+  bool done() override {
+    const OnDevice on(device_);
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    check(state, "cudaEventQuery");
+    return true;
+  }
+  void wait() override {
+    const OnDevice on(device_);
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  const int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
+ public:
+  explicit CudaDevice(int index) : index_(index), memory_(index), stream_(*this, make_native(0), /*owned=*/true) {}
+  ~CudaDevice() override { wrapped_.clear(); }
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  int index() const override { return index_; }
+  std::string name() const override { return "cuda:" + std::to_string(index_); }
+  Stream& stream() override { return stream_; }
+  std::unique_ptr<Stream> make_stream(StreamPriority priority) override {
+    int lowest = 0, highest = 0;
+    const OnDevice on(index_);
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    return std::make_unique<CudaStream>(*this, make_native(priority == StreamPriority::high ? highest : 0), true);
+  }
+  Stream& wrap_stream(void* native) override {
+    if (native == nullptr || native == stream_.native()) return stream_;
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<CudaStream>& stream = wrapped_[native];
+    if (stream == nullptr) stream = std::make_unique<CudaStream>(*this, static_cast<cudaStream_t>(native), false);
+    return *stream;
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_); }
+  MemoryKind memory_kind() const override { return MemoryKind::device; }
+  std::shared_ptr<Allocator> allocator() override;
+  std::shared_ptr<Allocator> pinned_allocator() override;
+  void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
+    const OnDevice on(index_);
+    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::native(stream)), "cudaMemcpyAsync");
+  }
+  void zero(void* to, size_t bytes, Stream& stream) override {
+    const OnDevice on(index_);
+    if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
+  }
+  Memory& memory() { return memory_; }
+
+ private:
+  cudaStream_t make_native(int priority) const {
+    const OnDevice on(index_);
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
+    return stream;
+  }
+
+  const int index_;
+  Memory memory_;
+  CudaStream stream_;
+  std::mutex mutex_;
+  std::map<void*, std::unique_ptr<CudaStream>> wrapped_;
+};
+
+namespace {
+
+class DeviceMemory final : public Allocator {
+ public:
+  explicit DeviceMemory(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+  Device& device() override { return *device_; }
+  MemoryKind kind() const override { return MemoryKind::device; }
+  Block allocate(size_t bytes) override {
+    if (bytes == 0) return {};
+    return {device_->memory().allocate(bytes), bytes, 0};
+  }
+  void free(const Block& block) noexcept override {
+    if (block.data != nullptr) device_->memory().free(block.data);
+  }
+
+ private:
+  const std::shared_ptr<CudaDevice> device_;
+};
+
+class PinnedMemory final : public Allocator {
+ public:
+  explicit PinnedMemory(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+  Device& device() override { return *device_; }
+  MemoryKind kind() const override { return MemoryKind::pinned; }
+  Block allocate(size_t bytes) override {
+    if (bytes == 0) return {};
+    const OnDevice on(device_->index());
+    void* data = nullptr;
+    check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    return {data, bytes, 0};
+  }
+  // The driver waits for all that may use it.
+  void free(const Block& block) noexcept override {
+    if (block.data != nullptr) cudaFreeHost(block.data);
+  }
+
+ private:
+  const std::shared_ptr<CudaDevice> device_;
+};
+
+std::string version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+// Refusals that name what is there and what is needed.
+void check_driver(const std::string& name) {
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    fail(Code::not_supported, "device \"", name, "\": this machine has no NVIDIA driver");
+  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // of the same major version
+  if (driver < kNeeded)
+    fail(Code::not_supported, "device \"", name, "\": the driver is for CUDA ", version(driver),
+         ", older than the ", version(kNeeded), " that this module needs");
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  cudaGetLastError();
+  if (error != cudaSuccess)
+    fail(Code::not_supported, "device \"", name, "\": no GPU can be used (", cudaGetErrorString(error), ")");
+}
+
+void check_index(const std::string& name, int index) {
+  int devices = 0, major = 0, minor = 0;
+  check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  if (index < 0 || index >= devices)
+    fail(Code::invalid_argument, "device \"", name, "\": this machine has ", devices, " GPUs, numbered from 0");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
+  if (!has_kernels_for(10 * major + minor))
+    fail(Code::not_supported, "device \"", name, "\": its architecture sm_", major, minor, " is not among ",
+         kArchitectures);
+}
+
+int index_of(const std::string& name, const DeviceOptions& options) {
+  const size_t colon = name.find(':');
+  if (colon == std::string::npos) return options.index;
+  int index = -1;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + colon + 1, last, index);
+  if (error != std::errc() || end != last || index < 0)
+    fail(Code::invalid_argument, "device \"", name, "\" is no device: write cuda or cuda:NUMBER");
+  return index;
+}
+
+}  // namespace
+
+CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream, bool owned)
+    : device_(device), stream_(stream), owned_(owned) {
+  device_.memory().add(stream_);
+}
+
+// Its work goes on; blocks that the work uses wait for it.
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(stream_);
+  if (workspace_ != nullptr) device_.memory().free(workspace_);
+  device_.memory().remove(stream_);
+  if (owned_) cudaStreamDestroy(stream_);
+}
+
+Device& CudaStream::device() { return device_; }
+
+void CudaStream::wait(Event& event) {
+  const OnDevice on(device_.index());
+  check(cudaStreamWaitEvent(stream_, cuda::native(event), 0), "cudaStreamWaitEvent");
+}
+
+void CudaStream::synchronize() {
+  const OnDevice on(device_.index());
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void* CudaStream::workspace(size_t bytes) {
+  if (bytes > workspace_bytes_) {
+    void* const larger = device_.memory().allocate(bytes);
+    if (workspace_ != nullptr) device_.memory().free(workspace_);
+    workspace_ = larger;
+    workspace_bytes_ = bytes;
+  }
+  return workspace_;
+}
+
+std::shared_ptr<Allocator> CudaDevice::allocator() { return std::make_shared<DeviceMemory>(shared_from_this()); }
+std::shared_ptr<Allocator> CudaDevice::pinned_allocator() {
+  return std::make_shared<PinnedMemory>(shared_from_this());
+}
+
+CudaStream& cuda_stream(Stream& stream) {
+  auto* const mine = dynamic_cast<CudaStream*>(&stream);
+  if (mine == nullptr) fail(Code::internal, "a stream of device ", stream.device().name(), " is not CUDA's");
+  return *mine;
+}
+cudaStream_t native(Stream& stream) { return cuda_stream(stream).stream(); }
+cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
+void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
+
+std::string describe_devices() {
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "  no NVIDIA driver\n";
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+  cudaGetLastError();
+  return text("  driver for CUDA ", version(driver), ", module of CUDA ", version(CUDART_VERSION), ", ", devices,
+              " GPUs\n");
+}
+
+std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOptions& options) {
+  const int index = index_of(name, options);
+  check_driver(name);
+  check_index(name, index);
+  return std::make_shared<CudaDevice>(index);
+}
+
+}  // namespace gangway::cuda

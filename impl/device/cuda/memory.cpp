@@ -1,0 +1,117 @@
+#include "device/cuda/memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace gangway::cuda {
+
+Memory::Memory(int device) : device_(device) {
+  const OnDevice on(device_);
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device_), "cudaDeviceGetDefaultMemPool");
+  uint64_t keep = std::numeric_limits<uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "cudaMemPoolSetAttribute");
+  check(cudaStreamCreateWithPriority(&pool_, cudaStreamNonBlocking, 0), "cudaStreamCreateWithPriority");
+}
+
+Memory::~Memory() {
+  collect(/*wait=*/true);
+  cudaStreamSynchronize(pool_);
+  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  cudaStreamDestroy(pool_);
+}
+
+void* Memory::allocate(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const OnDevice on(device_);
+  collect(/*wait=*/false);
+  void* data = nullptr;
+  cudaError_t error = cudaMallocAsync(&data, bytes, pool_);
+  if (error == cudaErrorMemoryAllocation && !freed_.empty()) {
+    collect(/*wait=*/true);
+    error = cudaMallocAsync(&data, bytes, pool_);
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    fail(Code::out_of_memory, "device cuda:", device_, " has ", free, " of ", total, " bytes free: ", bytes,
+         " more are wanted");
+  }
+  check(error, "cudaMallocAsync");
+  // The stream holds no work, so this is no wait for any; after it every stream may use the block.
+  if (const cudaError_t late = cudaStreamSynchronize(pool_)) {
+    cudaFreeAsync(data, pool_);
+    check(late, "cudaMallocAsync");
+  }
+  return data;
+}
+
+void Memory::free(void* data) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    const OnDevice on(device_);
+    Freed freed{data, {}};
+    for (const cudaStream_t stream : streams_) {
+      if (cudaStreamQuery(stream) == cudaSuccess) continue;
+      cudaGetLastError();  // "not ready" is no error
+      freed.events.reserve(freed.events.size() + 1);
+      const cudaEvent_t event = take_event();
+      freed.events.push_back(event);
+      check(cudaEventRecord(event, stream), "cudaEventRecord");
+    }
+    freed_.push_back(std::move(freed));
+    collect(/*wait=*/false);
+  } catch (...) {  // no memory for the list, or a device that has failed
+    for (const cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+    cudaFreeAsync(data, pool_);
+  }
+}
+
+void Memory::add(cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
+}
+
+void Memory::remove(cudaStream_t stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(streams_, stream);
+}
+
+// Gives back what no stream uses any more, or, with a wait, everything.
+void Memory::collect(bool wait) noexcept {
+  while (!freed_.empty()) {
+    if (!passed(freed_.front(), wait)) return;
+    cudaFreeAsync(freed_.front().data, pool_);
+    freed_.pop_front();
+  }
+}
+
+bool Memory::passed(Freed& freed, bool wait) noexcept {
+  while (!freed.events.empty()) {
+    const cudaEvent_t event = freed.events.back();
+    const cudaError_t state = wait ? cudaEventSynchronize(event) : cudaEventQuery(event);
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    freed.events.pop_back();  // a device that has failed runs nothing any more
+    events_.push_back(event);
+  }
+  return true;
+}
+
+cudaEvent_t Memory::take_event() {
+  cudaEvent_t event = nullptr;
+  if (events_.empty()) {
+    events_.reserve(events_.capacity() + 1);
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return event;
+  }
+  event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+}  // namespace gangway::cuda

@@ -1,0 +1,14 @@
+// The data engine of one rank on a CUDA device: copies on the caller's stream. It needs no NCCL.
+// Thread rule: an Engine's (gang/engine.h).
+#pragma once
+
+#include <memory>
+
+#include "gang/nccl/arithmetic.h"
+#include "gang/registry.h"
+
+namespace gangway::nccl {
+
+std::shared_ptr<Engine> make_one_rank_engine(const std::shared_ptr<Rank>& owner, Add add);
+
+}  // namespace gangway::nccl

@@ -1,0 +1,36 @@
+// The operations by family, one file each: norm.cu, rope.cu, ... Shapes are checked (ops/check.h) and the stream's device is
+// current when they are called (cuda_ops.cpp).
+//
+// Thread rule: an Ops' (ops/ops.h).
+#pragma once
+
+#include "device/cuda/cuda_device.h"
+#include "ops/ops.h"
+
+namespace gangway::cuda {
+
+void rmsnorm(const RmsNormArgs& args, Stream& stream);
+void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream);
+void rope(const RopeArgs& args, Stream& stream);
+void swiglu(const SwigluArgs& args, Stream& stream);
+void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream);
+void attention(const AttentionArgs& args, Stream& stream);
+void attention_merge(const AttentionMergeArgs& args, Stream& stream);
+void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
+void embedding(const EmbeddingArgs& args, Stream& stream);
+void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream);
+void adamw(const AdamWArgs& args, Stream& stream);
+void sgd(const SgdArgs& args, Stream& stream);
+void cast(const Tensor& x, const Tensor& y, Stream& stream);
+void fill(const Tensor& y, double value, Stream& stream);
+void add(const Tensor& x, double factor, const Tensor& y, Stream& stream);
+void scale(const Tensor& y, double factor, Stream& stream);
+void column_sum(const Tensor& x, const Tensor& y, Stream& stream);
+void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream);
+void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation, Stream& stream);
+void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream);
+
+// Column sums of `rows` partial rows [rows, columns], in order, added to y. For what several blocks have summed up.
+void add_partials(const void* partials, DType dtype, int64_t rows, int64_t columns, void* y, Stream& stream);
+
+}  // namespace gangway::cuda

@@ -1,0 +1,146 @@
+#include "ops/cuda/gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+// cuBLASLt's matrices are stored by columns, Gangway's by rows: c = a b is asked for as c^T = b^T a^T, so cuBLASLt's first
+// operand is b, its rows are c's columns.
+
+namespace gangway::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA advises for sm_90
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail(status == CUBLAS_STATUS_ALLOC_FAILED ? Code::out_of_memory : Code::internal, "cublasLt: ", what, ": status ",
+       static_cast<int>(status), " (", cublasLtGetStatusString(status), ")");
+}
+
+// Owner of a handle that cublasLt made.
+template <typename Handle, cublasStatus_t (*destroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  ~Owned() {
+    if (handle != nullptr) destroy(handle);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  Handle handle = nullptr;
+};
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::bf16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
+  }
+}
+
+int64_t row_stride(const Tensor& t) { return t.dim(0) > 1 ? t.stride(0) : std::max<int64_t>(1, t.dim(1)); }
+
+// The largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const Tensor& t) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(t.raw());
+  return static_cast<uint32_t>(std::min<uintptr_t>(256, address & (~address + 1)));
+}
+
+void make_layout(Layout& layout, const Tensor& t) {
+  check(cublasLtMatrixLayoutCreate(&layout.handle, type_of(t.dtype()), static_cast<uint64_t>(t.dim(1)),
+                                   static_cast<uint64_t>(t.dim(0)), row_stride(t)),
+        "cublasLtMatrixLayoutCreate");
+}
+
+template <typename T>
+void set(const Description& to, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(to.handle, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+}
+template <typename T>
+void set(const Preference& to, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(to.handle, attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// Whether the product adds the bias itself.
+bool takes_bias(const GemmArgs& args) { return args.bias && args.bias.dtype() == args.c.dtype() && args.c.dtype() != DType::f64; }
+
+void describe(Description& product, const GemmArgs& args) {
+  const bool f64 = args.a.dtype() == DType::f64;
+  check(cublasLtMatmulDescCreate(&product.handle, f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                 f64 ? CUDA_R_64F : CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  set(product, CUBLASLT_MATMUL_DESC_TRANSA, args.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(product, CUBLASLT_MATMUL_DESC_TRANSB, args.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (!takes_bias(args)) return;
+  set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  const void* const bias = args.bias.raw();
+  set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+}
+
+cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const Description& product, const Layout& a,
+                            const Layout& b, const Layout& c) {
+  Preference preference;
+  check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.c));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c));
+  cublasLtMatmulHeuristicResult_t found = {};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.handle, b.handle, a.handle, c.handle,
+                                                               c.handle, preference.handle, 1, &found, &count);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+    fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(), args.transpose_a ? " transposed" : "",
+         " times ", args.b.text(), args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
+         cublasLtGetStatusString(status), ")");
+  return found.algo;
+}
+
+}  // namespace
+
+Products::Products(int device) {
+  const OnDevice on(device);
+  check(cublasLtCreate(&handle_), "cublasLtCreate");
+}
+Products::~Products() { cublasLtDestroy(handle_); }
+
+void Products::gemm(const GemmArgs& args, Stream& stream) {
+  const int64_t depth = args.a.dim(args.transpose_a ? 0 : 1);
+  if (args.c.count() == 0) return;
+  bool add = args.accumulate;
+  if (depth == 0) {
+    if (args.bias || !add) start_rows(args.c, args.bias, add, stream);
+    return;
+  }
+  if (args.bias && !takes_bias(args)) {
+    start_rows(args.c, args.bias, add, stream);
+    add = true;
+  }
+  Description product;
+  Layout a, b, c;
+  describe(product, args);
+  make_layout(a, args.a);
+  make_layout(b, args.b);
+  make_layout(c, args.c);
+  Key key = {static_cast<int64_t>(args.a.dtype()), static_cast<int64_t>(args.c.dtype()), args.c.dim(0), args.c.dim(1), depth,
+             row_stride(args.a), row_stride(args.b), row_stride(args.c), args.transpose_a, args.transpose_b,
+             takes_bias(args), alignment_of(args.a), alignment_of(args.b), alignment_of(args.c)};
+  auto chosen = algorithms_.find(key);
+  if (chosen == algorithms_.end())
+    chosen = algorithms_.emplace(std::move(key), choose(handle_, args, product, a, b, c)).first;
+  const double one64 = 1, beta64 = add ? 1 : 0;
+  const float one32 = 1, beta32 = add ? 1 : 0;
+  const bool f64 = args.a.dtype() == DType::f64;
+  check(cublasLtMatmul(handle_, product.handle, f64 ? static_cast<const void*>(&one64) : &one32, args.b.raw(), b.handle,
+                       args.a.raw(), a.handle, f64 ? static_cast<const void*>(&beta64) : &beta32, args.c.raw(), c.handle,
+                       args.c.raw(), c.handle, &chosen->second, workspace(stream, kWorkspaceBytes), kWorkspaceBytes,
+                       native(stream)),
+        "cublasLtMatmul");
+}
+
+}  // namespace gangway::cuda

@@ -1,0 +1,158 @@
+#include <array>
+
+#include "ops/check.h"
+#include "ops/cuda/gemm.h"
+#include "ops/cuda/head_loss.h"
+#include "ops/cuda/numbers.h"
+#include "ops/cuda/reduce.h"
+
+// T tokens, D model width, V vocabulary, C tokens of a chunk.
+
+namespace gangway::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+template <typename S>
+struct Rows {
+  S* logits_CV;
+  const int64_t* labels_C;
+  double* losses_C;
+  int64_t rows, vocabulary, ignore;
+  S scale;
+};
+
+// A block has a row. bf16 gradients (T) go to the front of the row of f32 logits: a tile is read by all before any of it
+// is written, and what is written lies before what is still to be read.
+template <typename T, bool backward>
+__global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
+  using S = Wide<T>;
+  S* const scratch = block_memory<S>();
+  const int64_t row = blockIdx.x, label = p.labels_C[row];
+  S* const logits_V = p.logits_CV + row * p.vocabulary;
+  T* const gradient_V = reinterpret_cast<T*>(logits_V);
+  const bool ignored = label == p.ignore, outside = label < 0 || label >= p.vocabulary;
+  S most = -static_cast<S>(INFINITY), total = 0;
+  if (!ignored && !outside) {
+    for (int64_t j = threadIdx.x; j < p.vocabulary; j += blockDim.x) {
+      const S x = logits_V[j];
+      if (x > most) {
+        total = total * exp(most - x) + S(1);
+        most = x;
+      } else {
+        total += exp(x - most);
+      }
+    }
+    const S highest = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
+    __syncthreads();
+    // A thread without columns has 0 and exp(-infinity); NaN stays, as all exponentials are NaN then.
+    total = block_sum(total == S(0) ? S(0) : total * exp(most - highest), scratch);
+    most = highest;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0)
+    p.losses_C[row] = ignored   ? 0.0
+                      : outside ? static_cast<double>(NAN)
+                                : static_cast<double>(log(total) + most - logits_V[label]);
+  if (!backward) return;
+  __syncthreads();  // the label's logit is read
+  for (int64_t begin = 0; begin < p.vocabulary; begin += blockDim.x) {
+    const int64_t j = begin + threadIdx.x;
+    S value = ignored ? S(0) : static_cast<S>(NAN);
+    if (j < p.vocabulary && !ignored && !outside)
+      value = (exp(logits_V[j] - most) / total - (j == label ? S(1) : S(0))) * p.scale;
+    if constexpr (sizeof(T) != sizeof(S)) __syncthreads();
+    if (j < p.vocabulary) gradient_V[j] = narrow<T>(value);
+  }
+}
+
+// One block: the order is the shape's.
+__global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, int64_t rows, int64_t ignore, double* loss,
+                                  double* weight) {
+  double* const scratch = block_memory<double>();
+  double sum = 0, counted = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+    sum += losses_C[r];
+    counted += labels_C[r] != ignore ? 1.0 : 0.0;
+  }
+  sum = block_sum(sum, scratch);
+  __syncthreads();
+  counted = block_sum(counted, scratch);
+  if (threadIdx.x != 0) return;
+  if (loss != nullptr) *loss += sum;
+  if (weight != nullptr) *weight += counted;
+}
+
+// c[r] = [c[r] +] bias, or 0.
+template <typename T, typename B>
+__global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride, bool accumulate) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * columns; i += step) {
+    using S = Wide<T>;
+    T* const at = c + i / columns * stride + i % columns;
+    const S bias = bias_N == nullptr ? S(0) : static_cast<S>(widen(bias_N[i % columns]));
+    *at = narrow<T>(accumulate ? widen(*at) + bias : bias);
+  }
+}
+
+// bf16 rows lie at the front of f32 rows.
+Tensor gradient_view(const Tensor& logits_CV, DType dtype) {
+  if (dtype == logits_CV.dtype()) return logits_CV;
+  const std::array<int64_t, 2> strides = {2 * logits_CV.dim(1), 1};
+  return Tensor(logits_CV.buffer(), logits_CV.byte_offset(), dtype, logits_CV.shape(), strides);
+}
+
+template <typename T>
+void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* labels_C, bool backward, Stream& stream) {
+  using S = Wide<T>;
+  const int64_t rows = logits_CV.dim(0);
+  auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
+  const Rows<S> p = {logits_CV.data<S>(), labels_C, losses_C, rows, args.w.dim(0), args.ignore, static_cast<S>(args.scale)};
+  const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
+  launch("head_loss", backward ? head_loss_rows_kernel<T, true> : head_loss_rows_kernel<T, false>, grid, native(stream), p);
+  if (args.loss || args.weight)
+    launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream), losses_C, labels_C,
+           rows, args.ignore, args.loss ? args.loss.data<double>() : nullptr,
+           args.weight ? args.weight.data<double>() : nullptr);
+}
+
+}  // namespace
+
+void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
+  const int64_t rows = c.dim(0), columns = c.dim(1);
+  const Grid grid = {blocks(pieces(rows * columns, kThreads)), kThreads, 0};
+  with_compute(c.dtype(), [&](auto type) {
+    with_compute(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
+      using B = decltype(bias_type);
+      launch("gemm", start_rows_kernel<decltype(type), B>, grid, native(stream), c.data<decltype(type)>(),
+             bias ? bias.data<B>() : nullptr, rows, columns, c.stride(0), accumulate);
+    });
+  });
+}
+
+void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries, Stream& stream) {
+  const int64_t tokens = args.x.dim(0);
+  const bool backward = static_cast<bool>(args.dx) || static_cast<bool>(args.dw);
+  const StackScope scope(temporaries);
+  const Tensor logits = head_loss_logits(args, temporaries);
+  const int64_t step = std::max<int64_t>(1, logits.dim(0));
+  bool add = args.dw_accumulate;
+  for (int64_t t = 0; t < tokens; t += step) {
+    const int64_t rows = std::min(step, tokens - t);
+    const Tensor x_CD = args.x.slice(0, t, t + rows), logits_CV = logits.slice(0, 0, rows);
+    products.gemm({.a = x_CD, .b = args.w, .c = logits_CV, .bias = {}, .transpose_b = true}, stream);
+    with_compute(args.x.dtype(), [&](auto type) {
+      rows_of<decltype(type)>(args, logits_CV, args.labels.data<int64_t>() + t, backward, stream);
+    });
+    const Tensor dlogits_CV = gradient_view(logits_CV, args.x.dtype());
+    if (args.dx) products.gemm({.a = dlogits_CV, .b = args.w, .c = args.dx.slice(0, t, t + rows), .bias = {}}, stream);
+    if (args.dw) {
+      products.gemm({.a = dlogits_CV, .b = x_CD, .c = args.dw, .bias = {}, .transpose_a = true, .accumulate = add}, stream);
+      add = true;
+    }
+  }
+  if (args.dw && !add && args.dw.bytes() > 0)
+    check(cudaMemsetAsync(args.dw.raw(), 0, args.dw.bytes(), native(stream)), "cudaMemsetAsync");
+}
+
+}  // namespace gangway::cuda

@@ -1,0 +1,72 @@
+// How kernels are started, and the memory that the threads of a block share. Kernels are written in the part of CUDA C++
+// that the tests' software GPU compiles too: shared memory is dynamic only, whole warps take part in exchanges. This is
+// the one header that knows which of the two compiles.
+//
+// Thread rule: launch from any thread; block_memory inside a kernel.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "device/cuda/calls.h"
+
+namespace gangway::cuda {
+
+#ifdef __CUDACC__
+inline void name_kernel(const char*) {}
+template <typename T>
+__device__ inline T* block_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return reinterpret_cast<T*>(memory);
+}
+#else
+inline void name_kernel(const char* name) { ::gpu_emulation::name_next_kernel(name); }
+template <typename T>
+T* block_memory() {
+  return static_cast<T*>(::gpu_emulation::shared_memory());
+}
+#endif
+
+constexpr int kWarpSize = 32;
+constexpr unsigned kWholeWarp = 0xffffffffu;
+constexpr size_t kSharedWithoutAsking = 48 * 1024;
+constexpr size_t kMostShared = 160 * 1024;  // of a block on sm_80, the least of those that there are kernels for
+
+struct Grid {
+  dim3 blocks;
+  int threads = 0;
+  size_t shared_bytes = 0;
+};
+
+// Starts `kernel` with its parameters, made of `arguments`. The stream's device is the current one. `name`: in errors.
+template <typename... Parameters, typename... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
+            const Arguments&... arguments) {
+  std::tuple<Parameters...> values(arguments...);
+  if (grid.shared_bytes > kSharedWithoutAsking)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          name);
+  name_kernel(name);
+  std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {&value...};
+        check(cudaLaunchKernel(kernel, grid.blocks, dim3(static_cast<unsigned>(grid.threads)), pointers,
+                               grid.shared_bytes, stream),
+              name);
+      },
+      values);
+}
+
+constexpr int64_t pieces(int64_t count, int64_t of) { return (count + of - 1) / of; }
+// A dimension of a grid; what is beyond is the kernel's loop.
+inline unsigned blocks(int64_t count) {
+  return static_cast<unsigned>(std::clamp<int64_t>(count, 1, int64_t{1} << 30));
+}
+
+}  // namespace gangway::cuda

@@ -1,0 +1,177 @@
+#include "ops/cuda/families.h"
+#include "ops/cuda/numbers.h"
+#include "ops/cuda/reduce.h"
+
+// T rows of width D. A block has a row at a time, a thread the same columns of each.
+
+namespace gangway::cuda {
+namespace {
+
+constexpr int64_t kMostPartials = 256;  // rows of partial sums of dweight
+
+// Whole warps, about one access a thread.
+int threads_for(int64_t width, int n) {
+  return static_cast<int>(std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, 512));
+}
+
+template <typename T>
+struct NormForward {
+  const T *x_TD, *residual_TD, *weight_D;
+  T *y_TD, *sum_TD;
+  Wide<T>* rstd_T;
+  int64_t rows, width;
+  Wide<T> eps;
+};
+
+// The row stays in shared memory between the two passes, rounded as it is stored.
+template <typename T, int n>
+__global__ void rmsnorm_kernel(NormForward<T> p) {
+  using S = Wide<T>;
+  S* const scratch = block_memory<S>();
+  T* const row = reinterpret_cast<T*>(scratch + kWarpSize);
+  const int64_t step = static_cast<int64_t>(blockDim.x) * n;
+  for (int64_t t = blockIdx.x; t < p.rows; t += gridDim.x) {
+    S squares = 0;
+    for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < p.width; d += step) {
+      Pack<T, n> x = load<n>(p.x_TD + t * p.width + d);
+      if (p.residual_TD != nullptr) {
+        const Pack<T, n> residual = load<n>(p.residual_TD + t * p.width + d);
+        for (int i = 0; i < n; ++i) x.at[i] = narrow<T>(widen(x.at[i]) + widen(residual.at[i]));
+        store<n>(p.sum_TD + t * p.width + d, x);
+      }
+      for (int i = 0; i < n; ++i) squares += widen(x.at[i]) * widen(x.at[i]);
+      store<n>(row + d, x);
+    }
+    const S total = block_sum(squares, scratch);
+    const S rstd = S(1) / sqrt(total / static_cast<S>(p.width) + p.eps);
+    if (threadIdx.x == 0) p.rstd_T[t] = rstd;
+    for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < p.width; d += step) {
+      const Pack<T, n> x = load<n>(row + d), weight = load<n>(p.weight_D + d);
+      Pack<T, n> y;
+      for (int i = 0; i < n; ++i) y.at[i] = narrow<T>(widen(x.at[i]) * rstd * widen(weight.at[i]));
+      store<n>(p.y_TD + t * p.width + d, y);
+    }
+    __syncthreads();  // scratch
+  }
+}
+
+template <typename T>
+struct NormBackward {
+  const T *dy_TD, *x_TD, *weight_D;
+  const Wide<T>* rstd_T;
+  const T* dsum_TD;
+  T *dx_TD, *y_TD;
+  Wide<T>* partials_PD;  // null: dweight is not wanted
+  int64_t rows, width;
+};
+
+// Row t is block t % P's, so each block's partial sum has one order.
+template <typename T, int n>
+__global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
+  using S = Wide<T>;
+  S* const scratch = block_memory<S>();
+  S* const dweight = scratch + kWarpSize;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * n, step = static_cast<int64_t>(blockDim.x) * n;
+  if (p.partials_PD != nullptr)
+    for (int64_t d = first; d < p.width; d += step)
+      for (int i = 0; i < n; ++i) dweight[d + i] = 0;
+  for (int64_t t = blockIdx.x; t < p.rows; t += gridDim.x) {
+    const S rstd = p.rstd_T[t];
+    S along = 0;
+    for (int64_t d = first; d < p.width; d += step) {
+      const Pack<T, n> dy = load<n>(p.dy_TD + t * p.width + d), x = load<n>(p.x_TD + t * p.width + d);
+      const Pack<T, n> weight = load<n>(p.weight_D + d);
+      for (int i = 0; i < n; ++i) {
+        const S normed = widen(x.at[i]) * rstd;
+        along += widen(dy.at[i]) * widen(weight.at[i]) * normed;
+        if (p.partials_PD != nullptr) dweight[d + i] += widen(dy.at[i]) * normed;
+      }
+    }
+    if (p.dx_TD == nullptr) continue;
+    const S mean = block_sum(along, scratch) / static_cast<S>(p.width);
+    for (int64_t d = first; d < p.width; d += step) {
+      const Pack<T, n> dy = load<n>(p.dy_TD + t * p.width + d), x = load<n>(p.x_TD + t * p.width + d);
+      const Pack<T, n> weight = load<n>(p.weight_D + d);
+      Pack<T, n> dsum, dx, y;
+      if (p.dsum_TD != nullptr) dsum = load<n>(p.dsum_TD + t * p.width + d);
+      for (int i = 0; i < n; ++i) {
+        const S normed = widen(x.at[i]) * rstd;
+        const S gradient = rstd * (widen(dy.at[i]) * widen(weight.at[i]) - normed * mean);
+        dx.at[i] = narrow<T>(p.dsum_TD == nullptr ? gradient : gradient + widen(dsum.at[i]));
+        y.at[i] = narrow<T>(normed * widen(weight.at[i]));
+      }
+      store<n>(p.dx_TD + t * p.width + d, dx);
+      if (p.y_TD != nullptr) store<n>(p.y_TD + t * p.width + d, y);
+    }
+    __syncthreads();  // scratch
+  }
+  if (p.partials_PD == nullptr) return;
+  for (int64_t d = first; d < p.width; d += step)
+    for (int i = 0; i < n; ++i) p.partials_PD[static_cast<int64_t>(blockIdx.x) * p.width + d + i] = dweight[d + i];
+}
+
+void check_width(const char* what, int64_t width, size_t item, size_t shared) {
+  if (shared > kMostShared)
+    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item, " bytes has no place in the ",
+         kMostShared, " bytes of shared memory");
+}
+
+}  // namespace
+
+void rmsnorm(const RmsNormArgs& args, Stream& stream) {
+  const int64_t rows = args.x.dim(0), width = args.x.dim(1);
+  if (rows == 0 || width == 0) return;
+  with_compute(args.x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using S = Wide<T>;
+    const NormForward<T> p = {args.x.data<T>(),
+                              args.residual ? args.residual.data<T>() : nullptr,
+                              args.weight.data<T>(),
+                              args.y.data<T>(),
+                              args.residual ? args.sum.data<T>() : nullptr,
+                              args.rstd.data<S>(),
+                              rows,
+                              width,
+                              static_cast<S>(args.eps)};
+    const bool fit = fits_packs({address(args.x), address(args.residual), address(args.weight), address(args.y),
+                                 args.residual ? address(args.sum) : 0, width * sizeof(T)});
+    const size_t shared = kWarpSize * sizeof(S) + static_cast<size_t>(width) * sizeof(T);
+    check_width("rmsnorm", width, sizeof(T), shared);
+    with_packs<T>(fit, [&](auto n) {
+      launch("rmsnorm", rmsnorm_kernel<T, n()>, {blocks(rows), threads_for(width, n()), shared}, native(stream), p);
+    });
+  });
+}
+
+void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
+  const int64_t rows = args.x.dim(0), width = args.x.dim(1);
+  if (rows == 0 || width == 0 || (!args.dx && !args.dweight)) return;
+  with_compute(args.x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using S = Wide<T>;
+    const int64_t partials = args.dweight ? std::min(rows, kMostPartials) : 0;
+    S* const partials_PD =
+        args.dweight ? static_cast<S*>(workspace(stream, static_cast<size_t>(partials * width) * sizeof(S))) : nullptr;
+    const NormBackward<T> p = {args.dy.data<T>(),
+                               args.x.data<T>(),
+                               args.weight.data<T>(),
+                               args.rstd.data<S>(),
+                               args.dsum ? args.dsum.data<T>() : nullptr,
+                               args.dx ? args.dx.data<T>() : nullptr,
+                               args.y ? args.y.data<T>() : nullptr,
+                               partials_PD,
+                               rows,
+                               width};
+    const bool fit = fits_packs({address(args.dy), address(args.x), address(args.weight), address(args.dsum),
+                                 address(args.dx), address(args.y), width * sizeof(T)});
+    const size_t shared = (kWarpSize + static_cast<size_t>(args.dweight ? width : 0)) * sizeof(S);
+    check_width("rmsnorm_backward", width, sizeof(S), shared);
+    with_packs<T>(fit, [&](auto n) {
+      launch("rmsnorm_backward", rmsnorm_backward_kernel<T, n()>,
+             {blocks(args.dweight ? partials : rows), threads_for(width, n()), shared}, native(stream), p);
+    });
+    if (args.dweight) add_partials(partials_PD, args.dweight.dtype(), partials, width, args.dweight.raw(), stream);
+  });
+}
+
+}  // namespace gangway::cuda

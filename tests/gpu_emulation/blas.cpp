@@ -1,0 +1,275 @@
+// cuBLASLt's products by plain loops, in one order. An algorithm remembers what it was chosen for, so that a product of
+// other sizes or less aligned operands is refused, as on a device it would be wrong.
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <cstring>
+#include <vector>
+
+#include "gpu_emulation/memory.h"
+#include "gpu_emulation/state.h"
+
+struct cublasLtContext {
+  int device;
+};
+struct cublasLtMatmulDescOpaque {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+};
+struct cublasLtMatrixLayoutOpaque {
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t stride;
+};
+struct cublasLtMatmulPreferenceOpaque {
+  uint64_t workspace = 0;
+  uint32_t alignment[4] = {256, 256, 256, 256};
+};
+
+using namespace gpu_emulation;
+
+namespace {
+
+struct Product {
+  cublasLtMatmulDescOpaque how;
+  cublasLtMatrixLayoutOpaque a, b, c;
+  const void *a_data, *b_data;
+  void* c_data;
+  double alpha, beta;
+};
+
+cublasStatus_t refuse_product(cublasStatus_t status, const std::string& words) {
+  refuse(cudaErrorInvalidValue, "cublasLt: " + words);
+  return status;
+}
+
+size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+uint64_t rows_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) { return op == CUBLAS_OP_N ? m.rows : m.columns; }
+uint64_t columns_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
+  return op == CUBLAS_OP_N ? m.columns : m.rows;
+}
+
+// Empty: a product that cuBLASLt takes.
+std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a, const cublasLtMatrixLayoutOpaque& b,
+                  const cublasLtMatrixLayoutOpaque& c) {
+  for (const auto* const m : {&a, &b, &c}) {
+    if (m->rows == 0 || m->columns == 0) return "an empty matrix";
+    if (m->stride < static_cast<int64_t>(m->rows))
+      return "columns of " + std::to_string(m->rows) + " rows lie " + std::to_string(m->stride) + " apart";
+  }
+  if (rows_of(a, how.transpose_a) != c.rows || columns_of(b, how.transpose_b) != c.columns ||
+      columns_of(a, how.transpose_a) != rows_of(b, how.transpose_b))
+    return "sizes that do not go together";
+  if (a.type != b.type || (c.type != a.type && !(a.type == CUDA_R_16BF && c.type == CUDA_R_32F))) return "types";
+  const bool f64 = a.type == CUDA_R_64F;
+  if ((how.compute == CUBLAS_COMPUTE_64F) != f64 || (how.scale == CUDA_R_64F) != f64) return "type of computation";
+  if (how.epilogue == CUBLASLT_EPILOGUE_BIAS && f64) return "a bias beside f64";
+  return "";
+}
+
+template <typename S>
+S get(const void* data, cudaDataType_t type, size_t at) {
+  switch (type) {
+    case CUDA_R_64F: return static_cast<S>(static_cast<const double*>(data)[at]);
+    case CUDA_R_32F: return static_cast<S>(static_cast<const float*>(data)[at]);
+    default: return static_cast<S>(__bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]));
+  }
+}
+template <typename S>
+void put(void* data, cudaDataType_t type, size_t at, S value) {
+  switch (type) {
+    case CUDA_R_64F: static_cast<double*>(data)[at] = static_cast<double>(value); break;
+    case CUDA_R_32F: static_cast<float*>(data)[at] = static_cast<float>(value); break;
+    default: static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(static_cast<float>(value));
+  }
+}
+
+// op(m) by columns, without gaps.
+template <typename S>
+std::vector<S> packed(const void* data, const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
+  const uint64_t rows = rows_of(m, op), columns = columns_of(m, op);
+  const size_t stride = static_cast<size_t>(m.stride);
+  std::vector<S> all(rows * columns);
+  for (uint64_t j = 0; j < columns; ++j)
+    for (uint64_t i = 0; i < rows; ++i)
+      all[j * rows + i] = get<S>(data, m.type, op == CUBLAS_OP_N ? j * stride + i : i * stride + j);
+  return all;
+}
+
+template <typename S>
+void multiply(const Product& p) {
+  const std::vector<S> a = packed<S>(p.a_data, p.a, p.how.transpose_a), b = packed<S>(p.b_data, p.b, p.how.transpose_b);
+  const uint64_t rows = p.c.rows, depth = columns_of(p.a, p.how.transpose_a);
+  std::vector<S> column(rows);
+  for (uint64_t j = 0; j < p.c.columns; ++j) {
+    std::fill(column.begin(), column.end(), S(0));
+    for (uint64_t k = 0; k < depth; ++k) {
+      const S factor = b[j * depth + k];
+      const S* const from = a.data() + k * rows;
+      for (uint64_t i = 0; i < rows; ++i) column[i] += from[i] * factor;
+    }
+    for (uint64_t i = 0; i < rows; ++i) {
+      const size_t at = j * static_cast<size_t>(p.c.stride) + i;
+      S value = static_cast<S>(p.alpha) * column[i];
+      if (p.beta != 0) value += static_cast<S>(p.beta) * get<S>(p.c_data, p.c.type, at);
+      if (p.how.epilogue == CUBLASLT_EPILOGUE_BIAS) value += get<S>(p.how.bias, p.c.type, i);
+      put(p.c_data, p.c.type, at, value);
+    }
+  }
+}
+
+// Bytes from the first to the last element of a matrix.
+size_t extent(const cublasLtMatrixLayoutOpaque& m) {
+  return ((m.columns - 1) * static_cast<size_t>(m.stride) + m.rows) * bytes_of(m.type);
+}
+bool is_on_device(const void* data, size_t bytes) {
+  const Where place = where(data);
+  return place.place == Place::device && place.rest >= bytes;
+}
+
+bool same(const cublasLtMatrixLayoutOpaque& x, const cublasLtMatrixLayoutOpaque& y) {
+  return x.type == y.type && x.rows == y.rows && x.columns == y.columns && x.stride == y.stride;
+}
+
+// What an algorithm was chosen for: a hash, and the alignments.
+uint64_t fingerprint(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a,
+                     const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
+  uint64_t hash = 1469598103934665603u;
+  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211u; };
+  for (const uint64_t word : {uint64_t{how.transpose_a}, uint64_t{how.transpose_b}, uint64_t{how.epilogue}}) mix(word);
+  for (const auto* const m : {&a, &b, &c})
+    for (const uint64_t word : {uint64_t{m->type}, m->rows, m->columns, static_cast<uint64_t>(m->stride)}) mix(word);
+  return hash;
+}
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  if (status == CUBLAS_STATUS_SUCCESS) return "success";
+  thread_local std::string words;
+  words = report();
+  return words.empty() ? "an error that was asked for" : words.c_str();
+}
+
+#define ENTER_BLAS() \
+  if (enter(__func__) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  ENTER_BLAS();
+  *handle = new cublasLtContext{current_device()};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute, cudaDataType_t scale) {
+  ENTER_BLAS();
+  *product = new cublasLtMatmulDescOpaque{.compute = compute, .scale = scale};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+  delete product;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  ENTER_BLAS();
+  const auto take = [&](auto& place) {
+    if (bytes != sizeof(place)) return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an attribute of another size");
+    std::memcpy(&place, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return take(product->transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return take(product->transpose_b);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return take(product->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return take(product->bias);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  ENTER_BLAS();
+  *layout = new cublasLtMatrixLayoutOpaque{type, rows, columns, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  ENTER_BLAS();
+  *preference = new cublasLtMatmulPreferenceOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    size_t bytes) {
+  ENTER_BLAS();
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
+    std::memcpy(&preference->workspace, value, 8);
+  else if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 4)
+    std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, 4);
+  else
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "a preference of another size");
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
+  ENTER_BLAS();
+  *found = 0;
+  const std::string why = wrong(*product, *a, *b, *c);
+  if (!why.empty() || !same(*c, *d)) return refuse_product(CUBLAS_STATUS_NOT_SUPPORTED, why);
+  cublasLtMatmulHeuristicResult_t result = {};
+  result.algo.data[0] = fingerprint(*product, *a, *b, *c);
+  for (size_t i = 0; i < 4; ++i) result.algo.data[1 + i] = preference->alignment[i];
+  result.algo.data[5] = result.workspaceSize = preference->workspace / 2;
+  results[0] = result;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  ENTER_BLAS();
+  if (handle->device != current_device())
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "a handle of another device");
+  if (const std::string why = wrong(*product, *a_layout, *b_layout, *c_layout); !why.empty() || c != d || !same(*c_layout, *d_layout))
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, why);
+  if (algorithm->data[0] != fingerprint(*product, *a_layout, *b_layout, *c_layout))
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an algorithm for another product");
+  const void* const operands[] = {a, b, c, d};
+  for (size_t i = 0; i < 4; ++i)
+    if (reinterpret_cast<uintptr_t>(operands[i]) % algorithm->data[1 + i] != 0)
+      return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "operand " + std::to_string(i) + " is less aligned than was said");
+  if (workspace_bytes < algorithm->data[5] || !is_on_device(workspace, workspace_bytes))
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "the workspace");
+  if (!is_on_device(a, extent(*a_layout)) || !is_on_device(b, extent(*b_layout)) || !is_on_device(d, extent(*d_layout)))
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an operand leaves its block");
+  Product p = {*product, *a_layout, *b_layout, *d_layout, a, b, d, 0, 0};
+  const bool f64 = product->scale == CUDA_R_64F;
+  p.alpha = f64 ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
+  p.beta = f64 ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
+  const cudaError_t error = enqueue(stream, [p, workspace, workspace_bytes](Runner&) {
+    std::memset(workspace, 0xff, std::min<size_t>(workspace_bytes, 4096));
+    if (p.a.type == CUDA_R_64F)
+      multiply<double>(p);
+    else
+      multiply<float>(p);
+  });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
