@@ -21,8 +21,10 @@ int cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_size) {
+// Of ranks on one host each has a GPU of its own: "cuda" is the one with the rank's number there.
+std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_rank, int local_size) {
   DeviceOptions device;
+  device.index = local_rank;
   device.threads = options.threads > 0 ? options.threads : config().num_threads;
   if (device.threads == 0) device.threads = std::max(1, cores() / std::max(1, local_size));
   return std::make_shared<Rank>(make_device(options.device, device));
@@ -160,7 +162,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   refuse_meta(options, place.size, "create");
   if (place.size > 1 && options.liveness_ms == 0) check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   const EngineOptions engine = engine_options(options, place.rank, place.size);
-  std::shared_ptr<Rank> rank = make_rank(options, place.local_size);
+  std::shared_ptr<Rank> rank = make_rank(options, place.local_rank, place.local_size);
   std::shared_ptr<Store> store;
   if (needs_store(options.engine, place.size)) {  // last: the others wait for a rank that connects
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
@@ -188,7 +190,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
          "\" does not hold ranks that are threads (auto, threads)");
   refuse_meta(options, count, "create_threads");
   std::vector<std::shared_ptr<Rank>> ranks;
-  for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, count));
+  for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, i, count));
   const std::vector<std::shared_ptr<Engine>> engines =
       make_thread_engines(ranks, engine_options(options, 0, count));
   std::vector<std::shared_ptr<Gang>> gangs;
@@ -209,7 +211,7 @@ std::shared_ptr<Gang> Gang::create_fake(int rank, int size, const GangOptions& o
   if (no_meta && options.device == "meta")
     fail(Code::invalid_argument, "gang.create_fake: a fake gang needs a device with memory, not meta");
   const EngineOptions engine = engine_options(options, rank, size);
-  std::shared_ptr<Rank> owner = make_rank(options, 1);
+  std::shared_ptr<Rank> owner = make_rank(options, 0, 1);
   std::shared_ptr<Engine> made = make_fake_engine(owner, engine, record);
   return make(std::move(owner), std::move(made), engine, all_ranks(size));
 }

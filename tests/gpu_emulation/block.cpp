@@ -123,7 +123,7 @@ class Block {
     return warp.words[generation & 1];
   }
 
-  char* shared() const { return shared_end_ - shape_.shared_bytes; }
+  char* shared() const { return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16; }  // aligned as on a device
 
   // Ends the kernel from inside a fiber.
   [[noreturn]] void stop(const char* why, const Site& site) {

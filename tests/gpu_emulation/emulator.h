@@ -33,7 +33,8 @@ struct Settings {
 Settings settings();
 void set(const Settings& settings);
 
-// The call number `nth` of `name` from now on, counted from 1, returns `error`; of every name if it is "*".
+// The call number `nth` of `name` from now on, counted from 1, returns `error`; of every name if it is "*". A call that gives something back
+// gives it back all the same.
 void fail_call(const std::string& name, int nth, cudaError_t error);
 // Calls of `name` so far; of all names if it is "*".
 int64_t calls(const std::string& name);

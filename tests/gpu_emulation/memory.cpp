@@ -5,6 +5,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@ constexpr size_t kAlignment = 256;                    // of cudaMalloc
 constexpr size_t kRange = size_t{16} << 30;           // addresses of a device
 constexpr size_t kPages = kRange / kPage;
 constexpr uint32_t kMostExtents = 1 << 20;             // ever, of a device
+constexpr size_t kFilled = 256 * 1024;                // of both ends of a block: all of it would cost too much
 constexpr unsigned char kSlack = 0xa5;                // around a block
 
 struct Extent {
@@ -185,8 +187,10 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
   block.bytes = bytes;
   for (size_t page = first; page <= first + pages; ++page) arena.block_of_page[page] = arena.count;
   mprotect(block.first, pages * kPage, PROT_READ | PROT_WRITE);
-  std::memset(block.first, kSlack, pages * kPage);
-  std::memset(block.data, 0xff, bytes);
+  std::memset(block.first, kSlack, static_cast<size_t>(block.data - block.first));
+  std::memset(block.data + bytes, kSlack, rounded - bytes);
+  std::memset(block.data, 0xff, std::min(bytes, kFilled));
+  if (bytes > kFilled) std::memset(block.data + bytes - kFilled, 0xff, kFilled);
   mprotect(block.first, pages * kPage, PROT_NONE);
   block.open = false;
   block.live = true;

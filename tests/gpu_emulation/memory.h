@@ -1,7 +1,7 @@
 // Memory of the software GPU's devices: one range of addresses for each device, whose pages nobody can touch but while a
 // kernel or a copy runs (Access), and then only those that it touches. Every block ends where a page does, with a closed
 // page behind it; its address is not used again for long. So found are: a read or write beyond a block, of a block that
-// was freed, and host code that touches device memory. New memory is full of NaN.
+// was freed, and host code that touches device memory. New memory is full of NaN, at least its ends.
 //
 // Thread rule: any thread.
 #pragma once

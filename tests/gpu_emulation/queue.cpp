@@ -41,9 +41,15 @@ bool Queue::idle() const {
   const std::lock_guard lock(mutex_);
   return open_ == 0;
 }
-void Queue::drain() const {
+void Queue::drain() {
+  thread_local Runner runner;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return open_ == 0; });
+  while (open_ != 0) {
+    if (busy_ || tasks_.empty())
+      changed_.wait(lock);
+    else
+      run_first(lock, runner);
+  }
 }
 void Queue::end() {
   const std::lock_guard lock(mutex_);
@@ -55,19 +61,26 @@ void Queue::run() {
   Runner runner;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return !tasks_.empty() || ending_; });
+    changed_.wait(lock, [&] { return !busy_ && (!tasks_.empty() || ending_); });
     if (tasks_.empty()) return;
-    std::function<void(Runner&)> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    const bool pause = settings().seed > 1 && random_() % kPauseOneIn == 0;
-    const auto length = std::chrono::microseconds(random_() % kLongestPause);
-    lock.unlock();
-    if (pause) std::this_thread::sleep_for(length);
-    task(runner);
-    task = nullptr;  // what it held may end here
-    lock.lock();
-    if (--open_ == 0) changed_.notify_all();
+    run_first(lock, runner);
   }
+}
+
+void Queue::run_first(std::unique_lock<std::mutex>& lock, Runner& runner) {
+  busy_ = true;
+  std::function<void(Runner&)> task = std::move(tasks_.front());
+  tasks_.pop_front();
+  const bool pause = settings().seed > 1 && random_() % kPauseOneIn == 0;
+  const auto length = std::chrono::microseconds(random_() % kLongestPause);
+  lock.unlock();
+  if (pause) std::this_thread::sleep_for(length);
+  task(runner);
+  task = nullptr;  // what it held may end here
+  lock.lock();
+  busy_ = false;
+  --open_;
+  changed_.notify_all();
 }
 
 }  // namespace gpu_emulation

@@ -1,4 +1,5 @@
-// One stream: tasks in order, run late by one thread, with pauses at random.
+// One stream: tasks in order, run late by its thread, with pauses at random. A thread that waits for the stream runs tasks
+// too, which spares it the wait for the other thread to wake up.
 // Thread rule: any thread.
 #pragma once
 
@@ -37,18 +38,19 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // A task gets the thread's own runner of kernels.
   void push(std::function<void(Runner&)> task);
   bool idle() const;
-  void drain() const;  // blocks until every task has ended
+  void drain();        // blocks until every task has ended
   void end();          // no more tasks; what is queued still runs
 
  private:
   void run();
+  void run_first(std::unique_lock<std::mutex>& lock, Runner& runner);
 
   const int device_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::deque<std::function<void(Runner&)>> tasks_;
   size_t open_ = 0;  // tasks that have not ended
-  bool started_ = false, ending_ = false;
+  bool started_ = false, ending_ = false, busy_ = false;
   std::minstd_rand random_;
 };
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
@@ -264,7 +265,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  if (const cudaError_t error = enter(__func__)) return error;
+  enter(__func__);
   const std::lock_guard lock(all().mutex);
   if (all().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
   stream->queue->end();
@@ -297,7 +298,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (const cudaError_t error = enter(__func__)) return error;
+  enter(__func__);
   const std::lock_guard lock(all().mutex);
   if (all().events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
   delete event;
@@ -341,7 +342,7 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
-  if (const cudaError_t error = enter(__func__)) return error;
+  enter(__func__);
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
   if (where(data).place != Place::device) return cudaErrorInvalidValue;
   stream->queue->push([data](Runner&) {
@@ -355,7 +356,13 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
-  if (const cudaError_t error = enter(__func__)) return error;
+  enter(__func__);
+  std::vector<std::shared_ptr<Queue>> queues;  // as the real one, it waits for all that may use the block
+  {
+    const std::lock_guard lock(all().mutex);
+    for (const cudaStream_t stream : all().streams) queues.push_back(stream->queue);
+  }
+  for (const auto& queue : queues) queue->drain();
   return free_pinned(data) ? cudaSuccess : cudaErrorInvalidValue;
 }
 

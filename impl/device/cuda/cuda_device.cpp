@@ -139,14 +139,10 @@ class PinnedMemory final : public Allocator {
   MemoryKind kind() const override { return MemoryKind::pinned; }
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    const OnDevice on(device_->index());
-    void* data = nullptr;
-    check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
-    return {data, bytes, 0};
+    return {device_->memory().allocate_pinned(bytes), bytes, 0};
   }
-  // The driver waits for all that may use it.
   void free(const Block& block) noexcept override {
-    if (block.data != nullptr) cudaFreeHost(block.data);
+    if (block.data != nullptr) device_->memory().free_pinned(block.data, block.bytes);
   }
 
  private:

@@ -18,6 +18,7 @@ Memory::Memory(int device) : device_(device) {
 Memory::~Memory() {
   collect(/*wait=*/true);
   cudaStreamSynchronize(pool_);
+  for (const auto& [bytes, data] : pinned_) cudaFreeHost(data);
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   cudaStreamDestroy(pool_);
 }
@@ -48,11 +49,28 @@ void* Memory::allocate(size_t bytes) {
   return data;
 }
 
-void Memory::free(void* data) noexcept {
+void* Memory::allocate_pinned(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const OnDevice on(device_);
+  collect(/*wait=*/false);
+  void* data = nullptr;
+  if (const auto kept = pinned_.find(bytes); kept != pinned_.end()) {
+    data = kept->second;
+    pinned_.erase(kept);
+    return data;
+  }
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  return data;
+}
+
+void Memory::free(void* data) noexcept { free_later(data, 0); }
+void Memory::free_pinned(void* data, size_t bytes) noexcept { free_later(data, bytes); }
+
+void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
   const std::lock_guard lock(mutex_);
   try {
     const OnDevice on(device_);
-    Freed freed{data, {}};
+    Freed freed{data, pinned_bytes, {}};
     for (const cudaStream_t stream : streams_) {
       if (cudaStreamQuery(stream) == cudaSuccess) continue;
       cudaGetLastError();  // "not ready" is no error
@@ -65,7 +83,7 @@ void Memory::free(void* data) noexcept {
     collect(/*wait=*/false);
   } catch (...) {  // no memory for the list, or a device that has failed
     for (const cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
-    cudaFreeAsync(data, pool_);
+    give_back({data, pinned_bytes, {}});
   }
 }
 
@@ -79,11 +97,23 @@ void Memory::remove(cudaStream_t stream) noexcept {
   std::erase(streams_, stream);
 }
 
+void Memory::give_back(const Freed& freed) noexcept {
+  if (freed.pinned_bytes == 0) {
+    cudaFreeAsync(freed.data, pool_);
+    return;
+  }
+  try {
+    pinned_.emplace(freed.pinned_bytes, freed.data);
+  } catch (...) {
+    cudaFreeHost(freed.data);
+  }
+}
+
 // Gives back what no stream uses any more, or, with a wait, everything.
 void Memory::collect(bool wait) noexcept {
   while (!freed_.empty()) {
     if (!passed(freed_.front(), wait)) return;
-    cudaFreeAsync(freed_.front().data, pool_);
+    give_back(freed_.front());
     freed_.pop_front();
   }
 }

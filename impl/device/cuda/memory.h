@@ -1,8 +1,11 @@
-// Memory of one CUDA device: blocks that are freed wait for the streams that may still use them.
+// Memory of one CUDA device, and pinned memory of the host beside it: blocks that are freed wait for the streams that may
+// still use them. Plain ones go back to the device's pool then. Pinned ones are kept for the next request of the same size:
+// to give one back to the driver would stop all streams.
 // Thread rule: any thread.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -18,7 +21,9 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   void* allocate(size_t bytes);
+  void* allocate_pinned(size_t bytes);
   void free(void* data) noexcept;
+  void free_pinned(void* data, size_t bytes) noexcept;
 
   // Streams whose work may use blocks that are freed from now on.
   void add(cudaStream_t stream);
@@ -27,9 +32,12 @@ class Memory {
  private:
   struct Freed {
     void* data;
+    size_t pinned_bytes;  // 0: plain memory
     std::vector<cudaEvent_t> events;
   };
 
+  void free_later(void* data, size_t pinned_bytes) noexcept;
+  void give_back(const Freed& freed) noexcept;
   void collect(bool wait) noexcept;
   cudaEvent_t take_event();
   bool passed(Freed& freed, bool wait) noexcept;
@@ -39,6 +47,7 @@ class Memory {
   cudaStream_t pool_ = nullptr;  // holds nothing but allocations
   std::vector<cudaStream_t> streams_;
   std::deque<Freed> freed_;
+  std::multimap<size_t, void*> pinned_;  // to use again, by size
   std::vector<cudaEvent_t> events_;  // to use again
 };
 

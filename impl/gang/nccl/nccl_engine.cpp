@@ -1,14 +1,217 @@
 #include "gang/nccl/nccl_engine.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "device/cuda/cuda_device.h"
+#include "gang/nccl/event_work.h"
 #include "gang/nccl/one_rank_engine.h"
+#include "gang/nccl/records.h"
 
 namespace gangway::nccl {
+namespace {
+
+bool adds(const Collective& c) { return c.accumulate && c.count != 0; }
+
+// Temporaries of a launch, and how they reach the caller's memory.
+struct Sums {
+  struct One {
+    DType dtype;
+    std::shared_ptr<Buffer> from;
+    void* to;
+    size_t count;
+  };
+  std::vector<One> all;
+};
+
+// One channel: a communicator, and the stream of high priority that its collectives run on, in the order of the program.
+struct Lane {
+  ncclComm_t comm = nullptr;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> ready;
+};
+
+class NcclEngine final : public Engine {
+ public:
+  NcclEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, EngineOptions options, Add add)
+      : owner_(std::move(owner)),
+        control_(std::move(control)),
+        options_(std::move(options)),
+        add_(add),
+        dummy_(Buffer::allocate(owner_->device().allocator(), 1)) {
+    api();
+  }
+
+  // Peers that never come must not keep this rank from ending: what is still in flight is aborted.
+  ~NcclEngine() override {
+    const cuda::OnDevice on(owner_->device().index());
+    const auto given_up = std::chrono::steady_clock::now() + kPatience;
+    while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
+    const bool orderly = idle() && !failure_->get();
+    for (Lane& lane : lanes_)
+      if (lane.comm != nullptr) orderly ? api().destroy(lane.comm) : api().abort(lane.comm);
+  }
+
+  const char* name() const override { return "nccl"; }
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+  EngineFacts facts() const override {
+    EngineFacts facts;
+    facts.folds_in_rank_order = false;
+    facts.moves_host_memory = false;
+    facts.moves_device_memory = true;
+    facts.takes_counts = false;
+    facts.detects_failures = false;
+    return facts;
+  }
+  void* native_handle() const override { return lane_of(Channel::user).comm; }
+
+  void open(Channel channel) override {
+    Lane& lane = lanes_[static_cast<size_t>(channel)];
+    if (lane.comm != nullptr) return;
+    const cuda::OnDevice on(owner_->device().index());
+    const ncclUniqueId id = agreed_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // so that a lost peer or a deadline ends every call
+    ncclComm_t comm = nullptr;
+    check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+    settle(comm);
+    const std::lock_guard lock(mutex_);
+    lane.stream = owner_->device().make_stream(StreamPriority::high);
+    lane.ready = owner_->device().make_event();
+    lane.comm = comm;
+  }
+
+  WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
+    if (const auto first = error()) throw *first;
+    if (lane_of(channel).comm == nullptr) open(channel);  // sends and receives come without one
+    const std::lock_guard lock(mutex_);
+    Lane& lane = lane_of(channel);
+    const cuda::OnDevice on(owner_->device().index());
+    lane.ready->record(stream);
+    lane.stream->wait(*lane.ready);
+    const auto sums = std::make_shared<Sums>();
+    check(api().group_start(), "ncclGroupStart");
+    try {
+      for (const Collective& c : span) launch_one(lane, c, *sums);
+    } catch (...) {
+      api().group_end();
+      throw;
+    }
+    check(api().group_end(), "ncclGroupEnd");
+    settle(lane.comm);
+    for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
+    auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
+    work->record(*lane.stream);
+    return work;
+  }
+
+  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+    std::shared_ptr<Engine> control = control_->create(ranks);  // ids of its communicators go over it
+    if (control == nullptr) return nullptr;
+    if (control->size() == 1) return make_one_rank_engine(owner_, add_);
+    return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
+  }
+
+  void abort(const Error& error) noexcept override {
+    failure_->keep(error);
+    const std::lock_guard lock(mutex_);
+    for (Lane& lane : lanes_)
+      if (lane.comm != nullptr) api().abort(std::exchange(lane.comm, nullptr));
+  }
+  std::optional<Error> error() const override { return failure_->get(); }
+  void shutdown(Deadline) override {
+    for (const Lane& lane : lanes_)
+      if (lane.stream) lane.stream->synchronize();
+  }
+  std::shared_ptr<Engine> shrink(std::vector<int>&) override {
+    fail(Code::not_supported, "engine \"nccl\": a gang of CUDA devices cannot shrink; start the survivors again");
+  }
+  Traffic traffic() const override { return {calls_, bytes_, 0}; }
+  std::vector<FlightEntry> flight_record() const override { return {}; }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{5};
+  static constexpr std::chrono::microseconds kNap{50};
+
+  Lane& lane_of(Channel channel) { return lanes_[static_cast<size_t>(channel)]; }
+  const Lane& lane_of(Channel channel) const { return lanes_[static_cast<size_t>(channel)]; }
+
+  // Of a new communicator: rank 0 makes it.
+  ncclUniqueId agreed_id() {
+    ncclUniqueId id{};
+    if (rank() == 0) check(api().get_unique_id(&id), "ncclGetUniqueId");
+    Collective c;
+    c.op = CollectiveOp::broadcast;
+    c.in = c.out = id.internal;
+    c.count = sizeof(id.internal);
+    c.dtype = DType::u8;
+    c.peer = 0;
+    if (const WorkPtr work = control_->run_now(Channel::control, {&c, 1}, owner_->host_stream()))
+      work->wait_input(Deadline::never());
+    return id;
+  }
+
+  // Waits until the communicator is ready for the next call.
+  void settle(ncclComm_t comm) {
+    const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
+    for (ncclResult_t state = ncclInProgress;;) {
+      check(api().get_async_error(comm, &state), "ncclCommGetAsyncError");
+      if (state != ncclInProgress) return check(state, "a communicator");
+      if (const auto first = error()) throw *first;
+      if (const auto first = control_->error()) throw *first;
+      if (deadline.passed())
+        fail(Code::timeout, options_.label, ": NCCL did not make a communicator of ", size(), " ranks in ",
+             options_.timeout_ms, " ms");
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+
+  void launch_one(Lane& lane, const Collective& c, Sums& sums) {
+    const Place place = {lane.comm, cuda::native(*lane.stream), rank(), size()};
+    const size_t out = out_count(c, rank(), size());
+    ++calls_;
+    bytes_ += out * item_bytes(c.dtype);
+    if (!adds(c) || out == 0) return launch(place, c, dummy_->data());
+    Collective aside = c;
+    aside.accumulate = false;
+    sums.all.push_back({c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
+    aside.out = sums.all.back().from->data();
+    launch(place, aside, dummy_->data());
+  }
+
+  bool idle() const {
+    for (const Lane& lane : lanes_)
+      if (lane.stream && cudaStreamQuery(cuda::native(*lane.stream)) == cudaErrorNotReady) return false;
+    return true;
+  }
+
+  const std::shared_ptr<Rank> owner_;
+  const std::shared_ptr<Engine> control_;
+  const EngineOptions options_;
+  const Add add_;
+  const std::shared_ptr<Buffer> dummy_;
+  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
+  std::atomic<uint64_t> calls_ = 0, bytes_ = 0;
+  mutable std::mutex mutex_;
+  std::array<Lane, kChannels> lanes_;
+};
+
+}  // namespace
 
 std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
-                                                       std::span<const std::shared_ptr<Engine>>,
+                                                       std::span<const std::shared_ptr<Engine>> control,
                                                        const EngineOptions& options, Add add) {
-  if (options.size == 1) return {make_one_rank_engine(ranks[0], add)};
-  fail(Code::not_supported, "gangs of several CUDA devices are not in this version");
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    engines.push_back(control[i]->size() == 1
+                          ? make_one_rank_engine(ranks[i], add)
+                          : std::make_shared<NcclEngine>(ranks[i], control[i], options, add));
+  return engines;
 }
 
 }  // namespace gangway::nccl

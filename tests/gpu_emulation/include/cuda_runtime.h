@@ -108,8 +108,14 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
   return [&]<size_t... i>(std::index_sequence<i...>) {
     std::tuple<std::remove_cv_t<Parameters>...> copy(
         *static_cast<const std::remove_cv_t<Parameters>*>(arguments[i])...);
+    // Bytes between members hold anything, and are no addresses.
+#if __has_builtin(__builtin_clear_padding)
+    (__builtin_clear_padding(&std::get<i>(copy)), ...);
     const std::array<::gpu_emulation::Argument, sizeof...(i)> words = {
         ::gpu_emulation::Argument{&std::get<i>(copy), sizeof(std::get<i>(copy))}...};
+#else
+    const std::array<::gpu_emulation::Argument, 0> words = {};
+#endif
     return ::gpu_emulation::launch(
         {grid, block, shared_bytes}, words, [kernel, copy] { std::apply(kernel, copy); }, stream);
   }(std::index_sequence_for<Parameters...>());

@@ -1,0 +1,71 @@
+#include "gang/nccl/api.h"
+
+#include <dlfcn.h>
+
+namespace gangway::nccl {
+namespace {
+
+constexpr char kFile[] = "libnccl.so.2";
+constexpr int kOldest = 21900;
+
+template <typename Function>
+void find(void* library, const char* name, Function& to) {
+  to = reinterpret_cast<Function>(dlsym(library, name));
+  if (to == nullptr) fail(Code::not_supported, "engine \"nccl\": ", kFile, " has no ", name);
+}
+
+std::string version_text(int version) {
+  return text(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+}
+
+Api load() {
+  void* const library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) fail(Code::not_supported, "engine \"nccl\": ", dlerror());
+  Api api{};
+  find(library, "ncclGetVersion", api.get_version);
+  int version = 0;
+  api.get_version(&version);
+  if (version < kOldest)
+    fail(Code::not_supported, "engine \"nccl\": ", kFile, " is version ", version_text(version), ", older than the ",
+         version_text(kOldest), " that this module needs");
+  find(library, "ncclGetErrorString", api.get_error_string);
+  find(library, "ncclGetUniqueId", api.get_unique_id);
+  find(library, "ncclCommInitRankConfig", api.init_rank);
+  find(library, "ncclCommGetAsyncError", api.get_async_error);
+  find(library, "ncclCommDestroy", api.destroy);
+  find(library, "ncclCommAbort", api.abort);
+  find(library, "ncclGroupStart", api.group_start);
+  find(library, "ncclGroupEnd", api.group_end);
+  find(library, "ncclAllReduce", api.all_reduce);
+  find(library, "ncclReduce", api.reduce);
+  find(library, "ncclReduceScatter", api.reduce_scatter);
+  find(library, "ncclBroadcast", api.broadcast);
+  find(library, "ncclAllGather", api.all_gather);
+  find(library, "ncclSend", api.send);
+  find(library, "ncclRecv", api.recv);
+  return api;
+}
+
+}  // namespace
+
+const Api& api() {
+  static const Api loaded = load();
+  return loaded;
+}
+
+void check(ncclResult_t result, const char* what) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  fail(Code::gang, "nccl: ", what, ": ", api().get_error_string(result));
+}
+
+std::string describe() {
+  try {
+    int version = 0;
+    api().get_version(&version);
+    return text("  NCCL ", version_text(version), "\n");
+  } catch (const Error& error) {
+    return text("  ", error.message(), "\n");
+  }
+}
+
+}  // namespace gangway::nccl
