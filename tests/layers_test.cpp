@@ -32,6 +32,7 @@ const std::map<std::string, Names>& layers() {
       {"train", above},
       {"checkpoint", above},
       {"plan", above},
+      {"cuda", {"device", "tensor", "ops", "gang"}},  // puts the loadable module together
       {"tools", all},
   };
   return table;
@@ -40,11 +41,11 @@ const std::map<std::string, Names>& layers() {
 // Folders that are leaves, each with its registry: the only file of another folder that may include them.
 const std::map<std::string, Names>& leaves() {
   static const std::map<std::string, Names> table = {
-      {"device/cpu", {"device/device.cpp"}},  {"device/meta", {"device/device.cpp"}},
-      {"device/cuda", {"device/device.cpp"}}, {"ops/cpu", {"ops/registry.cpp"}},
-      {"ops/meta", {"ops/registry.cpp"}},     {"ops/cuda", {"ops/registry.cpp"}},
-      {"gang/host", {"gang/registry.cpp"}},   {"gang/gloo", {"gang/registry.cpp"}},
-      {"gang/nccl", {"gang/registry.cpp"}},   {"gang/mpi", {"gang/registry.cpp"}},
+      {"device/cpu", {"device/device.cpp"}}, {"device/meta", {"device/device.cpp"}},
+      {"device/cuda", {"cuda/module.cpp"}},  {"ops/cpu", {"ops/registry.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},    {"ops/cuda", {"cuda/module.cpp"}},
+      {"gang/host", {"gang/registry.cpp"}},  {"gang/gloo", {"gang/registry.cpp"}},
+      {"gang/nccl", {"cuda/module.cpp"}},    {"gang/mpi", {"gang/registry.cpp"}},
   };
   return table;
 }
@@ -67,7 +68,12 @@ std::string refusal(const std::string& from, const std::string& to) {
     return "layer " + a + " may not include layer " + b;
   const std::string leaf = leaf_of(to), own = leaf_of(from);
   if (leaf.empty() || leaf == own || leaves().at(leaf).count(from) != 0) return "";
-  const bool same_backend = !own.empty() && fs::path(own).filename() == fs::path(leaf).filename();
+  // NCCL works on CUDA's devices.
+  const auto backend = [](const std::string& of) {
+    const std::string name = fs::path(of).filename();
+    return name == "nccl" ? "cuda" : name;
+  };
+  const bool same_backend = !own.empty() && backend(own) == backend(leaf);
   return same_backend ? "" : leaf + " is a leaf: only its registry may include it";
 }
 

@@ -57,8 +57,8 @@ void Loadable::check(const char* entry) {
   table_ = give_table();
   const std::string_view build = *static_cast<const char* const*>(table_);
   if (build != kBuildId)
-    fail(Code::invalid_state, what_, ": ", path_, " is of build ", build, ", but this library of build ", kBuildId,
-         "; install both from one build");
+    fail(Code::invalid_state, what_, ": ", path_, " is of build ", build, ", but this library of build ",
+         kBuildId, "; install both from one build");
 }
 
 void Loadable::keep(bool global) {

@@ -10,19 +10,21 @@ namespace {
 
 constexpr char kFile[] = "libgangway_cuda.so";
 
-Loadable open() {
-  return Loadable("device \"cuda\"", kFile, "gangway_cuda_module");
+Loadable open(const std::string& device) {
+  return Loadable(text("device \"", device, "\""), kFile, "gangway_cuda_module");
 }
-const CudaModule& module_of(const Loadable& library) { return *static_cast<const CudaModule*>(library.table()); }
+const CudaModule& module_of(const Loadable& library) {
+  return *static_cast<const CudaModule*>(library.table());
+}
 
 }  // namespace
 
-const CudaModule& cuda_module() {
+const CudaModule& cuda_module(const std::string& device) {
   static std::mutex mutex;
   static const CudaModule* module = nullptr;
   const std::lock_guard lock(mutex);
   if (module == nullptr) {
-    Loadable library = open();
+    Loadable library = open(device);
     library.keep(/*global=*/false);
     module = &module_of(library);
   }
@@ -31,7 +33,7 @@ const CudaModule& cuda_module() {
 
 std::string describe_cuda_module() {
   try {
-    const Loadable library = open();
+    const Loadable library = open("cuda");
     return text("device \"cuda\": ", library.path(), "\n", module_of(library).describe());
   } catch (const Error& error) {
     return text(kFile, ": ", error.message(), "\n");

@@ -31,7 +31,8 @@ struct CudaModule {
 };
 
 // NOT_SUPPORTED with what is missing; INVALID_STATE for a module of another build, with both ids. It stays loaded.
-const CudaModule& cuda_module();
+// `device`: for the error.
+const CudaModule& cuda_module(const std::string& device);
 
 // Its file and what it found, or why it cannot be loaded.
 std::string describe_cuda_module();

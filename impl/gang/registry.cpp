@@ -49,8 +49,9 @@ std::vector<std::shared_ptr<Engine>> data_engines(const std::string& engine,
   const DataEngines make = found == registered.makers.end() ? nullptr : found->second;
   lock.unlock();
   if (make != nullptr) return make(ranks, control, options);
-  if (ranks[0]->device().kind() == DeviceKind::cuda)
-    return cuda_module().make_data_engines(ranks, control, options);
+  const Device& device = ranks[0]->device();
+  if (device.kind() == DeviceKind::cuda)
+    return cuda_module(device.name()).make_data_engines(ranks, control, options);
   if (engine == "mpi" && options.size > 1) return {mpi_module().make_data(options)};
   return {};
 }

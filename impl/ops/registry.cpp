@@ -21,14 +21,15 @@ std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
     case DeviceKind::extension:
       if (const OpsFactory make = extension) return make(device);
       break;
-    case DeviceKind::cuda: return cuda_module().make_ops(device);
+    case DeviceKind::cuda: return cuda_module(device->name()).make_ops(device);
   }
   fail(Code::not_supported, "device \"", device->name(), "\" has no operations in this build");
 }
 
 std::string describe_paths(Ops& ops) {
   if (ops.device().kind() == DeviceKind::meta) return "all operations: shape checks only\n";
-  if (ops.device().kind() == DeviceKind::cuda) return "all operations: kernels of the CUDA module, products by cuBLASLt\n";
+  if (ops.device().kind() == DeviceKind::cuda)
+    return "all operations: kernels of the CUDA module, products by cuBLASLt\n";
   return cpu::describe_cpu_paths(ops);
 }
 

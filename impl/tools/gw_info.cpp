@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "device/cuda_module.h"
 #include "gang/modules.h"
 #include "ops/ops.h"
 
@@ -42,7 +43,7 @@ int main(int count, char** arguments) {
     std::printf(
         "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n%s",
         describe_modules().c_str());
-    std::printf("not in this build: cuda, gloo, nccl\n\noperations on the cpu:\n%s\n",
+    std::printf("%snot in this build: gloo\n\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
                 describe_paths(*ops).c_str());
     std::printf("configuration:\n%s", describe(config()).c_str());
   } catch (const std::exception& error) {

@@ -290,7 +290,7 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
   EXPECT_EQ(error_of(create(bad)).code(), Code::ok);
   bad = o;
   bad.device = "tpu";
-  expect_error(Code::invalid_argument, "device \"tpu\" is unknown (cpu, meta)", create(bad));
+  expect_error(Code::invalid_argument, "device \"tpu\" is unknown (cpu, cuda, meta)", create(bad));
   bad = o;
   bad.device = "cuda";
   EXPECT_EQ(error_of(create(bad)).code(), Code::not_supported);

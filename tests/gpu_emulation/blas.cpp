@@ -47,14 +47,16 @@ cublasStatus_t refuse_product(cublasStatus_t status, const std::string& words) {
 }
 
 size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-uint64_t rows_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) { return op == CUBLAS_OP_N ? m.rows : m.columns; }
+uint64_t rows_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
+  return op == CUBLAS_OP_N ? m.rows : m.columns;
+}
 uint64_t columns_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
   return op == CUBLAS_OP_N ? m.columns : m.rows;
 }
 
 // Empty: a product that cuBLASLt takes.
-std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a, const cublasLtMatrixLayoutOpaque& b,
-                  const cublasLtMatrixLayoutOpaque& c) {
+std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a,
+                  const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
   for (const auto* const m : {&a, &b, &c}) {
     if (m->rows == 0 || m->columns == 0) return "an empty matrix";
     if (m->stride < static_cast<int64_t>(m->rows))
@@ -63,9 +65,11 @@ std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayou
   if (rows_of(a, how.transpose_a) != c.rows || columns_of(b, how.transpose_b) != c.columns ||
       columns_of(a, how.transpose_a) != rows_of(b, how.transpose_b))
     return "sizes that do not go together";
-  if (a.type != b.type || (c.type != a.type && !(a.type == CUDA_R_16BF && c.type == CUDA_R_32F))) return "types";
+  if (a.type != b.type || (c.type != a.type && !(a.type == CUDA_R_16BF && c.type == CUDA_R_32F)))
+    return "types";
   const bool f64 = a.type == CUDA_R_64F;
-  if ((how.compute == CUBLAS_COMPUTE_64F) != f64 || (how.scale == CUDA_R_64F) != f64) return "type of computation";
+  if ((how.compute == CUBLAS_COMPUTE_64F) != f64 || (how.scale == CUDA_R_64F) != f64)
+    return "type of computation";
   if (how.epilogue == CUBLASLT_EPILOGUE_BIAS && f64) return "a bias beside f64";
   return "";
 }
@@ -101,7 +105,8 @@ std::vector<S> packed(const void* data, const cublasLtMatrixLayoutOpaque& m, cub
 
 template <typename S>
 void multiply(const Product& p) {
-  const std::vector<S> a = packed<S>(p.a_data, p.a, p.how.transpose_a), b = packed<S>(p.b_data, p.b, p.how.transpose_b);
+  const std::vector<S> a = packed<S>(p.a_data, p.a, p.how.transpose_a),
+                       b = packed<S>(p.b_data, p.b, p.how.transpose_b);
   const uint64_t rows = p.c.rows, depth = columns_of(p.a, p.how.transpose_a);
   std::vector<S> column(rows);
   for (uint64_t j = 0; j < p.c.columns; ++j) {
@@ -139,9 +144,11 @@ uint64_t fingerprint(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLa
                      const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
   uint64_t hash = 1469598103934665603u;
   const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211u; };
-  for (const uint64_t word : {uint64_t{how.transpose_a}, uint64_t{how.transpose_b}, uint64_t{how.epilogue}}) mix(word);
+  for (const uint64_t word : {uint64_t{how.transpose_a}, uint64_t{how.transpose_b}, uint64_t{how.epilogue}})
+    mix(word);
   for (const auto* const m : {&a, &b, &c})
-    for (const uint64_t word : {uint64_t{m->type}, m->rows, m->columns, static_cast<uint64_t>(m->stride)}) mix(word);
+    for (const uint64_t word : {uint64_t{m->type}, m->rows, m->columns, static_cast<uint64_t>(m->stride)})
+      mix(word);
   return hash;
 }
 
@@ -166,7 +173,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
   ENTER_BLAS();
   *product = new cublasLtMatmulDescOpaque{.compute = compute, .scale = scale};
   return CUBLAS_STATUS_SUCCESS;
@@ -175,11 +183,13 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
   delete product;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
-                                              const void* value, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              size_t bytes) {
   ENTER_BLAS();
   const auto take = [&](auto& place) {
-    if (bytes != sizeof(place)) return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an attribute of another size");
+    if (bytes != sizeof(place))
+      return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an attribute of another size");
     std::memcpy(&place, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   };
@@ -211,8 +221,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
-                                                    size_t bytes) {
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
   ENTER_BLAS();
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
     std::memcpy(&preference->workspace, value, 8);
@@ -223,8 +233,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   ENTER_BLAS();
@@ -240,25 +251,29 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                              size_t workspace_bytes, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes,
+                              cudaStream_t stream) {
   ENTER_BLAS();
   if (handle->device != current_device())
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "a handle of another device");
-  if (const std::string why = wrong(*product, *a_layout, *b_layout, *c_layout); !why.empty() || c != d || !same(*c_layout, *d_layout))
+  if (const std::string why = wrong(*product, *a_layout, *b_layout, *c_layout);
+      !why.empty() || c != d || !same(*c_layout, *d_layout))
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, why);
   if (algorithm->data[0] != fingerprint(*product, *a_layout, *b_layout, *c_layout))
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an algorithm for another product");
   const void* const operands[] = {a, b, c, d};
   for (size_t i = 0; i < 4; ++i)
     if (reinterpret_cast<uintptr_t>(operands[i]) % algorithm->data[1 + i] != 0)
-      return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "operand " + std::to_string(i) + " is less aligned than was said");
+      return refuse_product(CUBLAS_STATUS_INVALID_VALUE,
+                            "operand " + std::to_string(i) + " is less aligned than was said");
   if (workspace_bytes < algorithm->data[5] || !is_on_device(workspace, workspace_bytes))
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "the workspace");
-  if (!is_on_device(a, extent(*a_layout)) || !is_on_device(b, extent(*b_layout)) || !is_on_device(d, extent(*d_layout)))
+  if (!is_on_device(a, extent(*a_layout)) || !is_on_device(b, extent(*b_layout)) ||
+      !is_on_device(d, extent(*d_layout)))
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an operand leaves its block");
   Product p = {*product, *a_layout, *b_layout, *d_layout, a, b, d, 0, 0};
   const bool f64 = product->scale == CUDA_R_64F;

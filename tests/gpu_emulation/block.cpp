@@ -77,7 +77,9 @@ class Chooser {
   std::minstd_rand random_;
 };
 
-std::string place(const Site& site) { return std::string(site.what) + " at " + site.file + ":" + std::to_string(site.line); }
+std::string place(const Site& site) {
+  return std::string(site.what) + " at " + site.file + ":" + std::to_string(site.line);
+}
 std::string numbers(const uint3& at) {
   return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
 }
@@ -87,8 +89,8 @@ std::string numbers(const uint3& at) {
 // Holds all that one block needs; the next one uses it again.
 class Block {
  public:
-  std::optional<Fault> run(const std::string& name, const LaunchShape& shape, const std::function<void()>& body,
-                           uint32_t seed) {
+  std::optional<Fault> run(const std::string& name, const LaunchShape& shape,
+                           const std::function<void()>& body, uint32_t seed) {
     name_ = &name;
     body_ = &body;
     shape_ = shape;
@@ -123,7 +125,9 @@ class Block {
     return warp.words[generation & 1];
   }
 
-  char* shared() const { return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16; }  // aligned as on a device
+  char* shared() const {
+    return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16;
+  }  // aligned as on a device
 
   // Ends the kernel from inside a fiber.
   [[noreturn]] void stop(const char* why, const Site& site) {
@@ -167,7 +171,8 @@ class Block {
       }
       resume(*next);
       if (fault_) return abandon();
-      if (next->state == State::at_exchange) release_exchange(static_cast<size_t>(next - slots_.data()) / kWarp);
+      if (next->state == State::at_exchange)
+        release_exchange(static_cast<size_t>(next - slots_.data()) / kWarp);
       if (fault_) return abandon();
     }
   }
@@ -251,7 +256,8 @@ class Block {
 
   uint32_t living(size_t warp) const {
     uint32_t mask = 0;
-    for (size_t i = warp * kWarp; i < std::min<size_t>((warp + 1) * kWarp, static_cast<size_t>(threads_)); ++i)
+    for (size_t i = warp * kWarp; i < std::min<size_t>((warp + 1) * kWarp, static_cast<size_t>(threads_));
+         ++i)
       if (slots_[i].state != State::ended) mask |= 1u << i % kWarp;
     return mask;
   }
@@ -294,10 +300,10 @@ class Block {
     return a.line != b.line || std::strcmp(a.file, b.file) != 0 || std::strcmp(a.what, b.what) != 0;
   }
   void differ_fault(const Slot& a, const Slot& b) {
-    fault_ = Fault{cudaErrorLaunchFailure, "kernel " + *name_ + ": divergence in block " + numbers(a.lane.block) +
-                                               ": thread " + numbers(a.lane.thread) + " waits in " +
-                                               place(a.site) + ", thread " + numbers(b.lane.thread) + " in " +
-                                               place(b.site)};
+    fault_ = Fault{cudaErrorLaunchFailure, "kernel " + *name_ + ": divergence in block " +
+                                               numbers(a.lane.block) + ": thread " + numbers(a.lane.thread) +
+                                               " waits in " + place(a.site) + ", thread " +
+                                               numbers(b.lane.thread) + " in " + place(b.site)};
   }
 
   std::string here() const {

@@ -34,8 +34,8 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // Nothing: the kernel has run.
-  std::optional<Fault> run(const std::string& name, const LaunchShape& shape, const std::function<void()>& body,
-                           uint32_t seed);
+  std::optional<Fault> run(const std::string& name, const LaunchShape& shape,
+                           const std::function<void()>& body, uint32_t seed);
 
  private:
   std::unique_ptr<Block> block_;

@@ -57,7 +57,8 @@ class Emulation : public testing::Test {
   }
   std::vector<float> host(const float* data, size_t count) {
     std::vector<float> values(count);
-    EXPECT_EQ(cudaMemcpyAsync(values.data(), data, count * sizeof(float), cudaMemcpyDefault, stream_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpyAsync(values.data(), data, count * sizeof(float), cudaMemcpyDefault, stream_),
+              cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     return values;
   }
@@ -171,7 +172,8 @@ void write_at(float* data, int64_t index) { data[index] = 1; }
 TEST_F(Emulation, AnAccessBeyondABlockIsAFaultWithItsPlace) {
   gpu_emulation::name_next_kernel("write_at");
   ASSERT_EQ(start(write_at, 1, 1, 0, stream_, device(std::vector<float>(64)), int64_t{65}), cudaSuccess);
-  expect_fault(cudaErrorIllegalAddress, "kernel write_at, block (0, 0, 0), thread (0, 0, 0): 4 bytes beyond a block of 256 bytes");
+  expect_fault(cudaErrorIllegalAddress,
+               "kernel write_at, block (0, 0, 0), thread (0, 0, 0): 4 bytes beyond a block of 256 bytes");
   EXPECT_EQ(start(write_at, 1, 1, 0, stream_, blocks_[0], int64_t{0}), cudaErrorIllegalAddress);
 }
 

@@ -19,12 +19,12 @@ namespace gpu_emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAlignment = 256;                    // of cudaMalloc
-constexpr size_t kRange = size_t{16} << 30;           // addresses of a device
+constexpr size_t kAlignment = 256;           // of cudaMalloc
+constexpr size_t kRange = size_t{16} << 30;  // addresses of a device
 constexpr size_t kPages = kRange / kPage;
-constexpr uint32_t kMostExtents = 1 << 20;             // ever, of a device
-constexpr size_t kFilled = 256 * 1024;                // of both ends of a block: all of it would cost too much
-constexpr unsigned char kSlack = 0xa5;                // around a block
+constexpr uint32_t kMostExtents = 1 << 20;  // ever, of a device
+constexpr size_t kFilled = 256 * 1024;      // of both ends of a block: all of it would cost too much
+constexpr unsigned char kSlack = 0xa5;      // around a block
 
 struct Extent {
   char* data;
@@ -77,7 +77,8 @@ const Arena* arena_of(const void* address) {
   return nullptr;
 }
 Extent* block_at(const Arena& arena, const void* address) {
-  const uint32_t found = arena.block_of_page[static_cast<size_t>(static_cast<const char*>(address) - arena.base) / kPage];
+  const uint32_t found =
+      arena.block_of_page[static_cast<size_t>(static_cast<const char*>(address) - arena.base) / kPage];
   return found == 0 ? nullptr : &arena.blocks[found - 1];
 }
 
@@ -177,7 +178,8 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
     arena.base = static_cast<char*>(base);
   }
   if (bytes > capacity || arena.bytes > capacity - bytes || arena.count == kMostExtents) return nullptr;
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment, pages = (rounded + kPage - 1) / kPage;
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment,
+               pages = (rounded + kPage - 1) / kPage;
   const size_t first = find_pages(arena, pages + 1);  // the last stays closed
   if (first == kPages) return nullptr;
   Extent& block = arena.blocks[arena.count++];
@@ -251,7 +253,8 @@ Where where(const void* address) {
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
   if (const Arena* const arena = arena_of(address)) {
     const Extent* const block = block_at(*arena, address);
-    const bool inside = block != nullptr && block->live && address >= block->data && address < block->data + block->bytes;
+    const bool inside =
+        block != nullptr && block->live && address >= block->data && address < block->data + block->bytes;
     return {Place::device, static_cast<int>(arena - all.arenas),
             inside ? static_cast<size_t>(block->data + block->bytes - static_cast<const char*>(address)) : 0};
   }
@@ -264,7 +267,8 @@ Where where(const void* address) {
 bool is_plain_host_memory(uint64_t address) {
   if (address < kPage || address >> 47 != 0) return false;
   void* const at = reinterpret_cast<void*>(address);
-  return where(at).place == Place::host && msync(reinterpret_cast<void*>(address / kPage * kPage), 1, MS_ASYNC) == 0;
+  return where(at).place == Place::host &&
+         msync(reinterpret_cast<void*>(address / kPage * kPage), 1, MS_ASYNC) == 0;
 }
 
 Access::Access() {
@@ -291,16 +295,17 @@ std::string describe_access() {
   }
   const Extent* const block = block_at(*arena, bad_address);
   if (block == nullptr)
-    std::snprintf(text, sizeof(text), "address %p of device %td was never given out", static_cast<void*>(bad_address),
-                  arena - memory().arenas);
+    std::snprintf(text, sizeof(text), "address %p of device %td was never given out",
+                  static_cast<void*>(bad_address), arena - memory().arenas);
   else if (!block->live)
-    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes that was freed", bad_address - block->data,
-                  block->bytes);
+    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes that was freed",
+                  bad_address - block->data, block->bytes);
   else if (bad_address >= block->data + block->bytes)
     std::snprintf(text, sizeof(text), "%td bytes beyond a block of %zu bytes",
                   bad_address - block->data - static_cast<std::ptrdiff_t>(block->bytes), block->bytes);
   else
-    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes", bad_address - block->data, block->bytes);
+    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes", bad_address - block->data,
+                  block->bytes);
   return text;
 }
 

@@ -97,7 +97,9 @@ struct ncclComm {
 
 namespace {
 
-void fault(int device, const std::string& words) { keep_fault(device, {cudaErrorLaunchFailure, "NCCL: " + words}); }
+void fault(int device, const std::string& words) {
+  keep_fault(device, {cudaErrorLaunchFailure, "NCCL: " + words});
+}
 
 // Two devices have to launch what they share in one order.
 void check_order(const ncclComm& comm, uint64_t number) {
@@ -151,7 +153,8 @@ void reduce_as(const Meeting& meeting, size_t first, size_t count, void* out) {
     auto sum = wide(static_cast<const T*>(some.in)[first + i]);
     for (size_t r = 1; r < meeting.calls.size(); ++r)
       sum = fold(some.reduce, sum, wide(static_cast<const T*>(meeting.calls[r].in)[first + i]));
-    if (some.reduce == ncclAvg) sum = static_cast<decltype(sum)>(sum / static_cast<decltype(sum)>(meeting.calls.size()));
+    if (some.reduce == ncclAvg)
+      sum = static_cast<decltype(sum)>(sum / static_cast<decltype(sum)>(meeting.calls.size()));
     narrow(sum, result[i]);
   }
   std::memcpy(out, result.data(), count * sizeof(T));
@@ -181,7 +184,9 @@ void perform(const Meeting& meeting) {
     case Op::all_gather:
       for (size_t r = 0; r < size; ++r) std::memcpy(all.data() + r * bytes, meeting.calls[r].in, bytes);
       break;
-    case Op::broadcast: std::memcpy(all.data(), meeting.calls[static_cast<size_t>(some.peer)].in, bytes); break;
+    case Op::broadcast:
+      std::memcpy(all.data(), meeting.calls[static_cast<size_t>(some.peer)].in, bytes);
+      break;
     case Op::reduce_scatter: reduce(meeting, 0, size * some.count, all.data()); break;
     default: reduce(meeting, 0, some.count, all.data());
   }
@@ -205,9 +210,10 @@ void meet(Group& group, int rank, int device, uint64_t number, const Call& call)
   for (int r = 0; r < group.size; ++r) {
     const Call& other = meeting.calls[static_cast<size_t>(r)];
     if (meeting.came[static_cast<size_t>(r)] &&
-        (other.op != call.op || other.count != call.count || other.type != call.type || other.peer != call.peer ||
-         other.reduce != call.reduce)) {
-      fault(device, "ranks " + std::to_string(r) + " and " + std::to_string(rank) + " call different collectives");
+        (other.op != call.op || other.count != call.count || other.type != call.type ||
+         other.peer != call.peer || other.reduce != call.reduce)) {
+      fault(device,
+            "ranks " + std::to_string(r) + " and " + std::to_string(rank) + " call different collectives");
       group.aborted = true;
     }
   }
@@ -279,8 +285,8 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
       return true;
     });
     for (const auto& [number, call] : meetings) check_order(*comm, number);
-    const cudaError_t error =
-        enqueue(stream, [group = comm->group, rank = comm->rank, device = comm->device, pairs, meetings](Runner&) {
+    const cudaError_t error = enqueue(
+        stream, [group = comm->group, rank = comm->rank, device = comm->device, pairs, meetings](Runner&) {
           if (!pairs.empty()) exchange(*group, rank, device, pairs);
           for (const auto& [number, call] : meetings) meet(*group, rank, device, number, call);
         });
@@ -321,7 +327,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 // Never blocks: ncclCommGetAsyncError tells when all ranks have come. Blocking communicators are not emulated.
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
   if (config == nullptr || config->blocking != 0 || rank < 0 || rank >= size) return ncclInvalidArgument;
   uint64_t number = 0;
@@ -345,10 +352,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   const std::lock_guard lock(comm->group->mutex);
-  *result = comm->group->aborted                            ? ncclRemoteError
-            : comm->group->joined < comm->group->size       ? ncclInProgress
-            : fault_of(comm->device) != cudaSuccess         ? ncclUnhandledCudaError
-                                                            : ncclSuccess;
+  *result = comm->group->aborted                      ? ncclRemoteError
+            : comm->group->joined < comm->group->size ? ncclInProgress
+            : fault_of(comm->device) != cudaSuccess   ? ncclUnhandledCudaError
+                                                      : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -374,29 +381,31 @@ ncclResult_t ncclGroupEnd() {
   return --depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));
 }
 
-ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
   return start(comm, stream, {Op::all_reduce, in, out, count, type, op, -1});
 }
-ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
   return start(comm, stream, {Op::reduce, in, out, count, type, op, root});
 }
-ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
   return start(comm, stream, {Op::reduce_scatter, in, out, count, type, op, -1});
 }
-ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
   return start(comm, stream, {Op::broadcast, in, out, count, type, ncclSum, root});
 }
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   return start(comm, stream, {Op::all_gather, in, out, count, type, ncclSum, -1});
 }
-ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return start(comm, stream, {Op::send, in, nullptr, count, type, ncclSum, peer});
 }
-ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return start(comm, stream, {Op::recv, nullptr, out, count, type, ncclSum, peer});
 }

@@ -38,8 +38,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // A task gets the thread's own runner of kernels.
   void push(std::function<void(Runner&)> task);
   bool idle() const;
-  void drain();        // blocks until every task has ended
-  void end();          // no more tasks; what is queued still runs
+  void drain();  // blocks until every task has ended
+  void end();    // no more tasks; what is queued still runs
 
  private:
   void run();

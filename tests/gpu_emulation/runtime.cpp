@@ -31,7 +31,8 @@ struct All {
 
   All() {
     const auto number = [](const char* name, auto& value) {
-      if (const char* const text = std::getenv(name)) value = static_cast<std::decay_t<decltype(value)>>(std::atoll(text));
+      if (const char* const text = std::getenv(name))
+        value = static_cast<std::decay_t<decltype(value)>>(std::atoll(text));
     };
     number("GPU_EMULATION_DEVICES", settings.devices);
     number("GPU_EMULATION_MEMORY", settings.memory);
@@ -125,11 +126,13 @@ int current_device() { return current; }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task) {
   if (!is_living(stream))
-    return refuse(cudaErrorInvalidResourceHandle, "work for a stream that does not exist (the legacy one, or a destroyed one)");
+    return refuse(cudaErrorInvalidResourceHandle,
+                  "work for a stream that does not exist (the legacy one, or a destroyed one)");
   const int device = stream->queue->device();
   if (device != current)
     return refuse(cudaErrorInvalidResourceHandle, "work for a stream of device " + std::to_string(device) +
-                                                      " while device " + std::to_string(current) + " is current");
+                                                      " while device " + std::to_string(current) +
+                                                      " is current");
   if (const cudaError_t fault = fault_of(device)) return fault;
   stream->queue->push([device, task = std::move(task)](Runner& runner) {
     if (fault_of(device) != cudaSuccess) return;
@@ -157,7 +160,8 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
       uint64_t word = 0;
       std::memcpy(&word, static_cast<const char*>(argument.data) + at, 8);
       if (is_plain_host_memory(word)) {
-        keep_fault(current, {cudaErrorIllegalAddress, "kernel " + name + ": an argument points to plain memory of the host"});
+        keep_fault(current, {cudaErrorIllegalAddress,
+                             "kernel " + name + ": an argument points to plain memory of the host"});
         return cudaErrorIllegalAddress;
       }
     }
@@ -171,7 +175,7 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
 using namespace gpu_emulation;
 
 // The head of a call on the current device: what it returns before it does anything.
-#define ENTER()                                             \
+#define ENTER()                                                \
   if (const cudaError_t error = enter(__func__)) return error; \
   if (const cudaError_t fault = fault_of(current)) return fault
 
@@ -258,7 +262,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
   ENTER();
-  if (flags != cudaStreamNonBlocking) return refuse(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
+  if (flags != cudaStreamNonBlocking)
+    return refuse(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
   const std::lock_guard lock(all().mutex);
   *stream = new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + ++all().made)};
   all().streams.insert(*stream);
@@ -376,7 +381,8 @@ bool holds(const void* at, size_t bytes) {
 
 }  // namespace
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   ENTER();
   if (bytes == 0) return cudaSuccess;
   if (kind != cudaMemcpyDefault) return refuse(cudaErrorInvalidValue, "a copy that names its direction");

@@ -28,7 +28,9 @@ class CudaTraining : public testing::Test {
 
 TEST_F(CudaTraining, OneRankEqualsTheReferenceInF64) { expect(1, {1, Strategy::full_shard, 1}, DType::f64); }
 TEST_F(CudaTraining, OneRankEqualsTheReferenceInF32) { expect(1, {1, Strategy::full_shard, 3}, DType::f32); }
-TEST_F(CudaTraining, TwoShardedRanksEqualTheReference) { expect(2, {1, Strategy::full_shard, 1}, DType::f64); }
+TEST_F(CudaTraining, TwoShardedRanksEqualTheReference) {
+  expect(2, {1, Strategy::full_shard, 1}, DType::f64);
+}
 TEST_F(CudaTraining, TwoReplicasEqualTheReference) { expect(2, {1, Strategy::no_shard, 3}, DType::f64); }
 
 }  // namespace

@@ -65,7 +65,8 @@ class CudaEvent final : public Event {
 
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
-  explicit CudaDevice(int index) : index_(index), memory_(index), stream_(*this, make_native(0), /*owned=*/true) {}
+  explicit CudaDevice(int index)
+      : index_(index), memory_(index), stream_(*this, make_native(0), /*owned=*/true) {}
   ~CudaDevice() override { wrapped_.clear(); }
   DeviceKind kind() const override { return DeviceKind::cuda; }
   int index() const override { return index_; }
@@ -75,13 +76,15 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     int lowest = 0, highest = 0;
     const OnDevice on(index_);
     check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    return std::make_unique<CudaStream>(*this, make_native(priority == StreamPriority::high ? highest : 0), true);
+    return std::make_unique<CudaStream>(*this, make_native(priority == StreamPriority::high ? highest : 0),
+                                        true);
   }
   Stream& wrap_stream(void* native) override {
     if (native == nullptr || native == stream_.native()) return stream_;
     const std::lock_guard lock(mutex_);
     std::unique_ptr<CudaStream>& stream = wrapped_[native];
-    if (stream == nullptr) stream = std::make_unique<CudaStream>(*this, static_cast<cudaStream_t>(native), false);
+    if (stream == nullptr)
+      stream = std::make_unique<CudaStream>(*this, static_cast<cudaStream_t>(native), false);
     return *stream;
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_); }
@@ -90,7 +93,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::shared_ptr<Allocator> pinned_allocator() override;
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     const OnDevice on(index_);
-    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::native(stream)), "cudaMemcpyAsync");
+    if (bytes > 0)
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda::native(stream)), "cudaMemcpyAsync");
   }
   void zero(void* to, size_t bytes, Stream& stream) override {
     const OnDevice on(index_);
@@ -102,7 +106,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   cudaStream_t make_native(int priority) const {
     const OnDevice on(index_);
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+          "cudaStreamCreateWithPriority");
     return stream;
   }
 
@@ -172,7 +177,8 @@ void check_index(const std::string& name, int index) {
   int devices = 0, major = 0, minor = 0;
   check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   if (index < 0 || index >= devices)
-    fail(Code::invalid_argument, "device \"", name, "\": this machine has ", devices, " GPUs, numbered from 0");
+    fail(Code::invalid_argument, "device \"", name, "\": this machine has ", devices,
+         " GPUs, numbered from 0");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "cudaDeviceGetAttribute");
   if (!has_kernels_for(10 * major + minor))
@@ -228,7 +234,9 @@ void* CudaStream::workspace(size_t bytes) {
   return workspace_;
 }
 
-std::shared_ptr<Allocator> CudaDevice::allocator() { return std::make_shared<DeviceMemory>(shared_from_this()); }
+std::shared_ptr<Allocator> CudaDevice::allocator() {
+  return std::make_shared<DeviceMemory>(shared_from_this());
+}
 std::shared_ptr<Allocator> CudaDevice::pinned_allocator() {
   return std::make_shared<PinnedMemory>(shared_from_this());
 }
@@ -247,8 +255,8 @@ std::string describe_devices() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "  no NVIDIA driver\n";
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   cudaGetLastError();
-  return text("  driver for CUDA ", version(driver), ", module of CUDA ", version(CUDART_VERSION), ", ", devices,
-              " GPUs\n");
+  return text("  driver for CUDA ", version(driver), ", module of CUDA ", version(CUDART_VERSION), ", ",
+              devices, " GPUs\n");
 }
 
 std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOptions& options) {

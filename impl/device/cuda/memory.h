@@ -48,7 +48,7 @@ class Memory {
   std::vector<cudaStream_t> streams_;
   std::deque<Freed> freed_;
   std::multimap<size_t, void*> pinned_;  // to use again, by size
-  std::vector<cudaEvent_t> events_;  // to use again
+  std::vector<cudaEvent_t> events_;      // to use again
 };
 
 }  // namespace gangway::cuda

@@ -26,8 +26,8 @@ Api load() {
   int version = 0;
   api.get_version(&version);
   if (version < kOldest)
-    fail(Code::not_supported, "engine \"nccl\": ", kFile, " is version ", version_text(version), ", older than the ",
-         version_text(kOldest), " that this module needs");
+    fail(Code::not_supported, "engine \"nccl\": ", kFile, " is version ", version_text(version),
+         ", older than the ", version_text(kOldest), " that this module needs");
   find(library, "ncclGetErrorString", api.get_error_string);
   find(library, "ncclGetUniqueId", api.get_unique_id);
   find(library, "ncclCommInitRankConfig", api.init_rank);

@@ -129,7 +129,8 @@ class NcclEngine final : public Engine {
       if (lane.stream) lane.stream->synchronize();
   }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override {
-    fail(Code::not_supported, "engine \"nccl\": a gang of CUDA devices cannot shrink; start the survivors again");
+    fail(Code::not_supported,
+         "engine \"nccl\": a gang of CUDA devices cannot shrink; start the survivors again");
   }
   Traffic traffic() const override { return {calls_, bytes_, 0}; }
   std::vector<FlightEntry> flight_record() const override { return {}; }
@@ -179,7 +180,8 @@ class NcclEngine final : public Engine {
     if (!adds(c) || out == 0) return launch(place, c, dummy_->data());
     Collective aside = c;
     aside.accumulate = false;
-    sums.all.push_back({c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
+    sums.all.push_back(
+        {c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
     aside.out = sums.all.back().from->data();
     launch(place, aside, dummy_->data());
   }

@@ -31,8 +31,12 @@ class OneRankEngine final : public Engine {
     return work;
   }
 
-  std::shared_ptr<Engine> create(std::span<const int>) override { return std::make_shared<OneRankEngine>(owner_, add_); }
-  std::shared_ptr<Engine> shrink(std::vector<int>&) override { return std::make_shared<OneRankEngine>(owner_, add_); }
+  std::shared_ptr<Engine> create(std::span<const int>) override {
+    return std::make_shared<OneRankEngine>(owner_, add_);
+  }
+  std::shared_ptr<Engine> shrink(std::vector<int>&) override {
+    return std::make_shared<OneRankEngine>(owner_, add_);
+  }
   void abort(const Error& error) noexcept override { failure_->keep(error); }
   std::optional<Error> error() const override { return failure_->get(); }
   void shutdown(Deadline) override {}

@@ -37,20 +37,26 @@ struct Call {
     const Api& nccl = api();
     switch (c.op) {
       case CollectiveOp::barrier:
-        return check(nccl.all_reduce(dummy, dummy, 1, ncclUint8, ncclMax, to.comm, to.stream), "ncclAllReduce");
-      case CollectiveOp::all_reduce:
-        return check(nccl.all_reduce(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), to.comm, to.stream),
+        return check(nccl.all_reduce(dummy, dummy, 1, ncclUint8, ncclMax, to.comm, to.stream),
                      "ncclAllReduce");
+      case CollectiveOp::all_reduce:
+        return check(
+            nccl.all_reduce(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), to.comm, to.stream),
+            "ncclAllReduce");
       case CollectiveOp::reduce:
-        return check(nccl.reduce(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), c.peer, to.comm, to.stream),
-                     "ncclReduce");
+        return check(
+            nccl.reduce(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), c.peer, to.comm, to.stream),
+            "ncclReduce");
       case CollectiveOp::reduce_scatter:
-        return check(nccl.reduce_scatter(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), to.comm, to.stream),
-                     "ncclReduceScatter");
+        return check(
+            nccl.reduce_scatter(c.in, c.out, c.count, type_of(c.dtype), op_of(c.reduce), to.comm, to.stream),
+            "ncclReduceScatter");
       case CollectiveOp::broadcast:
-        return check(nccl.broadcast(c.in, c.out, bytes(c.count), ncclUint8, c.peer, to.comm, to.stream), "ncclBroadcast");
+        return check(nccl.broadcast(c.in, c.out, bytes(c.count), ncclUint8, c.peer, to.comm, to.stream),
+                     "ncclBroadcast");
       case CollectiveOp::all_gather:
-        return check(nccl.all_gather(c.in, c.out, bytes(c.count), ncclUint8, to.comm, to.stream), "ncclAllGather");
+        return check(nccl.all_gather(c.in, c.out, bytes(c.count), ncclUint8, to.comm, to.stream),
+                     "ncclAllGather");
       case CollectiveOp::gather: return gather();
       case CollectiveOp::scatter: return scatter();
       case CollectiveOp::all_to_all: return all_to_all();

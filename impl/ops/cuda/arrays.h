@@ -47,7 +47,6 @@ __device__ inline void write(const Array& a, int64_t at, const Pack<S, n>& pack)
   }
 }
 
-
 // body(std::integral_constant<int, n>(), at) over [0, count): packs first, then single elements.
 template <int n, typename Body>
 __device__ inline void for_elements(int64_t count, Body&& body) {
@@ -58,6 +57,8 @@ __device__ inline void for_elements(int64_t count, Body&& body) {
 }
 
 constexpr int kFlatThreads = 256;
-inline Grid flat_grid(int64_t count, int n) { return {blocks(pieces(count / n + n, kFlatThreads)), kFlatThreads, 0}; }
+inline Grid flat_grid(int64_t count, int n) {
+  return {blocks(pieces(count / n + n, kFlatThreads)), kFlatThreads, 0};
+}
 
 }  // namespace gangway::cuda

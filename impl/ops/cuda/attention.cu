@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Forward<T>
     const S factor = total[i] == S(0) ? S(0) : S(1) / total[i];
     T* const out = p.out.row(b, row, h);
     for (int j = 0; j < columns; ++j)
-      if (tx + kSide * j < p.width) out[tx + kSide * j] = narrow<T>(total[i] == S(0) ? S(0) : sum[i][j] * factor);
+      if (tx + kSide * j < p.width)
+        out[tx + kSide * j] = narrow<T>(total[i] == S(0) ? S(0) : sum[i][j] * factor);
     if (p.lse_BHS != nullptr && tx == 0)
       p.lse_BHS[(b * p.heads + h) * p.sight.q_rows + row] = total[i] == S(0) ? none : most[i] + log(total[i]);
   }
@@ -115,7 +116,8 @@ __global__ void attention_merge_kernel(Merge<T> p) {
   const S weight = S(1) / (S(1) + exp(before - part_lse));  // 1 for an lse of -infinity
   S* const out = p.out.row(b, s, h);
   const T* const part = p.part.row(b, s, h);
-  for (int d = lane; d < p.width; d += kWarpSize) out[d] += weight * (static_cast<S>(widen(part[d])) - out[d]);
+  for (int d = lane; d < p.width; d += kWarpSize)
+    out[d] += weight * (static_cast<S>(widen(part[d])) - out[d]);
   const S above = part_lse - before, most = above > 0 ? part_lse : before;
   if (lane == 0) *at(p.lse) = most + log1p(exp(above > 0 ? -above : above));
 }
@@ -156,11 +158,16 @@ void attention_merge(const AttentionMergeArgs& args, Stream& stream) {
   constexpr int kThreads = 256;
   with_compute(args.part.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Merge<T> p = {heads_of<Wide<T>>(args.out),       heads_of<const T>(args.part),
-                        statistics_of(args.lse),           statistics_of(args.part_lse), rows, heads, all,
+    const Merge<T> p = {heads_of<Wide<T>>(args.out),
+                        heads_of<const T>(args.part),
+                        statistics_of(args.lse),
+                        statistics_of(args.part_lse),
+                        rows,
+                        heads,
+                        all,
                         static_cast<int>(args.part.dim(3))};
-    launch("attention_merge", attention_merge_kernel<T>, {blocks(pieces(all * kWarpSize, kThreads)), kThreads, 0},
-           native(stream), p);
+    launch("attention_merge", attention_merge_kernel<T>,
+           {blocks(pieces(all * kWarpSize, kThreads)), kThreads, 0}, native(stream), p);
   });
 }
 

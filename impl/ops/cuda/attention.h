@@ -62,7 +62,8 @@ struct Sight {
 
 // Rows [first, first + tile) into shared memory; beyond `rows` zeros.
 template <int tile, int stride, typename T, typename S>
-__device__ void load_tile(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t rows, int width, S* to) {
+__device__ void load_tile(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t rows,
+                          int width, S* to) {
   for (int at = static_cast<int>(threadIdx.x); at < tile * width; at += kAttentionThreads) {
     const int r = at / width, e = at % width;
     to[r * stride + e] = first + r < rows ? static_cast<S>(widen(from.row(b, first + r, h)[e])) : S(0);
@@ -112,7 +113,8 @@ void with_head_width(const char* what, int64_t width, Body&& body) {
   if (width <= 64) return body(std::integral_constant<int, 64>());
   if (width <= 128) return body(std::integral_constant<int, 128>());
   if (width <= kMostHeadWidth) return body(std::integral_constant<int, kMostHeadWidth>());
-  fail(Code::not_supported, what, ": heads are ", width, " wide, but CUDA's kernels take up to ", kMostHeadWidth);
+  fail(Code::not_supported, what, ": heads are ", width, " wide, but CUDA's kernels take up to ",
+       kMostHeadWidth);
 }
 
 }  // namespace gangway::cuda

@@ -45,7 +45,8 @@ __global__ void along_kernel(Backward<T> p, int64_t all) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarpSize;
   if (warp >= all) return;
-  const int64_t s = warp % p.sight.q_rows, h = warp / p.sight.q_rows % p.heads, b = warp / p.sight.q_rows / p.heads;
+  const int64_t s = warp % p.sight.q_rows, h = warp / p.sight.q_rows % p.heads,
+                b = warp / p.sight.q_rows / p.heads;
   const T *const out = p.out.row(b, s, h), *const dout = p.dout.row(b, s, h);
   S sum = 0;
   for (int e = lane; e < p.width; e += kWarpSize) sum += widen(out[e]) * widen(dout[e]);
@@ -167,20 +168,23 @@ void run(const Backward<T>& p, int64_t batch, Stream& stream) {
   const int64_t rows = batch * p.heads * p.sight.q_rows;
   constexpr int kThreads = 256;
   if (rows > 0)
-    launch("attention_along", along_kernel<T>, {blocks(pieces(rows * kWarpSize, kThreads)), kThreads, 0}, native(stream), p,
-           rows);
+    launch("attention_along", along_kernel<T>, {blocks(pieces(rows * kWarpSize, kThreads)), kThreads, 0},
+           native(stream), p, rows);
   with_head_width("attention_backward", p.width, [&](auto most) {
     constexpr int tile = kBackwardTile<S, most()>;
-    constexpr size_t rows_bytes = 4 * tile * (most() + 1) * sizeof(S), weights_bytes = tile * (tile + 1) * sizeof(S);
+    constexpr size_t rows_bytes = 4 * tile * (most() + 1) * sizeof(S),
+                     weights_bytes = tile * (tile + 1) * sizeof(S);
     const auto grid = [&](int64_t of_rows, int64_t heads) {
       return dim3(blocks(pieces(of_rows, tile)), static_cast<unsigned>(heads), static_cast<unsigned>(batch));
     };
     if (rows > 0)
       launch("attention_dq", attention_dq_kernel<T, most()>,
-             {grid(p.sight.q_rows, p.heads), kAttentionThreads, rows_bytes + weights_bytes}, native(stream), p);
+             {grid(p.sight.q_rows, p.heads), kAttentionThreads, rows_bytes + weights_bytes}, native(stream),
+             p);
     if (p.sight.k_rows > 0)
       launch("attention_dkv", attention_dkv_kernel<T, most()>,
-             {grid(p.sight.k_rows, p.groups), kAttentionThreads, rows_bytes + 2 * weights_bytes}, native(stream), p);
+             {grid(p.sight.k_rows, p.groups), kAttentionThreads, rows_bytes + 2 * weights_bytes},
+             native(stream), p);
   });
 }
 
@@ -192,7 +196,8 @@ void attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
   with_compute(args.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
-    S* const along_BHS = static_cast<S*>(workspace(stream, static_cast<size_t>(batch * heads * rows + 1) * sizeof(S)));
+    S* const along_BHS =
+        static_cast<S*>(workspace(stream, static_cast<size_t>(batch * heads * rows + 1) * sizeof(S)));
     run<T>({heads_of<const T>(args.q),
             heads_of<const T>(args.k),
             heads_of<const T>(args.v),

@@ -13,7 +13,8 @@ namespace {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(std::shared_ptr<Device> device) : device_(std::move(device)), products_(device_->index()) {}
+  explicit CudaOps(std::shared_ptr<Device> device)
+      : device_(std::move(device)), products_(device_->index()) {}
   Device& device() override { return *device_; }
 
   void gemm(const GemmArgs& args, Stream& stream) override {
@@ -105,6 +106,8 @@ class CudaOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device) { return std::make_unique<CudaOps>(device); }
+std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device) {
+  return std::make_unique<CudaOps>(device);
+}
 
 }  // namespace gangway::cuda

@@ -90,8 +90,8 @@ void copy_strided(const Tensor& x, const Tensor& y, Stream& stream) {
   const auto copy = [&](auto type) {
     using T = decltype(type);
     const int64_t units = item / static_cast<int64_t>(sizeof(T));
-    launch("cast", copy_strided_kernel<T>, flat_grid(count * units, 1), native(stream), x.data<T>(), y.data<T>(),
-           strided(x, y), units, count);
+    launch("cast", copy_strided_kernel<T>, flat_grid(count * units, 1), native(stream), x.data<T>(),
+           y.data<T>(), strided(x, y), units, count);
   };
   if (item % 8 == 0) return copy(uint64_t{});
   if (item == 4) return copy(uint32_t{});
@@ -107,9 +107,7 @@ void with_wide(bool f64, std::initializer_list<const Tensor*> tensors, Body&& bo
   uint64_t addresses = 0;
   for (const Tensor* const t : tensors) addresses |= address(*t);
   const bool fit = fits_packs({addresses});
-  const auto with = [&](auto type) {
-    with_packs<decltype(type)>(fit, [&](auto n) { body(type, n); });
-  };
+  const auto with = [&](auto type) { with_packs<decltype(type)>(fit, [&](auto n) { body(type, n); }); };
   if (f64) return with(double{});
   with(float{});
 }
@@ -122,16 +120,17 @@ void cast(const Tensor& x, const Tensor& y, Stream& stream) {
   const bool same = x.dtype() == y.dtype();
   if (x.contiguous() && y.contiguous()) {
     if (same)
-      return check(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(), cudaMemcpyDefault, native(stream)), "cudaMemcpyAsync");
+      return check(cudaMemcpyAsync(y.raw(), x.raw(), x.bytes(), cudaMemcpyDefault, native(stream)),
+                   "cudaMemcpyAsync");
     return with_wide(has_f64(x, y), {&x, &y}, [&](auto type, auto n) {
-      launch("cast", cast_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), array_of(x), array_of(y),
-             count);
+      launch("cast", cast_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), array_of(x),
+             array_of(y), count);
     });
   }
   if (same) return copy_strided(x, y, stream);
   const auto with = [&](auto type) {
-    launch("cast", cast_strided_kernel<decltype(type)>, flat_grid(count, 1), native(stream), array_of(x), array_of(y),
-           strided(x, y), count);
+    launch("cast", cast_strided_kernel<decltype(type)>, flat_grid(count, 1), native(stream), array_of(x),
+           array_of(y), strided(x, y), count);
   };
   if (has_f64(x, y)) return with(double{});
   with(float{});
@@ -144,7 +143,8 @@ void fill(const Tensor& y, double value, Stream& stream) {
     return launch("fill", fill_integers_kernel, flat_grid(count, 1), native(stream), y.data<int64_t>(),
                   static_cast<int64_t>(value), count);
   with_wide(y.dtype() == DType::f64, {&y}, [&](auto type, auto n) {
-    launch("fill", fill_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), array_of(y), value, count);
+    launch("fill", fill_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), array_of(y),
+           value, count);
   });
 }
 
@@ -153,8 +153,8 @@ void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) {
   if (count == 0) return;
   with_wide(has_f64(x, y), {&x, &y}, [&](auto type, auto n) {
     using S = decltype(type);
-    launch("add", add_kernel<S, n()>, flat_grid(count, n()), native(stream), array_of(x), static_cast<S>(factor),
-           array_of(y), count);
+    launch("add", add_kernel<S, n()>, flat_grid(count, n()), native(stream), array_of(x),
+           static_cast<S>(factor), array_of(y), count);
   });
 }
 
@@ -163,7 +163,8 @@ void scale(const Tensor& y, double factor, Stream& stream) {
   if (count == 0) return;
   with_wide(y.dtype() == DType::f64, {&y}, [&](auto type, auto n) {
     using S = decltype(type);
-    launch("scale", scale_kernel<S, n()>, flat_grid(count, n()), native(stream), array_of(y), static_cast<S>(factor), count);
+    launch("scale", scale_kernel<S, n()>, flat_grid(count, n()), native(stream), array_of(y),
+           static_cast<S>(factor), count);
   });
 }
 

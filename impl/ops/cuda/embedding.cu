@@ -9,12 +9,13 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename T, int n>
-__global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_TD, int64_t tokens, int64_t rows,
-                                 int64_t width) {
+__global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_TD, int64_t tokens,
+                                 int64_t rows, int64_t width) {
   for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
     const int64_t id = ids_T[t];
     const bool inside = id >= 0 && id < rows;
-    for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width; d += static_cast<int64_t>(blockDim.x) * n) {
+    for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width;
+         d += static_cast<int64_t>(blockDim.x) * n) {
       Pack<T, n> row;
       if (inside)
         row = load<n>(table_VD + id * width + d);
@@ -28,11 +29,12 @@ __global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_T
 // The block of a token whose id comes for the first time adds the gradients of all tokens with that id, in order of t: a
 // fixed order without sorting and without atomics. Ids are read from the cache, T of them at most for each block.
 template <typename T, int n>
-__global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, Wide<T>* dtable_VD, int64_t tokens,
-                                          int64_t rows, int64_t width) {
+__global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, Wide<T>* dtable_VD,
+                                          int64_t tokens, int64_t rows, int64_t width) {
   using S = Wide<T>;
   unsigned* const votes = block_memory<unsigned>();  // of each warp
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   for (int64_t mine = blockIdx.x; mine < tokens; mine += gridDim.x) {
     const int64_t id = ids_T[mine];
@@ -47,7 +49,8 @@ __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, 
           const int64_t from = begin + w * kWarpSize + __ffs(static_cast<int>(left)) - 1;
           first = from >= mine;
           if (!first) break;
-          for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width; d += static_cast<int64_t>(blockDim.x) * n) {
+          for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width;
+               d += static_cast<int64_t>(blockDim.x) * n) {
             const Pack<T, n> dy = load<n>(dy_TD + from * width + d);
             for (int i = 0; i < n; ++i) dtable_VD[id * width + d + i] += static_cast<S>(widen(dy.at[i]));
           }
@@ -58,7 +61,8 @@ __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, 
 }
 
 int threads_for(int64_t width, int n) {
-  return static_cast<int>(std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, kThreads));
+  return static_cast<int>(
+      std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, kThreads));
 }
 
 }  // namespace
@@ -70,8 +74,9 @@ void embedding(const EmbeddingArgs& args, Stream& stream) {
     using T = decltype(type);
     const bool fit = fits_packs({address(args.table), address(args.y), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("embedding", embedding_kernel<T, n()>, {blocks(tokens), threads_for(width, n()), 0}, native(stream),
-             args.table.data<T>(), args.ids.data<int64_t>(), args.y.data<T>(), tokens, rows, width);
+      launch("embedding", embedding_kernel<T, n()>, {blocks(tokens), threads_for(width, n()), 0},
+             native(stream), args.table.data<T>(), args.ids.data<int64_t>(), args.y.data<T>(), tokens, rows,
+             width);
     });
   });
 }

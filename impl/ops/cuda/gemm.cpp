@@ -13,8 +13,8 @@ constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA advises for
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  fail(status == CUBLAS_STATUS_ALLOC_FAILED ? Code::out_of_memory : Code::internal, "cublasLt: ", what, ": status ",
-       static_cast<int>(status), " (", cublasLtGetStatusString(status), ")");
+  fail(status == CUBLAS_STATUS_ALLOC_FAILED ? Code::out_of_memory : Code::internal, "cublasLt: ", what,
+       ": status ", static_cast<int>(status), " (", cublasLtGetStatusString(status), ")");
 }
 
 // Owner of a handle that cublasLt made.
@@ -57,7 +57,8 @@ void make_layout(Layout& layout, const Tensor& t) {
 
 template <typename T>
 void set(const Description& to, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(to.handle, attribute, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+  check(cublasLtMatmulDescSetAttribute(to.handle, attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
 }
 template <typename T>
 void set(const Preference& to, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
@@ -66,7 +67,9 @@ void set(const Preference& to, cublasLtMatmulPreferenceAttributes_t attribute, c
 }
 
 // Whether the product adds the bias itself.
-bool takes_bias(const GemmArgs& args) { return args.bias && args.bias.dtype() == args.c.dtype() && args.c.dtype() != DType::f64; }
+bool takes_bias(const GemmArgs& args) {
+  return args.bias && args.bias.dtype() == args.c.dtype() && args.c.dtype() != DType::f64;
+}
 
 void describe(Description& product, const GemmArgs& args) {
   const bool f64 = args.a.dtype() == DType::f64;
@@ -81,8 +84,8 @@ void describe(Description& product, const GemmArgs& args) {
   set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
-cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const Description& product, const Layout& a,
-                            const Layout& b, const Layout& c) {
+cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const Description& product,
+                            const Layout& a, const Layout& b, const Layout& c) {
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
@@ -92,11 +95,12 @@ cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c));
   cublasLtMatmulHeuristicResult_t found = {};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.handle, b.handle, a.handle, c.handle,
-                                                               c.handle, preference.handle, 1, &found, &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, product.handle, b.handle, a.handle, c.handle, c.handle, preference.handle, 1, &found, &count);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(), args.transpose_a ? " transposed" : "",
-         " times ", args.b.text(), args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
+    fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(),
+         args.transpose_a ? " transposed" : "", " times ", args.b.text(),
+         args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
          cublasLtGetStatusString(status), ")");
   return found.algo;
 }
@@ -127,19 +131,30 @@ void Products::gemm(const GemmArgs& args, Stream& stream) {
   make_layout(a, args.a);
   make_layout(b, args.b);
   make_layout(c, args.c);
-  Key key = {static_cast<int64_t>(args.a.dtype()), static_cast<int64_t>(args.c.dtype()), args.c.dim(0), args.c.dim(1), depth,
-             row_stride(args.a), row_stride(args.b), row_stride(args.c), args.transpose_a, args.transpose_b,
-             takes_bias(args), alignment_of(args.a), alignment_of(args.b), alignment_of(args.c)};
+  Key key = {static_cast<int64_t>(args.a.dtype()),
+             static_cast<int64_t>(args.c.dtype()),
+             args.c.dim(0),
+             args.c.dim(1),
+             depth,
+             row_stride(args.a),
+             row_stride(args.b),
+             row_stride(args.c),
+             args.transpose_a,
+             args.transpose_b,
+             takes_bias(args),
+             alignment_of(args.a),
+             alignment_of(args.b),
+             alignment_of(args.c)};
   auto chosen = algorithms_.find(key);
   if (chosen == algorithms_.end())
     chosen = algorithms_.emplace(std::move(key), choose(handle_, args, product, a, b, c)).first;
   const double one64 = 1, beta64 = add ? 1 : 0;
   const float one32 = 1, beta32 = add ? 1 : 0;
   const bool f64 = args.a.dtype() == DType::f64;
-  check(cublasLtMatmul(handle_, product.handle, f64 ? static_cast<const void*>(&one64) : &one32, args.b.raw(), b.handle,
-                       args.a.raw(), a.handle, f64 ? static_cast<const void*>(&beta64) : &beta32, args.c.raw(), c.handle,
-                       args.c.raw(), c.handle, &chosen->second, workspace(stream, kWorkspaceBytes), kWorkspaceBytes,
-                       native(stream)),
+  check(cublasLtMatmul(handle_, product.handle, f64 ? static_cast<const void*>(&one64) : &one32, args.b.raw(),
+                       b.handle, args.a.raw(), a.handle, f64 ? static_cast<const void*>(&beta64) : &beta32,
+                       args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
+                       workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
         "cublasLtMatmul");
 }
 

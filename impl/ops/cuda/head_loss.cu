@@ -67,8 +67,8 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
 }
 
 // One block: the order is the shape's.
-__global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, int64_t rows, int64_t ignore, double* loss,
-                                  double* weight) {
+__global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, int64_t rows,
+                                  int64_t ignore, double* loss, double* weight) {
   double* const scratch = block_memory<double>();
   double sum = 0, counted = 0;
   for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
@@ -85,9 +85,11 @@ __global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_
 
 // c[r] = [c[r] +] bias, or 0.
 template <typename T, typename B>
-__global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride, bool accumulate) {
+__global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride,
+                                  bool accumulate) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * columns; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * columns;
+       i += step) {
     using S = Wide<T>;
     T* const at = c + i / columns * stride + i % columns;
     const S bias = bias_N == nullptr ? S(0) : static_cast<S>(widen(bias_N[i % columns]));
@@ -103,16 +105,19 @@ Tensor gradient_view(const Tensor& logits_CV, DType dtype) {
 }
 
 template <typename T>
-void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* labels_C, bool backward, Stream& stream) {
+void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* labels_C, bool backward,
+             Stream& stream) {
   using S = Wide<T>;
   const int64_t rows = logits_CV.dim(0);
   auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
-  const Rows<S> p = {logits_CV.data<S>(), labels_C, losses_C, rows, args.w.dim(0), args.ignore, static_cast<S>(args.scale)};
+  const Rows<S> p = {logits_CV.data<S>(),       labels_C, losses_C, rows, args.w.dim(0), args.ignore,
+                     static_cast<S>(args.scale)};
   const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
-  launch("head_loss", backward ? head_loss_rows_kernel<T, true> : head_loss_rows_kernel<T, false>, grid, native(stream), p);
+  launch("head_loss", backward ? head_loss_rows_kernel<T, true> : head_loss_rows_kernel<T, false>, grid,
+         native(stream), p);
   if (args.loss || args.weight)
-    launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream), losses_C, labels_C,
-           rows, args.ignore, args.loss ? args.loss.data<double>() : nullptr,
+    launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
+           losses_C, labels_C, rows, args.ignore, args.loss ? args.loss.data<double>() : nullptr,
            args.weight ? args.weight.data<double>() : nullptr);
 }
 
@@ -145,9 +150,12 @@ void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries,
       rows_of<decltype(type)>(args, logits_CV, args.labels.data<int64_t>() + t, backward, stream);
     });
     const Tensor dlogits_CV = gradient_view(logits_CV, args.x.dtype());
-    if (args.dx) products.gemm({.a = dlogits_CV, .b = args.w, .c = args.dx.slice(0, t, t + rows), .bias = {}}, stream);
+    if (args.dx)
+      products.gemm({.a = dlogits_CV, .b = args.w, .c = args.dx.slice(0, t, t + rows), .bias = {}}, stream);
     if (args.dw) {
-      products.gemm({.a = dlogits_CV, .b = x_CD, .c = args.dw, .bias = {}, .transpose_a = true, .accumulate = add}, stream);
+      products.gemm(
+          {.a = dlogits_CV, .b = x_CD, .c = args.dw, .bias = {}, .transpose_a = true, .accumulate = add},
+          stream);
       add = true;
     }
   }

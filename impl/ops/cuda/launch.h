@@ -35,7 +35,8 @@ T* block_memory() {
 constexpr int kWarpSize = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
-constexpr size_t kMostShared = 160 * 1024;  // of a block on sm_80, the least of those that there are kernels for
+constexpr size_t kMostShared =
+    160 * 1024;  // of a block on sm_80, the least of those that there are kernels for
 
 struct Grid {
   dim3 blocks;

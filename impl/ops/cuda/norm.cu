@@ -11,7 +11,8 @@ constexpr int64_t kMostPartials = 256;  // rows of partial sums of dweight
 
 // Whole warps, about one access a thread.
 int threads_for(int64_t width, int n) {
-  return static_cast<int>(std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, 512));
+  return static_cast<int>(
+      std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, 512));
 }
 
 template <typename T>
@@ -107,13 +108,14 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
   }
   if (p.partials_PD == nullptr) return;
   for (int64_t d = first; d < p.width; d += step)
-    for (int i = 0; i < n; ++i) p.partials_PD[static_cast<int64_t>(blockIdx.x) * p.width + d + i] = dweight[d + i];
+    for (int i = 0; i < n; ++i)
+      p.partials_PD[static_cast<int64_t>(blockIdx.x) * p.width + d + i] = dweight[d + i];
 }
 
 void check_width(const char* what, int64_t width, size_t item, size_t shared) {
   if (shared > kMostShared)
-    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item, " bytes has no place in the ",
-         kMostShared, " bytes of shared memory");
+    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item,
+         " bytes has no place in the ", kMostShared, " bytes of shared memory");
 }
 
 }  // namespace
@@ -133,12 +135,13 @@ void rmsnorm(const RmsNormArgs& args, Stream& stream) {
                               rows,
                               width,
                               static_cast<S>(args.eps)};
-    const bool fit = fits_packs({address(args.x), address(args.residual), address(args.weight), address(args.y),
-                                 args.residual ? address(args.sum) : 0, width * sizeof(T)});
+    const bool fit = fits_packs({address(args.x), address(args.residual), address(args.weight),
+                                 address(args.y), args.residual ? address(args.sum) : 0, width * sizeof(T)});
     const size_t shared = kWarpSize * sizeof(S) + static_cast<size_t>(width) * sizeof(T);
     check_width("rmsnorm", width, sizeof(T), shared);
     with_packs<T>(fit, [&](auto n) {
-      launch("rmsnorm", rmsnorm_kernel<T, n()>, {blocks(rows), threads_for(width, n()), shared}, native(stream), p);
+      launch("rmsnorm", rmsnorm_kernel<T, n()>, {blocks(rows), threads_for(width, n()), shared},
+             native(stream), p);
     });
   });
 }
@@ -151,7 +154,8 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
     using S = Wide<T>;
     const int64_t partials = args.dweight ? std::min(rows, kMostPartials) : 0;
     S* const partials_PD =
-        args.dweight ? static_cast<S*>(workspace(stream, static_cast<size_t>(partials * width) * sizeof(S))) : nullptr;
+        args.dweight ? static_cast<S*>(workspace(stream, static_cast<size_t>(partials * width) * sizeof(S)))
+                     : nullptr;
     const NormBackward<T> p = {args.dy.data<T>(),
                                args.x.data<T>(),
                                args.weight.data<T>(),
@@ -170,7 +174,8 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
       launch("rmsnorm_backward", rmsnorm_backward_kernel<T, n()>,
              {blocks(args.dweight ? partials : rows), threads_for(width, n()), shared}, native(stream), p);
     });
-    if (args.dweight) add_partials(partials_PD, args.dweight.dtype(), partials, width, args.dweight.raw(), stream);
+    if (args.dweight)
+      add_partials(partials_PD, args.dweight.dtype(), partials, width, args.dweight.raw(), stream);
   });
 }
 

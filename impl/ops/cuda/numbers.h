@@ -63,7 +63,9 @@ inline bool fits_packs(std::initializer_list<uint64_t> numbers) {
   return all % 16 == 0;
 }
 inline uint64_t address(const Tensor& t) { return t ? reinterpret_cast<uint64_t>(t.raw()) : 0; }
-inline uint64_t row_bytes(const Tensor& t) { return static_cast<uint64_t>(t.stride(0)) * item_bytes(t.dtype()); }
+inline uint64_t row_bytes(const Tensor& t) {
+  return static_cast<uint64_t>(t.stride(0)) * item_bytes(t.dtype());
+}
 
 // body(T{}) with the dtype's type.
 template <typename Body>

@@ -17,8 +17,10 @@ struct AdamW {
 
 template <typename S, int n>
 __global__ void adamw_kernel(AdamW a) {
-  const S g_factor = static_cast<S>(a.g_factor), beta1 = static_cast<S>(a.beta1), beta2 = static_cast<S>(a.beta2);
-  const S rest1 = static_cast<S>(1 - a.beta1), rest2 = static_cast<S>(1 - a.beta2), rate = static_cast<S>(a.rate);
+  const S g_factor = static_cast<S>(a.g_factor), beta1 = static_cast<S>(a.beta1),
+          beta2 = static_cast<S>(a.beta2);
+  const S rest1 = static_cast<S>(1 - a.beta1), rest2 = static_cast<S>(1 - a.beta2),
+          rate = static_cast<S>(a.rate);
   const S v_factor = static_cast<S>(a.v_factor), eps = static_cast<S>(a.eps), keep = static_cast<S>(a.keep);
   for_elements<n>(a.count, [&](auto k, int64_t at) {
     const Pack<S, k()> g = read<k(), S>(a.g, at);
@@ -46,7 +48,8 @@ struct Sgd {
 template <typename S, int n>
 __global__ void sgd_kernel(Sgd a) {
   const S g_factor = static_cast<S>(a.g_factor), decay = static_cast<S>(a.weight_decay);
-  const S momentum = static_cast<S>(a.momentum), m_factor = static_cast<S>(a.m_factor), rate = static_cast<S>(a.rate);
+  const S momentum = static_cast<S>(a.momentum), m_factor = static_cast<S>(a.m_factor),
+          rate = static_cast<S>(a.rate);
   for_elements<n>(a.count, [&](auto k, int64_t at) {
     const Pack<S, k()> g = read<k(), S>(a.g, at);
     Pack<S, k()> p = read<k(), S>(a.p, at), m;
@@ -77,8 +80,7 @@ void with_widest(const Tensor& p, std::initializer_list<const Tensor*> others, B
     f64 = f64 || (*t && t->dtype() == DType::f64);
   }
   const bool fit = fits_packs({addresses});
-  if (p.dtype() == DType::f64)
-    return with_packs<double>(fit, [&](auto n) { body(double{}, n); });
+  if (p.dtype() == DType::f64) return with_packs<double>(fit, [&](auto n) { body(double{}, n); });
   if (!f64) return with_packs<float>(fit, [&](auto n) { body(float{}, n); });
   with_packs<double>(fit, [&](auto n) { body(float{}, n); });
 }

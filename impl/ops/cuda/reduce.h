@@ -32,7 +32,8 @@ __device__ inline S warp_fold(S value, Fold fold) {
 // next barrier.
 template <typename S, typename Fold>
 __device__ inline S block_fold(S value, S identity, S* scratch, Fold fold) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   value = warp_fold(value, fold);
   if (lane == 0) scratch[warp] = value;

@@ -15,7 +15,8 @@ constexpr int64_t kMostParts = 256;
 
 // A thread has a column; rows [first, last) are the block's.
 template <typename T>
-__global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t rows, int64_t columns, int64_t of_part) {
+__global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t rows, int64_t columns,
+                                  int64_t of_part) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t first = blockIdx.y * of_part, last = first + of_part < rows ? first + of_part : rows;
   if (column >= columns) return;
@@ -97,10 +98,10 @@ __global__ void id_range_kernel(const int64_t* ids, int64_t count, int64_t ignor
 void add_partials(const void* partials, DType dtype, int64_t rows, int64_t columns, void* y, Stream& stream) {
   const Grid grid = {blocks(pieces(columns, kThreads)), kThreads, 0};
   if (dtype == DType::f64)
-    return launch("add_partials", add_partials_kernel<double>, grid, native(stream), static_cast<const double*>(partials),
-                  rows, columns, static_cast<double*>(y));
-  launch("add_partials", add_partials_kernel<float>, grid, native(stream), static_cast<const float*>(partials), rows,
-         columns, static_cast<float*>(y));
+    return launch("add_partials", add_partials_kernel<double>, grid, native(stream),
+                  static_cast<const double*>(partials), rows, columns, static_cast<double*>(y));
+  launch("add_partials", add_partials_kernel<float>, grid, native(stream),
+         static_cast<const float*>(partials), rows, columns, static_cast<float*>(y));
 }
 
 void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
@@ -110,9 +111,11 @@ void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
   with_compute(x.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
-    S* const partials_PD = static_cast<S*>(workspace(stream, static_cast<size_t>(parts * columns) * sizeof(S)));
+    S* const partials_PD =
+        static_cast<S*>(workspace(stream, static_cast<size_t>(parts * columns) * sizeof(S)));
     const Grid grid = {dim3(blocks(pieces(columns, kThreads)), static_cast<unsigned>(parts)), kThreads, 0};
-    launch("column_sum", column_sum_kernel<T>, grid, native(stream), x.data<T>(), partials_PD, rows, columns, of_part);
+    launch("column_sum", column_sum_kernel<T>, grid, native(stream), x.data<T>(), partials_PD, rows, columns,
+           of_part);
     add_partials(partials_PD, y.dtype(), parts, columns, y.raw(), stream);
   });
 }
@@ -122,17 +125,18 @@ void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) {
   if (count == 0) return;
   const Power power = p == 1 ? Power::one : p == 2 ? Power::two : p > 1e300 ? Power::infinity : Power::any;
   const int64_t parts = std::min(kMostParts, pieces(count, kThreads * 8));
-  double* const partials = static_cast<double*>(workspace(stream, static_cast<size_t>(parts) * sizeof(double)));
+  double* const partials =
+      static_cast<double*>(workspace(stream, static_cast<size_t>(parts) * sizeof(double)));
   const size_t shared = kWarpSize * sizeof(double);
-  launch("norm_power", norm_power_kernel, {blocks(parts), kThreads, shared}, native(stream), array_of(x), count, power, p,
-         partials);
-  launch("norm_power", add_norm_power_kernel, {dim3(1), static_cast<int>(kMostParts), shared}, native(stream), partials,
-         parts, power, out.data<double>());
+  launch("norm_power", norm_power_kernel, {blocks(parts), kThreads, shared}, native(stream), array_of(x),
+         count, power, p, partials);
+  launch("norm_power", add_norm_power_kernel, {dim3(1), static_cast<int>(kMostParts), shared}, native(stream),
+         partials, parts, power, out.data<double>());
 }
 
 void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) {
-  launch("id_range", id_range_kernel, {dim3(1), 1024, kWarpSize * sizeof(int64_t)}, native(stream), ids.data<int64_t>(),
-         ids.count(), ignore, out.data<int64_t>());
+  launch("id_range", id_range_kernel, {dim3(1), 1024, kWarpSize * sizeof(int64_t)}, native(stream),
+         ids.data<int64_t>(), ids.count(), ignore, out.data<int64_t>());
 }
 
 }  // namespace gangway::cuda

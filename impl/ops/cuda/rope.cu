@@ -27,7 +27,8 @@ __global__ void rope_kernel(Rope<T> p) {
     const int64_t t = i / of_row, head = i % of_row / of_head, pair = i % of_head * n;
     const int64_t position = p.positions != nullptr ? p.positions[t % p.period] : t % p.period;
     const int64_t at = head * 2 * p.half + pair;
-    const Pack<T, n> first = load<n>(p.x + t * p.x_stride + at), second = load<n>(p.x + t * p.x_stride + at + p.half);
+    const Pack<T, n> first = load<n>(p.x + t * p.x_stride + at),
+                     second = load<n>(p.x + t * p.x_stride + at + p.half);
     Pack<T, n> turned_first, turned_second;
     for (int j = 0; j < n; ++j) {
       const S c = p.cos_PK[position * p.half + pair + j];
@@ -62,9 +63,11 @@ void rope(const RopeArgs& args, Stream& stream) {
                        args.x.stride(0),
                        args.y.stride(0),
                        args.inverse ? S(-1) : S(1)};
-    const bool fit = fits_packs({address(args.x), address(args.y), row_bytes(args.x), row_bytes(args.y), half * sizeof(T)});
+    const bool fit = fits_packs(
+        {address(args.x), address(args.y), row_bytes(args.x), row_bytes(args.y), half * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("rope", rope_kernel<T, n()>, {blocks(pieces(rows * width / 2 / n(), kThreads)), kThreads, 0}, native(stream), p);
+      launch("rope", rope_kernel<T, n()>, {blocks(pieces(rows * width / 2 / n(), kThreads)), kThreads, 0},
+             native(stream), p);
     });
   });
 }

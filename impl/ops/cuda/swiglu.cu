@@ -27,7 +27,8 @@ __global__ void swiglu_kernel(Forward<T> p) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
     const int64_t t = i / of_row, at = i % of_row * n;
-    const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at), up = load<n>(p.up + t * p.up_stride + at);
+    const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at),
+                     up = load<n>(p.up + t * p.up_stride + at);
     Pack<T, n> y;
     for (int j = 0; j < n; ++j) {
       const S g = widen(gate.at[j]);
@@ -51,7 +52,8 @@ __global__ void swiglu_backward_kernel(Backward<T> p) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
     const int64_t t = i / of_row, at = i % of_row * n;
-    const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at), up = load<n>(p.up + t * p.up_stride + at);
+    const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at),
+                     up = load<n>(p.up + t * p.up_stride + at);
     const Pack<T, n> dy = load<n>(p.dy_TF + t * p.width + at);
     Pack<T, n> dgate, dup, y;
     for (int j = 0; j < n; ++j) {
@@ -79,8 +81,8 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
   if (rows == 0 || width == 0) return;
   with_compute(args.gate.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Forward<T> p = {args.gate.data<T>(), args.up.data<T>(),   args.y.data<T>(),   rows,
-                          width,               args.gate.stride(0), args.up.stride(0)};
+    const Forward<T> p = {args.gate.data<T>(), args.up.data<T>(), args.y.data<T>(), rows, width,
+                          args.gate.stride(0), args.up.stride(0)};
     const bool fit = fits_packs({address(args.gate), address(args.up), address(args.y), row_bytes(args.gate),
                                  row_bytes(args.up), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
@@ -110,7 +112,8 @@ void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
                                  address(args.dup), address(args.y), row_bytes(args.gate), row_bytes(args.up),
                                  row_bytes(args.dgate), row_bytes(args.dup), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of<T>(rows, width, n()), native(stream), p);
+      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of<T>(rows, width, n()), native(stream),
+             p);
     });
   });
 }

@@ -8,7 +8,9 @@ struct __nv_bfloat16 {
   uint16_t bits;
 };
 
-inline float __bfloat162float(__nv_bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline float __bfloat162float(__nv_bfloat16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 // To nearest, ties to even; every NaN becomes 0x7fff, as on the device.
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {

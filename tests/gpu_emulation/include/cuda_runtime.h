@@ -66,7 +66,8 @@ T __shfl_xor_sync(unsigned mask, T value, int distance, const char* file = __bui
                   int line = __builtin_LINE()) {
   const uint64_t* const all =
       ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), {"__shfl_xor_sync", file, line});
-  return ::gpu_emulation::from_word<T>(all[::gpu_emulation::lane().in_warp ^ static_cast<unsigned>(distance)]);
+  return ::gpu_emulation::from_word<T>(
+      all[::gpu_emulation::lane().in_warp ^ static_cast<unsigned>(distance)]);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = __builtin_FILE(),
                               int line = __builtin_LINE()) {
@@ -80,8 +81,7 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = _
 
 // Blocks of other streams run on other threads of the host.
 template <typename T>
-  requires std::is_integral_v<T>
-T atomicAdd(T* to, T value) {
+requires std::is_integral_v<T> T atomicAdd(T* to, T value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 inline float atomicAdd(float* to, float value) {
@@ -118,7 +118,8 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
 #endif
     return ::gpu_emulation::launch(
         {grid, block, shared_bytes}, words, [kernel, copy] { std::apply(kernel, copy); }, stream);
-  }(std::index_sequence_for<Parameters...>());
+  }
+  (std::index_sequence_for<Parameters...>());
 }
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
