@@ -43,10 +43,16 @@ class CudaOps final : public Ops {
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::attention_backward);
   }
-  void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
+  void embedding(const EmbeddingArgs& args, Stream& stream) override {
+    if (args.first_row != 0 || (args.rows != 0 && args.rows != args.table.dim(0))) refuse_parts("embedding");
+    run(args, stream, cuda::embedding);
+  }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
+    if (args.first_row != 0) refuse_parts("embedding_backward");
     run(args, stream, cuda::embedding_backward);
   }
+  void loss_part(const LossPartArgs&, Stream&) override { refuse_parts("loss_part"); }
+  void loss_join(const LossJoinArgs&, Stream&) override { refuse_parts("loss_join"); }
   void adamw(const AdamWArgs& args, Stream& stream) override { run(args, stream, cuda::adamw); }
   void sgd(const SgdArgs& args, Stream& stream) override { run(args, stream, cuda::sgd); }
 
@@ -93,6 +99,11 @@ class CudaOps final : public Ops {
   }
 
  private:
+  // What tensor parallelism over the vocabulary needs.
+  [[noreturn]] static void refuse_parts(const char* operation) {
+    fail(Code::not_supported, "cuda: ", operation, " of a part of a vocabulary is not built; use tp 1");
+  }
+
   template <typename Args>
   void run(const Args& args, Stream& stream, void (*operation)(const Args&, Stream&)) {
     check(args);
