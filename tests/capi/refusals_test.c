@@ -26,8 +26,7 @@ static void options_of_a_gang(void** state) {
   (void)state;
   gw_gang_options o;
   gw_ext extension = {7, 0, NULL};
-  ROW(WITH(device, "cuda"), NOT_SUPPORTED,
-      "device \"cuda\": ");
+  ROW(WITH(device, "cuda"), NOT_SUPPORTED, "device \"cuda\": ");
   ROW(WITH(device, "toaster"), INVALID_ARGUMENT, "\"toaster\"");
   ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
   ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");

@@ -53,6 +53,26 @@ TEST(Pipeline, WithShardsAndReplicasEqualsTheReference) {
   expect_cases("llama_parity", cases, 2);
 }
 
+TEST(Pipeline, WithTensorAndContextParallelismEqualsTheReference) {
+  std::vector<PipelineCase> cases;
+  for (const char* schedule : {"1f1b", "zbv"}) {
+    PipelineCase c{schedule, 2, 4};
+    c.tp = 2;
+    cases.push_back(c);
+    c.sequence_parallel = true;
+    cases.push_back(c);
+  }
+  PipelineCase all{"zb-h1", 2, 4, 2};
+  all.tp = 2;
+  cases.push_back(all);
+  PipelineCase context{"1f1b", 2, 4};
+  context.cp = 2;
+  cases.push_back(context);
+  context.tp = 2;
+  cases.push_back(context);
+  expect_cases("llama_parity", cases, 5);
+}
+
 TEST(Pipeline, InF32EqualsTheReference) {
   expect_cases("llama_parity", {{"zbv", 2, 4, 2}, {"1f1b", 4, 8}}, 5, DType::f32);
 }

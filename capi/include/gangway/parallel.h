@@ -34,7 +34,7 @@ enum gw_recompute_kind_value {
 typedef int32_t gw_context_method;
 enum gw_context_method_value {
   GW_CONTEXT_INVALID = -1,
-  GW_CONTEXT_RING = 0,       /* keys and values travel from rank to rank while each computes with those at hand */
+  GW_CONTEXT_RING = 0, /* keys and values travel from rank to rank while each computes with those at hand */
   GW_CONTEXT_ALL_GATHER = 1, /* each rank gathers all keys and values */
   GW_CONTEXT_ALL_TO_ALL = 2  /* each rank has the whole sequence of some heads (Ulysses) */
 };
@@ -43,9 +43,10 @@ enum gw_context_method_value {
 typedef int32_t gw_stage_split;
 enum gw_stage_split_value {
   GW_STAGE_SPLIT_INVALID = -1,
-  GW_STAGE_SPLIT_EVEN = 0,    /* the same number of layers; the first stages one more where it does not divide */
-  GW_STAGE_SPLIT_BY_COST = 1, /* the largest stage has as few parameters as possible, embedding and head counted */
-  GW_STAGE_SPLIT_GIVEN = 2    /* first_layers */
+  GW_STAGE_SPLIT_EVEN = 0, /* the same number of layers; the first stages one more where it does not divide */
+  GW_STAGE_SPLIT_BY_COST =
+      1, /* the largest stage has as few parameters as possible, embedding and head counted */
+  GW_STAGE_SPLIT_GIVEN = 2 /* first_layers */
 };
 
 typedef struct gw_dtype_rule {
@@ -109,13 +110,14 @@ typedef struct gw_parallel_options {
    * module's own plan say of the same modules. Null: those alone. */
   const char *plan;
   int32_t sequence_parallel; /* 0; 1: norms of a Llama work on parts of the sequence */
-  int32_t loss_parallel;     /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
+  int32_t loss_parallel; /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
   gw_context_method context_method; /* over cp */
   gw_stage_split stage_split;       /* over pp */
   /* Over pp. Null: "1f1b" with the microbatches of each step; microbatches 0: those of each step. shard_actions: at most so
    * many stages of a rank are unsharded at a time; 0: 3. */
   const gw_pipeline_options *pipeline;
-  const int64_t *first_layers; /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0 */
+  const int64_t
+      *first_layers; /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0 */
   size_t first_layer_count;
 } gw_parallel_options;
 /* Local. Sets up a gw_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields

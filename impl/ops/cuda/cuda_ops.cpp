@@ -43,12 +43,8 @@ class CudaOps final : public Ops {
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::attention_backward);
   }
-  void embedding(const EmbeddingArgs& args, Stream& stream) override {
-    if (args.first_row != 0 || (args.rows != 0 && args.rows != args.table.dim(0))) refuse_parts("embedding");
-    run(args, stream, cuda::embedding);
-  }
+  void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
-    if (args.first_row != 0) refuse_parts("embedding_backward");
     run(args, stream, cuda::embedding_backward);
   }
   void loss_part(const LossPartArgs&, Stream&) override { refuse_parts("loss_part"); }

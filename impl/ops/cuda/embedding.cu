@@ -10,17 +10,17 @@ constexpr int kThreads = 256;
 
 template <typename T, int n>
 __global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_TD, int64_t tokens,
-                                 int64_t rows, int64_t width) {
+                                 int64_t rows, int64_t width, int64_t first_row, int64_t all_rows) {
   for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
-    const int64_t id = ids_T[t];
-    const bool inside = id >= 0 && id < rows;
+    const int64_t id = ids_T[t] - first_row;
+    const bool inside = id >= 0 && id < rows, elsewhere = ids_T[t] >= 0 && ids_T[t] < all_rows;
     for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width;
          d += static_cast<int64_t>(blockDim.x) * n) {
       Pack<T, n> row;
       if (inside)
         row = load<n>(table_VD + id * width + d);
       else
-        for (int i = 0; i < n; ++i) row.at[i] = narrow<T>(static_cast<Wide<T>>(NAN));
+        for (int i = 0; i < n; ++i) row.at[i] = narrow<T>(static_cast<Wide<T>>(elsewhere ? 0 : NAN));
       store<n>(y_TD + t * width + d, row);
     }
   }
@@ -30,18 +30,18 @@ __global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_T
 // fixed order without sorting and without atomics. Ids are read from the cache, T of them at most for each block.
 template <typename T, int n>
 __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, Wide<T>* dtable_VD,
-                                          int64_t tokens, int64_t rows, int64_t width) {
+                                          int64_t tokens, int64_t rows, int64_t width, int64_t first_row) {
   using S = Wide<T>;
   unsigned* const votes = block_memory<unsigned>();  // of each warp
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
             lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   for (int64_t mine = blockIdx.x; mine < tokens; mine += gridDim.x) {
-    const int64_t id = ids_T[mine];
+    const int64_t id = ids_T[mine] - first_row;
     bool first = id >= 0 && id < rows;
     for (int64_t begin = 0; first && begin < tokens; begin += blockDim.x) {
       const int64_t t = begin + threadIdx.x;
-      const unsigned found = __ballot_sync(kWholeWarp, t < tokens && ids_T[t] == id);
+      const unsigned found = __ballot_sync(kWholeWarp, t < tokens && ids_T[t] - first_row == id);
       if (lane == 0) votes[warp] = found;
       __syncthreads();
       for (int w = 0; first && w < warps; ++w)
@@ -76,7 +76,7 @@ void embedding(const EmbeddingArgs& args, Stream& stream) {
     with_packs<T>(fit, [&](auto n) {
       launch("embedding", embedding_kernel<T, n()>, {blocks(tokens), threads_for(width, n()), 0},
              native(stream), args.table.data<T>(), args.ids.data<int64_t>(), args.y.data<T>(), tokens, rows,
-             width);
+             width, args.first_row, args.rows == 0 ? rows : args.rows);
     });
   });
 }
@@ -90,7 +90,8 @@ void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) {
     with_packs<T>(fit, [&](auto n) {
       launch("embedding_backward", embedding_backward_kernel<T, n()>,
              {blocks(tokens), kThreads, kThreads / kWarpSize * sizeof(unsigned)}, native(stream),
-             args.ids.data<int64_t>(), args.dy.data<T>(), args.dtable.data<Wide<T>>(), tokens, rows, width);
+             args.ids.data<int64_t>(), args.dy.data<T>(), args.dtable.data<Wide<T>>(), tokens, rows, width,
+             args.first_row);
     });
   });
 }
