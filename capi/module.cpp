@@ -252,8 +252,8 @@ gw_status gw_module_materialize(gw_module* model, gw_gangs* gangs, uint64_t seed
           if (master_dtype != GW_DTYPE_NONE) master = dtype_of(master_dtype);
         },
         [&](Model& bound) {
-          if (model->recompute.kind != RecomputeKind::none)
-            bound.build().recompute(std::exchange(model->recompute, {}));
+          if (model->recompute.kind != RecomputeKind::none) bound.build().recompute(model->recompute);
+          model->recompute = {};
           bound.build().materialize(seed, master);
         });
   });

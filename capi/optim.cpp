@@ -1,6 +1,7 @@
 #include <gangway/optim.h>
 
 #include "module_handle.h"
+#include "parallel/collective_call.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -125,6 +126,7 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
 gw_status gw_zero_grad(gw_module* model, void* stream) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    m.run().zero_gradients(m.device().wrap_stream(stream));
+    Stream& ordered_on = m.device().wrap_stream(stream);
+    CollectiveCall(m.gangs(), "zero_grad").run([&] { m.run().zero_gradients(ordered_on); });
   });
 }

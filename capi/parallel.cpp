@@ -79,8 +79,9 @@ void check_wrappable(gw_module* model, const char* call) {
 
 // What gw_recompute asked for.
 void recompute_first(gw_module& model) {
-  if (model.recompute.kind != RecomputeKind::none)
-    model.model->build().recompute(std::exchange(model.recompute, {}));
+  if (model.recompute.kind == RecomputeKind::none) return;
+  model.model->build().recompute(model.recompute);
+  model.recompute = {};
 }
 
 void read_pipeline(const gw_parallel_options& o, PipelineOptions& p) {

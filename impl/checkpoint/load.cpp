@@ -173,18 +173,19 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   });
 
   call.run([&] { model.run().begin_update(stream); });
-  call.check([&] {
-    try {
+  // The fence closes on every rank, whatever happened, so that the gangs work on.
+  std::optional<Error> unread;
+  call.run([&] {
+    unread = refusal_of([&] {
       RowReader reader(model, stream);
       for (size_t i = 0; i < found.size(); ++i)
         read_rows(*model.inspect().parameters()[i].parameter, found[i].front().second, reader);
       source->check_unchanged();
-    } catch (...) {
-      // The fence closes on every rank, whatever happened, so that the gangs work on.
-      model.run().end_update(stream);
-      throw;
-    }
-    model.run().end_update(stream);
+    });
+  });
+  call.run([&] { model.run().end_update(stream); });
+  call.check([&] {
+    if (unread) throw *unread;
   });
   check_replicas(model.fsdp(), "load", stream);
 }

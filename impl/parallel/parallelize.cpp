@@ -250,8 +250,8 @@ void ModelBuilder::cut(Chain& chain, std::vector<Stage> stages, const ParallelOp
   const int ranks = gangs.mesh().degree(Axis::pp);
   auto made = std::make_unique<StageCut>(chain, std::move(stages), pipeline_stages(options.pipeline, ranks),
                                          gangs.coordinate(Axis::pp), ranks);
-  parts_.pipeline =
-      std::make_unique<Pipeline>(std::move(made), options.pipeline, gangs, *parts_.ops, parts_.frames);
+  parts_.pipeline = std::make_unique<Pipeline>(std::move(made), options.pipeline, gangs, *parts_.ops,
+                                               parts_.memory, parts_.frames);
 }
 
 void ModelBuilder::set_stages(const ShardOptions& options) {
@@ -264,7 +264,10 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   std::string arguments;
   const CollectiveCall call(*parts_.gangs, "materialize");
   const auto check_all = [&] {
-    check_wrappable("materialize");
+    if (parts_.pipeline != nullptr)
+      check_describing("materialize");  // the degrees were checked before the model was cut
+    else
+      check_wrappable("materialize");
     if (parts_.pipeline == nullptr) check_no_stages(*parts_.gangs, "materialize");
     check_master(master);
     for (const auto& unit : parts_.fsdp->units()) check(unit->options(), master);
@@ -296,6 +299,10 @@ std::string ModelBuilder::facts_of_whole(const ParallelOptions& options) const {
   facts.add("recompute every", options.recompute.every);
   facts.add("recompute ratio", options.recompute.ratio);
   add_facts(options.shard, facts);
+  facts.add("plan", plan_to_text(options.tensor.rows));
+  facts.add("sequence parallel", options.tensor.llama.sequence_parallel);
+  facts.add("loss parallel", options.tensor.llama.loss_parallel);
+  facts.add("context method", options.context);
   add_facts(options.pipeline, facts);
   add_facts(parts_.root, facts);
   return facts.text();

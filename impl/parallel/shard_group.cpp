@@ -185,7 +185,7 @@ class Group final : public ShardGroup {
   // Zero before anything was added.
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
-    unit_->gradients().acquire(stream);
+    CollectiveCall(*gangs_, "full_gradient").run([&] { unit_->gradients().acquire(stream); });
     return p.grad->zero_if_unwritten(*ops_, stream);
   }
 

@@ -106,12 +106,12 @@ void ModelInspector::check_replicas(Stream& stream) {
 MemoryUse ModelInspector::memory() const {
   MemoryUse use;
   parts_.fsdp->count(use);
-  if (parts_.pipeline != nullptr) use.temporaries += parts_.pipeline->message_bytes();
   for (const auto& frame : parts_.frames) {
     use.activations += frame->activation_bytes();
     use.gradients += frame->gradient_bytes();
   }
   use.temporaries = parts_.temporaries.high_water_bytes();
+  if (parts_.pipeline != nullptr) use.temporaries += parts_.pipeline->message_bytes();
   std::set<const Buffer*> tables;
   for (const NamedModule& named : named_modules(parts_.root))
     for (const Tensor& table : named.module->tables())

@@ -71,6 +71,7 @@ class Messages {
   void send(Way way, int peer, Values tensors, bool with_dims, Stream& stream);
   // Starts. `known` null: the dims come ahead, and the tensors themselves are asked for in arrive().
   ArrivalPtr receive(Way way, int peer, const Specs* known, Stream& stream);
+  // Waits, on a device, until the tensors are here: what this rank sent before gets on meanwhile.
   const Values& arrive(const ArrivalPtr& arrival, Stream& stream);
   void release(const ArrivalPtr& arrival);
   // Later work of the stream comes after all that was sent has been received.
@@ -94,6 +95,7 @@ class Messages {
   Gang& pair(CollectiveOp op, int peer) const;
   WorkPtr start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
   WorkPtr start(CollectiveOp op, int peer, MessageHeader& header);
+  void drive(Work& work) const;
   void ask_up_to(const Arrival* last, Way way, int peer, Stream& stream);
   void reclaim();
   void keep(const WorkPtr& work, const Values& tensors) noexcept;

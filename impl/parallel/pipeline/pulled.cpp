@@ -28,7 +28,8 @@ PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
     : gang_(gang.duplicate("pipeline")),
       ops_(make_ops(gang_->owner()->device_ptr())),
       schedule_(agreed_schedule(*gang_, options)),
-      messages_(gang_, *ops_, schedule_.stage_rank) {}
+      messages_(gang_, *ops_, schedule_.stage_rank),
+      order_(gang_->device().stream()) {}
 
 PulledPipeline::~PulledPipeline() {
   if (pass_ && !gang_->error())
@@ -43,6 +44,7 @@ void PulledPipeline::set_training(bool training) {
 bool PulledPipeline::next(PassAction& action, Stream& stream) {
   if (!pass_) pass_.emplace(messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
   if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses, and nothing is broken
+  order_.enter(stream);
   const bool more =
       CollectiveCall(messages_.gangs(), "pipeline").run([&] { return pass_->next(action, stream); });
   if (!more) pass_.reset();
@@ -51,6 +53,7 @@ bool PulledPipeline::next(PassAction& action, Stream& stream) {
 
 void PulledPipeline::done(std::span<const Tensor> outputs, Stream& stream) {
   if (!pass_) fail(Code::invalid_state, "pipeline: nothing is to be done; next comes before done");
+  order_.enter(stream);
   pass_->done(outputs, stream);
 }
 

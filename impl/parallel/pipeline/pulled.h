@@ -13,6 +13,7 @@
 
 #include "parallel/options.h"
 #include "parallel/pipeline/pass.h"
+#include "parallel/stream_order.h"
 
 namespace gangway {
 
@@ -48,6 +49,7 @@ class PulledPipeline {
   const std::unique_ptr<Ops> ops_;
   const Schedule schedule_;
   Messages messages_;
+  StreamOrder order_;
   std::optional<SchedulePass> pass_;  // none: between two passes
   bool training_ = true;
   Trace* trace_ = nullptr;

@@ -82,11 +82,12 @@ class Pipeline::Pass final : public KnownSpecs {
   }
 
   // The frame of a microbatch on a stage, from its forward to the end of its weight half: the first one that is free.
-  Frame& take_frame(int stage, int microbatch, std::vector<std::unique_ptr<Frame>>& frames) {
+  Frame& take_frame(int stage, int microbatch, std::vector<std::unique_ptr<Frame>>& frames,
+                    const std::shared_ptr<Allocator>& memory) {
     size_t index = 0;
     while (index < in_use_.size() && in_use_[index]) ++index;
     if (index == in_use_.size()) in_use_.push_back(false);
-    if (index == frames.size()) frames.push_back(std::make_unique<Frame>(ctx.ops.device().allocator()));
+    if (index == frames.size()) frames.push_back(std::make_unique<Frame>(memory));
     in_use_[index] = true;
     frame_at_[place(stage, microbatch)] = static_cast<int>(index);
     Frame& frame = *frames[index];
@@ -120,8 +121,13 @@ class Pipeline::Pass final : public KnownSpecs {
 };
 
 Pipeline::Pipeline(std::unique_ptr<StageCut> cut, const PipelineOptions& options, Gangs& gangs, Ops& ops,
-                   std::vector<std::unique_ptr<Frame>>& frames)
-    : cut_(std::move(cut)), options_(options), gangs_(gangs), ops_(ops), frames_(frames) {}
+                   std::shared_ptr<Allocator> memory, std::vector<std::unique_ptr<Frame>>& frames)
+    : cut_(std::move(cut)),
+      options_(options),
+      gangs_(gangs),
+      ops_(ops),
+      memory_(std::move(memory)),
+      frames_(frames) {}
 
 Pipeline::~Pipeline() = default;
 
@@ -286,7 +292,7 @@ Values Pipeline::compute(Pass& pass, const PassAction& action) {
       if (last) x.insert(x.end(), given.begin() + 1, given.end());
       for (Group* group : groups_of(action.stage)) group->group->unshard(ctx.stream);
       Frame* const frame =
-          ctx.training ? &pass.take_frame(action.stage, action.microbatch, frames_) : nullptr;
+          ctx.training ? &pass.take_frame(action.stage, action.microbatch, frames_, memory_) : nullptr;
       const Values y = cut_->chain().forward_range(ctx, stage->first, stage->end, x, frame);
       if (!last) return y;
       if (ctx.training)

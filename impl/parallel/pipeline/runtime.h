@@ -36,9 +36,9 @@ class LossSink {
 
 class Pipeline {
  public:
-  // `cut` has the model's chain; groups and frames are the model's.
+  // `cut` has the model's chain; groups, memory and frames are the model's.
   Pipeline(std::unique_ptr<StageCut> cut, const PipelineOptions& options, Gangs& gangs, Ops& ops,
-           std::vector<std::unique_ptr<Frame>>& frames);
+           std::shared_ptr<Allocator> memory, std::vector<std::unique_ptr<Frame>>& frames);
   ~Pipeline();
 
   StageCut& cut() { return *cut_; }
@@ -81,6 +81,7 @@ class Pipeline {
   const PipelineOptions options_;
   Gangs& gangs_;
   Ops& ops_;
+  const std::shared_ptr<Allocator> memory_;  // of the frames
   std::vector<std::unique_ptr<Frame>>& frames_;
   std::unique_ptr<Messages> messages_;
   std::vector<Group> groups_;
