@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The quickstart's program refuses what it does not know, with what it does; degrees that the library does not have yet are
-# refused by the library, on every rank.
+# The quickstart's program refuses what it does not know, with what it does; it trains over each axis of the mesh (text is
+# not generated over cp and pp).
 #   usage: trainer_refusals_test.sh GANGRUN LLAMA_TRAINER
 set -euo pipefail
 gangrun=$1 train=$2
@@ -38,23 +38,10 @@ refused 'unknown option --speed' --speed 3
 refused '--steps has no value' --steps
 [ ! -e "$work/out" ] || fail "a refused run left $(ls "$work/out")"
 
-# No rank ends before all have been told: gangrun would end the others.
-cat >"$work/rank.sh" <<'SH'
-folder=$1 code=0
-shift
-"$@" >"$folder/log$RANK" 2>&1 || code=$?
-echo $code >"$folder/code$RANK"
-while [ ! -s "$folder/code0" ] || [ ! -s "$folder/code1" ]; do sleep 0.02; done
-exit $code
-SH
+# Every axis of the mesh trains.
 for degree in tp cp pp; do
-  rm -f "$work"/code*
-  if "$gangrun" -n 2 bash "$work/rank.sh" "$work" "$train" --text "$work/text" --out "$work/out" --$degree 2 \
-    >"$work/log" 2>&1; then fail "--$degree 2 was accepted"; fi
-  for rank in 0 1; do
-    [ "$(cat "$work/code$rank")" = 1 ] || fail "rank $rank with --$degree 2 ended with code $(cat "$work/code$rank")"
-    grep -q "NOT_SUPPORTED: .*$degree is 2; a model can be parallel over dp_replicate and dp_shard only" \
-      "$work/log$rank" || { cat "$work/log$rank" >&2; fail "rank $rank is not told that --$degree 2 is not there"; }
-  done
+  "$gangrun" -n 2 "$train" --text "$work/text" --out "$work/out" --steps 1 --batch 4 --sequence 64 --dim 64 --layers 2 \
+    --heads 2 --sample 1 --$degree 2 >"$work/log" 2>&1 || { [ $degree = tp ] || grep -q "NOT_SUPPORTED: generate" "$work/log"; } ||
+    { cat "$work/log" >&2; fail "--$degree 2 does not train"; }
 done
 echo "what is wrong is refused"

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "base/interrupt.h"
-#include "base/refusal.h"
 #include "gang/host/handover.h"
 #include "gang/host/host.h"
 #include "gang/host/host_engine.h"
@@ -88,18 +87,22 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
   host::Handover handover(*store, options.rank, deadline);
   std::shared_ptr<Member> member;  // leaves after the others can know why
-  std::shared_ptr<Engine> engine;
   ThreadEnd thread_end{handover};
-  const std::optional<Error> refusal = refusal_of([&] {
+  try {
     join(member, handover, options, deadline);
     handover.end();
-    engine = root_engine(rank, member, options);
-  });
-  thread_end.returned = true;
-  if (!refusal) return engine;
-  // Not in a catch block: a store of the caller's that ends the thread there would end the process.
-  handover.give_up(*refusal);
-  throw *refusal;
+    std::shared_ptr<Engine> engine = root_engine(rank, member, options);
+    thread_end.returned = true;
+    return engine;
+  } catch (const Error& error) {
+    thread_end.returned = true;
+    handover.give_up(error);
+    throw;
+  } catch (const std::bad_alloc&) {
+    thread_end.returned = true;
+    handover.give_up(Error(Code::out_of_memory, "no memory"));
+    throw;
+  }
 }
 
 std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,

@@ -191,10 +191,13 @@ void StageCut::copy_tied() {
       }
       tied_.push_back(std::move(tied));
     }
+    // Innermost: of the rows that a split over tp leaves, which is one of equal pieces.
+    int64_t rows = original->shape[0];
+    for (const Placement& p : original->layout)
+      if (p.kind == Placement::Kind::shard && p.dim == 0) rows = p.bounds.at(1) - p.bounds.at(0);
     std::vector<int64_t> bounds(static_cast<size_t>(ranks_) + 1, 0);
-    for (size_t r = static_cast<size_t>(holders_[i][0]) + 1; r < bounds.size(); ++r)
-      bounds[r] = original->shape[0];
-    original->layout.insert(original->layout.begin(), Placement::shard("pp", 0, std::move(bounds)));
+    for (size_t r = static_cast<size_t>(holders_[i][0]) + 1; r < bounds.size(); ++r) bounds[r] = rows;
+    original->layout.push_back(Placement::shard("pp", 0, std::move(bounds)));
   }
 }
 
