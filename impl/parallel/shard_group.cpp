@@ -86,7 +86,7 @@ class Group final : public ShardGroup {
 
   void unshard(std::span<const Tensor> into, Stream& stream) override {
     check_targets(into);
-    CollectiveCall(*gangs_, "unshard").run([&] {
+    run("unshard", [&] {
       domain_.order(stream);
       unit_->unshard(stream);
       for (size_t i = 0; i < into.size(); ++i)
@@ -138,7 +138,7 @@ class Group final : public ShardGroup {
   }
 
   void reduce(Stream& stream) override {
-    CollectiveCall(*gangs_, "reduce_gradients").run([&] {
+    run("reduce_gradients", [&] {
       domain_.order(stream);
       unit_->reduce(stream);
     });
@@ -182,10 +182,18 @@ class Group final : public ShardGroup {
              ", but the memory to unshard into is ", into[i].text());
   }
 
+  // A wait that fails breaks the gangs of the group alone.
+  template <typename Body>
+  void run(const char* name, Body&& body) {
+    const GroupContext& place = unit_->place();
+    const GangPtr gangs[] = {place.shards->size() > 1 ? place.shards : place.replicas, place.replicas};
+    CollectiveCall(gangs, name).run(body);
+  }
+
   // Zero before anything was added.
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
-    CollectiveCall(*gangs_, "full_gradient").run([&] { unit_->gradients().acquire(stream); });
+    run("full_gradient", [&] { unit_->gradients().acquire(stream); });
     return p.grad->zero_if_unwritten(*ops_, stream);
   }
 

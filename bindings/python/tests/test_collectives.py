@@ -119,6 +119,7 @@ def test_a_message_is_seen_before_it_is_asked_for(gangs):
     assert gang.probe(left) == (5, gw.DType.I32)
     gang.recv_(np.empty(5, np.int32), left)
     assert gang.probe(left) is None
+    gang.barrier()  # before any rank sends again
     work.wait(60)
     with pytest.raises(gw.NotSupported, match="fake"):
         gw.Gang.create_fake(0, 2).probe(1)

@@ -18,14 +18,15 @@ from gangway.structs import fields_of, struct
 
 # What each callable sets, the struct that it sets it in, and which fields it leaves to others or has under another name.
 RULES = {"rules", "rule_count"}
+NESTED = {"pipeline", "first_layers", "first_layer_count"}
 GANG = {"id_size", "user", "free_user", "timeout_ms", "liveness_ms"}
 STEP = ("gw_step_options", {"scale"})
 CALLABLES = [
     (gw.Llama.__init__, "gw_llama_options", set()),
     (gw.Attention.__init__, "gw_attention_options", set()),
     (gw.Block.__init__, "gw_attention_options", set()),
-    (gw.Module.parallelize, "gw_parallel_options", RULES),
-    (gw.Llama.from_pretrained, "gw_parallel_options", RULES),
+    (gw.Module.parallelize, "gw_parallel_options", RULES | NESTED),
+    (gw.Llama.from_pretrained, "gw_parallel_options", RULES | NESTED),
     (gw.Module.fully_shard, "gw_shard_options", RULES),
     (gw.Module.replicate, "gw_shard_options",
      RULES | {"strategy", "reshard_after_forward", "cpu_offload", "prefetch_forward", "prefetch_backward"}),
@@ -57,7 +58,8 @@ def same(default, field, made):
     if isinstance(default, str):
         if field.endswith("_dtype"):
             return gw.dtype_of(default) == made
-        kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule}
+        kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule,
+                 "context_method": gw.ContextMethod, "stage_split": gw.StageSplit}
         return kinds[field][default.upper()] == made
     return default == made
 
@@ -86,7 +88,8 @@ def test_defaults_of_plain_arguments_are_those_of_c():
 def test_every_option_struct_has_its_callable():
     known = {kind for _, kind, _ in CALLABLES}
     # By custom.py, parameters.py and partition.py, under names of their own.
-    others = {"gw_dtype_rule", "gw_custom_options", "gw_parameter_options", "gw_init_options", "gw_movement_options"}
+    others = {"gw_dtype_rule", "gw_custom_options", "gw_parameter_options", "gw_init_options", "gw_movement_options",
+              "gw_pipeline_options"}
     structs = {name for name in vars(low) if name.startswith("gw_") and name.endswith(("_options", "_rule", "gw_batch"))
                and inspect.isclass(getattr(low, name))}
     assert structs - others == known

@@ -106,7 +106,7 @@ impl Gangs {
     }
 
     /// Collective over the root. The sizes of the gangs are the degrees; shutdown leaves them alone.
-    pub fn of(places: &GangPlaces) -> Result<Gangs> {
+    pub fn of(places: &GangPlaces<'_>) -> Result<Gangs> {
         let mut raw = std::mem::MaybeUninit::<sys::gw_gang_places>::uninit();
         let mut raw = unsafe {
             sys::gw_gang_places_init(raw.as_mut_ptr(), std::mem::size_of::<sys::gw_gang_places>());
