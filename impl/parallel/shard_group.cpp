@@ -186,7 +186,8 @@ class Group final : public ShardGroup {
   template <typename Body>
   void run(const char* name, Body&& body) {
     const GroupContext& place = unit_->place();
-    const GangPtr gangs[] = {place.shards->size() > 1 ? place.shards : place.replicas, place.replicas};
+    const GangPtr gangs[] = {
+        place.shards != nullptr && place.shards->size() > 1 ? place.shards : place.replicas, place.replicas};
     CollectiveCall(gangs, name).run(body);
   }
 
