@@ -16,7 +16,7 @@ void poll_interrupt();
 // The same between two pieces of computing or copying, however short: asks at most every 20 ms, else reads a clock.
 void poll_interrupt_at_times();
 
-// While it lives, poll_interrupt asks nobody on this thread: for waits that cannot be given up, as in a
+// While it lives, poll_interrupt asks no hook on this thread: for waits that cannot be given up, as in a
 // destructor whose memory peers still read.
 class InterruptShield {
  public:

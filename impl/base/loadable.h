@@ -1,6 +1,6 @@
 // A library that the core opens when it needs it, so that the core needs none of what it links: a module. It gives a table
-// whose first member is the id of its build, which must be this one's. A module stays loaded only if it is kept; one that is
-// refused leaves nothing behind, and one that is put in its place is seen.
+// whose first member is the id of its build, which must be this one's. A module stays loaded only if it is kept: a
+// refused one is closed, and the next call looks at the file again.
 // Thread rule: any thread.
 #pragma once
 

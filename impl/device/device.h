@@ -102,7 +102,8 @@ struct DeviceOptions {
   int threads = 0;
 };
 
-// "cpu", "meta", "cuda", "cuda:N" or a registered name; NOT_SUPPORTED: what CUDA is missing; anything else INVALID_ARGUMENT.
+// `name`: "cpu", "meta", "cuda" (device options.index), "cuda:N" (device N) or a registered name. NOT_SUPPORTED says what CUDA
+// is missing; any other name is INVALID_ARGUMENT.
 std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options = {});
 
 // A further kind of device, by the part of its name before a colon. Its factory gets the whole name. Any thread; once a

@@ -19,7 +19,7 @@ Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& beha
   return {state, release, keep.release()};
 }
 
-// Frees what a forward left behind when nobody will come back for it.
+// Frees what a forward keeps for a backward that does not come.
 struct StateGuard {
   CustomBehaviour& behaviour;
   void*& state;

@@ -6,7 +6,7 @@
 //
 // Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor
 // that was announced by recomputable() is not kept. Its producer makes it again in its own backward, in a pass that
-// has the values at hand (needs_recompute(), set_recomputed()); whoever loads it before has the producer run once more, into the
+// has the values at hand (needs_recompute(), set_recomputed()); a load before that runs the producer once more, into the
 // gradient stack. Either way once in a backward, unless compact() gave that memory back.
 //
 // Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
@@ -80,8 +80,8 @@ class Frame {
   // Memory for gradients and recomputed values: lives until compact() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
-  // dx += more: two gradients of one input. `more`, made since `before`, gives its memory back, unless whoever
-  // made it took more.
+  // dx += more: two gradients of one input. `more`, made since `before`, gives its memory back, unless more was
+  // taken after it.
   void add_gradient(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before);
 
   struct WeightTask {

@@ -44,7 +44,7 @@ class Mlp final : public Module {
   }
 
   // In place: the gradients of gate and up go over their saved values, and `hidden`, which down_proj's weight
-  // half needs, over its gradient, which nobody needs any more.
+  // half needs, over its gradient, which is no longer needed.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
     const Tensor gate = frame.load(ctx, *this, kGate);

@@ -99,7 +99,7 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual size_t gradient_count() const { return 1; }
 
   // Throws what forward would refuse of such inputs, before any of it runs and without its parameters' values; gives what
-  // the outputs will be. None: that is not known, and nobody checks what becomes of them. `ctx.training`: with a frame.
+  // the outputs will be. None: that is not known, and the modules behind are not checked. `ctx.training`: with a frame.
   virtual Specs check_forward(Context& ctx, std::span<const Spec> inputs);
   // inputs -> outputs. Saves in `frame` what backward needs (null: nothing).
   virtual Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) = 0;

@@ -50,7 +50,7 @@ class RmsNorm final : public Module {
                      .eps = eps_};
     if (with_residual) {
       args.residual = inputs[1].flatten2();
-      args.sum = sum.flatten2();  // over x inside of a block, where nobody else reads it
+      args.sum = sum.flatten2();  // over x inside of a block, which no other layer reads
     }
     ctx.ops.rmsnorm(args, ctx.stream);
     if (frame != nullptr) {

@@ -86,7 +86,7 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i].parameter;
     if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
-    // Gradients that nobody wrote count as zero: the moments still decay.
+    // Gradients that were not written count as zero: the moments still decay.
     parameter.shard_grad->zero_if_unwritten(ops_, stream);
     step_one(i, stream);
   }

@@ -95,8 +95,7 @@ class Redistribute final : public Module {
   PlanPtr backward_plan(const Shape& local) { return plan(kBackward, local); }
   std::string text() const { return describe(from_) + " -> " + describe(to_); }
 
-  // The halves, for a layer that computes between them. With `output`, of the shape that the plan says, for one that has
-  // the memory already; a plan without moves gives the input itself.
+  // The halves, for a layer that computes between them. `output`, if given, has the shape that the plan says; a plan without moves gives the input itself.
   using Started = Redistribution::Started;
   Started start_forward(Context& ctx, const Tensor& x, const Tensor& output);
   Started start_backward(Context& ctx, const Tensor& dy, const Tensor& output);

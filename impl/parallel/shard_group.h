@@ -45,7 +45,7 @@ class ShardGroup {
   // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
   // The ownership fence around a caller's own write of Part::value (ModelRunner::begin_update for this group
-  // alone). Refusals of begin_update are agreed; end_update waits for nobody.
+  // alone). Refusals of begin_update are agreed; end_update does not wait.
   virtual void begin_update(Stream& stream) = 0;
   virtual void end_update(Stream& stream) = 0;
 };

@@ -117,7 +117,7 @@ int launch(const LaunchOptions& options) {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;  // a reader that goes away ends its output, not the job
   sigaction(SIGPIPE, &ignore, &signals.pipe);
-  signal(SIGCHLD, SIG_DFL);  // whoever started us may have had it ignored
+  signal(SIGCHLD, SIG_DFL);  // the parent process may have had it ignored
   signals.fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals.fd < 0) fail_system(Code::io, "no signalfd", errno);
   Watchdog watchdog(static_cast<size_t>(options.ranks()));

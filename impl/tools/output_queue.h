@@ -17,10 +17,10 @@ class OutputQueue {
   bool empty() const { return begin_ == bytes_.size(); }
   bool full() const {
     return bytes_.size() - begin_ >= kFull;
-  }  // whoever adds reads no more before there is room
+  }  // the caller reads no more output before there is room
 
   void add(std::string_view bytes);
-  // Call when poll says that the descriptor is ready. When nobody reads any more, all that comes is dropped.
+  // Call when poll says that the descriptor is ready. When the reader has closed its end, further output is dropped.
   void write_some();
 
  private:

@@ -43,7 +43,7 @@ void Watchdog::run(int end) {
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   dup2(end, 0);
-  close_range(1, UINT_MAX, 0);  // also the launcher's own output: whoever reads it waits for its end
+  close_range(1, UINT_MAX, 0);  // also the launcher's own output: its reader waits for the end of it
   char byte;
   while (read(0, &byte, 1) < 0 && errno == EINTR) {
   }

@@ -186,7 +186,7 @@ std::vector<Launch> on_channel(const std::vector<Launch>& launches, Channel chan
   return some;
 }
 
-TEST(DualEngine, LaunchesOfAChannelComeInOneOrderOnAllRanksWhoeverIsLate) {
+TEST(DualEngine, LaunchesOfAChannelComeInOneOrderOnAllRanksWhicheverRankIsLate) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     const auto launches = launches_of(3, seed, /*aborts_in_flight=*/false);
     for (const auto& own : launches) {

@@ -80,7 +80,7 @@ TEST(HostMismatch, DifferentCallsAreAMismatchOnEveryRank) {
         EXPECT_EQ(errors[static_cast<size_t>(r)].message(), errors[0].message()) << test.what;
         EXPECT_EQ(errors[static_cast<size_t>(r)].rank, r);
       }
-      // The text is told from the side of whoever saw it first.
+      // The text is told from the side of the rank that saw it first.
       const bool told_from_the_other =
           std::string(test.what) == "op" && errors[0].message().find(".all_gather") == std::string::npos;
       EXPECT_TRUE(told_from_the_other || errors[0].message().find(test.part) != std::string::npos)

@@ -81,7 +81,7 @@ void run_late(Engine& engine, Stream& stream, unsigned seed) {
   for (const WorkPtr& work : works) work->wait_input(Deadline::never());
 }
 
-TEST(HostOrder, CallsOfAllChannelsStartInTheProgramsOrderWhoeverIsLate) {
+TEST(HostOrder, CallsOfAllChannelsStartInTheProgramsOrderWhicheverRankIsLate) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     ThreadRanks ranks(3);
     std::vector<std::vector<FlightEntry>> flights(3);

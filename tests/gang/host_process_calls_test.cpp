@@ -60,7 +60,7 @@ TEST(HostProcesses, DifferentCallsAreAMismatchOnEveryRankWithOneText) {
   }
 }
 
-TEST(HostProcesses, ARanksRefusalReachesAllWhoeverEndsFirst) {
+TEST(HostProcesses, ARanksRefusalReachesAllWhicheverEndsFirst) {
   for (int round = 0; round < 20; ++round) {
     Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       GangOptions options;

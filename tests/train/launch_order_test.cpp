@@ -71,7 +71,7 @@ std::vector<ByCommunicator> launches_of(int size, const Program& program, unsign
   return parts;
 }
 
-TEST(LaunchOrder, OfATrainingStepIsTheProgramsOnEachCommunicatorWhoeverIsLate) {
+TEST(LaunchOrder, OfATrainingStepIsTheProgramsOnEachCommunicatorWhicheverRankIsLate) {
   constexpr int kRanks = 4;
   for (const Program& program :
        {Program{Strategy::full_shard, 1, false}, Program{Strategy::full_shard, 2, false},

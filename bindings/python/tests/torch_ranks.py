@@ -41,7 +41,7 @@ def need_torch() -> None:
 
 
 def group_of(*sizes: int) -> Callable[[Body], Any]:
-    """The body leaves the group whole; one that fails takes those after it with it."""
+    """Marks a test of one gang of each size. The gang is shared: after a body fails, those behind it fail, too."""
 
     def wrap(body: Body) -> Any:
         file = body.__code__.co_filename

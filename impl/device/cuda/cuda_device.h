@@ -17,7 +17,7 @@
 
 namespace gangway::cuda {
 
-// "cuda" or "cuda:N"; "cuda" is device DeviceOptions::index. NOT_SUPPORTED with numbers: no driver, one that is too old, no
+// `name`: "cuda:N" is device N; "cuda" is device DeviceOptions::index. NOT_SUPPORTED with numbers: no driver, one that is too old, no
 // such device, an architecture for which there are no kernels.
 std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOptions& options);
 

@@ -4,7 +4,7 @@
 // the next is gathered ahead, in backward the one before. Another order costs time, never correctness.
 //
 // Update. begin_update: no unit may be unsharded; every reduction ends; `released` is published for every
-// unit, then all readers are waited for. From then to end_update this rank may write its own rows, and nobody
+// unit, then all readers are waited for. From then to end_update this rank may write its own rows, and no peer
 // reads them. A unit cannot be unsharded meanwhile.
 //
 // Thread rule: one thread at a time; all but the facts are collective.

@@ -189,7 +189,7 @@ Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, St
 }
 
 // Asks for the tensors of all messages of this pair and way up to `last` (null: all), in the order of receive(). Each waits
-// for its dims, which the peer has sent by then; those of other peers may not be sent yet.
+// for its dims; this pair's are on their way, those of other peers may not be sent yet.
 void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream) {
   for (auto at = unasked_.begin(); at != unasked_.end();) {
     const ArrivalPtr arrival = *at;

@@ -81,7 +81,7 @@ class Pipeline::Pass final : public KnownSpecs {
     return specs.empty() ? nullptr : &specs;
   }
 
-  // The frame of a microbatch on a stage, from its forward to the end of its weight half: the first one that is free.
+  // The frame of a microbatch on a stage, from its forward to the end of its weight half: the first free one.
   Frame& take_frame(int stage, int microbatch, std::vector<std::unique_ptr<Frame>>& frames,
                     const std::shared_ptr<Allocator>& memory) {
     size_t index = 0;

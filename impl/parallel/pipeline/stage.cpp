@@ -73,7 +73,7 @@ std::vector<size_t> given_firsts(const Stage& layers, int stages, const std::vec
   return firsts;
 }
 
-// Parameter elements of each child; one that several children use weighs in each of them.
+// Parameter elements of each child; a shared parameter counts in every child that uses it.
 std::vector<int64_t> costs_of(const Chain& chain) {
   std::vector<int64_t> costs;
   for (const Module::Child& child : chain.children()) {

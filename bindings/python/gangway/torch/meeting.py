@@ -1,4 +1,4 @@
-"""How the ranks of a process group meet: through PyTorch's own store, whoever started them."""
+"""How the ranks of a process group meet: through PyTorch's own store, under any launcher."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ class Messages:
             yield handle
 
     def _try(self, box: Inbox, peer: int, tag: int, number: int, tensor: Tensor) -> tuple[Any, bool]:
-        """Under the box's lock. A handle of the payload on its way into `tensor`, or whether it was kept and is there now.
-        Takes messages that have come up to the one that is wanted, and keeps the others."""
+        """Under the box's lock. Receives message `number` of this tag: a handle while its payload travels into
+        `tensor`; True where an earlier call had received and kept it. Messages before it are received and kept."""
         kept = box.kept.pop((tag, number), None)
         if kept is not None:
             self._hand_over(kept, tensor, peer, tag)
