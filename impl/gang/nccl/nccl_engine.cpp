@@ -78,18 +78,25 @@ class NcclEngine final : public Engine {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // so that a lost peer or a deadline ends every call
     ncclComm_t comm = nullptr;
-    check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
-    settle(comm);
-    const std::lock_guard lock(mutex_);
-    lane.stream = owner_->device().make_stream(StreamPriority::high);
-    lane.ready = owner_->device().make_event();
-    lane.comm = comm;
+    try {
+      check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+      settle(comm);
+      auto stream = owner_->device().make_stream(StreamPriority::high);
+      auto ready = owner_->device().make_event();
+      const std::lock_guard lock(mutex_);
+      failure_->throw_if();  // abort() knows the communicators of lanes only
+      lane = {comm, std::move(stream), std::move(ready)};
+    } catch (...) {
+      if (comm != nullptr) api().abort(comm);
+      throw;
+    }
   }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
     if (lane_of(channel).comm == nullptr) open(channel);  // sends and receives come without one
     const std::lock_guard lock(mutex_);
+    failure_->throw_if();  // an abort since then has taken the communicator
     Lane& lane = lane_of(channel);
     const cuda::OnDevice on(owner_->device().index());
     lane.ready->record(stream);
