@@ -82,14 +82,14 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
   }
 }
 
-// Only where ranks share a batch, and host memory only: it is not worth a wait for a device.
+// Only where ranks share a batch. Of another device's memory the dtype and dims only: values are not worth a wait for it.
 void PreparedBatch::sum_up(const Gangs& gangs) {
   const Mesh& mesh = gangs.mesh();
   if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) == 1) return;
   uint64_t sum = 1;
   for (const Tensor& value : values_) {
-    if (!value.on_host()) return;
-    sum = philox_key(sum, {value.data<char>(), value.raw() == nullptr ? 0 : value.bytes()});
+    sum = philox_key(sum, value.text());
+    if (value.on_host() && value.raw() != nullptr) sum = philox_key(sum, {value.data<char>(), value.bytes()});
   }
   checksum_ = sum == 0 ? 1 : sum;
 }

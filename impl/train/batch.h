@@ -22,9 +22,8 @@ class PreparedBatch {
 
   // After look.
   int64_t weight() const { return weight_; }  // of all rows; of this rank's part of their sequences
-  uint64_t checksum() const {
-    return checksum_;
-  }  // of what was given; 0: not known, as for another device's memory
+  // Of dtypes, dims and, in host memory, values of what was given; 0: ranks do not share batches.
+  uint64_t checksum() const { return checksum_; }
   int64_t tokens() const { return tokens_; }  // i64 inputs of two dims: their elements, otherwise rows
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Inputs, then targets: what forward takes.

@@ -14,7 +14,7 @@ namespace gangway {
 // What goes into a step.
 struct Totals {
   int64_t weight = 0, tokens = 0;
-  uint64_t batch = 0;    // a checksum of the whole batch; 0: not known
+  uint64_t batch = 0;    // PreparedBatch::checksum
   bool unknown = false;  // what travels between the stages of a pipeline, on some rank
 };
 

@@ -314,7 +314,17 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
       EXPECT_EQ(error.code(), Code::mismatch);
       EXPECT_NE(error.message().find("ranks 2 and 3"), std::string::npos) << error.message();
     }
+    // Other dims of the same values; a device's values are not looked at, its dims are.
     batch = test::own_rows(*model, reference, 0);
+    batch.shifted = true;
+    const Batch right = batch;
+    if (root.rank() == 3)
+      for (Values* values : {&batch.inputs, &batch.targets})
+        (*values)[0] = (*values)[0].reshape({2 * (*values)[0].dim(0), (*values)[0].dim(1) / 2});
+    const Error error = test::error_of(step);
+    EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+    EXPECT_NE(error.message().find("ranks 2 and 3"), std::string::npos) << error.message();
+    batch = right;
     step();
   });
 }
