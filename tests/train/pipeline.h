@@ -16,6 +16,7 @@ struct PipelineCase {
   int64_t steps = 5;
   int tp = 1, cp = 1;
   bool sequence_parallel = false;
+  std::shared_ptr<const Schedule> own_schedule = {};
 
   int ranks() const { return pp * shards * replicas * tp * cp; }
   std::string text() const {
@@ -28,6 +29,7 @@ struct PipelineCase {
     options.recompute.kind = recompute;
     options.pipeline.schedule = schedule;
     options.pipeline.stages_per_rank = stages_per_rank;
+    options.pipeline.own_schedule = own_schedule;
     options.pipeline.split = split;
     options.tensor.llama.sequence_parallel = sequence_parallel;
     return options;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/error_of.h"
+#include "parallel/pipeline/communication.h"
 #include "train/rig.h"
 
 namespace gangway::test {
@@ -110,6 +111,15 @@ TEST(Pipeline, StagesByCostEqualTheReference) {
   PipelineCase c{"interleaved-1f1b", 2, 4};
   c.split = StageSplit::by_cost;
   expect_cases("llama_parity", {c}, 1);
+}
+
+// As many stages of a rank at a time as the schedule says, more than the built-in schedules have.
+TEST(Pipeline, AnOwnScheduleMayUnshardAllStagesOfARankAtOnce) {
+  const int pp = 2, microbatches = 4;
+  PipelineCase c{"own", pp, microbatches, 2};
+  c.own_schedule = std::make_shared<const Schedule>(
+      with_fsdp(with_communication(make_schedule("interleaved-1f1b", {pp, microbatches, 4})), 4));
+  expect_cases("llama_parity", {c}, 2);
 }
 
 // Values after three steps, in the order of the model.

@@ -25,15 +25,17 @@ Schedule agreed_schedule(Gang& gang, const PulledOptions& options) {
 }  // namespace
 
 PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
-    : gang_(gang.duplicate("pipeline")),
-      ops_(make_ops(gang_->owner()->device_ptr())),
+    : ops_(make_ops(gang.owner()->device_ptr())),
+      gang_(gang.duplicate("pipeline")),
       schedule_(agreed_schedule(*gang_, options)),
-      messages_(gang_, *ops_, schedule_.stage_rank),
+      messages_(CollectiveCall(std::span(&gang_, 1), "pipeline").run([&] {
+        return std::make_unique<Messages>(gang_, *ops_, schedule_.stage_rank);
+      })),
       order_(gang_->device().stream()) {}
 
 PulledPipeline::~PulledPipeline() {
   if (pass_ && !gang_->error())
-    messages_.abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
+    messages_->abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
 }
 
 void PulledPipeline::set_training(bool training) {
@@ -42,11 +44,11 @@ void PulledPipeline::set_training(bool training) {
 }
 
 bool PulledPipeline::next(PassAction& action, Stream& stream) {
-  if (!pass_) pass_.emplace(messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
+  if (!pass_) pass_.emplace(*messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
   if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses, and nothing is broken
   order_.enter(stream);
   const bool more =
-      CollectiveCall(messages_.gangs(), "pipeline").run([&] { return pass_->next(action, stream); });
+      CollectiveCall(messages_->gangs(), "pipeline").run([&] { return pass_->next(action, stream); });
   if (!more) pass_.reset();
   return more;
 }

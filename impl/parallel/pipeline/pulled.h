@@ -45,10 +45,10 @@ class PulledPipeline {
   void set_trace(Trace* trace) { trace_ = trace; }  // null: none
 
  private:
-  const GangPtr gang_;
   const std::unique_ptr<Ops> ops_;
+  const GangPtr gang_;
   const Schedule schedule_;
-  Messages messages_;
+  const std::unique_ptr<Messages> messages_;
   StreamOrder order_;
   std::optional<SchedulePass> pass_;  // none: between two passes
   bool training_ = true;

@@ -23,6 +23,10 @@ bool has(const Schedule& schedule, bool (*wanted)(ActionKind)) {
   return false;
 }
 
+bool has_fsdp(const Schedule& schedule) {
+  return has(schedule, [](ActionKind kind) { return !has_microbatch(kind); });
+}
+
 Schedule computations(const PipelineOptions& options, int ranks, int microbatches) {
   if (options.own_schedule == nullptr)
     return make_schedule(options.schedule, {ranks, microbatches, options.stages_per_rank});
@@ -50,8 +54,7 @@ Schedule pipeline_schedule(const PipelineOptions& options, int ranks, int microb
   Schedule schedule = computations(options, ranks, microbatches);
   if (!has(schedule, [](ActionKind kind) { return is_send(kind) || is_receive(kind); }))
     schedule = with_communication(schedule);
-  if (most_unsharded > 0 && !has(schedule, [](ActionKind kind) { return !has_microbatch(kind); }))
-    schedule = with_fsdp(schedule, most_unsharded);
+  if (most_unsharded > 0 && !has_fsdp(schedule)) schedule = with_fsdp(schedule, most_unsharded);
   check_schedule(schedule);
   return schedule;
 }
@@ -149,11 +152,30 @@ std::vector<std::vector<ParamGroup*>> groups_by_stage(const StageCut& cut, const
   return all;
 }
 
+// The most units that a row of an own schedule has unsharded at a time.
+int most_groups_of(const ScheduleRow& row, const std::vector<std::vector<ParamGroup*>>& by_stage) {
+  std::set<int> stages;
+  size_t most = 0;
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::reshard) stages.erase(action.stage);
+    if (action.kind != ActionKind::unshard) continue;
+    stages.insert(action.stage);
+    std::set<ParamGroup*> groups;
+    for (const int s : stages)
+      groups.insert(by_stage[static_cast<size_t>(s)].begin(), by_stage[static_cast<size_t>(s)].end());
+    most = std::max(most, groups.size());
+  }
+  return static_cast<int>(most);
+}
+
 }  // namespace
 
 int Pipeline::most_groups(const FsdpState& fsdp) const {
+  const std::vector<std::vector<ParamGroup*>> by_stage = groups_by_stage(*cut_, fsdp);
+  if (const Schedule* const own = options_.own_schedule.get(); own != nullptr && has_fsdp(*own))
+    return most_groups_of(own->rows[static_cast<size_t>(cut_->rank())], by_stage);
   std::vector<int> counts;
-  for (const auto& groups : groups_by_stage(*cut_, fsdp)) counts.push_back(static_cast<int>(groups.size()));
+  for (const auto& groups : by_stage) counts.push_back(static_cast<int>(groups.size()));
   std::sort(counts.rbegin(), counts.rend());
   int most = 0;
   for (size_t i = 0; i < counts.size() && i < static_cast<size_t>(options_.most_unsharded); ++i)

@@ -157,9 +157,14 @@ StageCut::StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> sta
   aliases_ = named_parameters_with_aliases(chain_);
   std::erase_if(aliases_, [&](const NamedParameter& p) { return first_names.contains(p.name); });
   for (const Module::Child& child : chain_.children()) children_.push_back(child.module);
-  place_parameters();
-  copy_tied();
-  remove_others();
+  try {
+    place_parameters();
+    copy_tied();
+    remove_others();
+  } catch (...) {
+    undo();
+    throw;
+  }
 }
 
 void StageCut::place_parameters() {
@@ -187,9 +192,9 @@ void StageCut::copy_tied() {
           std::find(holders_[i].begin(), holders_[i].end(), rank_) != holders_[i].end()) {
         tied.copy = std::make_shared<Parameter>(*original);
         tied.copy->listed = false;
-        replace_parameter(chain_, original, tied.copy);
       }
-      tied_.push_back(std::move(tied));
+      tied_.push_back(tied);  // before the chain changes: undo() goes by it
+      if (tied.copy != nullptr) replace_parameter(chain_, original, tied.copy);
     }
     // Innermost: of the rows that a split over tp leaves, which is one of equal pieces.
     int64_t rows = original->shape[0];

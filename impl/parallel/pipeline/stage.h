@@ -30,7 +30,7 @@ std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOp
 
 class StageCut {
  public:
-  // Cuts `chain` for pipeline rank `rank` of `ranks`. It outlives this.
+  // Cuts `chain` for pipeline rank `rank` of `ranks`. It outlives this. A failure leaves it whole.
   StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, int rank, int ranks);
   StageCut(const StageCut&) = delete;
   StageCut& operator=(const StageCut&) = delete;
