@@ -20,18 +20,18 @@ from .errors import (
 )
 from .gang import Gang, new_id
 from .groups import ShardGroup
+from .layers import Attention, Block, Embedding, Linear, Llama, Mlp, RMSNorm, Sequential
 from .library import abi_version, version
 from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
-from .module import (
-    Attention, Block, Embedding, Frame, Linear, Llama, Mlp, Module, Parameter, RMSNorm, Sequential, Tensor,
-)
+from .module import Frame, Module
 from .parameters import Spec
 from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
 from .progress import progress
 from .store import FileStore, Store
 from .structs import struct as _struct
 from .structs import text as _text
+from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all

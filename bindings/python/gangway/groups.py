@@ -10,9 +10,11 @@ from .arrays import OUTPUT, Array, DTypeLike, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
 from .mesh import Gangs
-from .module import Module, Tensor, parallel_options
+from .module import Module
+from .options import parallel_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block, handle_of
+from .tensors import Tensor
 from .works import Work
 
 

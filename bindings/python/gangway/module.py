@@ -1,108 +1,23 @@
-"""Modules: what a model is made of, with Hugging Face's names. A module describes until parallelize() or materialize()
-gives it memory."""
+"""Modules: what a model is made of. A module describes until parallelize() or materialize() gives it memory."""
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from . import _low as c
 from ._low import View
-from .arrays import Array, DTypeLike, as_kind, borrow, dtype_of, kind_of
+from .arrays import Array, DTypeLike, borrow, dtype_of, kind_of
 from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, member
 from .errors import InvalidArgument, NotFound
 from .mesh import Gangs
 from .objects import agree
+from .options import gangs_of, parallel_options
 from .structs import block, fields_of, handle_of, struct
+from .tensors import Parameter, Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-class Tensor:
-    """A tensor of the library; NumPy, PyTorch and JAX take it by from_dlpack, without a copy."""
-
-    def __init__(self, handle: Any, read_only: bool = False) -> None:
-        self._view: View = c.gw_tensor_view(handle)  # keeps the handle
-        self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of this rank's part."""
-        return self._view.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Of the elements."""
-        return DType(self._view.dtype)
-
-    def __repr__(self) -> str:
-        return f"<Tensor {list(self.shape)} {self.dtype.name}{', read-only' if self._view.read_only else ''}>"
-
-    def __dlpack__(self, **request: Any) -> Any:
-        return self._view.__dlpack__(**request)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._view.__dlpack_device__()
-
-    def to(self, kind: str) -> Array:
-        """The same memory as an array: "numpy", "torch" or "jax"."""
-        return as_kind(self._view, kind)
-
-
-class Parameter:
-    """One parameter of a model."""
-
-    def __init__(self, handle: Any) -> None:
-        self._h = handle
-        info = struct("gw_parameter_info")
-        c.gw_parameter_describe(handle, info)
-        self.name: str = info.name
-        self.shape: tuple[int, ...] = tuple(info.dims)[: info.ndim]
-        self.dtype = DType(info.dtype)
-        self.is_buffer = bool(info.is_buffer)
-        self.trainable = bool(info.trainable)
-        self.rows: tuple[int, int] = (info.first_row, info.last_row)
-
-    def __repr__(self) -> str:
-        return f"<Parameter {self.name} {list(self.shape)} {self.dtype.name}, {self.layout or 'whole'}>"
-
-    @property
-    def layout(self) -> str:
-        """Like "dp_shard: Shard(0)"."""
-        info = struct("gw_parameter_info")
-        c.gw_parameter_describe(self._h, info)
-        return str(info.layout)
-
-    def value(self, kind: str = "numpy") -> Array:
-        """This rank's rows, read-only, without a copy. Arrays outlive the model."""
-        return Tensor(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
-
-    def gradient(self, kind: str = "numpy") -> Array:
-        """This rank's rows of the gradient, without a copy."""
-        return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
-
-    @property
-    def count(self) -> int:
-        """Elements of the whole."""
-        return math.prod(self.shape)
-
-    def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
-        """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
-        return Tensor(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
-
-    def gather(self, kind: str = "numpy") -> Array:
-        """Collective. The whole value on every rank."""
-        return Tensor(c.gw_parameter_gather(self._h, None)).to(kind)
-
-    def gather_gradient(self, kind: str = "numpy") -> Array:
-        """Collective. The whole gradient on every rank."""
-        return Tensor(c.gw_parameter_gather_gradient(self._h, None)).to(kind)
-
-    def assign(self, values: Array) -> None:
-        """Collective. New values from a floating array of the global shape, or of this rank's rows alone."""
-        c.gw_parameter_assign(self._h, borrow(values, "values"), None)
 
 
 class Frame:
@@ -120,22 +35,6 @@ class Frame:
     def reset(self) -> None:
         """Forgets what was saved."""
         c.gw_frame_reset(self._h)
-
-
-def parallel_options(kind: str, *, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLike] | None,
-                     recompute: Recompute | str | None = None, **fields: Any) -> Any:
-    """gw_parallel_options or gw_shard_options from the keywords of parallelize()."""
-    for name in [name for name in fields if name.endswith("_dtype")]:
-        fields[name] = dtype_of(fields[name])
-    if recompute is not None:
-        fields["recompute"] = member(Recompute, recompute, "recompute")
-        fields["context_method"] = member(ContextMethod, fields["context_method"], "context_method")
-        fields["stage_split"] = member(StageSplit, fields["stage_split"], "stage_split")
-        layers = list(fields["first_layers"])
-        fields.update(first_layers=block("l", layers), first_layer_count=len(layers))
-    rules = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in (dtype_rules or {}).items()]
-    return struct(kind, strategy=member(Strategy, strategy, "strategy"), rules=block("s", rules), rule_count=len(rules),
-                  **fields)
 
 
 class Module:
@@ -191,7 +90,7 @@ class Module:
         or "given" by first_layers, the layer that each stage begins with."""
         pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
                           stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
-        c.gw_parallelize(self._h, _gangs(gangs), parallel_options(
+        c.gw_parallelize(self._h, gangs_of(gangs), parallel_options(
             "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
@@ -212,7 +111,7 @@ class Module:
     ) -> Self:
         """Collective. Each match of a pattern of whole paths becomes a unit; "" is the root, the last. materialize() follows.
         Options as in parallelize()."""
-        c.gw_fully_shard(self._h, pattern, _gangs(gangs), parallel_options(
+        c.gw_fully_shard(self._h, pattern, gangs_of(gangs), parallel_options(
             "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
@@ -226,7 +125,7 @@ class Module:
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
     ) -> Self:
         """Collective. Plain data parallel. materialize() follows. Options as in parallelize()."""
-        c.gw_replicate(self._h, _gangs(gangs), parallel_options(
+        c.gw_replicate(self._h, gangs_of(gangs), parallel_options(
             "gw_shard_options", strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
             output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs, accumulate_unsharded=accumulate_unsharded,
             bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
@@ -240,7 +139,7 @@ class Module:
 
     def materialize(self, gangs: Gangs | None = None, *, seed: int = 0, master_dtype: DTypeLike = None) -> Self:
         """Collective. Memory and first values; parallelize() does it by itself."""
-        c.gw_module_materialize(self._h, _gangs(gangs), seed, dtype_of(master_dtype))
+        c.gw_module_materialize(self._h, gangs_of(gangs), seed, dtype_of(master_dtype))
         self._mesh = gangs or self._mesh
         return self
 
@@ -387,128 +286,3 @@ class Module:
 
 
 _FLOATING = (DType.F64, DType.F32, DType.BF16, DType.F16)
-
-
-def _gangs(gangs: Gangs | None) -> Any:
-    return None if gangs is None else handle_of(gangs, Gangs, "gangs")
-
-
-class Llama(Module):
-    """inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], shifted already -> {loss sum, weight}.
-
-    The options are those of a Hugging Face config.json: dim is hidden_size, ffn is intermediate_size (0: 8/3 dim up to a
-    multiple of 32), eps is rms_norm_eps; kv_heads 0: heads; head_dim 0: dim / heads; rope_factor 1: no scaling, else Llama 3's
-    with the next three; tied: lm_head.weight is model.embed_tokens.weight."""
-
-    def __init__(
-        self, *, vocab: int = 256, dim: int = 256, layers: int = 4, heads: int = 8, kv_heads: int = 0, head_dim: int = 0,
-        ffn: int = 0, max_positions: int = 2048, eps: float = 1e-5, rope_theta: float = 10000.0, rope_factor: float = 1.0,
-        rope_low_frequency_factor: float = 1.0, rope_high_frequency_factor: float = 4.0,
-        rope_original_positions: int = 8192, initializer_range: float = 0.02, qkv_bias: bool = False,
-        out_bias: bool = False, mlp_bias: bool = False, tied: bool = False,
-    ) -> None:
-        super().__init__(c.gw_llama_create(struct(
-            "gw_llama_options", vocab=vocab, dim=dim, layers=layers, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
-            ffn=ffn, max_positions=max_positions, eps=eps, rope_theta=rope_theta, rope_factor=rope_factor,
-            rope_low_frequency_factor=rope_low_frequency_factor, rope_high_frequency_factor=rope_high_frequency_factor,
-            rope_original_positions=rope_original_positions, initializer_range=initializer_range, qkv_bias=qkv_bias,
-            out_bias=out_bias, mlp_bias=mlp_bias, tied=tied)))
-
-    @staticmethod
-    def options_from(folder: str | os.PathLike[str]) -> dict[str, Any]:
-        """Local. The options that a Hugging Face folder's config.json stands for: Llama(**Llama.options_from(folder))."""
-        made = struct("gw_llama_options")
-        c.gw_llama_options_from_folder(os.fspath(folder), made)
-        return {name: getattr(made, name) for name in fields_of(made)}
-
-    @classmethod
-    def from_pretrained(
-        cls, folder: str | os.PathLike[str], gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
-        output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
-        prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
-        bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
-        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
-        plan: str | None = None, sequence_parallel: bool = False, loss_parallel: bool = True,
-        context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
-        microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
-        stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
-    ) -> Self:
-        """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The
-        options are those of parallelize()."""
-        pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
-                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
-        made = parallel_options(
-            "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
-            reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
-            cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
-            accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
-            master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
-            recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
-            loss_parallel=loss_parallel, context_method=context_method, pipeline=pipeline, stage_split=stage_split,
-            first_layers=first_layers)
-        model = cls.__new__(cls)
-        Module.__init__(model, c.gw_llama_from_folder(_gangs(gangs), os.fspath(folder), made), gangs)
-        return model
-
-
-class Linear(Module):
-    """x [..., input_dim] -> x W^T + b [..., output_dim]; weight [output_dim, input_dim]."""
-
-    def __init__(self, input_dim: int, output_dim: int, bias: bool = True) -> None:
-        super().__init__(c.gw_linear_create(input_dim, output_dim, bias))
-
-
-class Embedding(Module):
-    """ids i64 [...] -> rows of weight [rows, dim]: [..., dim]."""
-
-    def __init__(self, rows: int, dim: int) -> None:
-        super().__init__(c.gw_embedding_create(rows, dim))
-
-
-class RMSNorm(Module):
-    """{x} or {x, residual}, each [..., dim] -> {y, sum}."""
-
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
-        super().__init__(c.gw_rmsnorm_create(dim, eps))
-
-
-class Attention(Module):
-    """x [B, S, dim] -> the same, with rotary positions. kv_heads 0: heads; head_dim 0: dim / heads."""
-
-    def __init__(
-        self, dim: int, heads: int, *, kv_heads: int = 0, head_dim: int = 0, rope_theta: float = 10000.0,
-        initializer_range: float = 0.02, qkv_bias: bool = False, out_bias: bool = False, causal: bool = True,
-    ) -> None:
-        super().__init__(c.gw_attention_create(struct(
-            "gw_attention_options", dim=dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope_theta=rope_theta,
-            initializer_range=initializer_range, qkv_bias=qkv_bias, out_bias=out_bias, causal=causal)))
-
-
-class Mlp(Module):
-    """SwiGLU: x [..., dim] -> the same, by way of ffn."""
-
-    def __init__(self, dim: int, ffn: int, bias: bool = False) -> None:
-        super().__init__(c.gw_mlp_create(dim, ffn, bias))
-
-
-class Block(Module):
-    """Norm, attention, norm, SwiGLU: x [B, S, dim] -> the same. Options as in Attention."""
-
-    def __init__(
-        self, dim: int, heads: int, ffn: int, eps: float = 1e-5, *, kv_heads: int = 0, head_dim: int = 0,
-        rope_theta: float = 10000.0, initializer_range: float = 0.02, qkv_bias: bool = False, out_bias: bool = False,
-        causal: bool = True,
-    ) -> None:
-        attention = struct(
-            "gw_attention_options", dim=dim, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rope_theta=rope_theta,
-            initializer_range=initializer_range, qkv_bias=qkv_bias, out_bias=out_bias, causal=causal)
-        super().__init__(c.gw_block_create(attention, ffn, eps))
-
-
-class Sequential(Module):
-    """One after the other, children "0", "1", ..."""
-
-    def __init__(self, *modules: Module) -> None:
-        handles = [handle_of(m, Module, f"modules[{i}]") for i, m in enumerate(modules)]
-        super().__init__(c.gw_sequential_create(block("gw_module", handles), len(modules)))

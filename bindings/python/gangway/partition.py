@@ -19,8 +19,8 @@ import numpy as np
 from . import _low as c
 from .arrays import ANY, Array, borrow, kind_of
 from .gang import Gang
-from .module import Tensor
 from .structs import block, handle_of, struct
+from .tensors import Tensor
 
 
 class Partition:

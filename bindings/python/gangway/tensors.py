@@ -1,0 +1,97 @@
+"""What a model holds: tensors of the library, and the parameters that they are part of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import _low as c
+from ._low import View
+from .arrays import Array, as_kind, borrow
+from .enums import DType, Part
+from .structs import struct
+
+
+class Tensor:
+    """A tensor of the library; NumPy, PyTorch and JAX take it by from_dlpack, without a copy."""
+
+    def __init__(self, handle: Any, read_only: bool = False) -> None:
+        self._view: View = c.gw_tensor_view(handle)  # keeps the handle
+        self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of this rank's part."""
+        return self._view.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Of the elements."""
+        return DType(self._view.dtype)
+
+    def __repr__(self) -> str:
+        return f"<Tensor {list(self.shape)} {self.dtype.name}{', read-only' if self._view.read_only else ''}>"
+
+    def __dlpack__(self, **request: Any) -> Any:
+        return self._view.__dlpack__(**request)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._view.__dlpack_device__()
+
+    def to(self, kind: str) -> Array:
+        """The same memory as an array: "numpy", "torch" or "jax"."""
+        return as_kind(self._view, kind)
+
+
+class Parameter:
+    """One parameter of a model."""
+
+    def __init__(self, handle: Any) -> None:
+        self._h = handle
+        info = struct("gw_parameter_info")
+        c.gw_parameter_describe(handle, info)
+        self.name: str = info.name
+        self.shape: tuple[int, ...] = tuple(info.dims)[: info.ndim]
+        self.dtype = DType(info.dtype)
+        self.is_buffer = bool(info.is_buffer)
+        self.trainable = bool(info.trainable)
+        self.rows: tuple[int, int] = (info.first_row, info.last_row)
+
+    def __repr__(self) -> str:
+        return f"<Parameter {self.name} {list(self.shape)} {self.dtype.name}, {self.layout or 'whole'}>"
+
+    @property
+    def layout(self) -> str:
+        """Like "dp_shard: Shard(0)"."""
+        info = struct("gw_parameter_info")
+        c.gw_parameter_describe(self._h, info)
+        return str(info.layout)
+
+    def value(self, kind: str = "numpy") -> Array:
+        """This rank's rows, read-only, without a copy. Arrays outlive the model."""
+        return Tensor(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
+
+    def gradient(self, kind: str = "numpy") -> Array:
+        """This rank's rows of the gradient, without a copy."""
+        return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
+
+    @property
+    def count(self) -> int:
+        """Elements of the whole."""
+        return math.prod(self.shape)
+
+    def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
+        """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
+        return Tensor(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
+
+    def gather(self, kind: str = "numpy") -> Array:
+        """Collective. The whole value on every rank."""
+        return Tensor(c.gw_parameter_gather(self._h, None)).to(kind)
+
+    def gather_gradient(self, kind: str = "numpy") -> Array:
+        """Collective. The whole gradient on every rank."""
+        return Tensor(c.gw_parameter_gather_gradient(self._h, None)).to(kind)
+
+    def assign(self, values: Array) -> None:
+        """Collective. New values from a floating array of the global shape, or of this rank's rows alone."""
+        c.gw_parameter_assign(self._h, borrow(values, "values"), None)
