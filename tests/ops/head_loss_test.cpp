@@ -151,6 +151,8 @@ TEST(HeadLoss, GradientsAgreeWithFiniteDifferences) {
 TEST(HeadLoss, ChunkBoundariesDoNotShow) {
   // At this vocabulary a chunk has 64 rows of f32: one, all but one, whole and several chunks.
   const int64_t vocabulary = 33000;
+  // A GPU's product adds a row's terms one after the other, the CPU's in blocks: the rounding of a chain grows with its root.
+  const double limit = test::on_cpu() ? 2e-5 : 2 * std::sqrt(vocabulary) * 0x1p-23;
   for (int64_t tokens : {1, 63, 64, 65, 130}) {
     Bench bench(cpu::Isa::avx512, 2);
     const Problem p{tokens, 3, vocabulary, random_labels(tokens, vocabulary, 9)};
@@ -158,7 +160,7 @@ TEST(HeadLoss, ChunkBoundariesDoNotShow) {
     bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
     const Result want = reference(p, values(t.x), values(t.w));
     expect_close(values(t.loss), {want.loss}, 2e-6, "loss", 0.1);
-    expect_close(values(t.dx), want.dx, 2e-5, "dx", 0.01);
+    expect_close(values(t.dx), want.dx, limit, "dx", 0.01);
     expect_close(values(t.dw), want.dw, 2e-5, "dw", 0.01);
   }
 }

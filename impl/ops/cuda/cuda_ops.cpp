@@ -47,8 +47,8 @@ class CudaOps final : public Ops {
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::embedding_backward);
   }
-  void loss_part(const LossPartArgs&, Stream&) override { refuse_parts("loss_part"); }
-  void loss_join(const LossJoinArgs&, Stream&) override { refuse_parts("loss_join"); }
+  void loss_part(const LossPartArgs& args, Stream& stream) override { run(args, stream, cuda::loss_part); }
+  void loss_join(const LossJoinArgs& args, Stream& stream) override { run(args, stream, cuda::loss_join); }
   void adamw(const AdamWArgs& args, Stream& stream) override { run(args, stream, cuda::adamw); }
   void sgd(const SgdArgs& args, Stream& stream) override { run(args, stream, cuda::sgd); }
 
@@ -95,11 +95,6 @@ class CudaOps final : public Ops {
   }
 
  private:
-  // What tensor parallelism over the vocabulary needs.
-  [[noreturn]] static void refuse_parts(const char* operation) {
-    fail(Code::not_supported, "cuda: ", operation, " of a part of a vocabulary is not built; use tp 1");
-  }
-
   template <typename Args>
   void run(const Args& args, Stream& stream, void (*operation)(const Args&, Stream&)) {
     check(args);

@@ -19,6 +19,8 @@ void attention_merge(const AttentionMergeArgs& args, Stream& stream);
 void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
 void embedding(const EmbeddingArgs& args, Stream& stream);
 void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream);
+void loss_part(const LossPartArgs& args, Stream& stream);
+void loss_join(const LossJoinArgs& args, Stream& stream);
 void adamw(const AdamWArgs& args, Stream& stream);
 void sgd(const SgdArgs& args, Stream& stream);
 void cast(const Tensor& x, const Tensor& y, Stream& stream);

@@ -115,13 +115,18 @@ void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* l
   const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
   launch("head_loss", backward ? head_loss_rows_kernel<T, true> : head_loss_rows_kernel<T, false>, grid,
          native(stream), p);
-  if (args.loss || args.weight)
-    launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
-           losses_C, labels_C, rows, args.ignore, args.loss ? args.loss.data<double>() : nullptr,
-           args.weight ? args.weight.data<double>() : nullptr);
+  add_losses(losses_C, labels_C, rows, args.ignore, args.loss, args.weight, stream);
 }
 
 }  // namespace
+
+void add_losses(const double* losses_C, const int64_t* labels_C, int64_t rows, int64_t ignore,
+                const Tensor& loss, const Tensor& weight, Stream& stream) {
+  if (!loss && !weight) return;
+  launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
+         losses_C, labels_C, rows, ignore, loss ? loss.data<double>() : nullptr,
+         weight ? weight.data<double>() : nullptr);
+}
 
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
   const int64_t rows = c.dim(0), columns = c.dim(1);

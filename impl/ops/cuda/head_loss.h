@@ -8,4 +8,8 @@ namespace gangway::cuda {
 
 void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries, Stream& stream);
 
+// loss += the sum of losses_C, weight += the number of labels that are not `ignore`; f64 [1] each, absent: not wanted.
+void add_losses(const double* losses_C, const int64_t* labels_C, int64_t rows, int64_t ignore,
+                const Tensor& loss, const Tensor& weight, Stream& stream);
+
 }  // namespace gangway::cuda

@@ -1,0 +1,141 @@
+#include "ops/cuda/families.h"
+#include "ops/cuda/head_loss.h"
+#include "ops/cuda/numbers.h"
+#include "ops/cuda/reduce.h"
+
+// C tokens, V ids of a part, W parts. A block has a row of logits.
+
+namespace gangway::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+template <typename S>
+struct Part {
+  S* logits_CV;
+  const int64_t* labels_C;
+  double* statistics_3C;
+  int64_t rows, width, first_id;
+};
+
+template <typename S>
+__global__ void loss_part_kernel(Part<S> p) {
+  S* const scratch = block_memory<S>();
+  const int64_t row = blockIdx.x, label = p.labels_C[row];
+  S* const logits_V = p.logits_CV + row * p.width;
+  S most = -static_cast<S>(INFINITY);
+  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x) most = Largest()(most, logits_V[j]);
+  most = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
+  if (threadIdx.x == 0) {
+    // Before the subtraction, which a label far outside would overflow.
+    const bool here = label >= p.first_id && label - p.first_id < p.width;
+    p.statistics_3C[row] = most;
+    p.statistics_3C[2 * p.rows + row] = here ? logits_V[label - p.first_id] : -static_cast<double>(INFINITY);
+  }
+  __syncthreads();  // the label's logit is read, the scratch is free
+  S total = 0;
+  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x) {
+    const S weight = exp(logits_V[j] - most);
+    logits_V[j] = weight;
+    total += weight;
+  }
+  total = block_sum(total, scratch);
+  if (threadIdx.x == 0) p.statistics_3C[p.rows + row] = total;
+}
+
+template <typename S>
+struct Join {
+  S* logits_CV;
+  const int64_t* labels_C;
+  const double* statistics_W3C;
+  double* losses_C;
+  int64_t rows, width, parts, part, first_id, ids, ignore;
+  double scale;
+
+  __device__ double at(int64_t of, int statistic, int64_t row) const {
+    return statistics_W3C[(of * 3 + statistic) * rows + row];
+  }
+};
+
+// The loss of a row; `factor` is what makes probabilities of this part's exponentials.
+template <typename S>
+__device__ double join(const Join<S>& p, int64_t row, double& factor) {
+  double most = -static_cast<double>(INFINITY), logit = most, total = 0;
+  for (int64_t w = 0; w < p.parts; ++w) {
+    most = Largest()(most, p.at(w, 0, row));
+    logit = Largest()(logit, p.at(w, 2, row));
+  }
+  for (int64_t w = 0; w < p.parts; ++w) total += p.at(w, 1, row) * exp(p.at(w, 0, row) - most);
+  factor = exp(p.at(p.part, 0, row) - most) / total;
+  return log(total) + most - logit;
+}
+
+template <typename S>
+__global__ void loss_join_kernel(Join<S> p) {
+  double* const shared = block_memory<double>();  // factor, gradient of the label's logit
+  const int64_t row = blockIdx.x, label = p.labels_C[row], local = label - p.first_id;
+  const bool ignored = label == p.ignore, outside = label < 0 || label >= p.ids;
+  const bool here = !outside && local >= 0 && local < p.width;
+  S* const logits_V = p.logits_CV + row * p.width;
+  if (threadIdx.x == 0) {
+    double factor = NAN, loss = NAN;
+    if (!outside) loss = join(p, row, factor);
+    p.losses_C[row] = ignored ? 0.0 : loss;
+    shared[0] = ignored ? 0.0 : factor * p.scale;
+    // Its probability minus 1, before any rounding.
+    shared[1] = ignored || !here ? 0.0 : (static_cast<double>(logits_V[local]) * factor - 1) * p.scale;
+  }
+  __syncthreads();
+  const double factor = shared[0], at_label = shared[1];
+  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x)
+    logits_V[j] = static_cast<S>(ignored              ? 0.0
+                                 : here && j == local ? at_label
+                                                      : static_cast<double>(logits_V[j]) * factor);
+}
+
+// body(f32 or f64).
+template <typename Body>
+void with_statistics(DType dtype, Body&& body) {
+  if (dtype == DType::f64) return body(double{});
+  body(float{});
+}
+
+}  // namespace
+
+void loss_part(const LossPartArgs& args, Stream& stream) {
+  const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
+  if (rows == 0) return;
+  with_statistics(args.logits.dtype(), [&](auto type) {
+    using S = decltype(type);
+    const Part<S> p = {
+        args.logits.data<S>(), args.labels.data<int64_t>(), args.statistics.data<double>(), rows, width,
+        args.first_id};
+    launch("loss_part", loss_part_kernel<S>, {blocks(rows), kThreads, kWarpSize * sizeof(S)}, native(stream),
+           p);
+  });
+}
+
+void loss_join(const LossJoinArgs& args, Stream& stream) {
+  const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
+  if (rows == 0) return;
+  auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
+  with_statistics(args.logits.dtype(), [&](auto type) {
+    using S = decltype(type);
+    const Join<S> p = {args.logits.data<S>(),
+                       args.labels.data<int64_t>(),
+                       args.statistics.data<double>(),
+                       losses_C,
+                       rows,
+                       width,
+                       args.statistics.dim(0),
+                       args.part,
+                       args.first_id,
+                       args.ids,
+                       args.ignore,
+                       args.scale};
+    launch("loss_join", loss_join_kernel<S>, {blocks(rows), kThreads, 2 * sizeof(double)}, native(stream), p);
+  });
+  add_losses(losses_C, args.labels.data<int64_t>(), rows, args.ignore, args.loss, args.weight, stream);
+}
+
+}  // namespace gangway::cuda
