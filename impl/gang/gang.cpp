@@ -172,6 +172,10 @@ void Gang::place(Error& error, std::span<const Collective> records) const {
 
 void Gang::barrier(Channel channel) { tell(channel, Collective{}); }
 
+void Gang::open(Channel channel) {
+  if (engine_->facts().moves_device_memory) run_now(channel, Collective{});
+}
+
 std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::string& mine) {
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
   const uint64_t own = mine.size();

@@ -99,6 +99,9 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
 
   void barrier(Channel channel = Channel::control);
+  // Collective, beside other channels' calls. An engine of devices makes the communicator of a channel in the channel's
+  // first call, which waits for all ranks: open a channel on which only some of them will send and receive.
+  void open(Channel channel);
   // Of here to agree: over the control engine on every channel.
   // Every rank's bytes, in rank order; sizes may differ.
   std::vector<std::string> all_gather_bytes(Channel channel, const std::string& mine);

@@ -43,6 +43,8 @@ void TiedParameters::add_gradients(Stream& stream) {
 }
 
 void TiedParameters::send_values(Stream& stream) {
+  if (!std::exchange(opened_, true))
+    for (const Channel channel : {Channel::pp_next, Channel::pp_previous}) pp_->open(channel);
   std::vector<WorkPtr> works;
   for (const TiedParameter& t : tied_) {
     if (t.copy != nullptr)

@@ -28,7 +28,7 @@ class TiedParameters {
   // Once after begin: the owner's local gradient gets the copies', which are empty then.
   void add_gradients(Stream& stream);
   void drop_gradients() { begun_ = false; }
-  void send_values(Stream& stream);
+  void send_values(Stream& stream);  // collective over pp
   size_t bytes() const;
 
  private:
@@ -40,7 +40,7 @@ class TiedParameters {
   const GangPtr pp_;
   const std::vector<TiedParameter> tied_;
   std::vector<Tensor> rooms_;  // of each: what the owner receives a gradient in; absent elsewhere
-  bool begun_ = false;
+  bool begun_ = false, opened_ = false;
 };
 
 }  // namespace gangway

@@ -27,14 +27,6 @@ Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
   return c;
 }
 
-// A device's engine makes the communicator of a channel in the channel's first call, which waits for the peer. A send must
-// not wait, so that call is made beforehand.
-void open(Gang& pair, Channel channel) {
-  Collective barrier;
-  barrier.op = CollectiveOp::barrier;
-  pair.run_now(channel, barrier);
-}
-
 }  // namespace
 
 // --- the pool: the smallest room that is large enough, else a new one
@@ -124,8 +116,7 @@ Messages::Messages(GangPtr gang, Ops& ops, const std::vector<int>& stage_rank)
       made.push_back(ends);
       const int ranks[] = {ends.first, ends.second};
       if (GangPtr pair = gang_->create_gang(ranks, text(gang_->name(), ".", ends.first, "to", ends.second))) {
-        if (pair->engine().facts().moves_device_memory)
-          for (const Channel channel : {Channel::pp_next, Channel::pp_previous}) open(*pair, channel);
+        for (const Way way : {Way::forward, Way::backward}) pair->open(channel_of(way));
         pairs_[ends] = pair;
         all_.push_back(std::move(pair));
       }
