@@ -88,15 +88,6 @@ inline double run_once(Model& model, const Reference& reference, int microbatche
   return losses.sum;
 }
 
-inline std::vector<double> gathered_gradient(Model& model, const Parameter& parameter) {
-  const Tensor whole = model.inspect().gather_gradient(parameter, model.device().stream());
-  const HostMemory host(whole);
-  std::vector<double> out(static_cast<size_t>(whole.count()));
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = whole.dtype() == DType::f64 ? host.data<double>()[i] : host.data<float>()[i];
-  return out;
-}
-
 // Loss, norm and every gradient of the first step, losses, norms and the parameters of five.
 inline void expect_reference(Gang& root, const Reference& reference, const PipelineCase& c, DType master) {
   const bool wide = master == DType::f64;

@@ -39,6 +39,10 @@ TEST(Pipeline, EveryScheduleOnFourRanksEqualsTheReference) {
   expect_cases("llama_parity", cases, 5);
 }
 
+TEST(Pipeline, ATiedModelOnTwoRanksEqualsTheReference) {
+  expect_cases("llama_parity_tied", {{"zb-h1", 2, 4}}, 1);
+}
+
 TEST(Pipeline, EightRanksEqualTheReference) { expect_cases("llama_parity", {{"zb-h1", 8, 8}}, 1); }
 
 TEST(Pipeline, WithShardsAndReplicasEqualsTheReference) {

@@ -106,4 +106,13 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
   return a.size() == b.size() ? std::sqrt(difference / (norm > 0 ? norm : 1)) : INFINITY;
 }
 
+inline std::vector<double> gathered_gradient(Model& model, const Parameter& parameter) {
+  const Tensor whole = model.inspect().gather_gradient(parameter, model.device().stream());
+  const HostMemory host(whole);
+  std::vector<double> out(static_cast<size_t>(whole.count()));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = whole.dtype() == DType::f64 ? host.data<double>()[i] : host.data<float>()[i];
+  return out;
+}
+
 }  // namespace gangway::test
