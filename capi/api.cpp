@@ -252,6 +252,10 @@ const gw_api kApi = {
     gw_pipeline_next,
     gw_pipeline_done,
     gw_gang_probe,
+    gw_plan_row_init,
+    gw_tensor_parallel_options_init,
+    gw_tensor_parallel,
+    gw_context_parallel,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -498,6 +502,10 @@ static_assert(offsetof(gw_api, pipeline_action_init) == 16 + 239 * sizeof(void*)
 static_assert(offsetof(gw_api, pipeline_next) == 16 + 240 * sizeof(void*));
 static_assert(offsetof(gw_api, pipeline_done) == 16 + 241 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_probe) == 16 + 242 * sizeof(void*));
+static_assert(offsetof(gw_api, plan_row_init) == 16 + 243 * sizeof(void*));
+static_assert(offsetof(gw_api, tensor_parallel_options_init) == 16 + 244 * sizeof(void*));
+static_assert(offsetof(gw_api, tensor_parallel) == 16 + 245 * sizeof(void*));
+static_assert(offsetof(gw_api, context_parallel) == 16 + 246 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "module_handle.h"
 #include "nn/custom.h"
 #include "nn/ids.h"
+#include "parallel/plan.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -192,6 +193,16 @@ class Callbacks final : public CustomBehaviour {
   CallerObject user_;
 };
 
+std::string plan_of(const char* plan) {
+  const std::string rows = text_or(plan, "");
+  try {
+    plan_from_text(rows);
+  } catch (const Error& error) {
+    fail(error.code(), "options.parallel_plan: ", error.message());
+  }
+  return rows;
+}
+
 }  // namespace
 
 namespace gangway::capi {
@@ -304,6 +315,7 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
     c.name = text_or(o.name, "Custom");
     c.input_count = o.input_count;
     c.output_count = o.output_count;
+    c.parallel_plan = plan_of(o.parallel_plan);
     if (o.parameter_count > 0) required(o.parameters, "options.parameters");
     for (size_t i = 0; i < o.parameter_count; ++i) {
       const gw_parameter_options p =

@@ -1,16 +1,19 @@
 // Reading the options of parallel.h, for modules and for shard groups.
 #pragma once
 
-#include <gangway/pipeline.h>
+#include <gangway/parallel.h>
 
 #include "module_handle.h"
 #include "parallel/options.h"
 
 namespace gangway::capi {
 
-ShardOptions shard_options_of(const gw_shard_options* options);
-Strategy strategy_of(gw_strategy strategy);
+// `name`: of the struct, in refusals.
+ShardOptions shard_options_of(const gw_shard_options* options, const std::string& name = "options");
+TensorOptions tensor_options_of(const gw_tensor_parallel_options* options, const std::string& name = "options");
+ContextMethod context_method_of(gw_context_method method, const char* name);
+RecomputeOptions recompute_options_of(gw_recompute_kind kind, int32_t every, double ratio);
 PipelineOptions pipeline_options_of(const gw_pipeline_options& options);
-std::vector<DtypeRule> dtype_rules_of(const gw_dtype_rule* rules, size_t count);
+ParallelOptions parallel_options_of(const gw_parallel_options* options);
 
 }  // namespace gangway::capi

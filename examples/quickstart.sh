@@ -1,21 +1,41 @@
 #!/usr/bin/env bash
-# The main job in one command: installs what lacks, builds, and trains a small Llama on real text over two ranks with
+# The main job in one command: installs what is missing, builds, and trains a small Llama on real text over two ranks with
 # parameters, gradients and optimizer states sharded.
-#   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--no-install] [--build-dir DIR | --built DIR]
-# --built takes the programs of a build that is there and builds nothing.
+#   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--mesh AXIS=N,...] [--no-install]
+#     [--build-dir DIR | --built DIR] [-- OPTIONS OF THE TRAINER]
+# --mesh: over which axes the model is split, and over how many ranks: tp=2, pp=2, dp_shard=2,tp=2. The axes are
+# dp_replicate, dp_shard, cp, tp and pp. --built takes the programs of a build that is there and builds nothing.
 # Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, model.safetensors, config.json, sample.txt.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
 
-text='' out=$PWD/quickstart-out install=1 build=$top/build-release built=0
+text='' out=$PWD/quickstart-out install=1 build=$top/build-release built=0 ranks=2 mesh=() more=()
+
+# "tp=2,pp=2" as options of the trainer, and the number of ranks.
+read_mesh() {
+  local part
+  ranks=1
+  for part in ${1//,/ }; do
+    if [[ ! $part =~ ^(dp_replicate|dp_shard|cp|tp|pp)=([1-9][0-9]*)$ ]]; then
+      echo "--mesh takes degrees like tp=2 or dp_shard=2,pp=2 (dp_replicate, dp_shard, cp, tp, pp), not \"$part\"" >&2
+      exit 2
+    fi
+    mesh+=("--${BASH_REMATCH[1]//_/-}" "${BASH_REMATCH[2]}")
+    ranks=$((ranks * BASH_REMATCH[2]))
+    [ "${BASH_REMATCH[1]}" != pp ] || mesh+=(--microbatches 4) # so that the stages work at the same time
+  done
+}
+
 while [ $# -gt 0 ]; do
   case $1 in
     --text) text=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
+    --mesh) read_mesh "$2"; shift 2 ;;
     --no-install) install=0; shift ;;
     --build-dir) build=$2; shift 2 ;;
     --built) build=$2 built=1; shift 2 ;;
+    --) shift; more=("$@"); break ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
 done
@@ -46,5 +66,6 @@ build_programs() {
 }
 [ $built -eq 1 ] || build_programs
 
-echo "Training over two ranks ..."
-"$build/impl/tools/gangrun" -n 2 --no-prefix "$build/examples/llama_trainer" --text "$text" --out "$out"
+echo "Training over $ranks ranks ..."
+"$build/impl/tools/gangrun" -n "$ranks" --no-prefix "$build/examples/llama_trainer" --text "$text" --out "$out" \
+  "${mesh[@]}" "${more[@]}"

@@ -12,7 +12,8 @@ static const char *const usage =
     "  [--dim N] [--layers N] [--heads N] [--kv-heads N] [--ffn N] [--microbatches N] [--sample BYTES] [--seed N]\n"
     "  [--dp-replicate N] [--dp-shard N] [--tp N] [--cp N] [--pp N]\n"
     "  [--strategy full|grad|none] [--precision f32|bf16] [--recompute none|selective|full]\n"
-    "--batch is of all ranks together; --out gets loss.csv, loss.svg, sample.txt and the model.\n";
+    "  [--sequence-parallel off|on] [--loss-parallel off|on] [--context ring|all-gather|all-to-all] [--schedule NAME]\n"
+    "--batch is of all ranks together; --out gets loss.csv, loss.svg, the model, and sample.txt (not over cp and pp).\n";
 
 /* An option and its field. Ranges are those of the field and of this program; what a model or a mesh can be is for the
  * library to say, on every rank. */
@@ -51,11 +52,15 @@ typedef struct choice {
 } choice;
 
 static const choice choices[] = {
-    {"--strategy", offsetof(arguments, parallel.strategy), {"full", "grad", "none"},
+    {"--strategy", offsetof(arguments, shard.strategy), {"full", "grad", "none"},
      {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD}},
-    {"--precision", offsetof(arguments, parallel.param_dtype), {"f32", "bf16"}, {GW_DTYPE_NONE, GW_BF16}},
+    {"--precision", offsetof(arguments, shard.param_dtype), {"f32", "bf16"}, {GW_DTYPE_NONE, GW_BF16}},
     {"--recompute", offsetof(arguments, parallel.recompute), {"none", "selective", "full"},
      {GW_RECOMPUTE_NONE, GW_RECOMPUTE_SELECTIVE, GW_RECOMPUTE_FULL}},
+    {"--sequence-parallel", offsetof(arguments, tensor.sequence_parallel), {"off", "on"}, {0, 1}},
+    {"--loss-parallel", offsetof(arguments, tensor.loss_parallel), {"off", "on"}, {0, 1}},
+    {"--context", offsetof(arguments, parallel.context_method), {"ring", "all-gather", "all-to-all"},
+     {GW_CONTEXT_RING, GW_CONTEXT_ALL_GATHER, GW_CONTEXT_ALL_TO_ALL}},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -99,6 +104,7 @@ static int parse_pair(const char *name, const char *value, arguments *a) {
   char *const base = (char *)a;
   if (!strcmp(name, "--text")) return a->text = value, 0;
   if (!strcmp(name, "--out")) return a->out = value, 0;
+  if (!strcmp(name, "--schedule")) return a->pipeline.schedule = value, 0;
   if (!strcmp(name, "--lr")) return read_real(name, value, &a->lr);
   const number *found = find_number(numbers, COUNT(numbers), name);
   if (found) return read_number(found, value, (int64_t *)(void *)(base + found->field));
@@ -120,7 +126,13 @@ static void set_defaults(arguments *a) {
                    .out = "train-out"};
   gw_mesh_options_init(&a->mesh, sizeof a->mesh);
   gw_llama_options_init(&a->llama, sizeof a->llama);
+  gw_shard_options_init(&a->shard, sizeof a->shard);
+  gw_tensor_parallel_options_init(&a->tensor, sizeof a->tensor);
+  gw_pipeline_options_init(&a->pipeline, sizeof a->pipeline);
   gw_parallel_options_init(&a->parallel, sizeof a->parallel);
+  a->parallel.shard = &a->shard;
+  a->parallel.tensor_parallel = &a->tensor;
+  a->parallel.pipeline = &a->pipeline;
   a->llama.dim = 128;
   a->llama.layers = 6;
   a->llama.heads = 4;

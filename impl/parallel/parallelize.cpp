@@ -40,8 +40,7 @@ void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
 }
 
 bool is_tensor_parallel(const ModulePtr& root) {
-  const std::vector<NamedParameter> parameters =
-      root == nullptr ? std::vector<NamedParameter>() : named_parameters(*root);
+  const std::vector<NamedParameter> parameters = named_parameters(*root);
   return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
     return find_axis(p.parameter->layout, name(Axis::tp)) != nullptr;
   });
@@ -49,16 +48,21 @@ bool is_tensor_parallel(const ModulePtr& root) {
 
 }  // namespace
 
-void check_degrees(const Gangs& gangs, const ModulePtr& root) {
-  const bool placed = is_tensor_parallel(root);
-  const int cp = gangs.mesh().degree(Axis::cp);
-  const bool spread = cp > 1 && root != nullptr && is_context_parallel(root, cp);
+void check_degrees(const Gangs& gangs, const ModulePtr& root, const char* call) {
+  const int tp = gangs.mesh().degree(Axis::tp), cp = gangs.mesh().degree(Axis::cp);
+  if (tp > 1 && !is_tensor_parallel(root))
+    fail(Code::invalid_state, call, ": tp is ", tp,
+         ", but the model is not split over tp; tensor_parallel comes first");
+  if (cp > 1 && !is_context_parallel(root, cp))
+    fail(Code::invalid_state, call, ": cp is ", cp,
+         ", but attention does not go over cp; context_parallel comes first");
+}
+
+void check_data_degrees(const Gangs& gangs) {
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
-    if (!(axis == Axis::pp && root != nullptr) &&  // stages are their own matter
-        gangs.mesh().degree(axis) > 1 && !(axis == Axis::tp && placed) && !(axis == Axis::cp && spread))
-      fail(Code::not_supported, name(axis), " is ", gangs.mesh().degree(axis),
-           ", but this model is not made parallel over ", name(axis),
-           root == nullptr ? ": a shard group is over dp_replicate and dp_shard only" : "");
+    if (const int degree = gangs.mesh().degree(axis); degree > 1)
+      fail(Code::not_supported, name(axis), " is ", degree,
+           ", but a shard group is over dp_replicate and dp_shard only");
 }
 
 namespace {
@@ -105,7 +109,7 @@ void ModelBuilder::check_describing(const char* call) const {
 
 void ModelBuilder::check_wrappable(const char* call) const {
   check_describing(call);
-  check_degrees(*parts_.gangs, parts_.root);
+  check_degrees(*parts_.gangs, parts_.root, call);
 }
 
 void ModelBuilder::check_no_units(const char* call) const {
@@ -114,12 +118,18 @@ void ModelBuilder::check_no_units(const char* call) const {
          " comes before fully_shard and replicate");
 }
 
+void ModelBuilder::check_not_split(const char* call) const {
+  if (parts_.gangs->mesh().degree(Axis::tp) > 1 && is_tensor_parallel(parts_.root))
+    fail(Code::invalid_state, call, ": the model is split over tp already; one call has all rows of its plan");
+}
+
 void ModelBuilder::tensor_parallel(const TensorOptions& options) {
   std::optional<TensorPlan> plan;
   const CollectiveCall call(*parts_.gangs, "tensor_parallel");
   call.check([&] {
     check_describing("tensor_parallel");
     check_no_units("tensor_parallel");
+    check_not_split("tensor_parallel");
     plan.emplace(parts_.root, options, parts_.gangs->tp());
   });
   pristine_ = false;
@@ -211,6 +221,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     } else {
       check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
     }
+    if (!options.tensor.rows.empty()) check_not_split("parallelize");
     if (tp == 1 || !is_tensor_parallel(parts_.root))
       plan.emplace(parts_.root, options.tensor, parts_.gangs->tp());
     spreads = spreads_context();
@@ -225,7 +236,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     call.check([&] {  // wrappers want memory
       if (plan) plan->apply(parts_.root);
       if (spreads) apply_context(parts_.root, parts_.gangs->cp(), options.context, tp);
-      check_degrees(*parts_.gangs, parts_.root);
+      check_degrees(*parts_.gangs, parts_.root, "parallelize");
       wrap_recomputed(parts_.root, options.recompute);  // of the whole model's blocks, so before it is cut
       if (chain != nullptr) cut(*chain, std::move(stages), options);
       const std::vector<Place> places = default_places(parts_.root);

@@ -18,6 +18,8 @@ bool prepares(TensorStyle style) {
   return style == TensorStyle::prepare_input || style == TensorStyle::prepare_output;
 }
 
+bool is_dim(int dim) { return dim >= -kMaxDims && dim < kMaxDims; }
+
 std::string_view trimmed(std::string_view s) {
   const size_t first = s.find_first_not_of(" \t\r");
   return first == std::string_view::npos ? std::string_view()
@@ -80,10 +82,7 @@ class Reader {
     if (word.back() != ')') refuse("the closing parenthesis is missing");
     const std::vector<std::string_view> layouts = split(word.substr(open + 1, word.size() - open - 2));
     if (layouts.size() != 2) refuse(name(row.style), " takes two layouts, but got ", layouts.size());
-    const ValueLayout from = layout(layouts[0]), to = layout(layouts[1]);
-    const bool input = row.style == TensorStyle::prepare_input;
-    (input ? row.input : row.output) = input ? from : to;
-    row.inner = input ? to : from;
+    row = make_plan_row(std::move(row.pattern), row.style, layout(layouts[0]), layout(layouts[1]));
   }
 
   void read_option(std::string_view word, PlanRow& row) const {
@@ -117,7 +116,7 @@ class Reader {
     if (word.starts_with(open) && word.ends_with(')')) {
       const std::string_view digits = trimmed(word.substr(open.size(), word.size() - open.size() - 1));
       const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), dim);
-      if (error == std::errc() && end == digits.data() + digits.size() && dim >= -kMaxDims && dim < kMaxDims)
+      if (error == std::errc() && end == digits.data() + digits.size() && is_dim(dim))
         return ValueLayout::shard(dim);
     }
     refuse("layout \"", word, "\" is unknown; the layouts are Replicate, Varying, Partial and Shard(d)");
@@ -160,6 +159,25 @@ std::vector<PlanRow> plan_from_text(std::string_view text) {
     if (!trimmed(content).empty()) rows.push_back(Reader(content, number).row());
   }
   return rows;
+}
+
+PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<ValueLayout> input,
+                      std::optional<ValueLayout> output) {
+  for (const std::optional<ValueLayout>& layout : {input, output})
+    if (layout && layout->kind == Kind::shard && !is_dim(layout->dim))
+      fail(Code::invalid_argument, "a value has no dim ", layout->dim, "; dims are ", -kMaxDims, " to ",
+           kMaxDims - 1);
+  PlanRow row{std::move(pattern), style, input, output, {}};
+  if (style == TensorStyle::replicate && (input || output))
+    fail(Code::invalid_argument, name(style), " takes no ", input ? "input" : "output");
+  if (!prepares(style)) return row;
+  if (!input || !output)
+    fail(Code::invalid_argument, name(style), " takes two layouts, but ", input ? "output" : "input",
+         " is missing");
+  const bool before = style == TensorStyle::prepare_input;
+  row.inner = before ? *output : *input;
+  (before ? row.output : row.input).reset();
+  return row;
 }
 
 std::string text(const PlanRow& row) {

@@ -80,6 +80,10 @@ struct PlanRow {
 
 // INVALID_ARGUMENT names the line and what is wrong with it.
 std::vector<PlanRow> plan_from_text(std::string_view text);
+// A row from its parts; prepare_input and prepare_output move from `input` to `output`. INVALID_ARGUMENT says which part
+// the style does not take, or misses.
+PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<ValueLayout> input,
+                      std::optional<ValueLayout> output);
 std::string text(const PlanRow& row);
 // A line for each row, patterns padded to one width; plan_from_text makes the same rows of it.
 std::string plan_to_text(const std::vector<PlanRow>& rows);

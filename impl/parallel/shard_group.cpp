@@ -245,7 +245,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
   }
   std::string arguments;
   const auto check_all = [&] {
-    check_degrees(*held, nullptr);
+    check_data_degrees(*held);
     check_parameters(name, parameters, options);
     arguments = facts_of(name, parameters, options, seed);
   };

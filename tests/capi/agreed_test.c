@@ -90,8 +90,11 @@ static gw_status create_gang(scene* s, int bad) {
 static gw_status parallelize(scene* s, int bad) {
   gw_module* m = llama();
   gw_parallel_options o;
+  gw_shard_options shard;
   gw_parallel_options_init(&o, sizeof o);
-  if (bad) o.bucket_cap_mb = -3;
+  gw_shard_options_init(&shard, sizeof shard);
+  o.shard = &shard;
+  if (bad) shard.bucket_cap_mb = -3;
   const gw_status status = gw_parallelize(m, s->gangs, &o);
   gw_module_release(m);
   return status;

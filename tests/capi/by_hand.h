@@ -15,8 +15,11 @@ typedef struct loop {
 
 static MAYBE_UNUSED gw_status set_up(rank* me, gw_strategy strategy, loop* l) {
   gw_parallel_options p;
+  gw_shard_options s;
   gw_parallel_options_init(&p, sizeof p);
-  p.strategy = strategy;
+  gw_shard_options_init(&s, sizeof s);
+  p.shard = &s;
+  s.strategy = strategy;
   p.master_dtype = GW_F64;
   p.seed = 3;
   const gw_llama_options o = small_llama();

@@ -226,8 +226,11 @@ static void calls_collectives(rank* me) {
   gw_module* model = make_model(&c);
   EXPECT(model != NULL);
   gw_parallel_options p;
+  gw_shard_options s;
   gw_parallel_options_init(&p, sizeof p);
-  p.strategy = how->strategy;
+  gw_shard_options_init(&s, sizeof s);
+  p.shard = &s;
+  s.strategy = how->strategy;
   p.recompute = how->recompute;
   p.master_dtype = GW_F64;
   p.seed = 5;

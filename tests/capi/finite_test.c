@@ -138,7 +138,6 @@ static void fields(void** state) {
   FLOAT(optimizer_rule, lr_scale, "lr_scale = ", rule)
   FLOAT(optimizer_rule, weight_decay, "weight_decay = ", rule)
   FLOAT(shard_options, bucket_cap_mb, "bucket_cap_mb is", shard)
-  FLOAT(parallel_options, bucket_cap_mb, "bucket_cap_mb is", parallel)
   FLOAT(parallel_options, recompute_ratio, "the recompute ratio is", parallel)
   FLOAT(step_options, max_grad_norm, "step.max_grad_norm = ", step)
   FLOAT(step_options, scale, "scale = ", step)

@@ -79,10 +79,13 @@ static void memory_counts_copies_and_optimizer_state(void** state) {
   gw_module* model = NULL;
   gw_optimizer *adamw = NULL, *sgd = NULL;
   gw_parallel_options p;
+  gw_shard_options shard;
   gw_sgd_options s;
   gw_parallel_options_init(&p, sizeof p);
+  gw_shard_options_init(&shard, sizeof shard);
   gw_sgd_options_init(&s, sizeof s);
-  p.param_dtype = GW_BF16;
+  p.shard = &shard;
+  shard.param_dtype = GW_BF16;
   s.momentum = 0.9;
   assert_ok(gw_linear_create(4, 6, 1, &model));
   assert_ok(gw_parallelize(model, NULL, &p));

@@ -28,7 +28,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_interrupt_set.check gw_allocator_set.allocator gw_view_set.data gw_gang_run.out_work
     gw_gang_run_batch.out_work gw_gangs_create.root gw_gangs_create_fake.device
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
-    gw_parallelize.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_llama_from_folder.gangs
+    gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_llama_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
     gw_optimizer_step.result gw_movement_create.target)");
 const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
@@ -147,6 +147,7 @@ class World {
   void give(const gw_frame_options*& x) { x = nullptr; }
   void give(const gw_parallel_options*& x) { x = nullptr; }
   void give(const gw_shard_options*& x) { x = nullptr; }
+  void give(const gw_tensor_parallel_options*& x) { x = nullptr; }
   void give(const gw_adamw_options*& x) { x = nullptr; }
   void give(const gw_sgd_options*& x) { x = nullptr; }
   void give(const gw_step_options*& x) { x = nullptr; }

@@ -39,7 +39,8 @@ static void wraps(rank* me) {
   gw_parallel_options_init(&p, sizeof p);
   p.seed = 9;
   p.master_dtype = GW_F64;
-  p.strategy = GW_SHARD_GRAD_OP;
+  s.strategy = GW_SHARD_GRAD_OP;
+  p.shard = &s;
   EXPECT_OK(gw_llama_create(&o, &c));
   EXPECT_OK(gw_parallelize(c, gangs, &p));
   gw_module* const all[3] = {a, b, c};
@@ -87,20 +88,22 @@ static void refused_options(rank* me) {
   EXPECT_OK(gw_llama_create(&o, &m));
 #define REFUSED_WITH(field, value, code, part)             \
   gw_parallel_options_init(&p, sizeof p);                  \
-  if (last) p.field = value;                               \
+  gw_shard_options_init(&s, sizeof s);                     \
+  p.shard = &s;                                            \
+  if (last) field = value;                                 \
   EXPECT_STATUS(gw_parallelize(m, gangs, &p), code, part); \
   EXPECT(last_error().rank == me->size - 1 || me->size == 1)
-  REFUSED_WITH(strategy, 3, GW_E_INVALID_ARGUMENT, "strategy is 3");
-  REFUSED_WITH(strategy, -1, GW_E_INVALID_ARGUMENT, "strategy is -1");
-  REFUSED_WITH(reshard_after_forward, 4, GW_E_NOT_SUPPORTED, "4");
-  REFUSED_WITH(param_dtype, GW_I32, GW_E_INVALID_ARGUMENT, "i32");
-  REFUSED_WITH(param_dtype, 0x22002, GW_E_INVALID_ARGUMENT, "dtype");
-  REFUSED_WITH(reduce_dtype, GW_U8, GW_E_INVALID_ARGUMENT, "u8");
-  REFUSED_WITH(master_dtype, GW_BF16, GW_E_INVALID_ARGUMENT, "bf16");
-  REFUSED_WITH(recompute, 9, GW_E_INVALID_ARGUMENT, "kind is 9");
-  REFUSED_WITH(bucket_cap_mb, -1, GW_E_INVALID_ARGUMENT, "-1");
-  REFUSED_WITH(struct_size, 7, GW_E_INVALID_ARGUMENT, "struct_size is 7");
-  REFUSED_WITH(rule_count, 1, GW_E_INVALID_ARGUMENT, "rules is null");
+  REFUSED_WITH(s.strategy, 3, GW_E_INVALID_ARGUMENT, "strategy is 3");
+  REFUSED_WITH(s.strategy, -1, GW_E_INVALID_ARGUMENT, "strategy is -1");
+  REFUSED_WITH(s.reshard_after_forward, 4, GW_E_NOT_SUPPORTED, "4");
+  REFUSED_WITH(s.param_dtype, GW_I32, GW_E_INVALID_ARGUMENT, "i32");
+  REFUSED_WITH(s.param_dtype, 0x22002, GW_E_INVALID_ARGUMENT, "dtype");
+  REFUSED_WITH(s.reduce_dtype, GW_U8, GW_E_INVALID_ARGUMENT, "u8");
+  REFUSED_WITH(p.master_dtype, GW_BF16, GW_E_INVALID_ARGUMENT, "bf16");
+  REFUSED_WITH(p.recompute, 9, GW_E_INVALID_ARGUMENT, "kind is 9");
+  REFUSED_WITH(s.bucket_cap_mb, -1, GW_E_INVALID_ARGUMENT, "-1");
+  REFUSED_WITH(p.struct_size, 7, GW_E_INVALID_ARGUMENT, "struct_size is 7");
+  REFUSED_WITH(s.rule_count, 1, GW_E_INVALID_ARGUMENT, "rules is null");
 #undef REFUSED_WITH
   gw_parallel_options_init(&p, sizeof p);
   p.recompute = GW_RECOMPUTE_EVERY;
@@ -111,10 +114,10 @@ static void refused_options(rank* me) {
   EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "1.5");
   gw_dtype_rule rule;
   gw_dtype_rule_init(&rule, sizeof rule);
-  gw_parallel_options_init(&p, sizeof p);
-  p.rules = &rule;
-  p.rule_count = 1;
-  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "pattern is null");
+  gw_shard_options_init(&s, sizeof s);
+  s.rules = &rule;
+  s.rule_count = 1;
+  EXPECT_REFUSED(gw_fully_shard(m, "", gangs, &s), "options.rules[0].pattern is null");
   gw_shard_options_init(&s, sizeof s);
   s.cpu_offload = 1;
   EXPECT_STATUS(gw_fully_shard(m, "", gangs, &s), GW_E_NOT_SUPPORTED, "offload");
@@ -148,12 +151,14 @@ static void other_axes(rank* me) {
   gw_module* m = NULL;
   const gw_llama_options o = small_llama();
   EXPECT_OK(gw_llama_create(&o, &m));
-  static const char* const names[3] = {"tp", "pp", "cp"};
+  static const char* const says[3] = {"tp is 2, but the model is not split over tp; tensor_parallel",
+                                      "pp is 2; parallelize",
+                                      "cp is 2, but attention does not go over cp; context_parallel"};
   for (int axis = 0; axis < 3; ++axis) {
     EXPECT_OK(
         gw_gangs_create_parallel(me->gang, axis == 0 ? 2 : 1, axis == 1 ? 2 : 1, axis == 2 ? 2 : 1, &gangs));
-    EXPECT_STATUS(gw_fully_shard(m, "", gangs, NULL), GW_E_NOT_SUPPORTED, names[axis]);
-    EXPECT(strstr(last_error().message, "2") != NULL);
+    EXPECT_STATUS(gw_fully_shard(m, "", gangs, NULL),
+                  axis == 1 ? GW_E_NOT_SUPPORTED : GW_E_INVALID_STATE, says[axis]);
     gw_gangs_release(gangs);
   }
   gw_module_release(m);

@@ -137,8 +137,11 @@ static void parameters_gradients(rank* me) {
   small_batch b;
   const gw_llama_options o = small_llama();
   gw_parallel_options p;
+  gw_shard_options s;
   gw_parallel_options_init(&p, sizeof p);
-  p.strategy = *(const gw_strategy*)me->user;
+  gw_shard_options_init(&s, sizeof s);
+  p.shard = &s;
+  s.strategy = *(const gw_strategy*)me->user;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
   EXPECT_OK(gw_llama_create(&o, &model));
   EXPECT_OK(gw_parallelize(model, gangs, &p));
@@ -191,8 +194,11 @@ static void whole_gradients(rank* me) {
   small_batch b;
   const gw_llama_options o = small_llama();
   gw_parallel_options options;
+  gw_shard_options shard;
   gw_parallel_options_init(&options, sizeof options);
-  options.strategy = strategy;
+  gw_shard_options_init(&shard, sizeof shard);
+  options.shard = &shard;
+  shard.strategy = strategy;
   fill_batch(&b, 2, me->index);
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
   EXPECT_OK(gw_llama_create(&o, &model));

@@ -35,31 +35,36 @@ static void configurations_of_a_llama(void** state) {
   (gw_parallel_options_init(&p, sizeof p), p.field = (value), gw_parallelize(m, NULL, &p))
 #define SHARD(field, value) \
   (gw_shard_options_init(&s, sizeof s), s.field = (value), gw_fully_shard(m, "", NULL, &s))
+/* The same by gw_parallelize. */
+#define WITH_SHARD(field, value)                                                      \
+  (gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s, \
+   s.field = (value), gw_parallelize(m, NULL, &p))
 
 static void options_of_parallelism(void** state) {
   (void)state;
   gw_module* m = llama();
   gw_parallel_options p;
   gw_shard_options s;
-  ROW(PARALLEL(strategy, 3), INVALID_ARGUMENT, "strategy is 3");
-  ROW(PARALLEL(strategy, -1), INVALID_ARGUMENT, "strategy is -1");
-  ROW(PARALLEL(reshard_after_forward, 2), NOT_SUPPORTED, "reshard_after_forward is 2");
-  ROW(PARALLEL(reshard_after_forward, -2), INVALID_ARGUMENT, "reshard_after_forward is -2");
-  ROW(PARALLEL(accumulate_unsharded, 2), INVALID_ARGUMENT, "accumulate_unsharded is 2");
-  ROW((gw_parallel_options_init(&p, sizeof p), p.strategy = GW_NO_SHARD, p.accumulate_unsharded = 0,
-       gw_parallelize(m, NULL, &p)),
+  ROW(WITH_SHARD(strategy, 3), INVALID_ARGUMENT, "options.shard.strategy is 3");
+  ROW(WITH_SHARD(strategy, -1), INVALID_ARGUMENT, "options.shard.strategy is -1");
+  ROW(WITH_SHARD(reshard_after_forward, 2), NOT_SUPPORTED, "reshard_after_forward is 2");
+  ROW(WITH_SHARD(reshard_after_forward, -2), INVALID_ARGUMENT, "reshard_after_forward is -2");
+  ROW(WITH_SHARD(accumulate_unsharded, 2), INVALID_ARGUMENT, "accumulate_unsharded is 2");
+  ROW((gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s,
+       s.strategy = GW_NO_SHARD, s.accumulate_unsharded = 0, gw_parallelize(m, NULL, &p)),
       INVALID_ARGUMENT, "accumulate_unsharded is 0");
-  ROW(PARALLEL(param_dtype, GW_F16), INVALID_ARGUMENT, "param_dtype is f16");
-  ROW(PARALLEL(param_dtype, GW_F64), INVALID_ARGUMENT, "param_dtype is f64");
-  ROW(PARALLEL(param_dtype, 0x22002), INVALID_ARGUMENT, "dtype");
-  ROW(PARALLEL(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
+  ROW(WITH_SHARD(param_dtype, GW_F16), INVALID_ARGUMENT, "param_dtype is f16");
+  ROW(WITH_SHARD(param_dtype, GW_F64), INVALID_ARGUMENT, "param_dtype is f64");
+  ROW(WITH_SHARD(param_dtype, 0x22002), INVALID_ARGUMENT, "dtype");
+  ROW(WITH_SHARD(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
+  ROW(WITH_SHARD(bucket_cap_mb, 0), INVALID_ARGUMENT, "bucket_cap_mb is 0");
+  ROW(WITH_SHARD(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
+  ROW(WITH_SHARD(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
+  ROW(WITH_SHARD(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
+  ROW(WITH_SHARD(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");
+  ROW(WITH_SHARD(rule_count, 1), INVALID_ARGUMENT, "options.shard.rules is null");
+  ROW(WITH_SHARD(struct_size, 7), INVALID_ARGUMENT, "options.shard.struct_size is 7");
   ROW(PARALLEL(master_dtype, GW_BF16), INVALID_ARGUMENT, "master_dtype is bf16");
-  ROW(PARALLEL(bucket_cap_mb, 0), INVALID_ARGUMENT, "bucket_cap_mb is 0");
-  ROW(PARALLEL(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
-  ROW(PARALLEL(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
-  ROW(PARALLEL(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
-  ROW(PARALLEL(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");
-  ROW(PARALLEL(rule_count, 1), INVALID_ARGUMENT, "rules is null");
   ROW(PARALLEL(recompute, 9), INVALID_ARGUMENT, "kind is 9");
   ROW((gw_parallel_options_init(&p, sizeof p), p.recompute = GW_RECOMPUTE_EVERY, p.recompute_every = 0,
        gw_parallelize(m, NULL, &p)),
@@ -67,6 +72,9 @@ static void options_of_parallelism(void** state) {
   ROW((gw_parallel_options_init(&p, sizeof p), p.recompute = GW_RECOMPUTE_RATIO, p.recompute_ratio = 1.5,
        gw_parallelize(m, NULL, &p)),
       INVALID_ARGUMENT, "1.5");
+  ROW(PARALLEL(context_method, 3), INVALID_ARGUMENT, "options.context_method is 3");
+  ROW(PARALLEL(stage_split, 3), INVALID_ARGUMENT, "options.stage_split is 3");
+  ROW(PARALLEL(first_layer_count, 1), INVALID_ARGUMENT, "options.first_layers is null");
   ROW(SHARD(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
   ROW(SHARD(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
   ROW(SHARD(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
@@ -90,12 +98,13 @@ static void a_dtype_that_a_custom_module_does_not_take(void** state) {
   gw_parameter_options w;
   gw_custom_options c;
   gw_parallel_options p;
+  gw_shard_options s;
   gw_module* m = NULL;
   line_parameter(&w, &init, &freed);
   line_options(&c, &l, &w);
   c.accepts_dtype = never_bf16;
   assert_ok(gw_custom_create(&c, &m));
-  ROW(PARALLEL(param_dtype, GW_BF16), NOT_SUPPORTED, "module line does not compute in bf16");
+  ROW(WITH_SHARD(param_dtype, GW_BF16), NOT_SUPPORTED, "module line does not compute in bf16");
   assert_ok(gw_parallelize(m, NULL, NULL));
   gw_module_release(m);
   assert_int_equal(l.frees, 1);
@@ -123,8 +132,10 @@ static void degrees_that_a_model_is_not_made_for(void** state) {
   assert_ok(gw_linear_create(2, 2, 1, &linear));
   ROW(gw_parallelize(linear, pp, NULL), NOT_SUPPORTED, "pp is 2, but a Linear cannot be cut into stages");
   gw_module_release(linear);
-  ROW(gw_fully_shard(m, "", tp, NULL), NOT_SUPPORTED, "tp is 2");
-  ROW(gw_replicate(m, cp, NULL), NOT_SUPPORTED, "cp is 2");
+  ROW(gw_fully_shard(m, "", tp, NULL), INVALID_STATE,
+      "fully_shard: tp is 2, but the model is not split over tp; tensor_parallel comes first");
+  ROW(gw_replicate(m, cp, NULL), INVALID_STATE,
+      "replicate: cp is 2, but attention does not go over cp; context_parallel comes first");
   ROW(gw_module_materialize(m, pp, 1, GW_F32), NOT_SUPPORTED, "pp is 2");
   ROW(gw_shard_group_create(tp, "g", &w, 1, NULL, 1, &group), NOT_SUPPORTED, "tp is 2");
   assert_null(group);

@@ -109,11 +109,22 @@ static gw_status parallel_options(void* x) { return with_llama(use_parallel, x);
 static gw_status use_shard(gw_module* model, void* x) { return gw_fully_shard(model, "", m.gangs, x); }
 static gw_status shard_options(void* x) { return with_llama(use_shard, x); }
 static gw_status dtype_rule(void* x) {
-  gw_parallel_options p;
-  gw_parallel_options_init(&p, sizeof p);
-  p.rules = x;
-  p.rule_count = 1;
-  return parallel_options(&p);
+  gw_shard_options s;
+  gw_shard_options_init(&s, sizeof s);
+  s.rules = x;
+  s.rule_count = 1;
+  return shard_options(&s);
+}
+static gw_status use_tensor_parallel(gw_module* model, void* x) {
+  return gw_tensor_parallel(model, m.gangs, x);
+}
+static gw_status tensor_parallel_options(void* x) { return with_llama(use_tensor_parallel, x); }
+static gw_status plan_row(void* x) {
+  gw_tensor_parallel_options o;
+  gw_tensor_parallel_options_init(&o, sizeof o);
+  o.rows = x;
+  o.row_count = 1;
+  return tensor_parallel_options(&o);
 }
 static gw_status adamw_options(void* x) {
   gw_optimizer* opt = NULL;
@@ -199,6 +210,7 @@ static void need_dtype(void* x) {
   ((gw_dtype_rule*)x)->pattern = "**";
   ((gw_dtype_rule*)x)->dtype = GW_F32;
 }
+static void need_module(void* x) { ((gw_plan_row*)x)->pattern = "lm_head"; }
 static void need_pattern(void* x) { ((gw_optimizer_rule*)x)->pattern = "**"; }
 static void need_batch(void* x) {
   gw_batch* b = x;
@@ -244,6 +256,8 @@ static const struct {
               INPUT(parallel_options, parallel_options, NULL),
               INPUT(shard_options, shard_options, NULL),
               INPUT(dtype_rule, dtype_rule, need_dtype),
+              INPUT(tensor_parallel_options, tensor_parallel_options, NULL),
+              INPUT(plan_row, plan_row, need_module),
               INPUT(adamw_options, adamw_options, NULL),
               INPUT(sgd_options, sgd_options, NULL),
               INPUT(optimizer_rule, optimizer_rule, need_pattern),

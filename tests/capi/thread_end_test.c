@@ -135,8 +135,11 @@ static gw_status set_up(scene* s) {
   if (s->gang != NULL && s->gangs == NULL) status = gw_gangs_create(s->gang, NULL, &s->gangs);
   if (status == GW_OK && s->model == NULL) s->model = ending_module(s);
   gw_parallel_options o;
+  gw_shard_options shard;
   gw_parallel_options_init(&o, sizeof o);
-  o.strategy = GW_NO_SHARD; /* the initialiser runs on every rank */
+  gw_shard_options_init(&shard, sizeof shard);
+  o.shard = &shard;
+  shard.strategy = GW_NO_SHARD; /* the initialiser runs on every rank */
   if (status == GW_OK) status = gw_parallelize(s->model, s->gangs, &o);
   if (status == GW_OK) status = gw_sgd_create(s->model, NULL, &s->optimizer);
   if (status == GW_OK) status = gw_frame_create(s->model, NULL, &s->frame);

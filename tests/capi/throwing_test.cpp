@@ -213,8 +213,11 @@ TEST(Throwing, AQuestionForADtypeIsRefusedOnEveryRank) {
     gw_module* model = nullptr;
     gw_gangs* mesh = nullptr;
     gw_parallel_options p;
+    gw_shard_options s;
     gw_parallel_options_init(&p, sizeof p);
-    p.param_dtype = GW_BF16;
+    gw_shard_options_init(&s, sizeof s);
+    p.shard = &s;
+    s.param_dtype = GW_BF16;
     EXPECT_EQ(gw_custom_create(&c, &model), GW_OK);
     outcomes[rank].set_up = gw_gangs_create(gangs[rank], nullptr, &mesh);
     outcomes[rank].first = gw_parallelize(model, mesh, &p);

@@ -20,7 +20,19 @@ for ranks in 1 2 4; do
   awk -v a="$one" -v b="$last" 'BEGIN { exit !(a - b < 0.02 && b - a < 0.02) }' ||
     fail "$ranks ranks end at $last, one at $one"
 done
-for wrong in "" "$work/text" "$work/absent $work/model"; do
+# Each axis, and products of them. The first steps' losses are one rank's.
+want=$(loss 1)
+for mesh in "dp_replicate=2" "tp=2 sequence_parallel=1" "tp=2 loss_parallel=0 recompute=full" "cp=2" \
+  "cp=2 context_method=all_to_all strategy=shard_grad_op" "pp=2 schedule=zbv microbatches=4" \
+  "dp_shard=2 tp=2 recompute=selective" "tp=2 pp=2 microbatches=2" "cp=2 pp=2 stages_per_rank=2 schedule=interleaved-1f1b \
+  microbatches=2"; do
+  ranks=$(($(grep -oE '(dp_[a-z]+|cp|tp|pp)=[0-9]+' <<<"$mesh" | cut -d= -f2 | paste -sd'*')))
+  # shellcheck disable=SC2086
+  "$gangrun" -n $ranks --no-prefix "$train" "$work/text" "$work/model" 20 $mesh >"$work/log" 2>&1 || fail "$mesh"
+  sed -n 's|^step 1/20  loss \([0-9.]*\) .*|\1|p' "$work/log" | grep -qx "$want" || fail "$mesh: the first loss is not $want"
+done
+for wrong in "" "$work/text" "$work/absent $work/model" "$work/text $work/model 1 tp=x" "$work/text $work/model 1 xp=2" \
+  "$work/text $work/model 1 recompute=some" "$work/text $work/model 1 tp"; do
   # shellcheck disable=SC2086
   if "$train" $wrong 2>"$work/log"; then fail "\"$wrong\" was accepted"; fi
   grep -q '^usage: ' "$work/log" || fail "\"$wrong\" is not told how it is used"

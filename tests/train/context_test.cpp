@@ -191,7 +191,8 @@ TEST(ContextParallel, AMeshWithCpWantsAttentionThatIsSpreadOverIt) {
   test::run_ranks(2, [&](Gang& root) {
     const GangsPtr gangs = gangs_of(root, {2, 1, 1, kRing});
     Model model(make_llama(reference.config), gangs);
-    expect_refusal(Code::not_supported, "cp is 2", [&] { model.build().fully_shard("", {}); });
+    expect_refusal(Code::invalid_state, "context_parallel comes first",
+                   [&] { model.build().fully_shard("", {}); });
     model.build().context_parallel(ContextMethod::all_gather);
     EXPECT_TRUE(is_context_parallel(model.root().shared_from_this(), 2));
     model.build().fully_shard("", {});

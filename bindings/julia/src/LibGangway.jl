@@ -17,6 +17,8 @@ const gw_strategy = Int32
 const gw_recompute_kind = Int32
 const gw_context_method = Int32
 const gw_stage_split = Int32
+const gw_style = Int32
+const gw_placement = Int32
 const gw_schedule = Int32
 const gw_skip_reason = Int32
 
@@ -141,6 +143,21 @@ const GW_STAGE_SPLIT_INVALID = Int32(-1)
 const GW_STAGE_SPLIT_EVEN = Int32(0)
 const GW_STAGE_SPLIT_BY_COST = Int32(1)
 const GW_STAGE_SPLIT_GIVEN = Int32(2)
+
+const GW_STYLE_INVALID = Int32(-1)
+const GW_STYLE_REPLICATE = Int32(0)
+const GW_STYLE_COLWISE = Int32(1)
+const GW_STYLE_ROWWISE = Int32(2)
+const GW_STYLE_SEQUENCE_PARALLEL = Int32(3)
+const GW_STYLE_PREPARE_INPUT = Int32(4)
+const GW_STYLE_PREPARE_OUTPUT = Int32(5)
+
+const GW_PLACEMENT_INVALID = Int32(-1)
+const GW_PLACEMENT_DEFAULT = Int32(0)
+const GW_PLACEMENT_REPLICATE = Int32(1)
+const GW_PLACEMENT_VARYING = Int32(2)
+const GW_PLACEMENT_PARTIAL = Int32(3)
+const GW_PLACEMENT_SHARD = Int32(4)
 
 const GW_SCHEDULE_INVALID = Int32(-1)
 const GW_CONSTANT = Int32(0)
@@ -461,6 +478,7 @@ struct gw_custom_options
     children::Ptr{Ptr{gw_module}}
     child_names::Ptr{Ptr{Cchar}}
     child_count::Csize_t
+    parallel_plan::Ptr{Cchar}
 end
 
 struct gw_frame_options
@@ -541,36 +559,44 @@ struct gw_shard_options
     rule_count::Csize_t
 end
 
+struct gw_plan_row
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    pattern::Ptr{Cchar}
+    style::gw_style
+    input::gw_placement
+    input_dim::Int32
+    output::gw_placement
+    output_dim::Int32
+    reserved::Int32
+end
+
+struct gw_tensor_parallel_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    plan::Ptr{Cchar}
+    rows::Ptr{gw_plan_row}
+    row_count::Csize_t
+    sequence_parallel::Int32
+    loss_parallel::Int32
+end
+
 struct gw_parallel_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
-    strategy::gw_strategy
-    reshard_after_forward::Int32
-    param_dtype::gw_dtype
-    reduce_dtype::gw_dtype
-    output_dtype::gw_dtype
-    cast_forward_inputs::Int32
-    cpu_offload::Int32
-    prefetch_forward::Int32
-    prefetch_backward::Int32
-    accumulate_unsharded::Int32
-    bucket_cap_mb::Cdouble
-    rules::Ptr{gw_dtype_rule}
-    rule_count::Csize_t
+    shard::Ptr{gw_shard_options}
     master_dtype::gw_dtype
     recompute::gw_recompute_kind
-    recompute_every::Int32
-    reserved::Int32
     recompute_ratio::Cdouble
-    seed::UInt64
-    plan::Ptr{Cchar}
-    sequence_parallel::Int32
-    loss_parallel::Int32
+    recompute_every::Int32
     context_method::gw_context_method
-    stage_split::gw_stage_split
+    seed::UInt64
+    tensor_parallel::Ptr{gw_tensor_parallel_options}
     pipeline::Ptr{gw_pipeline_options}
     first_layers::Ptr{Int64}
     first_layer_count::Csize_t
+    stage_split::gw_stage_split
+    reserved::Int32
 end
 
 struct gw_optimizer_rule
@@ -684,7 +710,7 @@ const LAYOUT = (
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),
     (gw_parameter_options, 112, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:reserved, 100), (:initializer, 104),)),
     (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_scale, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
-    (gw_custom_options, 136, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128),)),
+    (gw_custom_options, 144, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128), (:parallel_plan, 136),)),
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
     (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
     (gw_memory_use, 96, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88),)),
@@ -692,7 +718,9 @@ const LAYOUT = (
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),
     (gw_shard_options, 80, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72),)),
-    (gw_parallel_options, 160, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72), (:master_dtype, 80), (:recompute, 84), (:recompute_every, 88), (:reserved, 92), (:recompute_ratio, 96), (:seed, 104), (:plan, 112), (:sequence_parallel, 120), (:loss_parallel, 124), (:context_method, 128), (:stage_split, 132), (:pipeline, 136), (:first_layers, 144), (:first_layer_count, 152),)),
+    (gw_plan_row, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:style, 24), (:input, 28), (:input_dim, 32), (:output, 36), (:output_dim, 40), (:reserved, 44),)),
+    (gw_tensor_parallel_options, 48, ((:struct_size, 0), (:next, 8), (:plan, 16), (:rows, 24), (:row_count, 32), (:sequence_parallel, 40), (:loss_parallel, 44),)),
+    (gw_parallel_options, 96, ((:struct_size, 0), (:next, 8), (:shard, 16), (:master_dtype, 24), (:recompute, 28), (:recompute_ratio, 32), (:recompute_every, 40), (:context_method, 44), (:seed, 48), (:tensor_parallel, 56), (:pipeline, 64), (:first_layers, 72), (:first_layer_count, 80), (:stage_split, 88), (:reserved, 92),)),
     (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:reserved, 44),)),
     (gw_adamw_options, 104, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:rules, 88), (:rule_count, 96),)),
     (gw_sgd_options, 88, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:warmup_steps, 48), (:total_steps, 56), (:last_lr_ratio, 64), (:rules, 72), (:rule_count, 80),)),
@@ -702,8 +730,8 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_done, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_fully_shard, :gw_replicate, :gw_recompute, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 243)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_done, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 247)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1122,83 +1150,91 @@ gw_dtype_rule_init(rule, size) =
     ccall(ADDRESSES[203], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
     ccall(ADDRESSES[204], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+gw_plan_row_init(row, size) =
+    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+gw_tensor_parallel_options_init(options, size) =
+    ccall(ADDRESSES[206], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[207], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[206], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
-gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[207], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
-gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[208], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[208], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+gw_tensor_parallel(model, gangs, options) =
+    ccall(ADDRESSES[209], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+gw_context_parallel(model, gangs, method) =
+    ccall(ADDRESSES[210], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[209], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[211], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+gw_fully_shard(model, pattern, gangs, options) =
+    ccall(ADDRESSES[212], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+gw_replicate(model, gangs, options) =
+    ccall(ADDRESSES[213], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_llama_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[210], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[214], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[211], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[215], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[212], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[216], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[217], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[214], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[218], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[216], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
-gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
-gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
-gw_shard_group_reduce(group, stream) =
     ccall(ADDRESSES[220], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_view(group, index, part, out_view) =
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+gw_shard_group_tensor(group, index, part, out_tensor) =
+    ccall(ADDRESSES[222], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+gw_shard_group_add_gradient(group, index, gradient, stream) =
+    ccall(ADDRESSES[223], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+gw_shard_group_reduce(group, stream) =
+    ccall(ADDRESSES[224], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_begin_update(group, stream) =
-    ccall(ADDRESSES[221], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_end_update(group, stream) =
-    ccall(ADDRESSES[222], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[223], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[227], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[224], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[228], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[225], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[229], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[226], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[230], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[227], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[231], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[228], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[232], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[229], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[233], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[230], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[234], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[231], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[235], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[232], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[236], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[233], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[237], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[234], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[235], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[239], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[236], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[240], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[237], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[241], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[238], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[242], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[240], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[245], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[242], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[246], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

@@ -23,7 +23,7 @@ A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains
 `parallelize!`. Collective.
 """
 function from_pretrained(folder, gangs = nothing; keywords...)
-    made = options(LibGangway.gw_parallel_options, "from_pretrained", keywords)
+    made = parallel_options("from_pretrained", keywords)
     text = c_text("from_pretrained", "folder", folder)
     return take(Model, out -> LibGangway.gw_llama_from_folder(maybe(gangs), text, made, out))
 end
@@ -62,12 +62,11 @@ maybe(::Nothing) = C_NULL
 Checks all, then splits the model over the gangs (nothing: one rank), and gives it memory and first values. Once, before
 the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `:no_shard`. Collective.
 
-Over tp: `plan` (rows "pattern -> style", a line each, over those of a Llama's own plan), `sequence_parallel`,
-`loss_parallel`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
+Over tp: `plan`, `rows`, `sequence_parallel`, `loss_parallel`, as in `tensor_parallel!`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
 microbatches = 8, stages_per_rank = 2)`, `stage_split` (`:even`, `:by_cost`, or `:given` by `first_layers`).
 """
 function parallelize!(model::Model, gangs = nothing; keywords...)
-    made = options(LibGangway.gw_parallel_options, "parallelize!", keywords)
+    made = parallel_options("parallelize!", keywords)
     @waits LibGangway.gw_parallelize(model, maybe(gangs), made)
     return model
 end
@@ -82,6 +81,26 @@ end
 function replicate!(model::Model, gangs = nothing; keywords...)
     made = options(LibGangway.gw_shard_options, "replicate!", keywords)
     @waits LibGangway.gw_replicate(model, maybe(gangs), made)
+    return model
+end
+"""
+    tensor_parallel!(model, gangs = nothing; plan, rows, sequence_parallel = false, loss_parallel = true)
+
+Splits modules over tp, before `recompute!`, `fully_shard!` and `replicate!`. `plan` has rows as text, a line each:
+`"model.layers.*.mlp.up_proj -> colwise"`. `rows` has them as `pattern => style` or
+`(pattern = "0", style = :colwise, output = :shard, output_dim = 1)`; styles are `:colwise`, `:rowwise`,
+`:sequence_parallel`, `:replicate`, `:prepare_input`, `:prepare_output`, `input` and `output` are `:replicate`, `:varying`,
+`:partial` or `:shard` (of a dim from 0 in C's order; -1: its last, Julia's first). They win over those of a custom module's
+`parallel_plan` and of a Llama. Collective.
+"""
+function tensor_parallel!(model::Model, gangs = nothing; keywords...)
+    made = options(LibGangway.gw_tensor_parallel_options, "tensor_parallel!", keywords)
+    @waits LibGangway.gw_tensor_parallel(model, maybe(gangs), made)
+    return model
+end
+"Likewise: attention goes over the parts of the sequence that the ranks of cp have: `:ring`, `:all_gather`, `:all_to_all`."
+function context_parallel!(model::Model, gangs = nothing; method = :ring)
+    @waits LibGangway.gw_context_parallel(model, maybe(gangs), choice("context_parallel!", :context_method, method))
     return model
 end
 "Before `fully_shard!`: `:full`, `:selective`, `:every` (each `every`-th block), `:ratio` (so many of the blocks)."

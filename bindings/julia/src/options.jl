@@ -7,6 +7,7 @@ struct Options{T}
 end
 Base.unsafe_convert(::Type{Ptr{T}}, o::Options{T}) where {T} = Base.unsafe_convert(Ptr{T}, o.ref)
 Base.getindex(o::Options) = o.ref[]
+pointer_to(o::Options{T}) where {T} = Base.unsafe_convert(Ptr{T}, o.ref)
 
 const RESERVED = (:struct_size, :next, :reserved)
 
@@ -14,7 +15,8 @@ const RESERVED = (:struct_size, :next, :reserved)
 hidden(::Type) = ()
 hidden(::Type{LibGangway.gw_gang_options}) = (:id_size, :all_gather, :user, :free_user)
 hidden(::Type{LibGangway.gw_shard_options}) = (:rule_count,)
-hidden(::Type{LibGangway.gw_parallel_options}) = (:rule_count,)
+hidden(::Type{LibGangway.gw_tensor_parallel_options}) = (:row_count,)
+hidden(::Type{LibGangway.gw_parallel_options}) = (:shard, :tensor_parallel, :first_layer_count)
 hidden(::Type{LibGangway.gw_adamw_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_sgd_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
@@ -48,12 +50,18 @@ function set_field!(o::Options{T}, name, value) where {T}
     return o
 end
 
+const PLACEMENTS = (replicate = LibGangway.GW_PLACEMENT_REPLICATE, varying = LibGangway.GW_PLACEMENT_VARYING,
+                    partial = LibGangway.GW_PLACEMENT_PARTIAL, shard = LibGangway.GW_PLACEMENT_SHARD)
 const CHOICES = Dict(
     :strategy => (full_shard = LibGangway.GW_FULL_SHARD, shard_grad_op = LibGangway.GW_SHARD_GRAD_OP,
                   no_shard = LibGangway.GW_NO_SHARD),
     :recompute => (none = LibGangway.GW_RECOMPUTE_NONE, full = LibGangway.GW_RECOMPUTE_FULL,
                    selective = LibGangway.GW_RECOMPUTE_SELECTIVE, every = LibGangway.GW_RECOMPUTE_EVERY,
                    ratio = LibGangway.GW_RECOMPUTE_RATIO),
+    :style => (replicate = LibGangway.GW_STYLE_REPLICATE, colwise = LibGangway.GW_STYLE_COLWISE,
+               rowwise = LibGangway.GW_STYLE_ROWWISE, sequence_parallel = LibGangway.GW_STYLE_SEQUENCE_PARALLEL,
+               prepare_input = LibGangway.GW_STYLE_PREPARE_INPUT, prepare_output = LibGangway.GW_STYLE_PREPARE_OUTPUT),
+    :input => PLACEMENTS, :output => PLACEMENTS,
     :context_method => (ring = LibGangway.GW_CONTEXT_RING, all_gather = LibGangway.GW_CONTEXT_ALL_GATHER,
                         all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
@@ -117,7 +125,7 @@ function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_pipeline_options
     keywords isa NamedTuple || refuse(call, ": ", name, " is a ", typeof(keywords), ", not a NamedTuple of options")
     nested = options(LibGangway.gw_pipeline_options, string(call, ": ", name), keywords)
     push!(made.roots, nested)
-    return Base.unsafe_convert(Ptr{LibGangway.gw_pipeline_options}, nested.ref)
+    return pointer_to(nested)
 end
 
 # The blob of another rank.
@@ -128,17 +136,20 @@ function field_value(made, call, name, ::Type{Ptr{Cvoid}}, value)
     return Ptr{Cvoid}(pointer(value))
 end
 
-# Rules: a list of (pattern = ..., lr_scale = ...) or (pattern = ..., dtype = ...).
+# Rules: a list of (pattern = ..., lr_scale = ...) or (pattern = ..., dtype = ...). Rows of a plan: (pattern = ..., style = ...).
+const RULE_COUNTS = (rules = :rule_count, rows = :row_count)
+of_pair(::Type{LibGangway.gw_plan_row}, row) = (pattern = row[1], style = row[2])
+of_pair(::Type, rule) = (pattern = rule[1], dtype = rule[2])
 function field_value(made, call, name, ::Type{Ptr{R}}, rules) where {
-        R<:Union{LibGangway.gw_optimizer_rule,LibGangway.gw_dtype_rule}}
+        R<:Union{LibGangway.gw_optimizer_rule,LibGangway.gw_dtype_rule,LibGangway.gw_plan_row}}
     list = R[]
     for rule in rules
-        one = options(R, "$call: $name", rule isa Pair ? (pattern = rule[1], dtype = rule[2]) : rule)
+        one = options(R, "$call: $name", rule isa Pair ? of_pair(R, rule) : rule)
         push!(made.roots, one)
         push!(list, one[])
     end
     push!(made.roots, list)
-    set_field!(made, :rule_count, length(list))
+    set_field!(made, RULE_COUNTS[name], length(list))
     return isempty(list) ? Ptr{R}(C_NULL) : pointer(list)
 end
 
@@ -149,6 +160,19 @@ function split_keywords(call, keywords, types...)
         any(fields -> name in fields, known) || refuse_keyword(call, name, Iterators.flatten(known))
     end
     return map(fields -> (; (k => v for (k, v) in pairs(keywords) if k in fields)...), known)
+end
+
+# Those of parallelize!, of three structs.
+function parallel_options(call, keywords)
+    its, shard, tensor = split_keywords(call, values(keywords), LibGangway.gw_parallel_options, LibGangway.gw_shard_options,
+                                        LibGangway.gw_tensor_parallel_options)
+    made = options(LibGangway.gw_parallel_options, call, its)
+    for (name, nested) in ((:shard, options(LibGangway.gw_shard_options, call, shard)),
+                           (:tensor_parallel, options(LibGangway.gw_tensor_parallel_options, call, tensor)))
+        push!(made.roots, nested)
+        set_field!(made, name, pointer_to(nested))
+    end
+    return made
 end
 
 # Facts that the library fills in, as a NamedTuple; dims come reversed, texts as Strings.

@@ -13,7 +13,7 @@ from . import _low as _c
 from ._low import View
 from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
-from .enums import ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status, Strategy
+from .enums import ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status, Strategy, Style
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
@@ -27,6 +27,7 @@ from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, wa
 from .module import Frame, Module
 from .parameters import Spec
 from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
+from .plan import Partial, Placement, PlanRow, Replicate, Shard, Varying
 from .progress import progress
 from .store import FileStore, Store
 from .structs import struct as _struct
@@ -67,9 +68,9 @@ __all__ = [
     "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame",
     "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama",
     "Mismatch", "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter",
-    "Part", "Partition", "PeerLost", "Phase", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition", "Rule",
-    "SGD", "Schedule", "Sequential", "ShardGroup", "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy",
-    "SumReduce", "Tensor", "Timeout", "TorchGroup", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
+    "Part", "Partial", "Partition", "PeerLost", "Phase", "Placement", "PlanRow", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition",
+    "Replicate", "Rule", "SGD", "Schedule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec", "StageSplit", "Status", "StepResult",
+    "Store", "Strategy", "Style", "SumReduce", "Tensor", "Timeout", "TorchGroup", "Varying", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
     "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
     "wait_all", "watch_signals",
 ]

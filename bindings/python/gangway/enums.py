@@ -104,6 +104,17 @@ class Strategy(Open):
     NO_SHARD = c.GW_NO_SHARD
 
 
+class Style(Open):
+    """How a module is split over the ranks of tp."""
+
+    REPLICATE = c.GW_STYLE_REPLICATE
+    COLWISE = c.GW_STYLE_COLWISE
+    ROWWISE = c.GW_STYLE_ROWWISE
+    SEQUENCE_PARALLEL = c.GW_STYLE_SEQUENCE_PARALLEL
+    PREPARE_INPUT = c.GW_STYLE_PREPARE_INPUT
+    PREPARE_OUTPUT = c.GW_STYLE_PREPARE_OUTPUT
+
+
 class ContextMethod(Open):
     """How attention goes over the ranks of cp."""
 

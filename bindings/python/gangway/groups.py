@@ -11,7 +11,7 @@ from .enums import Part, Strategy
 from .errors import InvalidArgument
 from .mesh import Gangs
 from .module import Module
-from .options import parallel_options
+from .options import shard_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block, handle_of
 from .tensors import Tensor
@@ -41,8 +41,8 @@ class ShardGroup:
         made, fills = parameter_options(specs)
         self._mesh = gangs
         root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
-        shard = parallel_options(
-            "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+        shard = shard_options(
+            strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules)

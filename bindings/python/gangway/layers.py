@@ -11,6 +11,7 @@ from .enums import ContextMethod, Recompute, StageSplit, Strategy
 from .mesh import Gangs
 from .module import Module
 from .options import gangs_of, parallel_options
+from .plan import Plan
 from .structs import block, fields_of, handle_of, struct
 
 if TYPE_CHECKING:
@@ -53,24 +54,23 @@ class Llama(Module):
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
         recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
-        plan: str | None = None, sequence_parallel: bool = False, loss_parallel: bool = True,
+        plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True,
         context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
         microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
         stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
     ) -> Self:
         """Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The
         options are those of parallelize()."""
-        pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
-                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
         made = parallel_options(
-            "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
             recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
-            loss_parallel=loss_parallel, context_method=context_method, pipeline=pipeline, stage_split=stage_split,
-            first_layers=first_layers)
+            loss_parallel=loss_parallel, context_method=context_method, schedule=schedule, schedule_csv=schedule_csv,
+            microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
+            stage_split=stage_split, first_layers=first_layers)
         model = cls.__new__(cls)
         Module.__init__(model, c.gw_llama_from_folder(gangs_of(gangs), os.fspath(folder), made), gangs)
         return model

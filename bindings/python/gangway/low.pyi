@@ -238,6 +238,7 @@ class gw_custom_options:
     children: Any
     child_names: Any
     child_count: int
+    parallel_plan: str
 
 class gw_frame_options:
     struct_size: int
@@ -303,35 +304,39 @@ class gw_shard_options:
     rules: Any
     rule_count: int
 
-class gw_parallel_options:
+class gw_plan_row:
     struct_size: int
-    strategy: int
-    reshard_after_forward: int
-    param_dtype: int
-    reduce_dtype: int
-    output_dtype: int
-    cast_forward_inputs: int
-    cpu_offload: int
-    prefetch_forward: int
-    prefetch_backward: int
-    accumulate_unsharded: int
-    bucket_cap_mb: float
-    rules: Any
-    rule_count: int
-    master_dtype: int
-    recompute: int
-    recompute_every: int
+    pattern: str
+    style: int
+    input: int
+    input_dim: int
+    output: int
+    output_dim: int
     reserved: int
-    recompute_ratio: float
-    seed: int
+
+class gw_tensor_parallel_options:
+    struct_size: int
     plan: str
+    rows: Any
+    row_count: int
     sequence_parallel: int
     loss_parallel: int
+
+class gw_parallel_options:
+    struct_size: int
+    shard: Any
+    master_dtype: int
+    recompute: int
+    recompute_ratio: float
+    recompute_every: int
     context_method: int
-    stage_split: int
+    seed: int
+    tensor_parallel: Any
     pipeline: Any
     first_layers: Any
     first_layer_count: int
+    stage_split: int
+    reserved: int
 
 class gw_optimizer_rule:
     struct_size: int

@@ -12,7 +12,8 @@ from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, 
 from .errors import InvalidArgument, NotFound
 from .mesh import Gangs
 from .objects import agree
-from .options import gangs_of, parallel_options
+from .options import gangs_of, parallel_options, shard_options
+from .plan import Plan, plan_options
 from .structs import block, fields_of, handle_of, struct
 from .tensors import Parameter, Tensor
 
@@ -62,7 +63,7 @@ class Module:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
         recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
-        plan: str | None = None, sequence_parallel: bool = False, loss_parallel: bool = True,
+        plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True,
         context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
         microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
         stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
@@ -81,24 +82,22 @@ class Module:
         recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
         blocks).
         seed: of the first values.
-        Over tp: plan: rows "pattern -> style", a line each, over those of a Llama's own plan; sequence_parallel and
-        loss_parallel are options of that one.
+        Over tp: plan, sequence_parallel, loss_parallel as in tensor_parallel().
         Over cp: context_method: "ring", "all_gather" or "all_to_all".
         Over pp: schedule: "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv" or "dualpipev"; None:
         "1f1b"; or a whole one as schedule_csv. microbatches: of each step; 0: those of train_step. stages_per_rank: 0: the
         schedule's own. most_unsharded: stages of a rank that are unsharded at a time; 0: 3. stage_split: "even", "by_cost",
         or "given" by first_layers, the layer that each stage begins with."""
-        pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
-                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
         c.gw_parallelize(self._h, gangs_of(gangs), parallel_options(
-            "gw_parallel_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+            strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
             recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
-            loss_parallel=loss_parallel, context_method=context_method, pipeline=pipeline, stage_split=stage_split,
-            first_layers=first_layers))
+            loss_parallel=loss_parallel, context_method=context_method, schedule=schedule, schedule_csv=schedule_csv,
+            microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
+            stage_split=stage_split, first_layers=first_layers))
         self._mesh = gangs or self._mesh
         return self
 
@@ -111,8 +110,8 @@ class Module:
     ) -> Self:
         """Collective. Each match of a pattern of whole paths becomes a unit; "" is the root, the last. materialize() follows.
         Options as in parallelize()."""
-        c.gw_fully_shard(self._h, pattern, gangs_of(gangs), parallel_options(
-            "gw_shard_options", strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
+        c.gw_fully_shard(self._h, pattern, gangs_of(gangs), shard_options(
+            strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
@@ -125,10 +124,28 @@ class Module:
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
     ) -> Self:
         """Collective. Plain data parallel. materialize() follows. Options as in parallelize()."""
-        c.gw_replicate(self._h, gangs_of(gangs), parallel_options(
-            "gw_shard_options", strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
+        c.gw_replicate(self._h, gangs_of(gangs), shard_options(
+            strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
             output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs, accumulate_unsharded=accumulate_unsharded,
             bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
+        self._mesh = gangs or self._mesh
+        return self
+
+    def tensor_parallel(self, gangs: Gangs | None = None, *, plan: Plan = None, sequence_parallel: bool = False,
+                        loss_parallel: bool = True) -> Self:
+        """Collective, before recompute(), fully_shard() and replicate(). Splits modules over tp.
+
+        plan: a PlanRow for each, or as text, a line for each: "model.layers.*.mlp.up_proj -> colwise". Its rows win over those
+        of a custom module's parallel_plan and of a Llama's own plan. sequence_parallel: norms of a Llama work on parts of the
+        sequence; loss_parallel: its logits stay split over the vocabulary."""
+        c.gw_tensor_parallel(self._h, gangs_of(gangs), plan_options(plan, sequence_parallel, loss_parallel))
+        self._mesh = gangs or self._mesh
+        return self
+
+    def context_parallel(self, gangs: Gangs | None = None, method: ContextMethod | str = "ring") -> Self:
+        """Collective, before recompute(), fully_shard() and replicate(). Lets attention go over the parts of the sequence that
+        the ranks of cp have: "ring", "all_gather" or "all_to_all"."""
+        c.gw_context_parallel(self._h, gangs_of(gangs), member(ContextMethod, method, "method"))
         self._mesh = gangs or self._mesh
         return self
 

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from .arrays import DTypeLike, dtype_of
 from .enums import ContextMethod, Recompute, StageSplit, Strategy, member
 from .mesh import Gangs
+from .plan import Plan, plan_options
 from .structs import block, handle_of, struct
 
 
-def parallel_options(kind: str, *, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLike] | None,
-                     recompute: Recompute | str | None = None, **fields: Any) -> Any:
-    """gw_parallel_options or gw_shard_options from the keywords of parallelize()."""
+def shard_options(*, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLike] | None, **fields: Any) -> Any:
+    """gw_shard_options from the keywords of fully_shard()."""
     for name in [name for name in fields if name.endswith("_dtype")]:
         fields[name] = dtype_of(fields[name])
-    if recompute is not None:
-        fields["recompute"] = member(Recompute, recompute, "recompute")
-        fields["context_method"] = member(ContextMethod, fields["context_method"], "context_method")
-        fields["stage_split"] = member(StageSplit, fields["stage_split"], "stage_split")
-        layers = list(fields["first_layers"])
-        fields.update(first_layers=block("l", layers), first_layer_count=len(layers))
     rules = [struct("gw_dtype_rule", pattern=pattern, dtype=dtype_of(dtype)) for pattern, dtype in (dtype_rules or {}).items()]
-    return struct(kind, strategy=member(Strategy, strategy, "strategy"), rules=block("s", rules), rule_count=len(rules),
-                  **fields)
+    return struct("gw_shard_options", strategy=member(Strategy, strategy, "strategy"), rules=block("s", rules),
+                  rule_count=len(rules), **fields)
+
+
+def parallel_options(
+    *, master_dtype: DTypeLike, recompute: Recompute | str, recompute_every: int, recompute_ratio: float, seed: int,
+    plan: Plan, sequence_parallel: bool, loss_parallel: bool, context_method: ContextMethod | str, schedule: str | None,
+    schedule_csv: str | None, microbatches: int, stages_per_rank: int, most_unsharded: int, stage_split: StageSplit | str,
+    first_layers: Sequence[int], **shard: Any,
+) -> Any:
+    """gw_parallel_options from the keywords of parallelize()."""
+    pipeline = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
+                      stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
+    layers = list(first_layers)
+    return struct(
+        "gw_parallel_options", shard=shard_options(**shard), master_dtype=dtype_of(master_dtype),
+        recompute=member(Recompute, recompute, "recompute"), recompute_every=recompute_every,
+        recompute_ratio=recompute_ratio, seed=seed, tensor_parallel=plan_options(plan, sequence_parallel, loss_parallel),
+        context_method=member(ContextMethod, context_method, "context_method"), pipeline=pipeline,
+        stage_split=member(StageSplit, stage_split, "stage_split"), first_layers=block("l", layers),
+        first_layer_count=len(layers))
 
 
 def gangs_of(gangs: Gangs | None) -> Any:

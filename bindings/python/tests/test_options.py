@@ -18,15 +18,21 @@ from gangway.structs import fields_of, struct
 
 # What each callable sets, the struct that it sets it in, and which fields it leaves to others or has under another name.
 RULES = {"rules", "rule_count"}
-NESTED = {"pipeline", "first_layers", "first_layer_count"}
+NESTED = {"shard", "tensor_parallel", "pipeline", "first_layers", "first_layer_count"}
+ROWS = {"rows", "row_count"}
 GANG = {"id_size", "user", "free_user", "timeout_ms", "liveness_ms"}
 STEP = ("gw_step_options", {"scale"})
 CALLABLES = [
     (gw.Llama.__init__, "gw_llama_options", set()),
     (gw.Attention.__init__, "gw_attention_options", set()),
     (gw.Block.__init__, "gw_attention_options", set()),
-    (gw.Module.parallelize, "gw_parallel_options", RULES | NESTED),
-    (gw.Llama.from_pretrained, "gw_parallel_options", RULES | NESTED),
+    (gw.Module.parallelize, "gw_parallel_options", NESTED),
+    (gw.Module.parallelize, "gw_shard_options", RULES),
+    (gw.Module.parallelize, "gw_tensor_parallel_options", ROWS),
+    (gw.Llama.from_pretrained, "gw_parallel_options", NESTED),
+    (gw.Llama.from_pretrained, "gw_shard_options", RULES),
+    (gw.Llama.from_pretrained, "gw_tensor_parallel_options", ROWS),
+    (gw.Module.tensor_parallel, "gw_tensor_parallel_options", ROWS),
     (gw.Module.fully_shard, "gw_shard_options", RULES),
     (gw.Module.replicate, "gw_shard_options",
      RULES | {"strategy", "reshard_after_forward", "cpu_offload", "prefetch_forward", "prefetch_backward"}),

@@ -309,6 +309,10 @@ typedef struct gw_api {
   gw_status (*pipeline_done)(gw_pipeline *pipeline, const gw_view *outputs, size_t output_count, void *stream);
   gw_status (*gang_probe)(gw_gang *gang, int32_t peer, int32_t *out_ready, size_t *out_count, gw_dtype
       *out_dtype);
+  void (*plan_row_init)(gw_plan_row *row, size_t size);
+  void (*tensor_parallel_options_init)(gw_tensor_parallel_options *options, size_t size);
+  gw_status (*tensor_parallel)(gw_module *model, gw_gangs *gangs, const gw_tensor_parallel_options *options);
+  gw_status (*context_parallel)(gw_module *model, gw_gangs *gangs, gw_context_method method);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -233,12 +233,15 @@ typedef struct gw_custom_options {
   gw_module *const *children; /* called by forward; keeps references */
   const char *const *child_names;
   size_t child_count;
+  /* How it wants its children to be split over tp: rows as in gw_tensor_parallel_options.plan, with paths that start at this
+   * module. For a module a row of the caller's, or of a custom module further in, wins. Null: none. */
+  const char *parallel_plan;
 } gw_custom_options;
 /* Local. Sets up a gw_custom_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
  * name. */
 GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
 /* Local. free_user runs once, also when this fails. The caller releases *out_model. INVALID_ARGUMENT names
- * the field or child; INVALID_STATE: a child that is part of another module, or bound to gangs. */
+ * the field, child or line of the plan; INVALID_STATE: a child that is part of another module, or bound to gangs. */
 GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **out_model);
 /* Collective. Inside a forward callback, on its thread: runs a child. Its outputs, *out_count of them, live
  * as long as the call's own inputs. INVALID_ARGUMENT: no such child; out_capacity is less than the outputs,

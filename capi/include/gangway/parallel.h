@@ -79,70 +79,123 @@ typedef struct gw_shard_options {
 /* Local. Sets up a gw_shard_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_shard_options_init(gw_shard_options *options, size_t size);
 
-/* gw_shard_options and the rest, flat. */
+/* How a module is split over the ranks of tp. */
+typedef int32_t gw_style;
+enum gw_style_value {
+  GW_STYLE_INVALID = -1,
+  GW_STYLE_REPLICATE = 0,         /* whole on each rank */
+  GW_STYLE_COLWISE = 1,           /* a linear or an embedding, by its outputs */
+  GW_STYLE_ROWWISE = 2,           /* a linear, by its inputs; an embedding, by its rows */
+  GW_STYLE_SEQUENCE_PARALLEL = 3, /* a module that works token by token (a norm), on parts of the sequence */
+  GW_STYLE_PREPARE_INPUT = 4,     /* the first input is moved; other rows split what is below the module */
+  GW_STYLE_PREPARE_OUTPUT = 5     /* the first output is moved, likewise */
+};
+
+/* How a value lies over the ranks of tp. */
+typedef int32_t gw_placement;
+enum gw_placement_value {
+  GW_PLACEMENT_INVALID = -1,
+  GW_PLACEMENT_DEFAULT = 0,   /* the style's */
+  GW_PLACEMENT_REPLICATE = 1, /* one value, on all ranks; its gradient is one value, too */
+  GW_PLACEMENT_VARYING = 2,   /* all ranks have the value; its gradient is the sum of theirs */
+  GW_PLACEMENT_PARTIAL = 3,   /* the value is the sum of the ranks' parts */
+  GW_PLACEMENT_SHARD = 4      /* each rank has its part of a dim */
+};
+
+/* A row of a tensor parallel plan. */
+typedef struct gw_plan_row {
+  size_t struct_size;
+  const gw_ext *next;
+  const char *pattern; /* of module paths; '*' stays within one dot, "" is the root */
+  gw_style style;
+  gw_placement input;  /* how the first input comes */
+  int32_t input_dim;   /* of GW_PLACEMENT_SHARD; -1: the last dim */
+  gw_placement output; /* how the first output is wanted; prepare_input and prepare_output: what `input` is moved to */
+  int32_t output_dim;
+  int32_t reserved;
+} gw_plan_row;
+/* Local. Sets up a gw_plan_row: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
+GW_API void gw_plan_row_init(gw_plan_row *row, size_t size);
+
+/* The caller's rows are those of `plan`, then `rows`. For a module they win over what a custom module's own plan and the
+ * built-in plan of a Llama say of it. A module has at most one row of the caller's. */
+typedef struct gw_tensor_parallel_options {
+  size_t struct_size;
+  const gw_ext *next;
+  /* Rows "pattern -> style", a line each; null: none:
+   *   model.layers.*.mlp.up_proj -> colwise
+   *   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)
+   * with the styles colwise, rowwise, sequence_parallel, replicate, prepare_input(a, b), prepare_output(a, b), the
+   * placements Replicate, Varying, Partial, Shard(dim), and '#' for comments. */
+  const char *plan;
+  const gw_plan_row *rows; /* the same as structs */
+  size_t row_count;
+  int32_t sequence_parallel; /* 0; 1: norms of a Llama work on parts of the sequence */
+  int32_t loss_parallel; /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
+} gw_tensor_parallel_options;
+/* Local. Sets up a gw_tensor_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
+ * name. */
+GW_API void gw_tensor_parallel_options_init(gw_tensor_parallel_options *options, size_t size);
+
 typedef struct gw_parallel_options {
   size_t struct_size;
   const gw_ext *next;
-  gw_strategy strategy;
-  int32_t reshard_after_forward;
-  gw_dtype param_dtype;
-  gw_dtype reduce_dtype;
-  gw_dtype output_dtype;
-  int32_t cast_forward_inputs;
-  int32_t cpu_offload;
-  int32_t prefetch_forward;
-  int32_t prefetch_backward;
-  int32_t accumulate_unsharded;
-  double bucket_cap_mb;
-  const gw_dtype_rule *rules;
-  size_t rule_count;
-  gw_dtype master_dtype; /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
+  const gw_shard_options *shard; /* of each unit; null: the defaults of gw_shard_options */
+  gw_dtype master_dtype;         /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
   gw_recompute_kind recompute;
+  double recompute_ratio;  /* 1 */
   int32_t recompute_every; /* 2 */
-  int32_t reserved;
-  double recompute_ratio; /* 1 */
-  uint64_t seed;          /* of the first values */
-  /* Over tp: rows "pattern of module paths -> style", a line each, like
-   *   model.layers.*.mlp.up_proj -> colwise
-   *   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)
-   * with the styles colwise, rowwise, sequence_parallel, replicate, prepare_input(a, b), prepare_output(a, b), the layouts
-   * Replicate, Varying, Partial, Shard(dim), and '#' for comments. A row wins over what the built-in plan of a Llama and the
-   * module's own plan say of the same modules. Null: those alone. */
-  const char *plan;
-  int32_t sequence_parallel; /* 0; 1: norms of a Llama work on parts of the sequence */
-  int32_t loss_parallel; /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
   gw_context_method context_method; /* over cp */
-  gw_stage_split stage_split;       /* over pp */
+  uint64_t seed;                    /* of the first values */
+  const gw_tensor_parallel_options *tensor_parallel; /* over tp; null: its defaults */
   /* Over pp. Null: "1f1b" with the microbatches of each step; microbatches 0: those of each step. shard_actions: at most so
    * many stages of a rank are unsharded at a time; 0: 3. */
   const gw_pipeline_options *pipeline;
   const int64_t
       *first_layers; /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0 */
   size_t first_layer_count;
+  gw_stage_split stage_split;
+  int32_t reserved;
 } gw_parallel_options;
 /* Local. Sets up a gw_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
  * name. */
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
-/* Collective. Checks everything, then applies tensor and context parallelism, recomputation, cuts a Llama or a sequential
- * into the stages of pp, makes the units (of a language model: embedding | each
+/* Collective. Checks everything, then applies tensor and context parallelism (if the calls below have not done so),
+ * recomputation, cuts a Llama or a sequential into the stages of pp, makes the units (of a language model: embedding | each
  * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
  * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: pp over 1 for a model that is no Llama
- * and no sequential. INVALID_ARGUMENT names the option; INVALID_STATE: a second time. MISMATCH, on
+ * and no sequential. INVALID_ARGUMENT names the option, or the row of the plan; NOT_FOUND: no module matches a row;
+ * INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. MISMATCH, on
  * every rank and with both values: ranks have different models (modules, shapes, options, frozen parameters), options or
  * seeds, or replicas got different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
+
+/* The same piece by piece, in this order: gw_tensor_parallel, gw_context_parallel, gw_recompute, gw_fully_shard or
+ * gw_replicate, gw_module_materialize. Stages of pp are made by gw_parallelize alone. A call that comes too late is refused
+ * with INVALID_STATE, and so is one whose forerunner is missing; the text names that call. */
+
+/* Collective. Splits modules over tp as the plan says. Null options: their defaults. On a mesh without tp the plan is only
+ * checked. NOT_FOUND: no module matches a row; INVALID_ARGUMENT names the row and what does not fit; NOT_SUPPORTED: there is
+ * no row at all; INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. */
+GW_API gw_status gw_tensor_parallel(gw_module *model, gw_gangs *gangs,
+                                    const gw_tensor_parallel_options *options);
+/* Collective. Lets attention go over the ranks of cp, each of which has a part of the sequence. On a mesh without cp it is
+ * only checked. INVALID_ARGUMENT: a model without attention, heads that the method cannot divide; INVALID_STATE: a second
+ * time, or after gw_fully_shard or gw_replicate. */
+GW_API gw_status gw_context_parallel(gw_module *model, gw_gangs *gangs, gw_context_method method);
+/* Local. INVALID_ARGUMENT: an unknown kind, every below 1, ratio outside [0, 1]. INVALID_STATE: after gw_fully_shard,
+ * gw_replicate or gw_module_materialize. */
+GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
 /* Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the root,
  * the last. gw_module_materialize follows. NOT_FOUND: no match; INVALID_ARGUMENT names the option, or matches
- * within each other; INVALID_STATE: it has memory, or is a unit already. */
+ * within each other; INVALID_STATE: it has memory, or is a unit already, or a mesh with tp or cp and no call of
+ * gw_tensor_parallel or gw_context_parallel. */
 GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs *gangs,
                                 const gw_shard_options *options);
 /* Collective. Plain data parallel for the whole model. gw_module_materialize follows. INVALID_ARGUMENT names
- * the option; INVALID_STATE: it has memory, or is a unit already. */
+ * the option; INVALID_STATE as in gw_fully_shard. */
 GW_API gw_status gw_replicate(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
-/* Local, before gw_fully_shard. INVALID_ARGUMENT: an unknown kind, every below 1, ratio outside [0, 1].
- * INVALID_STATE: once the model is bound to gangs. */
-GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
 
 /* Collective. From a folder of Hugging Face to a model that trains and generates: gw_llama_options_from_folder,
  * gw_llama_create, gw_parallelize with these options (null: their defaults), gw_module_load. Names and shapes of the files

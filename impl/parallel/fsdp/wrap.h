@@ -24,10 +24,12 @@ struct Place {
   bool named = true;  // false: an unnamed child, which no pattern means
 };
 
-// The one place that refuses degrees that a tree is not made for: NOT_SUPPORTED. tp over 1 wants the layout of every
-// parameter to say how it lies over tp (tensor/apply.h, or a module that splits itself). cp over 1 wants attention that
-// is spread over it (context/attention.h). `root` null: the caller computes by itself.
-void check_degrees(const Gangs& gangs, const ModulePtr& root);
+// Degrees that a tree is not made for, yet. INVALID_STATE names the call that comes before `call`: with tp over 1 the layout
+// of every parameter says how it lies over tp (tensor/apply.h, or a module that splits itself), with cp over 1 attention
+// is spread over it (context/attention.h).
+void check_degrees(const Gangs& gangs, const ModulePtr& root, const char* call);
+// NOT_SUPPORTED: degrees besides those of data, where the caller computes by itself.
+void check_data_degrees(const Gangs& gangs);
 
 // Every place, the root first, in the order of the tree.
 std::vector<Place> all_places(const ModulePtr& root);

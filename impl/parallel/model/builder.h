@@ -1,8 +1,9 @@
 // Building a model: wrapping its modules, then taking memory.
 //
 // Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize; parallelize
-// does all. With pp over 1 it is parallelize alone (NOT_SUPPORTED otherwise). A call out of order is INVALID_STATE and
-// names the call that is missing. All are collective, and their refusals agreed.
+// does all, or what is left of it after the first two. Stages of pp are made by parallelize alone (NOT_SUPPORTED
+// otherwise). A call out of order is INVALID_STATE and names the call that is missing or has come before. All are
+// collective, and their refusals agreed.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -48,8 +49,9 @@ class ModelBuilder {
   std::string facts_of_whole(const ParallelOptions& options) const;
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;         // INVALID_STATE after materialize
-  void check_wrappable(const char* call) const;          // and NOT_SUPPORTED degrees
-  void check_no_units(const char* call) const;  // INVALID_STATE: it comes before fully_shard and replicate
+  void check_wrappable(const char* call) const;          // and where tensor_parallel or context_parallel is missing
+  void check_no_units(const char* call) const;   // INVALID_STATE: it comes before fully_shard and replicate
+  void check_not_split(const char* call) const;  // INVALID_STATE: tensor_parallel has been called
   bool spreads_context() const;                 // over cp, which is not done yet
 
   ModelParts& parts_;

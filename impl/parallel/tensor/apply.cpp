@@ -12,6 +12,7 @@ struct Source {
   std::string name;  // empty: the caller
   std::string prefix;
   std::vector<PlanRow> rows;
+  bool built_in = false;
 };
 
 std::string below(const std::string& prefix, const std::string& path) {
@@ -34,7 +35,7 @@ std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOpt
     const std::string who = "module " + place->label;
     if (!module.parallel_plan().empty()) all.push_back({who, place->path, rows_of(module, who)});
     if (llama_config(module) != nullptr)
-      built_in.push_back({"the Llama plan", place->path, llama_plan(options.llama)});
+      built_in.push_back({"the Llama plan", place->path, llama_plan(options.llama), true});
   }
   all.insert(all.end(), built_in.begin(), built_in.end());
   return all;
@@ -82,9 +83,9 @@ void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
                "; a module has one row");
         if (chosen[i].source == nullptr) chosen[i] = {&source, row};
       }
-      if (!found && source.name.empty())
-        fail(Code::not_found, "plan row \"", text(row), "\": no module of ", root->kind(),
-             " matches its pattern");
+      if (!found && !source.built_in)
+        fail(Code::not_found, "plan row \"", text(row), "\"", source.name.empty() ? "" : " of ", source.name,
+             ": no module of ", root->kind(), " matches its pattern");
     }
   for (size_t i = 0; i < places.size(); ++i)
     if (chosen[i].source != nullptr) modules_.push_back({places[i], chosen[i].row, chosen[i].source->name});

@@ -18,7 +18,7 @@ namespace gangway {
 
 class TensorPlan {
  public:
-  // Resolves the rows and checks them; nothing changes. NOT_FOUND: a row of the caller that no module matches.
+  // Resolves the rows and checks them; nothing changes. NOT_FOUND: a row of the caller or of a module, which no module matches.
   // INVALID_ARGUMENT: two rows of one source for one module, a module that a style cannot split, sizes that the gang does
   // not divide, layouts that do not meet, a tied parameter with two layouts; with the row and the reason. INVALID_STATE:
   // parameters that are split over tp already.

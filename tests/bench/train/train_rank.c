@@ -34,9 +34,12 @@ static gw_status create(training *t, int bf16) {
   llama.kv_heads = S32_KV_HEADS;
   llama.ffn = S32_FFN;
   gw_parallel_options parallel;
+  gw_shard_options shard;
   gw_parallel_options_init(&parallel, sizeof parallel);
+  gw_shard_options_init(&shard, sizeof shard);
+  parallel.shard = &shard;
   parallel.seed = 1;
-  if (bf16) parallel.param_dtype = GW_BF16;
+  if (bf16) shard.param_dtype = GW_BF16;
   gw_adamw_options adamw;
   gw_adamw_options_init(&adamw, sizeof adamw);
   adamw.weight_decay = 0.1;

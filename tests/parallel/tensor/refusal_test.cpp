@@ -156,6 +156,8 @@ TEST(TensorPlan, AModuleBringsItsOwnRowsAndTheCallersWin) {
                                                     tree());  // the innermost module knows itself best
   EXPECT_EQ(chosen(twice, ""),
             "inner.0.inner.0 colwise by module inner.0; inner.0.inner.1 rowwise by module inner.0; ");
+  expect_refused(std::make_shared<OwnPlan>("inner.7 -> colwise", linears(4, 4, 4)), 2, "",
+                 {"inner.7 -> colwise", "of module (root)", "no module"}, Code::not_found);
   expect_refused(std::make_shared<OwnPlan>("inner -> sideways", linears(4, 4, 4)), 2, "",
                  {"module (root)", "line 1", "sideways"});
 }
@@ -214,10 +216,13 @@ TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
     MeshOptions mesh;
     mesh.tp = 2;
     Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
-    expect_refusal(Code::not_supported, [&] { model.build().fully_shard("model.layers.*", {}); },
-                   {"tp is 2"});
+    expect_refusal(Code::invalid_state, [&] { model.build().fully_shard("model.layers.*", {}); },
+                   {"tp is 2", "tensor_parallel comes first"});
     model.build().tensor_parallel({});
     expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); }, {"tp already"});
+    ParallelOptions again;
+    again.tensor.rows = plan_from_text("lm_head -> replicate");
+    expect_refusal(Code::invalid_state, [&] { model.build().parallelize(again); }, {"tp already"});
     model.build().fully_shard("model.layers.*", {});
     expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); },
                    {"comes before fully_shard"});

@@ -1157,6 +1157,12 @@ functions! {
     shard_options_init: pub fn gw_shard_options_init(options: *mut gw_shard_options, size: usize);
 }
 functions! {
+    plan_row_init: pub fn gw_plan_row_init(row: *mut gw_plan_row, size: usize);
+}
+functions! {
+    tensor_parallel_options_init: pub fn gw_tensor_parallel_options_init(options: *mut gw_tensor_parallel_options, size: usize);
+}
+functions! {
     parallel_options_init: pub fn gw_parallel_options_init(options: *mut gw_parallel_options, size: usize);
 }
 functions! {
@@ -1165,6 +1171,23 @@ functions! {
         gangs: *mut gw_gangs,
         options: *const gw_parallel_options,
     ) -> gw_status;
+}
+functions! {
+    tensor_parallel: pub fn gw_tensor_parallel(
+        model: *mut gw_module,
+        gangs: *mut gw_gangs,
+        options: *const gw_tensor_parallel_options,
+    ) -> gw_status;
+}
+functions! {
+    context_parallel: pub fn gw_context_parallel(
+        model: *mut gw_module,
+        gangs: *mut gw_gangs,
+        method: gw_context_method,
+    ) -> gw_status;
+}
+functions! {
+    recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
 }
 functions! {
     fully_shard: pub fn gw_fully_shard(
@@ -1180,9 +1203,6 @@ functions! {
         gangs: *mut gw_gangs,
         options: *const gw_shard_options,
     ) -> gw_status;
-}
-functions! {
-    recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
 }
 functions! {
     llama_from_folder: pub fn gw_llama_from_folder(

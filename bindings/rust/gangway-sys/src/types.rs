@@ -3531,12 +3531,13 @@ pub struct gw_custom_options {
     pub children: *const *mut gw_module,
     pub child_names: *const *const ::std::os::raw::c_char,
     pub child_count: usize,
+    pub parallel_plan: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_gw_custom_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_custom_options>(),
-        136usize,
+        144usize,
         concat!("Size of: ", stringify!(gw_custom_options))
     );
     assert_eq!(
@@ -3760,6 +3761,18 @@ fn bindgen_test_layout_gw_custom_options() {
         );
     }
     test_field_child_count();
+    fn test_field_parallel_plan() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parallel_plan) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(parallel_plan))
+        );
+    }
+    test_field_parallel_plan();
 }
 impl Default for gw_custom_options {
     fn default() -> Self {
@@ -5249,44 +5262,318 @@ impl Default for gw_shard_options {
         }
     }
 }
+pub type gw_style = i32;
+pub const GW_STYLE_INVALID: gw_style_value = -1;
+pub const GW_STYLE_REPLICATE: gw_style_value = 0;
+pub const GW_STYLE_COLWISE: gw_style_value = 1;
+pub const GW_STYLE_ROWWISE: gw_style_value = 2;
+pub const GW_STYLE_SEQUENCE_PARALLEL: gw_style_value = 3;
+pub const GW_STYLE_PREPARE_INPUT: gw_style_value = 4;
+pub const GW_STYLE_PREPARE_OUTPUT: gw_style_value = 5;
+pub type gw_style_value = ::std::os::raw::c_int;
+pub type gw_placement = i32;
+pub const GW_PLACEMENT_INVALID: gw_placement_value = -1;
+pub const GW_PLACEMENT_DEFAULT: gw_placement_value = 0;
+pub const GW_PLACEMENT_REPLICATE: gw_placement_value = 1;
+pub const GW_PLACEMENT_VARYING: gw_placement_value = 2;
+pub const GW_PLACEMENT_PARTIAL: gw_placement_value = 3;
+pub const GW_PLACEMENT_SHARD: gw_placement_value = 4;
+pub type gw_placement_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_plan_row {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub pattern: *const ::std::os::raw::c_char,
+    pub style: gw_style,
+    pub input: gw_placement,
+    pub input_dim: i32,
+    pub output: gw_placement,
+    pub output_dim: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_plan_row() {
+    assert_eq!(::std::mem::size_of::<gw_plan_row>(), 48usize, concat!("Size of: ", stringify!(gw_plan_row)));
+    assert_eq!(
+        ::std::mem::align_of::<gw_plan_row>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_plan_row))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_pattern() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pattern) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(pattern))
+        );
+    }
+    test_field_pattern();
+    fn test_field_style() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).style) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(style))
+        );
+    }
+    test_field_style();
+    fn test_field_input() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(input))
+        );
+    }
+    test_field_input();
+    fn test_field_input_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input_dim) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(input_dim))
+        );
+    }
+    test_field_input_dim();
+    fn test_field_output() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(output))
+        );
+    }
+    test_field_output();
+    fn test_field_output_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).output_dim) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(output_dim))
+        );
+    }
+    test_field_output_dim();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_plan_row), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_plan_row {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_tensor_parallel_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub plan: *const ::std::os::raw::c_char,
+    pub rows: *const gw_plan_row,
+    pub row_count: usize,
+    pub sequence_parallel: i32,
+    pub loss_parallel: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_tensor_parallel_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_tensor_parallel_options>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_tensor_parallel_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_tensor_parallel_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_tensor_parallel_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_tensor_parallel_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_tensor_parallel_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_plan() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plan) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_tensor_parallel_options), "::", stringify!(plan))
+        );
+    }
+    test_field_plan();
+    fn test_field_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rows) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_tensor_parallel_options), "::", stringify!(rows))
+        );
+    }
+    test_field_rows();
+    fn test_field_row_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).row_count) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_tensor_parallel_options), "::", stringify!(row_count))
+        );
+    }
+    test_field_row_count();
+    fn test_field_sequence_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence_parallel) as usize - ptr as usize
+            },
+            40usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_tensor_parallel_options),
+                "::",
+                stringify!(sequence_parallel)
+            )
+        );
+    }
+    test_field_sequence_parallel();
+    fn test_field_loss_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_parallel) as usize - ptr as usize
+            },
+            44usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_tensor_parallel_options),
+                "::",
+                stringify!(loss_parallel)
+            )
+        );
+    }
+    test_field_loss_parallel();
+}
+impl Default for gw_tensor_parallel_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_parallel_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub strategy: gw_strategy,
-    pub reshard_after_forward: i32,
-    pub param_dtype: gw_dtype,
-    pub reduce_dtype: gw_dtype,
-    pub output_dtype: gw_dtype,
-    pub cast_forward_inputs: i32,
-    pub cpu_offload: i32,
-    pub prefetch_forward: i32,
-    pub prefetch_backward: i32,
-    pub accumulate_unsharded: i32,
-    pub bucket_cap_mb: f64,
-    pub rules: *const gw_dtype_rule,
-    pub rule_count: usize,
+    pub shard: *const gw_shard_options,
     pub master_dtype: gw_dtype,
     pub recompute: gw_recompute_kind,
-    pub recompute_every: i32,
-    pub reserved: i32,
     pub recompute_ratio: f64,
-    pub seed: u64,
-    pub plan: *const ::std::os::raw::c_char,
-    pub sequence_parallel: i32,
-    pub loss_parallel: i32,
+    pub recompute_every: i32,
     pub context_method: gw_context_method,
-    pub stage_split: gw_stage_split,
+    pub seed: u64,
+    pub tensor_parallel: *const gw_tensor_parallel_options,
     pub pipeline: *const gw_pipeline_options,
     pub first_layers: *const i64,
     pub first_layer_count: usize,
+    pub stage_split: gw_stage_split,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_parallel_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_parallel_options>(),
-        160usize,
+        96usize,
         concat!("Size of: ", stringify!(gw_parallel_options))
     );
     assert_eq!(
@@ -5318,182 +5605,18 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_next();
-    fn test_field_strategy() {
+    fn test_field_shard() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).strategy) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).shard) as usize - ptr as usize
             },
             16usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(strategy))
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(shard))
         );
     }
-    test_field_strategy();
-    fn test_field_reshard_after_forward() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reshard_after_forward) as usize - ptr as usize
-            },
-            20usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(reshard_after_forward)
-            )
-        );
-    }
-    test_field_reshard_after_forward();
-    fn test_field_param_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).param_dtype) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(param_dtype))
-        );
-    }
-    test_field_param_dtype();
-    fn test_field_reduce_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reduce_dtype) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(reduce_dtype))
-        );
-    }
-    test_field_reduce_dtype();
-    fn test_field_output_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).output_dtype) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(output_dtype))
-        );
-    }
-    test_field_output_dtype();
-    fn test_field_cast_forward_inputs() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).cast_forward_inputs) as usize - ptr as usize
-            },
-            36usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(cast_forward_inputs)
-            )
-        );
-    }
-    test_field_cast_forward_inputs();
-    fn test_field_cpu_offload() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).cpu_offload) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(cpu_offload))
-        );
-    }
-    test_field_cpu_offload();
-    fn test_field_prefetch_forward() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).prefetch_forward) as usize - ptr as usize
-            },
-            44usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(prefetch_forward))
-        );
-    }
-    test_field_prefetch_forward();
-    fn test_field_prefetch_backward() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).prefetch_backward) as usize - ptr as usize
-            },
-            48usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(prefetch_backward)
-            )
-        );
-    }
-    test_field_prefetch_backward();
-    fn test_field_accumulate_unsharded() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).accumulate_unsharded) as usize - ptr as usize
-            },
-            52usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(accumulate_unsharded)
-            )
-        );
-    }
-    test_field_accumulate_unsharded();
-    fn test_field_bucket_cap_mb() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).bucket_cap_mb) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(bucket_cap_mb))
-        );
-    }
-    test_field_bucket_cap_mb();
-    fn test_field_rules() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rules))
-        );
-    }
-    test_field_rules();
-    fn test_field_rule_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(rule_count))
-        );
-    }
-    test_field_rule_count();
+    test_field_shard();
     fn test_field_master_dtype() {
         assert_eq!(
             unsafe {
@@ -5501,7 +5624,7 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).master_dtype) as usize - ptr as usize
             },
-            80usize,
+            24usize,
             concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(master_dtype))
         );
     }
@@ -5513,11 +5636,23 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
             },
-            84usize,
+            28usize,
             concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute))
         );
     }
     test_field_recompute();
+    fn test_field_recompute_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).recompute_ratio) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_ratio))
+        );
+    }
+    test_field_recompute_ratio();
     fn test_field_recompute_every() {
         assert_eq!(
             unsafe {
@@ -5525,11 +5660,100 @@ fn bindgen_test_layout_gw_parallel_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).recompute_every) as usize - ptr as usize
             },
-            88usize,
+            40usize,
             concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_every))
         );
     }
     test_field_recompute_every();
+    fn test_field_context_method() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).context_method) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(context_method))
+        );
+    }
+    test_field_context_method();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
+    fn test_field_tensor_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_parallel) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(tensor_parallel))
+        );
+    }
+    test_field_tensor_parallel();
+    fn test_field_pipeline() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(pipeline))
+        );
+    }
+    test_field_pipeline();
+    fn test_field_first_layers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_layers) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(first_layers))
+        );
+    }
+    test_field_first_layers();
+    fn test_field_first_layer_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_layer_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(first_layer_count)
+            )
+        );
+    }
+    test_field_first_layer_count();
+    fn test_field_stage_split() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stage_split) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(stage_split))
+        );
+    }
+    test_field_stage_split();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -5542,136 +5766,6 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_reserved();
-    fn test_field_recompute_ratio() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).recompute_ratio) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(recompute_ratio))
-        );
-    }
-    test_field_recompute_ratio();
-    fn test_field_seed() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(seed))
-        );
-    }
-    test_field_seed();
-    fn test_field_plan() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).plan) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(plan))
-        );
-    }
-    test_field_plan();
-    fn test_field_sequence_parallel() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).sequence_parallel) as usize - ptr as usize
-            },
-            120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(sequence_parallel)
-            )
-        );
-    }
-    test_field_sequence_parallel();
-    fn test_field_loss_parallel() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_parallel) as usize - ptr as usize
-            },
-            124usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(loss_parallel))
-        );
-    }
-    test_field_loss_parallel();
-    fn test_field_context_method() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).context_method) as usize - ptr as usize
-            },
-            128usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(context_method))
-        );
-    }
-    test_field_context_method();
-    fn test_field_stage_split() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).stage_split) as usize - ptr as usize
-            },
-            132usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(stage_split))
-        );
-    }
-    test_field_stage_split();
-    fn test_field_pipeline() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).pipeline) as usize - ptr as usize
-            },
-            136usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(pipeline))
-        );
-    }
-    test_field_pipeline();
-    fn test_field_first_layers() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).first_layers) as usize - ptr as usize
-            },
-            144usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(first_layers))
-        );
-    }
-    test_field_first_layers();
-    fn test_field_first_layer_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).first_layer_count) as usize - ptr as usize
-            },
-            152usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_parallel_options),
-                "::",
-                stringify!(first_layer_count)
-            )
-        );
-    }
-    test_field_first_layer_count();
 }
 impl Default for gw_parallel_options {
     fn default() -> Self {
@@ -7418,10 +7512,27 @@ pub struct gw_api {
             out_dtype: *mut gw_dtype,
         ) -> gw_status,
     >,
+    pub plan_row_init: ::std::option::Option<unsafe extern "C" fn(row: *mut gw_plan_row, size: usize)>,
+    pub tensor_parallel_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_tensor_parallel_options, size: usize)>,
+    pub tensor_parallel: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            gangs: *mut gw_gangs,
+            options: *const gw_tensor_parallel_options,
+        ) -> gw_status,
+    >,
+    pub context_parallel: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            gangs: *mut gw_gangs,
+            method: gw_context_method,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1960usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 1992usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10375,4 +10486,52 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_gang_probe();
+    fn test_field_plan_row_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plan_row_init) as usize - ptr as usize
+            },
+            1960usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(plan_row_init))
+        );
+    }
+    test_field_plan_row_init();
+    fn test_field_tensor_parallel_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_parallel_options_init) as usize - ptr as usize
+            },
+            1968usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_parallel_options_init))
+        );
+    }
+    test_field_tensor_parallel_options_init();
+    fn test_field_tensor_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_parallel) as usize - ptr as usize
+            },
+            1976usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_parallel))
+        );
+    }
+    test_field_tensor_parallel();
+    fn test_field_context_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).context_parallel) as usize - ptr as usize
+            },
+            1984usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(context_parallel))
+        );
+    }
+    test_field_context_parallel();
 }

@@ -24,7 +24,11 @@ fn main() -> Result<()> {
 
     let gangs = gangway::init(&Mesh::default())?;
     let mut model = Llama::new(&LlamaOptions { dim: 64, layers: 2, heads: 4, ..Default::default() })?;
-    let options = ParallelOptions { strategy: Strategy::FullShard, seed: 1, ..Default::default() };
+    let options = ParallelOptions {
+        shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() },
+        seed: 1,
+        ..Default::default()
+    };
     model.parallelize(&gangs, &options)?;
     let mut opt = AdamW::new(&model, &AdamWOptions { lr: 3e-3, ..Default::default() })?;
     let options = StepOptions { max_grad_norm: 1.0, ..Default::default() };

@@ -26,6 +26,7 @@ struct Closures {
 #[must_use = "build() makes the module"]
 pub struct Custom {
     name: String,
+    parallel_plan: Option<String>,
     inputs: i32,
     outputs: i32,
     closures: Closures,
@@ -39,6 +40,7 @@ impl Custom {
         let raw = initialised!(gw_custom_options, gw_custom_options_init);
         Custom {
             name: name.to_owned(),
+            parallel_plan: None,
             inputs: raw.input_count,
             outputs: raw.output_count,
             closures: Closures::default(),
@@ -66,6 +68,13 @@ impl Custom {
     /// A module that forward calls; its number is the order of these calls.
     pub fn child(mut self, name: &str, child: Module) -> Custom {
         self.children.push((name.to_owned(), child));
+        self
+    }
+
+    /// How the children want to be split over tp: rows "pattern -> style", a line each, with paths that start at
+    /// this module. A row of the caller's wins.
+    pub fn parallel_plan(mut self, plan: &str) -> Custom {
+        self.parallel_plan = Some(plan.to_owned());
         self
     }
 
@@ -108,6 +117,7 @@ impl Custom {
     /// Local.
     pub fn build(self) -> Result<Module> {
         let name = c_text(&self.name, "name")?;
+        let plan = self.parallel_plan.as_deref().map(|text| c_text(text, "parallel_plan")).transpose()?;
         let child_names = c_texts(self.children.iter().map(|(name, _)| name.as_str()), "child name")?;
         let child_names: Vec<_> = child_names.iter().map(|name| name.as_ptr()).collect();
         let children: Vec<_> = self.children.iter().map(|(_, child)| child.raw()).collect();
@@ -131,6 +141,7 @@ impl Custom {
             raw.children = children.as_ptr();
             raw.child_names = child_names.as_ptr();
             raw.child_count = children.len();
+            raw.parallel_plan = plan.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
             unsafe { sys::gw_custom_create(&raw, &mut handle) }
         })?;
         Module::owned(status, handle)

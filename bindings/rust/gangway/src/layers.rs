@@ -115,7 +115,7 @@ impl Llama {
     ) -> Result<Module> {
         let folder = path_text(folder.as_ref())?;
         let mut handle = std::ptr::null_mut();
-        let status = options.with_all(|raw| unsafe {
+        let status = options.with_raw(|raw| unsafe {
             sys::gw_llama_from_folder(raw_gangs(gangs), folder.as_ptr(), raw, &mut handle)
         })?;
         Module::owned(status, handle)

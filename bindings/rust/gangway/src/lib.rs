@@ -72,7 +72,8 @@ pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
 pub use parallel::{
-    ContextMethod, DTypeRule, ParallelOptions, PipelineOptions, Recompute, ShardOptions, StageSplit, Strategy,
+    ContextMethod, DTypeRule, ParallelOptions, PipelineOptions, Placement, PlanRow, Recompute, ShardOptions,
+    StageSplit, Strategy, Style, TensorParallelOptions,
 };
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
 pub use partition::{Along, Movement, MovementOptions, Partition};

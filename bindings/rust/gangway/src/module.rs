@@ -5,7 +5,7 @@ use crate::frame::Frame;
 use crate::group::ShardGroup;
 use crate::mesh::Gangs;
 use crate::options::{c_text, options, path_text, results};
-use crate::parallel::{ParallelOptions, Recompute, ShardOptions};
+use crate::parallel::{ContextMethod, ParallelOptions, Recompute, ShardOptions, TensorParallelOptions};
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 use crate::view::raw_views;
@@ -86,7 +86,7 @@ impl Module {
     /// Collective. Checks all, then recomputation, units, memory and first values; once, before the
     /// optimizer.
     pub fn parallelize(&mut self, gangs: &Gangs, options: &ParallelOptions) -> Result<()> {
-        options.with_all(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
+        options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
     /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the
@@ -106,6 +106,19 @@ impl Module {
     /// Collective. Plain data parallel for the whole model. [`Module::materialize`] follows.
     pub fn replicate(&mut self, gangs: Option<&Gangs>, options: &ShardOptions) -> Result<()> {
         options.with_raw(|raw| check(unsafe { sys::gw_replicate(self.raw(), raw_gangs(gangs), raw) }))?
+    }
+
+    /// Collective, before [`Module::recompute`], [`Module::fully_shard`] and [`Module::replicate`]. Splits
+    /// modules over tp as the plan says.
+    pub fn tensor_parallel(&mut self, gangs: Option<&Gangs>, options: &TensorParallelOptions) -> Result<()> {
+        let gangs = raw_gangs(gangs);
+        options.with_raw(|raw| check(unsafe { sys::gw_tensor_parallel(self.raw(), gangs, raw) }))?
+    }
+
+    /// Collective, likewise. Lets attention go over the parts of the sequence that the ranks of cp have.
+    pub fn context_parallel(&mut self, gangs: Option<&Gangs>, method: ContextMethod) -> Result<()> {
+        let method = crate::options::Field::write(method);
+        check(unsafe { sys::gw_context_parallel(self.raw(), raw_gangs(gangs), method) })
     }
 
     /// Local, before [`Module::fully_shard`].

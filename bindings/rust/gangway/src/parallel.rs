@@ -1,6 +1,6 @@
 use crate::element::DType;
 use crate::error::Result;
-use crate::options::{c_text, open_enum, options, with_rules};
+use crate::options::{c_text, c_texts, initialised, open_enum, options, with_rules};
 use gangway_sys as sys;
 
 open_enum! {
@@ -79,24 +79,129 @@ impl PipelineOptions {
     }
 }
 
+open_enum! {
+    /// How a module is split over the ranks of tp.
+    Style {
+        /// Whole on each rank.
+        Replicate = GW_STYLE_REPLICATE,
+        /// A linear or an embedding, by its outputs.
+        Colwise = GW_STYLE_COLWISE,
+        /// A linear, by its inputs; an embedding, by its rows.
+        Rowwise = GW_STYLE_ROWWISE,
+        /// A module that works token by token (a norm), on parts of the sequence.
+        SequenceParallel = GW_STYLE_SEQUENCE_PARALLEL,
+        /// The first input is moved; other rows split what is below the module.
+        PrepareInput = GW_STYLE_PREPARE_INPUT,
+        /// The first output is moved, likewise.
+        PrepareOutput = GW_STYLE_PREPARE_OUTPUT,
+    }
+}
+
+/// How a value lies over the ranks of tp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// One value, on all ranks; its gradient is one value, too.
+    Replicate,
+    /// All ranks have the value; its gradient is the sum of theirs.
+    Varying,
+    /// The value is the sum of the ranks' parts.
+    Partial,
+    /// Each rank has its part of a dim; -1: the last one.
+    Shard(i32),
+}
+
+impl Placement {
+    /// None: the style's.
+    fn raw(placement: Option<Placement>) -> (sys::gw_placement, i32) {
+        match placement {
+            None => (sys::GW_PLACEMENT_DEFAULT, 0),
+            Some(Placement::Replicate) => (sys::GW_PLACEMENT_REPLICATE, 0),
+            Some(Placement::Varying) => (sys::GW_PLACEMENT_VARYING, 0),
+            Some(Placement::Partial) => (sys::GW_PLACEMENT_PARTIAL, 0),
+            Some(Placement::Shard(dim)) => (sys::GW_PLACEMENT_SHARD, dim),
+        }
+    }
+}
+
+/// A row of a tensor parallel plan: modules whose whole path matches ('*' stays within one dot), and how they are
+/// split.
+#[derive(Clone, Debug)]
+pub struct PlanRow {
+    pub pattern: String,
+    pub style: Style,
+    /// How the first input comes.
+    pub input: Option<Placement>,
+    /// How the first output is wanted; with `PrepareInput` and `PrepareOutput` what `input` is moved to.
+    pub output: Option<Placement>,
+}
+
+impl PlanRow {
+    /// With the style's placements.
+    pub fn new(pattern: &str, style: Style) -> PlanRow {
+        PlanRow { pattern: pattern.to_owned(), style, input: None, output: None }
+    }
+
+    fn raw(&self, pattern: &std::ffi::CStr) -> sys::gw_plan_row {
+        let mut raw = initialised!(gw_plan_row, gw_plan_row_init);
+        raw.pattern = pattern.as_ptr();
+        raw.style = crate::options::Field::write(self.style);
+        (raw.input, raw.input_dim) = Placement::raw(self.input);
+        (raw.output, raw.output_dim) = Placement::raw(self.output);
+        raw
+    }
+}
+
+options! {
+    TensorParallelOptions = gw_tensor_parallel_options, gw_tensor_parallel_options_init {
+        /// Of a Llama: norms work on parts of the sequence.
+        sequence_parallel: bool,
+        /// Of a Llama: logits stay split over the vocabulary.
+        loss_parallel: bool,
+    } with {
+        /// Rows "pattern -> style", a line each. They win over those of a custom module and of a Llama.
+        plan: Option<String> = None,
+        /// More of them.
+        rows: Vec<PlanRow> = Vec::new(),
+    }
+}
+
+impl TensorParallelOptions {
+    /// Calls with the C struct; its rows live as long as the call.
+    pub(crate) fn with_raw<R>(
+        &self,
+        call: impl FnOnce(*const sys::gw_tensor_parallel_options) -> R,
+    ) -> Result<R> {
+        let plan = self.plan.as_deref().map(|text| c_text(text, "plan")).transpose()?;
+        let patterns = c_texts(self.rows.iter().map(|row| row.pattern.as_str()), "pattern")?;
+        let rows: Vec<_> = self.rows.iter().zip(&patterns).map(|(row, pattern)| row.raw(pattern)).collect();
+        let mut raw = self.raw();
+        raw.plan = plan.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+        raw.rows = rows.as_ptr();
+        raw.row_count = rows.len();
+        Ok(call(&raw))
+    }
+}
+
 impl ParallelOptions {
     /// Calls with the C struct; what it points at lives as long as the call.
-    pub(crate) fn with_all<R>(&self, call: impl FnOnce(*const sys::gw_parallel_options) -> R) -> Result<R> {
-        let plan = self.plan.as_deref().map(|text| c_text(text, "plan")).transpose()?;
-        let finish = |pipeline: *const sys::gw_pipeline_options| {
-            self.with_raw(|with_rules| {
-                let mut raw = unsafe { *with_rules };
-                raw.plan = plan.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
-                raw.pipeline = pipeline;
-                raw.first_layers = self.first_layers.as_ptr();
-                raw.first_layer_count = self.first_layers.len();
-                call(&raw)
+    pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_parallel_options) -> R) -> Result<R> {
+        self.shard.with_raw(|shard| {
+            self.tensor_parallel.with_raw(|tensor_parallel| {
+                let finish = |pipeline: *const sys::gw_pipeline_options| {
+                    let mut raw = self.raw();
+                    raw.shard = shard;
+                    raw.tensor_parallel = tensor_parallel;
+                    raw.pipeline = pipeline;
+                    raw.first_layers = self.first_layers.as_ptr();
+                    raw.first_layer_count = self.first_layers.len();
+                    call(&raw)
+                };
+                match &self.pipeline {
+                    Some(options) => options.with_raw(finish),
+                    None => Ok(finish(std::ptr::null())),
+                }
             })
-        };
-        match &self.pipeline {
-            Some(options) => options.with_raw(finish)?,
-            None => finish(std::ptr::null()),
-        }
+        })??
     }
 }
 
@@ -135,41 +240,22 @@ options! {
 
 options! {
     ParallelOptions = gw_parallel_options, gw_parallel_options_init {
-        strategy: Strategy,
-        /// -1: the strategy's; 0 or 1.
-        reshard_after_forward: i32,
-        /// Compute dtype; NONE: the master's.
-        param_dtype: DType,
-        /// Of gradients on the way; NONE: f32 (f64 for f64).
-        reduce_dtype: DType,
-        /// Of the units' outputs; NONE: as computed.
-        output_dtype: DType,
-        cast_forward_inputs: bool,
-        cpu_offload: bool,
-        prefetch_forward: i32,
-        prefetch_backward: i32,
         /// F32, F64 or NONE (F32).
         master_dtype: DType,
-        /// -1: the strategy's; 0: reduce each microbatch; 1: once.
-        accumulate_unsharded: i32,
         recompute: Recompute,
         recompute_every: i32,
         recompute_ratio: f64,
-        bucket_cap_mb: f64,
         /// Of the first values.
         seed: u64,
-        /// Of a Llama's own plan over tp: norms work on parts of the sequence.
-        sequence_parallel: bool,
-        /// Likewise: logits stay split over the vocabulary.
-        loss_parallel: bool,
         /// Over cp.
         context_method: ContextMethod,
         /// Over pp.
         stage_split: StageSplit,
     } with {
-        dtype_rules: Vec<DTypeRule> = Vec::new(),
-        /// Over tp: rows "pattern -> style", a line each, over those of a Llama's own plan.
-        plan: Option<String> = None,
+        /// Of each unit.
+        shard: ShardOptions = ShardOptions::default(),
+        /// Over tp.
+        tensor_parallel: TensorParallelOptions = TensorParallelOptions::default(),
         /// Over pp; none: "1f1b" with the microbatches of each step.
         pipeline: Option<PipelineOptions> = None,
         /// With `StageSplit::Given`: the layer that each stage begins with.
@@ -179,5 +265,4 @@ options! {
 
 with_rules! {
     ShardOptions.dtype_rules => gw_shard_options;
-    ParallelOptions.dtype_rules => gw_parallel_options;
 }

@@ -172,7 +172,10 @@ fn a_shape_that_no_output_has_is_refused_by_the_reason() {
 
 #[test]
 fn a_precision_that_a_closure_refuses_is_refused_beforehand() {
-    let options = ParallelOptions { param_dtype: DType::BF16, ..Default::default() };
+    let options = ParallelOptions {
+        shard: ShardOptions { param_dtype: DType::BF16, ..Default::default() },
+        ..Default::default()
+    };
     let mut model = scale(|_| Ok(())).accepts(|dtype| dtype == DType::F32).build().unwrap();
     let error = model.parallelize(&Gangs::fake("cpu").unwrap(), &options).unwrap_err();
     assert!(error.text.contains("bf16"), "{error}");

@@ -33,7 +33,8 @@ fn a_llama_trains_the_same_over_one_two_and_four_ranks() {
     for strategy in [Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard] {
         let of = move |ranks| {
             meshes(ranks, move |gangs| {
-                losses(&gangs, &ParallelOptions { strategy, seed: 3, ..Default::default() })
+                let shard = ShardOptions { strategy, ..Default::default() };
+                losses(&gangs, &ParallelOptions { shard, seed: 3, ..Default::default() })
             })
         };
         let one = of(1).remove(0);
@@ -281,9 +282,12 @@ fn precision_and_recomputation_are_options() {
     meshes(2, |gangs| {
         let rule = DTypeRule { pattern: "**norm.weight".into(), dtype: DType::F32 };
         let options = ParallelOptions {
-            param_dtype: DType::BF16,
+            shard: ShardOptions {
+                param_dtype: DType::BF16,
+                dtype_rules: vec![rule],
+                ..Default::default()
+            },
             recompute: Recompute::Selective,
-            dtype_rules: vec![rule],
             ..Default::default()
         };
         let losses = losses(&gangs, &options);
@@ -295,7 +299,8 @@ fn precision_and_recomputation_are_options() {
 fn replicas_that_differ_are_told_by_element() {
     meshes(2, |gangs| {
         let mut model = Linear::new(3, 2, false).unwrap();
-        model.parallelize(&gangs, &ParallelOptions { strategy: Strategy::NoShard, ..Default::default() }).unwrap();
+        let shard = ShardOptions { strategy: Strategy::NoShard, ..Default::default() };
+        model.parallelize(&gangs, &ParallelOptions { shard, ..Default::default() }).unwrap();
         model.check_replicas().unwrap();
         let mut whole = vec![1f32; 6];
         whole[5] = gangs.root().rank() as f32;
