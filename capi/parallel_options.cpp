@@ -77,8 +77,7 @@ ShardOptions shard_options_of(const gw_shard_options* options, const std::string
 }
 
 TensorOptions tensor_options_of(const gw_tensor_parallel_options* options, const std::string& name) {
-  const gw_tensor_parallel_options o =
-      read_struct(options, gw_tensor_parallel_options_init, name.c_str());
+  const gw_tensor_parallel_options o = read_struct(options, gw_tensor_parallel_options_init, name.c_str());
   TensorOptions t;
   if (o.plan != nullptr) t.rows = plan_from_text(o.plan);
   const std::string rows = name + ".rows";

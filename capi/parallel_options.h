@@ -10,7 +10,8 @@ namespace gangway::capi {
 
 // `name`: of the struct, in refusals.
 ShardOptions shard_options_of(const gw_shard_options* options, const std::string& name = "options");
-TensorOptions tensor_options_of(const gw_tensor_parallel_options* options, const std::string& name = "options");
+TensorOptions tensor_options_of(const gw_tensor_parallel_options* options,
+                                const std::string& name = "options");
 ContextMethod context_method_of(gw_context_method method, const char* name);
 RecomputeOptions recompute_options_of(gw_recompute_kind kind, int32_t every, double ratio);
 PipelineOptions pipeline_options_of(const gw_pipeline_options& options);

@@ -120,7 +120,8 @@ void ModelBuilder::check_no_units(const char* call) const {
 
 void ModelBuilder::check_not_split(const char* call) const {
   if (parts_.gangs->mesh().degree(Axis::tp) > 1 && is_tensor_parallel(parts_.root))
-    fail(Code::invalid_state, call, ": the model is split over tp already; one call has all rows of its plan");
+    fail(Code::invalid_state, call,
+         ": the model is split over tp already; one call has all rows of its plan");
 }
 
 void ModelBuilder::tensor_parallel(const TensorOptions& options) {

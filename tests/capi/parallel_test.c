@@ -157,8 +157,8 @@ static void other_axes(rank* me) {
   for (int axis = 0; axis < 3; ++axis) {
     EXPECT_OK(
         gw_gangs_create_parallel(me->gang, axis == 0 ? 2 : 1, axis == 1 ? 2 : 1, axis == 2 ? 2 : 1, &gangs));
-    EXPECT_STATUS(gw_fully_shard(m, "", gangs, NULL),
-                  axis == 1 ? GW_E_NOT_SUPPORTED : GW_E_INVALID_STATE, says[axis]);
+    EXPECT_STATUS(gw_fully_shard(m, "", gangs, NULL), axis == 1 ? GW_E_NOT_SUPPORTED : GW_E_INVALID_STATE,
+                  says[axis]);
     gw_gangs_release(gangs);
   }
   gw_module_release(m);

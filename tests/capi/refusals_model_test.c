@@ -36,7 +36,7 @@ static void configurations_of_a_llama(void** state) {
 #define SHARD(field, value) \
   (gw_shard_options_init(&s, sizeof s), s.field = (value), gw_fully_shard(m, "", NULL, &s))
 /* The same by gw_parallelize. */
-#define WITH_SHARD(field, value)                                                      \
+#define WITH_SHARD(field, value)                                                              \
   (gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s, \
    s.field = (value), gw_parallelize(m, NULL, &p))
 

@@ -48,6 +48,26 @@ TEST(Plan, TextGivesRowsInOrder) {
   EXPECT_TRUE(plan_from_text("\n# nothing\n").empty());
 }
 
+TEST(Plan, ARowFromItsPartsIsThatOfText) {
+  const ValueLayout part = ValueLayout::shard(1), whole = ValueLayout::replicate();
+  const auto row = [](TensorStyle style, std::optional<ValueLayout> input,
+                      std::optional<ValueLayout> output) {
+    return make_plan_row("a.*", style, input, output);
+  };
+  EXPECT_EQ(row(kRow, {}, part), plan_from_text("a.* -> rowwise, output Shard(1)")[0]);
+  EXPECT_EQ(row(kColumn, ValueLayout::varying(), {}), plan_from_text("a.* -> colwise, input Varying")[0]);
+  EXPECT_EQ(row(TensorStyle::replicate, {}, {}), plan_from_text("a.* -> replicate")[0]);
+  EXPECT_EQ(row(TensorStyle::prepare_input, part, whole),
+            plan_from_text("a.* -> prepare_input(Shard(1), Replicate)")[0]);
+  EXPECT_EQ(row(TensorStyle::prepare_output, part, whole),
+            plan_from_text("a.* -> prepare_output(Shard(1), Replicate)")[0]);
+  for (const auto& [style, input] :
+       {std::pair(TensorStyle::replicate, part), std::pair(TensorStyle::prepare_input, part),
+        std::pair(kRow, ValueLayout::shard(kMaxDims))})
+    EXPECT_EQ(error_of([&, s = style, in = input] { row(s, in, {}); }).code(), Code::invalid_argument)
+        << name(style);
+}
+
 TEST(Plan, LocalAndWholeAreLayoutsOfTheStyle) {
   const std::vector<PlanRow> rows = plan_from_text(
       "a -> colwise, output local\n"

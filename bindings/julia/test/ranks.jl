@@ -248,6 +248,7 @@ fact("a shard group's gradients are summed over the ranks") do
     end
 end
 
+include("plan_facts.jl")
 include("full_value_facts.jl")
 
 fact("what a callback throws comes out as itself on its rank, and the others learn of it") do

@@ -108,9 +108,10 @@ typedef struct gw_plan_row {
   const gw_ext *next;
   const char *pattern; /* of module paths; '*' stays within one dot, "" is the root */
   gw_style style;
-  gw_placement input;  /* how the first input comes */
-  int32_t input_dim;   /* of GW_PLACEMENT_SHARD; -1: the last dim */
-  gw_placement output; /* how the first output is wanted; prepare_input and prepare_output: what `input` is moved to */
+  gw_placement input; /* how the first input comes */
+  int32_t input_dim;  /* of GW_PLACEMENT_SHARD; -1: the last dim */
+  /* How the first output is wanted; GW_STYLE_PREPARE_INPUT and _OUTPUT: what `input` is moved to. */
+  gw_placement output;
   int32_t output_dim;
   int32_t reserved;
 } gw_plan_row;
@@ -143,16 +144,16 @@ typedef struct gw_parallel_options {
   const gw_shard_options *shard; /* of each unit; null: the defaults of gw_shard_options */
   gw_dtype master_dtype;         /* GW_F32 or GW_F64; GW_DTYPE_NONE: f32 */
   gw_recompute_kind recompute;
-  double recompute_ratio;  /* 1 */
-  int32_t recompute_every; /* 2 */
-  gw_context_method context_method; /* over cp */
-  uint64_t seed;                    /* of the first values */
+  double recompute_ratio;                            /* 1 */
+  int32_t recompute_every;                           /* 2 */
+  gw_context_method context_method;                  /* over cp */
+  uint64_t seed;                                     /* of the first values */
   const gw_tensor_parallel_options *tensor_parallel; /* over tp; null: its defaults */
   /* Over pp. Null: "1f1b" with the microbatches of each step; microbatches 0: those of each step. shard_actions: at most so
    * many stages of a rank are unsharded at a time; 0: 3. */
   const gw_pipeline_options *pipeline;
-  const int64_t
-      *first_layers; /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0 */
+  /* GW_STAGE_SPLIT_GIVEN: the layer that each stage begins with; the first is 0. */
+  const int64_t *first_layers;
   size_t first_layer_count;
   gw_stage_split stage_split;
   int32_t reserved;

@@ -49,10 +49,10 @@ class ModelBuilder {
   std::string facts_of_whole(const ParallelOptions& options) const;
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;         // INVALID_STATE after materialize
-  void check_wrappable(const char* call) const;          // and where tensor_parallel or context_parallel is missing
+  void check_wrappable(const char* call) const;  // and where tensor_parallel or context_parallel is missing
   void check_no_units(const char* call) const;   // INVALID_STATE: it comes before fully_shard and replicate
   void check_not_split(const char* call) const;  // INVALID_STATE: tensor_parallel has been called
-  bool spreads_context() const;                 // over cp, which is not done yet
+  bool spreads_context() const;                  // over cp, which is not done yet
 
   ModelParts& parts_;
   bool pristine_ = true;

@@ -1,5 +1,5 @@
 mod common;
-use common::meshes;
+use common::{meshes, ranks};
 use gangway::*;
 use std::path::PathBuf;
 
@@ -309,4 +309,71 @@ fn replicas_that_differ_are_told_by_element() {
         assert_eq!(error.code, Code::Mismatch, "{error}");
         assert!(error.text.contains("weight[1, 2] is 0 on rank 0, 1 on rank 1"), "{error}");
     });
+}
+
+/// Two linears, split first by columns, then by rows.
+fn linears() -> Module {
+    Sequential::new(vec![Linear::new(6, 8, true).unwrap(), Linear::new(8, 6, true).unwrap()]).unwrap()
+}
+
+/// The weights after two steps.
+fn trained(model: &mut Module) -> Vec<Vec<f64>> {
+    let mut opt = Sgd::new(model, &SgdOptions { lr: 0.1, ..Default::default() }).unwrap();
+    for step in 0..2 {
+        let x: Vec<f64> = (0..12).map(|i| (i as f64 + step as f64).sin()).collect();
+        let mut frame = Frame::new(model, &FrameOptions::default()).unwrap();
+        let y = model.forward(&Array::new(x, &[2, 1, 6]).unwrap(), Some(&mut frame)).unwrap();
+        model.backward(&y[0], &mut frame).unwrap();
+        opt.step(model, &StepOptions::default()).unwrap();
+    }
+    let whole = |name| model.parameter(name).unwrap().gather().unwrap();
+    ["0.weight", "1.weight"].map(|name| whole(name).as_view().slice::<f64>().unwrap().to_vec()).into()
+}
+
+#[test]
+fn a_plan_trains_the_same_as_text_as_rows_and_call_by_call() {
+    ranks(2, |root| {
+        let gangs = Gangs::parallel(&root, 2, 1, 1).unwrap();
+        let text = TensorParallelOptions {
+            plan: Some("0 -> colwise\n1 -> rowwise".into()),
+            ..Default::default()
+        };
+        let second = PlanRow { output: Some(Placement::Replicate), ..PlanRow::new("1", Style::Rowwise) };
+        let rows = TensorParallelOptions {
+            rows: vec![PlanRow::new("0", Style::Colwise), second],
+            ..Default::default()
+        };
+        let whole = |tensor_parallel: &TensorParallelOptions| {
+            let mut model = linears();
+            let tensor_parallel = tensor_parallel.clone();
+            let options =
+                ParallelOptions { tensor_parallel, master_dtype: DType::F64, seed: 5, ..Default::default() };
+            model.parallelize(&gangs, &options).unwrap();
+            assert!(model.parameter("1.weight").unwrap().info().unwrap().layout.starts_with("tp: Shard(1)"));
+            trained(&mut model)
+        };
+        let mut pieces = linears();
+        pieces.tensor_parallel(Some(&gangs), &rows).unwrap();
+        pieces.fully_shard("", None, &ShardOptions::default()).unwrap();
+        pieces.materialize(None, 5, DType::F64).unwrap();
+        let wanted = whole(&text);
+        assert_eq!(whole(&rows), wanted);
+        assert_eq!(trained(&mut pieces), wanted);
+    });
+}
+
+#[test]
+fn calls_out_of_order_name_the_one_that_comes_first() {
+    let root = Gang::fake(0, 2, &GangOptions::default()).unwrap();
+    let gangs = Gangs::parallel(&root, 1, 1, 2).unwrap();
+    let mut model = small();
+    let error = model.fully_shard("", Some(&gangs), &ShardOptions::default()).unwrap_err();
+    assert!(error.code == Code::InvalidState && error.text.contains("context_parallel comes first"), "{error}");
+    model.context_parallel(Some(&gangs), ContextMethod::AllToAll).unwrap();
+    model.fully_shard("", None, &ShardOptions::default()).unwrap();
+    let error = model.context_parallel(None, ContextMethod::Ring).unwrap_err();
+    assert!(error.text.contains("comes before fully_shard"), "{error}");
+    let plan = TensorParallelOptions { plan: Some("0 -> up".into()), ..Default::default() };
+    let error = linears().tensor_parallel(None, &plan).unwrap_err();
+    assert!(error.text.contains("plan line 1 \"0 -> up\""), "{error}");
 }

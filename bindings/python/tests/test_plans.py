@@ -1,0 +1,106 @@
+"""Tensor and context parallelism: plans as text and as rows, of the caller and of a custom module, call by call."""
+
+import numpy as np
+import pytest
+from ranks import together
+
+import gangway as gw
+
+TEXT = "0 -> colwise  # by its outputs\n1 -> rowwise\n"
+ROWS = [gw.PlanRow("0", "colwise"), gw.PlanRow("1", gw.Style.ROWWISE, input=gw.Shard(-1), output=gw.Replicate())]
+
+
+class Two:
+    """y = b(a(x)) by its children."""
+
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        (middle,) = call.forward("0", call.inputs[0])
+        call.outputs[0][...] = call.forward("1", middle)[0]
+
+    def backward_input(self, call):
+        (middle,) = call.backward("1", call.output_grads[0])
+        (dx,) = call.backward("0", middle)
+        if call.input_grads[0] is not None:
+            call.input_grads[0][...] = dx
+
+
+def linears():
+    return gw.Linear(6, 8), gw.Linear(8, 6)
+
+
+def two(plan):
+    a, b = linears()
+    return gw.Custom(Two(), children={"0": a, "1": b}, parallel_plan=plan)
+
+
+def trained(model):
+    opt = gw.SGD(model, lr=0.1)
+    for step in range(3):
+        frame = gw.Frame(model)
+        x = np.sin(np.arange(24.0) + step).reshape(4, 1, 6)
+        (y,) = model.forward(x, frame=frame)
+        model.backward(y - x, frame=frame)
+        opt.step()
+    return model.state_dict()
+
+
+@together(2, 4)
+def test_pieces_rows_and_own_plans_train_like_parallelize(root_gangs):
+    gangs = gw.Gangs.create_parallel(root_gangs.root, tp=2)
+    wanted = trained(gw.Sequential(*linears()).parallelize(gangs, plan=TEXT, seed=5, master_dtype="f64"))
+    assert gw.Sequential(*linears()).parallelize(gangs, plan=TEXT)["0.weight"].layout.startswith("tp: Shard(0)")
+
+    def by_pieces(model, plan=None):
+        return model.tensor_parallel(gangs, plan=plan).recompute().fully_shard("0").fully_shard().materialize(
+            seed=5, master_dtype="f64")
+
+    for model in (gw.Sequential(*linears()).parallelize(gangs, plan=ROWS, seed=5, master_dtype="f64"),
+                  two(TEXT).parallelize(gangs, seed=5, master_dtype="f64"), by_pieces(two(TEXT)),
+                  by_pieces(gw.Sequential(*linears()), TEXT), by_pieces(gw.Sequential(*linears()), ROWS)):
+        found = trained(model)
+        assert list(found) == list(wanted)
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(found[name], value, name)
+    assert two(TEXT).parallelize(gangs, plan="1 -> rowwise, output whole")["1.weight"].layout.startswith("tp: Shard(1)")
+
+
+@together(4)
+def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
+    gangs = gw.Gangs.create_parallel(root_gangs.root, tp=2, cp=2)
+    batch = np.random.default_rng(0).integers(0, 64, (2, 16))
+
+    def losses(model):
+        opt = gw.SGD(model, lr=0.1)
+        return [gw.train_step(model, opt, batch, batch).loss for _ in range(2)]
+
+    def llama():
+        return gw.Llama(vocab=64, dim=32, layers=1, heads=4)
+
+    wanted = losses(llama().parallelize(gangs, seed=1, sequence_parallel=True, context_method="all_gather"))
+    model = llama().tensor_parallel(gangs, sequence_parallel=True).context_parallel(method="all_gather")
+    np.testing.assert_allclose(losses(model.fully_shard().materialize(seed=1)), wanted, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_told():
+    gangs = gw.Gangs.create_parallel(gw.Gang.create_fake(0, 2), tp=2)
+    model = gw.Sequential(*linears())
+    for plan, error, says in (
+            ("0 -> sideways", gw.InvalidArgument, 'plan line 1 "0 -> sideways"'),
+            ([gw.PlanRow("7", "colwise")], gw.NotFound, "7 -> colwise"),
+            ([ROWS[0], gw.PlanRow("1", "replicate", output=gw.Partial())], gw.InvalidArgument,
+             r'rows\[1\] for "1": replicate takes no output'),
+            ([gw.PlanRow("0", "prepare_input", input=gw.Varying())], gw.InvalidArgument, "output is missing"),
+            (None, gw.NotSupported, "there is no tensor parallel plan")):
+        with pytest.raises(error, match=says):
+            model.tensor_parallel(gangs, plan=plan)
+    with pytest.raises(gw.InvalidArgument, match="style"):
+        gw.Sequential(*linears()).tensor_parallel(gangs, plan=[gw.PlanRow("0", "half")])
+    with pytest.raises(gw.InvalidState, match="tensor_parallel comes first"):
+        model.fully_shard("", gangs)
+    with pytest.raises(gw.InvalidArgument, match="holds no attention"):
+        model.context_parallel(gangs)
+    with pytest.raises(gw.InvalidArgument, match="options.parallel_plan: plan line 1"):
+        two("0 -> sideways")
