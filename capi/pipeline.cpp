@@ -15,7 +15,8 @@ struct gw_pipeline : Handle {
   gw_pipeline(GangPtr of, const PulledOptions& options) : gang(std::move(of)), pipeline(*gang, options) {}
 
   // In memory that is there already: the action is out when they are filled in.
-  void show(const Values& inputs) {
+  void show(Values shown) {
+    inputs = std::move(shown);
     count = inputs.size();
     for (size_t i = 0; i < count; ++i)
       views[i] = inputs[i] ? view_of(inputs[i], shapes[i].data(), strides[i].data()) : gw_view{};
@@ -23,7 +24,7 @@ struct gw_pipeline : Handle {
 
   const GangPtr gang;
   PulledPipeline pipeline;
-  // Of the inputs of the last action.
+  Values inputs;  // of the last action, and what shows them
   std::array<gw_view, MessageHeader::kMostTensors> views{};
   std::array<std::array<int64_t, kMaxDims>, MessageHeader::kMostTensors> shapes{}, strides{};
   size_t count = 0;
@@ -142,7 +143,7 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
     PassAction next;
     gw_pipeline_action filled;
     gw_pipeline_action_init(&filled, sizeof filled);
-    p.show({});
+    p.show({});  // memory that the caller does not hold may be used again
     if (p.pipeline.next(next, ordered_on)) {
       p.show(next.inputs);
       filled.kind = kind_of(next.kind);
@@ -155,6 +156,19 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
       filled.input_count = p.count;
     }
     write_struct(action, filled);
+  });
+}
+
+gw_status gw_pipeline_input(gw_pipeline* pipeline, size_t index, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gw_pipeline& p = required(pipeline, "pipeline");
+    if (index >= p.inputs.size())
+      fail(Code::invalid_argument, "index is ", index, ", the action has ", p.inputs.size(), " inputs");
+    const Tensor& input = p.inputs[index];
+    if (!input) return;
+    result = new gw_tensor(input, p.gang);
+    p.pipeline.lend(input);
   });
 }
 

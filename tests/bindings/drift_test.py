@@ -19,7 +19,7 @@ RETAINS = {f"gw_{kind}_retain" for kind in (
     "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement")}
 # Own stages are pulled through the lowest layer; the upper ones have no class for them yet.
 PIPELINE = {f"gw_pipeline_{name}" for name in (
-    "create", "retain", "release", "info_init", "describe", "stage_rank", "set_training", "action_init", "next",
+    "create", "retain", "release", "info_init", "describe", "stage_rank", "set_training", "action_init", "next", "input",
     "done")}
 ALLOCATOR = {"gw_allocator_init", "gw_allocator_set"}  # its functions run on threads that know no Rust or Julia
 WITHOUT = {

@@ -173,12 +173,60 @@ static void one_that_goes_ends_the_pass_of_all(void** state) {
   run_ranks(2, released, NULL);
 }
 
+/* The second of two ranks holds its inputs over three passes, each of which has other values, and then longer than all. */
+enum { kHeldPasses = 3 };
+static void holds_inputs(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = kMicrobatches;
+  gw_pipeline* pipe = NULL;
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  gw_tensor* held[kHeldPasses * kMicrobatches] = {0};
+  gw_tensor* none = NULL;
+  for (int pass = 0; pass < kHeldPasses; ++pass) {
+    gw_pipeline_action action;
+    gw_pipeline_action_init(&action, sizeof action);
+    for (;;) {
+      EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+      if (action.kind == GW_ACTION_END) break;
+      const int at = pass * kMicrobatches + action.microbatch;
+      EXPECT_REFUSED(gw_pipeline_input(pipe, action.input_count, &none), "inputs");
+      double value[] = {at};
+      gw_view out[2];
+      EXPECT_OK(gw_view_set(&out[0], value, (int64_t[]){1}, 1, GW_F64));
+      EXPECT_OK(gw_view_set(&out[1], (int64_t[]){at}, (int64_t[]){1}, 1, GW_I64));
+      if (action.kind == GW_ACTION_BACKWARD && action.input_count == 2) {
+        EXPECT_OK(gw_pipeline_input(pipe, 1, &none));
+        EXPECT(none == NULL); /* ids have no gradient */
+      }
+      if (action.kind == GW_ACTION_FORWARD && !action.first_stage)
+        EXPECT_OK(gw_pipeline_input(pipe, 0, &held[at]));
+      if (action.kind == GW_ACTION_BACKWARD) memset(&out[1], 0, sizeof out[1]);
+      const int sends = action.kind == GW_ACTION_FORWARD ? !action.last_stage : !action.first_stage;
+      EXPECT_OK(gw_pipeline_done(pipe, out, sends ? 2 : 0, NULL));
+    }
+  }
+  EXPECT_REFUSED(gw_pipeline_input(pipe, 0, &none), "index is 0, the action has 0 inputs");
+  gw_pipeline_release(pipe);
+  for (int i = 0; i < kHeldPasses * kMicrobatches && me->index == 1; ++i) {
+    gw_view view;
+    EXPECT_OK(gw_tensor_view(held[i], &view));
+    EXPECT(*(const double*)view.data == i);
+    gw_tensor_release(held[i]);
+  }
+}
+static void inputs_that_are_held_stay_as_they_are(void** state) {
+  (void)state;
+  run_ranks(2, holds_inputs, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(stages_are_pulled),
       cmocka_unit_test(what_is_wrong_is_told_to_all),
       cmocka_unit_test(shard_actions_frame_the_stages),
       cmocka_unit_test(one_that_goes_ends_the_pass_of_all),
+      cmocka_unit_test(inputs_that_are_held_stay_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

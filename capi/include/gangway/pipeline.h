@@ -94,6 +94,10 @@ GW_API void gw_pipeline_action_init(gw_pipeline_action *action, size_t size);
  * the end until all that was sent has arrived; they are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes first.
  * PEER_LOST, TIMEOUT: as in any collective. One thread at a time. */
 GW_API gw_status gw_pipeline_next(gw_pipeline *pipeline, void *stream, gw_pipeline_action *action);
+/* Local. Input `index` of the last gw_pipeline_next as a tensor that keeps its memory, for DLPack or for a backward later on:
+ * nothing else is written there while the tensor or an export of it lives, also when the pass and the pipeline have ended.
+ * The caller releases *out_tensor, which is null where the input has null data. INVALID_ARGUMENT: no such input. */
+GW_API gw_status gw_pipeline_input(gw_pipeline *pipeline, size_t index, gw_tensor **out_tensor);
 /* Local; starts what the schedule sends. Ends the action of the last gw_pipeline_next with its results, which are copied, in
  * the order of `stream`. Forward: the outputs, at least one and at most 8 (last stage: none). Backward and input gradient: a
  * gradient for each input of the forward, with its shape and dtype, null data where that is no floating tensor (first stage:

@@ -39,7 +39,10 @@ Tensor MessagePool::take(DType dtype, const Shape& shape) {
         (best == nullptr || room.buffer->bytes() < best->buffer->bytes()))
       best = &room;
   if (best == nullptr) best = &rooms_.emplace_back(Room{Buffer::allocate(from_, bytes)});
+  if (best->lent && best->buffer.use_count() > 1)
+    best->buffer = Buffer::allocate(from_, best->buffer->bytes());
   best->taken = true;
+  best->lent = false;
   return Tensor(best->buffer, 0, dtype, shape);
 }
 
@@ -53,9 +56,18 @@ Tensor MessagePool::copy_of(const Tensor& tensor, Ops& ops, Stream& stream) {
   return copy;
 }
 
-void MessagePool::give(const Tensor& tensor) {
+MessagePool::Room* MessagePool::room_of(const Tensor& tensor) {
   for (Room& room : rooms_)
-    if (tensor && room.buffer == tensor.buffer()) room.taken = false;
+    if (tensor && room.buffer == tensor.buffer()) return &room;
+  return nullptr;
+}
+
+void MessagePool::give(const Tensor& tensor) {
+  if (Room* room = room_of(tensor)) room->taken = false;
+}
+
+void MessagePool::lend(const Tensor& tensor) {
+  if (Room* room = room_of(tensor)) room->lent = true;
 }
 
 size_t MessagePool::bytes() const {

@@ -23,20 +23,23 @@ namespace gangway {
 
 enum class Way : uint8_t { forward, backward };
 
-// Tensors whose memory is used again: taken, then given back.
+// Tensors whose memory is used again: taken, then given back. Memory that was lent and is still held when its turn comes is
+// left to its holder and replaced.
 class MessagePool {
  public:
   explicit MessagePool(std::shared_ptr<Allocator> from) : from_(std::move(from)) {}
   Tensor take(DType dtype, const Shape& shape);
   Tensor copy_of(const Tensor& tensor, Ops& ops, Stream& stream);  // row-major
   void give(const Tensor& tensor);  // from take or copy_of; any other tensor: nothing
+  void lend(const Tensor& tensor);  // it may be held after give()
   size_t bytes() const;             // of all, taken or not
 
  private:
   struct Room {
     std::shared_ptr<Buffer> buffer;
-    bool taken = false;
+    bool taken = false, lent = false;
   };
+  Room* room_of(const Tensor& tensor);  // null: none of these
   const std::shared_ptr<Allocator> from_;
   std::vector<Room> rooms_;
 };

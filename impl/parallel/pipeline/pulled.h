@@ -42,6 +42,8 @@ class PulledPipeline {
   // As SchedulePass::next and done. False: the pass is over; the next call begins another one.
   bool next(PassAction& action, Stream& stream);
   void done(std::span<const Tensor> outputs, Stream& stream);
+  // The caller may hold this input of the last next() for as long as it wants.
+  void lend(const Tensor& input) { messages_->pool().lend(input); }
   void set_trace(Trace* trace) { trace_ = trace; }  // null: none
 
  private:

@@ -743,6 +743,13 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    pipeline_input: pub fn gw_pipeline_input(
+        pipeline: *mut gw_pipeline,
+        index: usize,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
     pipeline_done: pub fn gw_pipeline_done(
         pipeline: *mut gw_pipeline,
         outputs: *const gw_view,
