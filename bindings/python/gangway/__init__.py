@@ -13,7 +13,10 @@ from . import _low as _c
 from ._low import View
 from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
-from .enums import ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status, Strategy, Style
+from .enums import (
+    ActionKind, ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status,
+    Strategy, Style,
+)
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
     InvalidState, Mismatch, NotFound, NotReady, NotSupported, OutOfMemory, PeerLost, Timeout,
@@ -27,6 +30,7 @@ from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, wa
 from .module import Frame, Module
 from .parameters import Spec
 from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
+from .pipeline import Action, Pipeline
 from .plan import Partial, Placement, PlanRow, Replicate, Shard, Varying
 from .progress import progress
 from .store import FileStore, Store
@@ -34,6 +38,7 @@ from .structs import struct as _struct
 from .structs import text as _text
 from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
+from .torch_stages import TorchStages
 from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all
 
@@ -64,13 +69,15 @@ def log(first: int = 0) -> tuple[str, int]:
 watch_signals()
 
 __all__ = [
-    "Aborted", "AdamW", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour", "Block", "Broadcast", "Call",
-    "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding", "FileFailed", "FileMissing", "FileStore", "Forked", "Frame",
-    "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama",
-    "Mismatch", "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter",
-    "Part", "Partial", "Partition", "PeerLost", "Phase", "Placement", "PlanRow", "RMSNorm", "Recompute", "Reduce", "ReduceScatter", "Repartition",
-    "Replicate", "Rule", "SGD", "Schedule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec", "StageSplit", "Status", "StepResult",
-    "Store", "Strategy", "Style", "SumReduce", "Tensor", "Timeout", "TorchGroup", "Varying", "View", "Work", "abi_version", "config", "current_gangs", "dtype_of",
-    "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs", "shard", "train_step", "version",
-    "wait_all", "watch_signals",
+    "Aborted", "Action", "ActionKind", "AdamW", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
+    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding",
+    "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
+    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module",
+    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "Partial",
+    "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "RMSNorm", "Recompute", "Reduce",
+    "ReduceScatter", "Repartition", "Replicate", "Rule", "SGD", "Schedule", "Sequential", "Shard", "ShardGroup",
+    "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",
+    "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config", "current_gangs",
+    "dtype_of", "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
+    "shard", "train_step", "version", "wait_all", "watch_signals",
 ]

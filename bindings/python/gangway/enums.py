@@ -131,6 +131,18 @@ class StageSplit(Open):
     GIVEN = c.GW_STAGE_SPLIT_GIVEN
 
 
+class ActionKind(Open):
+    """What an action of a pipeline computes."""
+
+    FORWARD = c.GW_ACTION_FORWARD
+    BACKWARD = c.GW_ACTION_BACKWARD
+    INPUT_GRADIENT = c.GW_ACTION_INPUT_GRADIENT
+    WEIGHT_GRADIENT = c.GW_ACTION_WEIGHT_GRADIENT
+    UNSHARD = c.GW_ACTION_UNSHARD
+    RESHARD = c.GW_ACTION_RESHARD
+    REDUCE_GRAD = c.GW_ACTION_REDUCE_GRAD
+
+
 class Recompute(Open):
     """What backward makes again instead of keeping it."""
 

@@ -35,10 +35,21 @@ class TorchGroup(ShardGroup):
     def reshard(self) -> None:
         """Collective. Adds the gradients of the module's parameters to the group's; the parameters are empty then."""
         try:
-            self.add_gradients({name: _dense(p.grad) for name, p in self._own.items() if p.grad is not None})
+            self._collect()
         finally:
             self._hide()
             super().reshard()
+
+    def reduce(self) -> None:
+        """Collective. As ShardGroup.reduce(), with the gradients that the module's parameters hold by now."""
+        self._collect()
+        super().reduce()
+
+    def _collect(self) -> None:
+        """Moves the gradients of the module's parameters into the group's."""
+        self.add_gradients({name: _dense(p.grad) for name, p in self._own.items() if p.grad is not None})
+        for parameter in self._own.values():
+            parameter.grad = None
 
     @contextmanager
     def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, Array]]:
