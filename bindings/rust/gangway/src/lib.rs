@@ -22,7 +22,7 @@
 //! - **Ends.** Drops are local and come in any order; only [`Gangs::shutdown`] and [`Gang::shutdown`] leave a
 //!   gang orderly.
 //! - **Own compute**: [`Custom`] makes closures a module; [`ShardGroup`] shards a program that has its own
-//!   loop.
+//!   loop; [`Pipeline`] schedules its stages.
 #![warn(rust_2018_idioms)]
 
 mod array;
@@ -47,6 +47,7 @@ mod options;
 mod parallel;
 mod parameter;
 mod partition;
+mod pipeline;
 mod store;
 mod system;
 mod tensor;
@@ -77,6 +78,7 @@ pub use parallel::{
 };
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
 pub use partition::{Along, Movement, MovementOptions, Partition};
+pub use pipeline::{Action, ActionKind, Pipeline};
 pub use store::{KeyValue, Store};
 #[cfg(feature = "dlopen")]
 pub use system::load;

@@ -63,3 +63,20 @@ fn shard_group_learns() {
         run("shard_group", ranks, &[]);
     }
 }
+
+#[test]
+fn own_stages_of_a_pipeline_learn() {
+    for ranks in [1, 2, 4] {
+        let text = run("pipeline_custom_stage", ranks, &[]);
+        assert!(text.contains("step 80"), "{text}");
+    }
+}
+
+#[test]
+fn train_3d_learns_over_tensor_pipeline_and_data_parallel_ranks() {
+    let last = [4, 8].map(|ranks| {
+        let text = run("train_3d", ranks, &[]);
+        text.lines().last().expect("the last step is shown").to_owned()
+    });
+    assert_eq!(last[0], last[1]);
+}

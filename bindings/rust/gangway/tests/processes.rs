@@ -37,6 +37,30 @@ fn a_rank_that_leaves_without_shutdown_is_lost_and_named() {
 }
 
 #[test]
+fn a_rank_that_leaves_in_a_pass_of_a_pipeline_is_lost_and_named() {
+    if !is_rank() {
+        return as_ranks("a_rank_that_leaves_in_a_pass_of_a_pipeline_is_lost_and_named", 2);
+    }
+    let gang = Gang::new(&Default::default()).unwrap();
+    let mut pipe = Pipeline::new(&gang, &PipelineOptions { microbatches: 4, ..Default::default() }).unwrap();
+    let y = [1f32; 3];
+    for _ in 0..2 - gang.rank() {
+        let action = pipe.next().unwrap().unwrap();
+        if gang.rank() == 1 {
+            std::process::exit(0); // with the first input at hand
+        }
+        action.done(&View::new(&y, &[3]).unwrap()).unwrap();
+    }
+    let error = loop {
+        match pipe.next() {
+            Ok(action) => action.unwrap().done(&View::new(&y, &[3]).unwrap()).unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.code, error.peer), (Code::PeerLost, Some(1)), "{error}");
+}
+
+#[test]
 fn ranks_meet_by_an_all_gather_of_the_program_s_own() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
