@@ -22,6 +22,7 @@ export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, r
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export rank, parameters, save, load!
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
+export Pipeline, pass!, next!, done!
 export AllGather, ReduceScatter, AllSumReduce, BroadcastTo, SumReduce, Repartition
 export GangwayError
 
@@ -40,6 +41,7 @@ include("collectives.jl")
 include("works.jl")
 include("models.jl")
 include("partitions.jl")
+include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
 include("shard_groups.jl")
@@ -59,7 +61,7 @@ end
 # Julia compiles a function when it first runs, and may throw Ctrl-C where it does: in a finalizer the exception would be
 # lost, and the handle with it. So finalizers, and what the library calls in them, run here first, on nothing.
 const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, GangMemory,
-                 Partition, MovementHandle)
+                 Partition, MovementHandle, PipelineHandle)
 foreach(H -> precompile(release!, (H,)), HANDLES)
 
 function compile_finalizers()

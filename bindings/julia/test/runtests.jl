@@ -60,8 +60,10 @@ withenv("GANGWAY_SHARED_REGIONS" => "0", "GANGWAY_TEST_ONLY" => "collections whi
     ranks(2, "full values without shared regions", "test/ranks.jl")
 end
 ranks(4, "partitions", "test/partitions.jl")
+ranks(4, "pipelines", "test/pipelines.jl")
 ranks(2, "interrupts", "test/interrupts.jl")
-foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl"))
+foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl",
+                                   "pipeline_custom_stage.jl"))
 example(2, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained"), "30")
 
 report_counts()
