@@ -16,17 +16,12 @@ import tempfile
 COLLECTIVES = {f"gw_gang_{name}{form}" for form in ("", "_async") for name in (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv")}
 RETAINS = {f"gw_{kind}_retain" for kind in (
-    "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement")}
-# Own stages are pulled through the lowest layer; the upper ones have no class for them yet.
-PIPELINE = {f"gw_pipeline_{name}" for name in (
-    "create", "retain", "release", "info_init", "describe", "stage_rank", "set_training", "action_init", "next", "input",
-    "done")}
+    "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement", "pipeline")}
 ALLOCATOR = {"gw_allocator_init", "gw_allocator_set"}  # its functions run on threads that know no Rust or Julia
 WITHOUT = {
     "rust": COLLECTIVES - {"gw_gang_all_reduce"}  # by gw_gang_run, which takes counts, too
     | RETAINS  # one owner, or a borrow
     | ALLOCATOR
-    | PIPELINE
     | {"gw_error_take", "gw_error_describe", "gw_error_release"}  # gw_last_error on the thread of the call
     | {"gw_last_error_text"}  # an Error has all of gw_last_error
     | {"gw_abi_range"}  # the loader or gw_get_api refuse a library
@@ -34,7 +29,7 @@ WITHOUT = {
     | {"gw_work_order"},  # no streams: a host's rank has none
     "julia": RETAINS | {"gw_gang_retain", "gw_store_retain", "gw_partition_retain"}  # one object for each handle
     | ALLOCATOR
-    | PIPELINE
+    | {"gw_pipeline_input"}  # inputs are lent for as long as the library keeps them
     | {"gw_last_error", "gw_last_error_text"}  # gw_error_take: what allocates may run a finalizer, which calls the library
     | {"gw_dtype_bytes"}  # sizeof
     | {"gw_view_set"}  # views are filled in from arrays

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The four examples are the same programs in C, Python, Rust and Julia: each below 60 lines (with what C shares in example.h),
-# of at most 120 columns; over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart).
+# of at most 120 columns; over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
+# pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the bindings.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail
@@ -57,6 +58,19 @@ shown() {
   esac
 }
 
+# same_output LANGUAGE EXAMPLE RANKS: runs it, and compares with the first language that ran it.
+same_output() {
+  local language=$1 name=$2 ranks=$3 out=$work/$1.$2.$3 reference=$work/first.$2.$3
+  find_program "$language" "$name"
+  [ "$name" != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
+  if ! "$build/impl/tools/gangrun" -n "$ranks" --timeout 600 -- "${program[@]}" >"$work/out" 2>"$work/log"; then
+    bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; return; fi
+  shown "$name" <"$work/out" >"$out"
+  [ -e "$reference" ] || cp "$out" "$reference"
+  if [ -s "$out" ] && diff "$reference" "$out"; then
+    good "$language $name over $ranks ranks prints what the others do"; else bad "$language $name over $ranks ranks"; fi
+}
+
 for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text"
 for language in c python rust julia; do
   there=1
@@ -72,16 +86,11 @@ for language in c python rust julia; do
       if [ "${GANGWAY_ALL_LANGUAGES:-0}" = 1 ] || [ "$language" = c ]; then bad "$language is not there"; fi
       continue
     fi
-    for ranks in 1 2; do
-      find_program "$language" "$name"
-      [ $name != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
-      if ! "$build/impl/tools/gangrun" -n $ranks --timeout 600 -- "${program[@]}" >"$work/out" 2>"$work/log"; then
-        bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; continue; fi
-      shown $name <"$work/out" >"$work/$language.$name.$ranks"
-      if [ -s "$work/$language.$name.$ranks" ] && diff "$work/c.$name.$ranks" "$work/$language.$name.$ranks"; then
-        good "$language $name over $ranks ranks prints what C's does"; else bad "$language $name over $ranks ranks"; fi
-    done
+    for ranks in 1 2; do same_output "$language" "$name" $ranks; done
   done
+  [ $there = 1 ] || continue
+  [ "$language" = python ] || same_output "$language" pipeline_custom_stage 2
+  [ "$language" = c ] || same_output "$language" train_3d 8
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
