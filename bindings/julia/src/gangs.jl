@@ -50,7 +50,10 @@ function thread_gangs(count; keywords...)
     return @waits LibGangway.gw_gang_create_threads(count, made, list) Gang.(list)
 end
 
-"A gang without peers, that acts as if every rank held the caller's data."
+"""
+A gang without peers, that acts as if every rank held the caller's data. `Gangway.mesh` over it is the mesh of one rank of any
+size, and `Gangway.flight_record` of each of its gangs says what was called.
+"""
 function fake_gang(rank, size; keywords...)
     made = gang_options("fake_gang", keywords)
     return take(Gang, out -> LibGangway.gw_gang_create_fake(rank, size, made, out))

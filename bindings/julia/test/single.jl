@@ -18,6 +18,14 @@ fact("every struct has the layout of the C compiler") do
     end
 end
 
+fact("a mesh of fake gangs records what a rank calls") do
+    gangs = Gangway.mesh(Gangway.fake_gang(5, 8); tp = 2, pp = 2)
+    @test [Gangway.coordinate(gangs, axis) for axis in (:pp, :dp_shard, :tp)] ==
+          [(index = 1, degree = 2), (index = 0, degree = 2), (index = 1, degree = 2)]
+    allreduce!(gangs.tp, ones(Float32, 3))
+    @test occursin("all_reduce", Gangway.flight_record(gangs.tp)) && !occursin("all_reduce", Gangway.flight_record(gangs.pp))
+end
+
 fact("every exported name has a text") do
     binding(name) = Base.Docs.Binding(Gangway, name)
     @test filter(name -> occursin("No documentation found", string(Base.Docs.doc(binding(name)))), names(Gangway)) == []

@@ -89,7 +89,8 @@ class Gang(Collectives):
     def create_fake(
         cls, rank: int, size: int, *, device: str | None = None, name: str | None = None, threads: int = 0
     ) -> Gang:
-        """Local. A gang without peers: acts as if every rank held the caller's data. Options as in create()."""
+        """Local. A gang without peers: acts as if every rank held the caller's data. A mesh over it, Gangs.create(), is that of
+        one rank of any size, and flight_record() of each of its gangs says what was called. Options as in create()."""
         return cls(c.gw_gang_create_fake(rank, size, gang_options(device=device, name=name, threads=threads)))
 
     def __repr__(self) -> str:

@@ -84,7 +84,7 @@ class Pipeline:
         self.stages: int = info.stages
         self.microbatches: int = info.microbatches
         self.rank: int = info.rank
-        self.most_unsharded = most_unsharded
+        self.has_shard_actions = most_unsharded > 0 or "UNSHARD" in (schedule_csv or "")
         self.local_stages = tuple(s for s in range(self.stages) if self.stage_rank(s) == self.rank)
         self._training = True
 

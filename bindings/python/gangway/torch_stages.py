@@ -34,8 +34,8 @@ class TorchStages:
         optimizer.step()
 
     stages: the modules of this rank's stages by number, or their shard groups (gw.shard over the data ranks of a stage, as
-    of gw.Gangs.create(gangs["dp"])). Groups are unsharded and resharded as the schedule says (most_unsharded of the pipeline;
-    0: for the whole pass), and a pass reduces their gradients. Gradients of plain modules are this rank's own: sum them over
+    of gw.Gangs.create(gangs["dp"])). Groups are unsharded and resharded as the schedule says (without such actions:
+    for the whole pass), and a pass reduces their gradients. Gradients of plain modules are this rank's own: sum them over
     the data ranks yourself. A stage takes one tensor or several and returns one or a tuple; tensors of integers travel, too.
     loss(*outputs, *targets): a scalar for each microbatch. Nothing divides: gradients are of the sum over the microbatches,
     so a loss that sums over items goes with opt.step(scale=1 / items).
@@ -88,12 +88,11 @@ class TorchStages:
         self._total = 0.0
         if self._pipe.training != training:
             self._pipe.training = training
-        framed = self._pipe.most_unsharded > 0  # the schedule says when
         try:
-            if not framed:
+            if not self._pipe.has_shard_actions:
                 self._all_groups(ActionKind.UNSHARD)
             self._pipe.run(self._compute)
-            if not framed:
+            if not self._pipe.has_shard_actions:
                 self._all_groups(ActionKind.REDUCE_GRAD, ActionKind.RESHARD)
         except BaseException:
             self._give_up()

@@ -221,6 +221,15 @@ def test_mesh_facts(gangs):
         gw.Gangs.create(gangs.root, dp_shard=3)
 
 
+def test_a_mesh_of_fake_gangs_records_what_a_rank_calls():
+    gangs = gw.Gangs.create(gw.Gang.create_fake(5, 8), tp=2, pp=2)
+    assert [gangs.coordinate(axis) for axis in ("pp", "dp_shard", "tp")] == [(1, 2), (0, 2), (1, 2)]
+    gangs["tp"].all_reduce_(np.ones(3, np.float32))
+    assert "all_reduce" in gangs["tp"].flight_record() and "all_reduce" not in gangs["pp"].flight_record()
+    model = gw.Llama(vocab=32, dim=16, layers=2, heads=2).parallelize(gangs, microbatches=2)
+    assert model.num_parameters() == gw.Llama(vocab=32, dim=16, layers=2, heads=2).num_parameters()
+
+
 @over(2, needs="torch")
 def test_torch_tensors(gangs):
     import torch

@@ -241,6 +241,11 @@ opt = gw.AdamW(model, lr=3e-4)
 loss: float = gw.train_step(model, opt, np.zeros(3), np.zeros(3), max_grad_norm=1.0).loss
 rank: int = gangs["dp"].rank
 reveal_type(gangs["dp"].create_gang([0]))
+with gw.Pipeline(gangs["pp"], schedule="zbv", microbatches=8) as pipe:
+    for action in pipe:
+        kind: gw.ActionKind = action.kind
+        reveal_type(action.microbatch)
+        pipe.done(*action.inputs)
 class Loss:
     def forward(self, call: gw.Call) -> None: ...
     def backward_input(self, call: gw.Call) -> None: ...
@@ -248,7 +253,7 @@ gw.Custom(Loss(), outputs=2)
 """
     mypy = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={Path.cwd() / 'mypy'}"]
     done = subprocess.run([*mypy, "-c", user], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0 and "Gang | None" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "Gang | None" in done.stdout and "int | None" in done.stdout, done.stdout + done.stderr
     source = TOP / "gangway"
     done = subprocess.run([*mypy, str(source)], capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stdout

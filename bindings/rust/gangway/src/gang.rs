@@ -126,7 +126,8 @@ impl Gang {
         handles.into_iter().map(|handle| Ok(Gang { handle: made(sys::GW_OK, handle)? })).collect()
     }
 
-    /// Local. A gang without peers: acts as if every rank held the caller's data.
+    /// Local. A gang without peers: acts as if every rank held the caller's data. [`Gangs::new`](crate::Gangs::new) over it is
+    /// the mesh of one rank of any size, and `flight_record` of each of its gangs says what was called.
     pub fn fake(rank: usize, size: usize, options: &GangOptions) -> Result<Gang> {
         let (rank, size) = (rank_number(rank), rank_number(size));
         let mut handle = std::ptr::null_mut();

@@ -1,6 +1,6 @@
 mod common;
 use common::ranks;
-use gangway::{Bf16, Bool, Code, Complex, DType, Element, Gang, Reduce, F16};
+use gangway::{Bf16, Bool, Code, Complex, DType, Element, Gang, Gangs, Mesh, Reduce, F16};
 
 /// Element i of rank r, as a small number.
 fn number(rank: usize, i: usize) -> u8 {
@@ -256,6 +256,17 @@ fn memory_of_a_gang_outlives_its_gang() {
         drop(shared);
         assert_eq!(memory[3], 4.0);
     });
+}
+
+#[test]
+fn a_mesh_of_fake_gangs_records_what_a_rank_calls() {
+    let root = Gang::fake(5, 8, &Default::default()).unwrap();
+    let gangs = Gangs::new(&root, &Mesh::default().tp(2).pp(2)).unwrap();
+    let coordinates = ["pp", "dp_shard", "tp"].map(|axis| gangs.coordinate(axis).unwrap());
+    assert_eq!(coordinates, [(1, 2), (0, 2), (1, 2)]);
+    gangs.tp().all_reduce(&mut [1f32; 3][..], Reduce::Sum).unwrap();
+    assert!(gangs.tp().flight_record().unwrap().contains("all_reduce"));
+    assert!(!gangs.pp().flight_record().unwrap().contains("all_reduce"));
 }
 
 #[test]
