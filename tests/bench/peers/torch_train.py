@@ -1,7 +1,8 @@
-"""The reference model in plain PyTorch, eager f32: torch_train.py SOCKET RANK SIZE FOLDER.
+"""The reference model in plain PyTorch, eager f32: torch_train.py SOCKET RANK SIZE FOLDER [NAME=VALUE...].
 
 Speaks the protocol of common/rank.h: "setup", "step N" -> seconds a step, 0, loss, processor time; "profile" -> seconds of one step and
-of its matrix products. With SIZE over 1: FSDP2 (fully_shard) over Gloo.
+of its matrix products. With SIZE over 1: over Gloo, FSDP2 (fully_shard), or the mesh that the last arguments describe
+(torch_parallel.py).
 """
 import os
 import socket
@@ -21,28 +22,40 @@ def rotate(x, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-class Block(nn.Module):
+class Attention(nn.Module):
     def __init__(self):
         super().__init__()
-        width = DIM // HEADS
-        self.norm1, self.norm2 = nn.RMSNorm(DIM, eps=1e-5), nn.RMSNorm(DIM, eps=1e-5)
         self.q, self.o = nn.Linear(DIM, DIM, bias=False), nn.Linear(DIM, DIM, bias=False)
-        self.k = nn.Linear(DIM, KV_HEADS * width, bias=False)
-        self.v = nn.Linear(DIM, KV_HEADS * width, bias=False)
+        self.k, self.v = (nn.Linear(DIM, KV_HEADS * (DIM // HEADS), bias=False) for _ in range(2))
+
+    def forward(self, h, cos, sin):
+        batch, length, _ = h.shape
+        q, k, v = (p(h).view(batch, length, -1, DIM // HEADS).transpose(1, 2) for p in (self.q, self.k, self.v))
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        k, v = (t.repeat_interleave(HEADS // KV_HEADS, dim=1) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
         self.gate, self.up = nn.Linear(DIM, FFN, bias=False), nn.Linear(DIM, FFN, bias=False)
         self.down = nn.Linear(FFN, DIM, bias=False)
 
+    def forward(self, h):
+        return self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.RMSNorm(DIM, eps=1e-5), nn.RMSNorm(DIM, eps=1e-5)
+        self.attention, self.mlp = Attention(), Mlp()
+
     def forward(self, x, cos, sin):
-        batch, length, _ = x.shape
-        h = self.norm1(x)
-        q = rotate(self.q(h).view(batch, length, HEADS, -1).transpose(1, 2), cos, sin)
-        k = rotate(self.k(h).view(batch, length, KV_HEADS, -1).transpose(1, 2), cos, sin)
-        v = self.v(h).view(batch, length, KV_HEADS, -1).transpose(1, 2)
-        k, v = (t.repeat_interleave(HEADS // KV_HEADS, dim=1) for t in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).reshape(batch, length, DIM))
-        h = self.norm2(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        x = x + self.attention(self.norm1(x), cos, sin)
+        return x + self.mlp(self.norm2(x))
 
 
 class Llama(nn.Module):
@@ -66,24 +79,31 @@ class Llama(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).view(-1, VOCAB), labels.view(-1))
 
 
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1, fused=True)
+
+
+def batch_of(rows, seed):
+    tokens = torch.randint(VOCAB, (rows, SEQUENCE), generator=torch.Generator().manual_seed(seed))
+    return tokens, torch.roll(tokens, -1, dims=1)
+
+
 class Training:
-    def __init__(self, rank, size, folder):
+    """One rank, or FSDP2 over all."""
+
+    def __init__(self, rank, size):
         torch.manual_seed(1)
         self.model = Llama()
         if size > 1:
-            import torch.distributed as dist
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
-            dist.init_process_group("gloo", init_method=f"file://{folder}/torch", rank=rank, world_size=size)
             mesh = init_device_mesh("cpu", (size,))
             for block in self.model.blocks:
                 fully_shard(block, mesh=mesh)
             fully_shard(self.model, mesh=mesh)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
-        generator = torch.Generator().manual_seed(rank)
-        self.tokens = torch.randint(VOCAB, (BATCH, SEQUENCE), generator=generator)
-        self.labels = torch.roll(self.tokens, -1, dims=1)
+        self.optimizer = adamw(self.model.parameters())
+        self.tokens, self.labels = batch_of(BATCH, rank)
 
     def step(self):
         loss = self.model(self.tokens, self.labels)
@@ -93,8 +113,19 @@ class Training:
         return loss.item()
 
 
+def training_of(rank, size, folder, mesh):
+    if size > 1:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/torch-{'-'.join(mesh)}", rank=rank,
+                                             world_size=size)
+    if not mesh:
+        return Training(rank, size)
+    import torch_parallel
+
+    return torch_parallel.ParallelTraining(rank, size, dict(word.split("=") for word in mesh))
+
+
 def main():
-    path, rank, size, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    path, rank, size, folder, mesh = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:]
     torch.set_num_threads(1)
     driver = socket.socket(socket.AF_UNIX)
     driver.connect(path)
@@ -112,7 +143,7 @@ def main():
             if words[0] == "quit":
                 break
             if words[0] == "setup":
-                training = Training(rank, size, folder)
+                training = training_of(rank, size, folder, mesh)
                 say("ready")
             elif words[0] == "step":
                 start, cpu = time.monotonic(), time.process_time()

@@ -1,6 +1,6 @@
 // The bubble of a pipeline as it runs beside that of the checker. Ranks are threads; a computation is a sleep, so cores do
 // not matter, and what is measured is the runtime: how late it starts what it could have started.
-//   pipeline_bubble [--ranks 4] [--microbatches 8] [--forward-ms 20] [--rounds 3] [--trace PREFIX]
+//   pipeline_bubble [--ranks 4] [--microbatches 8] [--forward-ms 100] [--rounds 3] [--trace PREFIX]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -22,7 +22,7 @@ using Traces = std::vector<std::vector<TraceEvent>>;
 
 struct Request {
   int ranks = 4, microbatches = 8, rounds = 3;
-  double forward_ms = 20;
+  double forward_ms = 100;
   int64_t elements = 1 << 18;  // between two stages, f32
   std::string trace;
   bool json = false;

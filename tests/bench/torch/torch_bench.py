@@ -200,7 +200,7 @@ def tensor_parallel(mesh: Any, rank: int, size: int) -> tuple[Callable[[], float
     model, tokens, labels = parts(0)
     columns, lines = ColwiseParallel(), RowwiseParallel()
     for block in model.blocks:  # the feed-forward part, which splits without a change to the model
-        parallelize_module(block, mesh, {"gate": columns, "up": columns, "down": lines})
+        parallelize_module(block.mlp, mesh, {"gate": columns, "up": columns, "down": lines})
     step = stepping(model, tokens, labels)
     return step, tokens.numel()
 

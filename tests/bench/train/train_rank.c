@@ -1,27 +1,83 @@
 /* A training rank of ours, through the C ABI: "setup", then "step N" -> "SECONDS WAIT LOSS CPU" a step, "memory" -> counted
- * bytes. Arguments: socket path, f32 or bf16, rank of an unconnected copy (or -1: the environment decides). */
+ * bytes. Arguments: socket path, f32 or bf16, rank of an unconnected copy (or -1: the environment decides), then words
+ * NAME=VALUE: tp, pp, cp, dp_shard (degrees), sequence_parallel, schedule, microbatches, first_layers ("0,5"). */
 #include "../common/rank.h"
 
 #include <gangway/gangway.h>
 
 #include "model.h"
 
+#define MOST_STAGES 16
+
 typedef struct training {
+  const char *const *words;
+  int word_count, copy;
   gw_gangs *gangs;
   gw_module *model;
   gw_optimizer *optimizer;
   gw_batch batch;
+  gw_step_options options;
   gw_view inputs, targets;
-  int64_t tokens[S32_BATCH * S32_SEQUENCE], labels[S32_BATCH * S32_SEQUENCE];
+  int64_t shape[2];
+  int64_t *tokens, *labels;
 } training;
-
-static const int64_t shape[2] = {S32_BATCH, S32_SEQUENCE};
 
 static const char *failure(void) {
   gw_error_info e;
   gw_error_info_init(&e, sizeof e);
   gw_last_error(&e);
   return e.message;
+}
+
+/* The value of a word, or null. */
+static const char *value_of(const training *t, const char *name) {
+  const size_t length = strlen(name);
+  for (int i = 0; i < t->word_count; ++i)
+    if (strncmp(t->words[i], name, length) == 0 && t->words[i][length] == '=')
+      return t->words[i] + length + 1;
+  return NULL;
+}
+
+static int number_of(const training *t, const char *name, int otherwise) {
+  const char *value = value_of(t, name);
+  return value != NULL ? atoi(value) : otherwise;
+}
+
+static gw_status create_gangs(training *t) {
+  gw_mesh_options mesh;
+  gw_mesh_options_init(&mesh, sizeof mesh);
+  mesh.tp = number_of(t, "tp", 1);
+  mesh.pp = number_of(t, "pp", 1);
+  mesh.cp = number_of(t, "cp", 1);
+  return gw_gangs_create(NULL, &mesh, &t->gangs);
+}
+
+static gw_status parallelize(training *t, int bf16) {
+  gw_pipeline_options pipeline;
+  gw_pipeline_options_init(&pipeline, sizeof pipeline);
+  pipeline.schedule = value_of(t, "schedule");
+  gw_parallel_options parallel;
+  gw_parallel_options_init(&parallel, sizeof parallel);
+  parallel.seed = 1;
+  gw_shard_options shard;
+  gw_shard_options_init(&shard, sizeof shard);
+  if (bf16) shard.param_dtype = GW_BF16;
+  parallel.shard = &shard;
+  gw_tensor_parallel_options tensor_parallel;
+  gw_tensor_parallel_options_init(&tensor_parallel, sizeof tensor_parallel);
+  tensor_parallel.sequence_parallel = number_of(t, "sequence_parallel", 0);
+  parallel.tensor_parallel = &tensor_parallel;
+  if (number_of(t, "pp", 1) > 1) parallel.pipeline = &pipeline;
+  int64_t first_layers[MOST_STAGES];
+  const char *at = value_of(t, "first_layers");
+  if (at != NULL) {
+    parallel.stage_split = GW_STAGE_SPLIT_GIVEN;
+    parallel.first_layers = first_layers;
+    for (; at != NULL && parallel.first_layer_count < MOST_STAGES;
+         at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+      first_layers[parallel.first_layer_count++] = atoi(at);
+  }
+  return gw_parallelize(t->model, t->gangs, &parallel);
 }
 
 static gw_status create(training *t, int bf16) {
@@ -33,41 +89,48 @@ static gw_status create(training *t, int bf16) {
   llama.heads = S32_HEADS;
   llama.kv_heads = S32_KV_HEADS;
   llama.ffn = S32_FFN;
-  gw_parallel_options parallel;
-  gw_shard_options shard;
-  gw_parallel_options_init(&parallel, sizeof parallel);
-  gw_shard_options_init(&shard, sizeof shard);
-  parallel.shard = &shard;
-  parallel.seed = 1;
-  if (bf16) shard.param_dtype = GW_BF16;
   gw_adamw_options adamw;
   gw_adamw_options_init(&adamw, sizeof adamw);
   adamw.weight_decay = 0.1;
-  gw_status status = gw_gangs_create(NULL, NULL, &t->gangs);
+  gw_step_options_init(&t->options, sizeof t->options);
+  t->options.microbatches = number_of(t, "microbatches", 1);
+  gw_status status = create_gangs(t);
   if (status == GW_OK) status = gw_llama_create(&llama, &t->model);
-  if (status == GW_OK) status = gw_parallelize(t->model, t->gangs, &parallel);
+  if (status == GW_OK) status = parallelize(t, bf16);
   if (status == GW_OK) status = gw_adamw_create(t->model, &adamw, &t->optimizer);
   return status;
 }
 
-/* Random tokens, other ones on each rank; the labels are the next tokens. */
-static void fill(training *t, int rank) {
-  uint64_t h = 88172645463325252ull + (uint64_t)rank;
-  for (int i = 0; i < S32_BATCH * S32_SEQUENCE; ++i) {
+/* Random tokens, other ones for each data coordinate, S32_BATCH rows for each of its ranks; the labels are the next tokens. */
+static gw_status fill(training *t) {
+  int32_t size = 0, data = 0, data_count = 1;
+  gw_gang *root = NULL;
+  gw_status status = gw_gangs_get(t->gangs, "root", &root);
+  if (status == GW_OK) size = gw_gang_size(root);
+  if (status == GW_OK) status = gw_gangs_data_shard(t->gangs, &data, &data_count);
+  gw_gang_release(root);
+  if (status != GW_OK) return status;
+  t->shape[0] = S32_BATCH * size / data_count;
+  t->shape[1] = S32_SEQUENCE;
+  const int64_t count = t->shape[0] * t->shape[1];
+  t->tokens = malloc((size_t)(count + 1) * sizeof *t->tokens);
+  if (t->tokens == NULL) return GW_E_OUT_OF_MEMORY;
+  t->labels = t->tokens + 1;
+  uint64_t h = 88172645463325252ull + (uint64_t)(t->copy >= 0 ? t->copy : data);
+  for (int64_t i = 0; i <= count; ++i) {
     h ^= h << 13;
     h ^= h >> 7;
     h ^= h << 17;
     t->tokens[i] = (int64_t)(h % S32_VOCAB);
   }
-  memcpy(t->labels, t->tokens + 1, sizeof t->labels - sizeof t->labels[0]);
-  t->labels[S32_BATCH * S32_SEQUENCE - 1] = t->tokens[0];
-  gw_view_set(&t->inputs, t->tokens, shape, 2, GW_I64);
-  gw_view_set(&t->targets, t->labels, shape, 2, GW_I64);
+  gw_view_set(&t->inputs, t->tokens, t->shape, 2, GW_I64);
+  gw_view_set(&t->targets, t->labels, t->shape, 2, GW_I64);
   gw_batch_init(&t->batch, sizeof t->batch);
   t->batch.inputs = &t->inputs;
   t->batch.targets = &t->targets;
   t->batch.input_count = t->batch.target_count = 1;
   t->batch.shifted = 1;
+  return GW_OK;
 }
 
 static void step(bench_driver *driver, training *t, int count) {
@@ -76,7 +139,7 @@ static void step(bench_driver *driver, training *t, int count) {
   double wait = 0;
   const double start = bench_seconds(), cpu = bench_cpu_seconds(1);
   for (int i = 0; i < count; ++i) {
-    if (gw_train_step(t->model, t->optimizer, &t->batch, NULL, NULL, &result) != GW_OK) {
+    if (gw_train_step(t->model, t->optimizer, &t->batch, &t->options, NULL, &result) != GW_OK) {
       bench_reply(driver, "error: %s", failure());
       return;
     }
@@ -98,20 +161,21 @@ static void memory(bench_driver *driver, training *t) {
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
   static training t;
-  const int copy = atoi(argv[3]);
+  t.words = (const char *const *)argv + 4;
+  t.word_count = argc - 4;
+  t.copy = atoi(argv[3]);
   const char *variable = getenv("RANK");
-  const int rank = copy >= 0 ? copy : variable ? atoi(variable) : 0;
+  const int rank = t.copy >= 0 ? t.copy : variable ? atoi(variable) : 0;
   int32_t major = 0, minor = 0, patch = 0;
   gw_version(&major, &minor, &patch);
   char text[64], line[256];
   snprintf(text, sizeof text, "gangway %d.%d.%d", major, minor, patch);
   bench_driver driver = bench_connect(argv[1], rank, text);
-  fill(&t, rank);
   int ready = 0;
   while (bench_command(&driver, line, sizeof line)) {
     int count = 1;
     if (strcmp(line, "setup") == 0) {
-      ready = create(&t, strcmp(argv[2], "bf16") == 0) == GW_OK;
+      ready = create(&t, strcmp(argv[2], "bf16") == 0) == GW_OK && fill(&t) == GW_OK;
       if (ready)
         bench_reply(&driver, "ready");
       else
@@ -129,5 +193,6 @@ int main(int argc, char **argv) {
   gw_module_release(t.model);
   gw_gangs_shutdown(t.gangs, -1);
   gw_gangs_release(t.gangs);
+  free(t.tokens);
   return 0;
 }
