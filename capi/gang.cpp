@@ -1,6 +1,7 @@
 // A gang's facts, what it has done, and its end.
 #include <gangway/gang.h>
 
+#include "gang/traced.h"
 #include "gang_handle.h"
 
 using namespace gangway;
@@ -42,6 +43,14 @@ gw_status gw_gang_get_traffic(const gw_gang* gang, gw_gang_traffic* traffic) {
     const Traffic t = gang->gang->traffic();
     write_struct(traffic, gw_gang_traffic{0, nullptr, t.calls, t.bytes_moved, t.bytes_staged});
   });
+}
+
+gw_status gw_gang_begin_trace(gw_gang* gang, const char* folder) {
+  return guarded([&] { begin_trace(gang_of(gang), text_or(folder, "")); });
+}
+
+gw_status gw_gang_end_trace(gw_gang* gang) {
+  return guarded([&] { gang_of(gang).owner()->tracer().end(); });
 }
 
 gw_status gw_gang_shutdown(gw_gang* gang, int64_t timeout_ms) {

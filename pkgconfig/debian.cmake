@@ -1,5 +1,5 @@
 # cpack -G DEB: the library, in a package that is named after its SONAME, libgangway-dev (headers, archive, pkg-config and
-# CMake files) and gangway-tools (gangrun, gw-info, gw-plan). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
+# CMake files) and gangway-tools (gangrun, gw-info, gw-plan, gw-trace). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")
 set(CPACK_PACKAGE_CONTACT "Gangway maintainers <maintainers@gangway.invalid>")

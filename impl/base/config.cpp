@@ -52,6 +52,7 @@ Config read_config() {
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
   c.interface = words("GANGWAY_INTERFACE", "");
   c.module_folder = words("GANGWAY_MODULES", "");
+  c.trace_folder = words("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   return c;
 }
@@ -78,6 +79,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_PORT", c.port);
   line("GANGWAY_INTERFACE", c.interface);
   line("GANGWAY_MODULES", c.module_folder);
+  line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
   return out.str();
 }

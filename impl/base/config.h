@@ -35,6 +35,8 @@ struct Config {
   // GANGWAY_MODULES: folder of loadable modules; empty: beside the library, else where libraries of the program are found,
   // else where the library was installed.
   std::string module_folder;
+  // GANGWAY_TRACE: folder that each rank of a root gang writes its trace into, rank-R.json; the same on all ranks. Empty: none.
+  std::string trace_folder;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;
 };

@@ -7,6 +7,7 @@
 
 #include "base/facts.h"
 #include "base/fork.h"
+#include "gang/traced.h"
 
 namespace gangway {
 namespace {
@@ -78,9 +79,16 @@ WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* 
   return named(records, [&] {
     admit(records, stream);
     if (records.empty()) return finished_work();
+    const bool trace = rank_->tracer().on();
+    const int64_t start_ns = trace ? Tracer::now_ns() : 0;
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
-    if (channel == Channel::control) return control_.run(channel, records, rank_->host_stream());
-    return engine_->run(channel, records, stream != nullptr ? *stream : device().stream());
+    const bool control = channel == Channel::control;
+    Stream& on = control ? rank_->host_stream() : stream != nullptr ? *stream : device().stream();
+    WorkPtr work = (control ? control_ : *engine_).run(channel, records, on);
+    if (trace) [[unlikely]]
+      return traced(std::move(work), rank_->works(), trace_name(records),
+                    trace_detail(*this, channel, records), start_ns);
+    return work;
   });
 }
 
@@ -112,11 +120,16 @@ void Gang::tell(Channel channel, const Collective& record) {
 }
 
 void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream) {
+  const bool trace = rank_->tracer().on();
+  const int64_t start_ns = trace ? Tracer::now_ns() : 0;
   try {
     std::unique_lock order(channel_mutex_[static_cast<size_t>(channel)]);
     const WorkPtr rest = engine.run_now(channel, records, stream);
     order.unlock();  // other calls on the channel need not wait for the end of this one
     if (rest != nullptr) rest->wait_input(Deadline::never());
+    if (trace) [[unlikely]]
+      rank_->tracer().add(TraceRow::collective, "collective", trace_name(records), start_ns, Tracer::now_ns(),
+                          trace_detail(*this, channel, records));
   } catch (Error& error) {
     if (error.code() == Code::caller) {
       place(error, records);

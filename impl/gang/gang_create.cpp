@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "gang/startup.h"
+#include "gang/traced.h"
 
 namespace gangway {
 namespace {
@@ -171,7 +172,12 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
                                  : connect_by_id(options.id, place.rank, place.size, deadline);
   }
   std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
-  return make(std::move(rank), std::move(made), engine, all_ranks(place.size));
+  std::shared_ptr<Gang> gang = make(std::move(rank), std::move(made), engine, all_ranks(place.size));
+  const std::string& folder = config().trace_folder;
+  const bool is_private =
+      place.size == 1 && !folder.empty() && read_environment().size > 1;  // no rank of the job
+  if (!folder.empty() && !is_private) begin_trace(*gang, folder);
+  return gang;
 }
 
 std::shared_ptr<Gang> Gang::over(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
@@ -197,6 +203,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   for (int i = 0; i < count; ++i) {
     const size_t at = static_cast<size_t>(i);
     gangs.push_back(make(ranks[at], engines[at], engine_options(options, i, count), all_ranks(count)));
+    if (!config().trace_folder.empty()) ranks[at]->tracer().begin(config().trace_folder, i, count, 0);
   }
   return gangs;
 }

@@ -19,6 +19,14 @@ std::shared_ptr<Device> host_for(const std::shared_ptr<Device>& device) {
 Rank::Rank(std::shared_ptr<Device> device)
     : device_(std::move(device)), host_(host_for(device_)), works_(std::make_shared<Works>()) {}
 
+Rank::~Rank() {
+  works_->end();
+  try {
+    tracer().end();
+  } catch (...) {  // nobody is left to tell
+  }
+}
+
 class Works::Kept final : public Progressive {
  public:
   Kept(Works& works, std::shared_ptr<Work> work, std::shared_ptr<void> object)

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/tracer.h"
 #include "device/device.h"
 
 namespace gangway {
@@ -45,12 +46,19 @@ class Works {
   size_t size() const;
 
   // Time that calls of this rank spent blocked in gangs. Engines add each blocking wait; a step reports the difference.
-  void add_wait(int64_t ns) noexcept { waited_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  // The wait ends now.
+  void add_wait(int64_t ns) noexcept {
+    waited_ns_.fetch_add(ns, std::memory_order_relaxed);
+    if (tracer_.on()) [[unlikely]]
+      tracer_.add(TraceRow::wait, "wait", "wait", Tracer::now_ns() - ns, Tracer::now_ns());
+  }
   int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
+  Tracer& tracer() noexcept { return tracer_; }
 
  private:
   class Kept;
 
+  Tracer tracer_;
   std::atomic<int64_t> waited_ns_ = 0;
   std::atomic<int> kept_ = 0;
   // No lock: what a work lets go of may be the caller's, which may release gangs.
@@ -62,7 +70,7 @@ class Works {
 class Rank {
  public:
   explicit Rank(std::shared_ptr<Device> device);
-  ~Rank() { works_->end(); }
+  ~Rank();
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
@@ -72,6 +80,7 @@ class Rank {
   Stream& host_stream() { return host_->stream(); }
   const std::shared_ptr<Works>& works() const { return works_; }
   int64_t waited_ns() const noexcept { return works_->waited_ns(); }
+  Tracer& tracer() const noexcept { return works_->tracer(); }
 
  private:
   const std::shared_ptr<Device> device_, host_;

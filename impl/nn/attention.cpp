@@ -68,14 +68,22 @@ class Attention final : public Module {
     }
     rotate(ctx, qkv[kQ], false);
     rotate(ctx, qkv[kK], false);
-    const Tensor out = child(kCore).forward(ctx, qkv, frame).at(0);
+    Tensor out;
+    {
+      const TraceSpan span = child(kCore).span(ctx, "forward");
+      out = child(kCore).forward(ctx, qkv, frame).at(0);
+    }
     return {child(kO).forward1(ctx, flat(out), frame)};
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor dflat = child(kO).backward1(ctx, first_gradient(dy, *this), frame);
     const Tensor dout = dflat.reshape(heads(dflat.shape()));
-    const Values dqkv = child(kCore).backward(ctx, {&dout, 1}, frame);
+    Values dqkv;
+    {
+      const TraceSpan span = child(kCore).span(ctx, "backward");
+      dqkv = child(kCore).backward(ctx, {&dout, 1}, frame);
+    }
     rotate(ctx, dqkv.at(kQ), true);
     rotate(ctx, dqkv.at(kK), true);
     const Tensor dx = child(kQ).backward1(ctx, flat(dqkv[kQ]), frame);

@@ -40,13 +40,18 @@ Values Chain::forward_range(Context& ctx, size_t first, size_t end, std::span<co
     if (frame == nullptr) x[0] = compact(ctx.temporaries, mark, x[0], ctx.stream);
   }
   poll_interrupt_at_times();
+  const TraceSpan span = child(end - 1).span(ctx, "forward");
   return child(end - 1).forward(ctx, x, frame);
 }
 
 Tensor Chain::backward_range(Context& ctx, size_t first, size_t end, std::span<const Tensor> dy,
                              Frame& frame) {
   const Stack::Mark mark = frame.mark();
-  Tensor dx = frame.compact(ctx, mark, child(end - 1).backward(ctx, dy, frame).at(0));
+  Tensor dx;
+  {
+    const TraceSpan span = child(end - 1).span(ctx, "backward");
+    dx = frame.compact(ctx, mark, child(end - 1).backward(ctx, dy, frame).at(0));
+  }
   for (size_t i = end - 1; i > first; --i) {
     poll_interrupt_at_times();
     dx = frame.compact(ctx, mark, child(i - 1).backward1(ctx, dx, frame));

@@ -113,6 +113,7 @@ size_t Frame::run_weight_gradients(Context& ctx, size_t most) {
   for (; ran < most && !pending_weight_.empty(); ++ran) {
     const WeightTask task = pending_weight_.front();
     pending_weight_.pop_front();  // first, so that a task that throws is not run again
+    const TraceSpan span = task.module->span(ctx, "weight gradient");
     task.module->backward_weight(ctx, *this, task.index, task.dy);
   }
   for (size_t i = 0; i < nested_used_ && ran < most; ++i)

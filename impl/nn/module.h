@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/facts.h"
+#include "base/tracer.h"
 #include "nn/frame.h"
 #include "nn/parameter.h"
 #include "ops/ops.h"
@@ -40,8 +41,9 @@ struct Context {
   uint64_t seed = 0;  // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
   int microbatch = 0;
-  int64_t data_index = 0;  // data coordinate
-  void* caller = nullptr;  // opaque: set by capi, handed through
+  int64_t data_index = 0;    // data coordinate
+  void* caller = nullptr;    // opaque: set by capi, handed through
+  Tracer* tracer = nullptr;  // gets what modules do; null: none
 };
 
 using Values = std::vector<Tensor>;
@@ -116,10 +118,16 @@ class Module : public std::enable_shared_from_this<Module> {
 
   // The common case of one input and one output.
   Tensor forward1(Context& ctx, const Tensor& x, Frame* frame) {
+    const TraceSpan span = this->span(ctx, ctx.recomputing ? "recompute" : "forward");
     return forward(ctx, std::span<const Tensor>(&x, 1), frame).at(0);
   }
   Tensor backward1(Context& ctx, const Tensor& dy, Frame& frame) {
+    const TraceSpan span = this->span(ctx, "backward");
     return backward(ctx, std::span<const Tensor>(&dy, 1), frame).at(0);
+  }
+  // In the trace, to the end of the scope.
+  TraceSpan span(const Context& ctx, const char* what) const {
+    return {ctx.tracer, TraceRow::compute, what, full_name_.empty() ? std::string_view(kind()) : full_name_};
   }
 
   const std::vector<Child>& children() const { return children_; }

@@ -46,7 +46,12 @@ class Step {
         options_(options),
         stream_(stream),
         call_(model.gangs(), name),
-        waited_ns_(model.gangs().root()->owner()->waited_ns()) {}
+        tracer_(model.gangs().root()->owner()->tracer()),
+        waited_ns_(model.gangs().root()->owner()->waited_ns()),
+        span_(&tracer_, TraceRow::step, "step", name) {}
+  ~Step() { tracer_.flush(); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
 
   // `optimizer`: that steps (null: none does). `own`: what this call refuses besides, and this rank's numbers.
   template <typename Own>
@@ -113,7 +118,9 @@ class Step {
   CollectiveCall call_;
   Totals totals_;
   const Clock::time_point start_ = Clock::now();
+  Tracer& tracer_;
   const int64_t waited_ns_;
+  const TraceSpan span_;
 };
 
 }  // namespace
@@ -290,6 +297,7 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, cons
 
   // 6. The fence: no rank may still read old values when their owner writes new ones. end_update lets readers
   //    in again and empties the gradients.
+  const TraceSpan span(&model.gangs().root()->owner()->tracer(), TraceRow::step, "step", "update");
   model.run().begin_update(stream);
   optimizer.step(options.scale, clip, stream);
   model.run().end_update(stream, /*copies_written=*/true);

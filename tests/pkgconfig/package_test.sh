@@ -27,7 +27,7 @@ holds() { # PACKAGE: its list is standard input
 }
 lib=/usr/$libdir
 printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
-printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan} /usr/share/man/man1/{gangrun,gw-info,gw-plan}.1.gz |
+printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan,gw-trace} /usr/share/man/man1/{gangrun,gw-info,gw-plan,gw-trace}.1.gz |
   holds gangway-tools || bad=1
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done

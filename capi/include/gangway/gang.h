@@ -369,6 +369,18 @@ GW_API gw_work *gw_work_retain(gw_work *work);
 /* Local. Neither cancels nor waits. */
 GW_API void gw_work_release(gw_work *work);
 
+/* --- traces ------------------------------------------------------------------------------------------------------ */
+
+/* Collective over a root gang. From here on each rank writes what it does, and when, into folder/rank-R.json: steps, what
+ * modules compute, actions of pipelines, collectives from launch to end, waits. The folder is made if it is missing. Viewers:
+ * ui.perfetto.dev; the program gw-trace puts the files of all ranks together and draws pipelines. All files go by the clock
+ * of rank 0. GANGWAY_TRACE=folder in the environment does the same for any program. INVALID_STATE, on every rank: a rank
+ * traces already. IO, on every rank: a file cannot be written. */
+GW_API gw_status gw_gang_begin_trace(gw_gang *gang, const char *folder);
+/* Local. Ends the trace and completes its file; nothing where none was begun. It also ends with the last of the rank's
+ * gangs. IO: the file is not complete. */
+GW_API gw_status gw_gang_end_trace(gw_gang *gang);
+
 /* --- ends -------------------------------------------------------------------------------------------------------- */
 
 /* Collective and orderly; later calls are INVALID_STATE. timeout_ms -1: the gang's deadline. TIMEOUT,

@@ -38,7 +38,8 @@ Context ModelRunner::context(Stream& stream) {
                  .stream = stream,
                  .temporaries = parts_.temporaries,
                  .seed = parts_.seed,
-                 .data_index = index};
+                 .data_index = index,
+                 .tracer = &parts_.gangs->root()->owner()->tracer()};
 }
 
 void ModelRunner::check_whole(const char* call) const {

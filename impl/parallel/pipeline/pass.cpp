@@ -49,13 +49,20 @@ SchedulePass::SchedulePass(Messages& messages, const Schedule& schedule, int ran
       forward_only_(forward_only),
       known_(known),
       trace_(trace),
+      tracer_(messages.gang().owner()->tracer()),
       places_(static_cast<size_t>(schedule.stages() * schedule.microbatches)) {}
 
 template <typename Body>
 void SchedulePass::traced(TraceEvent::Kind kind, const Action& action, Body&& body) {
-  const int64_t start = trace_ != nullptr ? Trace::now_ns() : 0;
+  const bool on = is_traced();
+  const int64_t start = on ? Trace::now_ns() : 0;
   body();
-  if (trace_ != nullptr) trace_->add(kind, action, start);
+  if (on) add_to_trace(kind, action, start);
+}
+
+void SchedulePass::add_to_trace(TraceEvent::Kind kind, const Action& action, int64_t start_ns) {
+  if (trace_ != nullptr) trace_->add(kind, action, start_ns);
+  if (tracer_.on()) add(tracer_, {kind, action, start_ns, Trace::now_ns()});
 }
 
 bool SchedulePass::skipped(const Action& action) const {
@@ -87,7 +94,7 @@ bool SchedulePass::next(PassAction& action, Stream& stream) {
     action.stage = here.stage;
     action.microbatch = here.microbatch;
     action.inputs = inputs_of(here, stream);
-    if (trace_ != nullptr) started_ns_ = Trace::now_ns();
+    if (is_traced()) started_ns_ = Trace::now_ns();
     return true;
   }
   traced(TraceEvent::Kind::wait, Action{-1}, [&] { messages_.finish(stream); });
@@ -149,7 +156,7 @@ void SchedulePass::done(std::span<const Tensor> outputs, Stream& stream) {
   if (current_ == nullptr)
     fail(Code::invalid_state, "pipeline: nothing is to be done; next comes before done");
   const Action action = *current_;
-  if (trace_ != nullptr) trace_->add(TraceEvent::Kind::work, action, started_ns_);
+  if (started_ns_ != 0) add_to_trace(TraceEvent::Kind::work, action, std::exchange(started_ns_, 0));
   switch (action.kind) {
     case ActionKind::forward: end_forward(action, outputs, stream); break;
     case ActionKind::backward:

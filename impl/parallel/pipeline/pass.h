@@ -75,6 +75,8 @@ class SchedulePass {
   // Runs `body`, which the trace gets.
   template <typename Body>
   void traced(TraceEvent::Kind kind, const Action& action, Body&& body);
+  bool is_traced() const { return trace_ != nullptr || tracer_.on(); }
+  void add_to_trace(TraceEvent::Kind kind, const Action& action, int64_t start_ns);
 
   Messages& messages_;
   const Schedule& schedule_;
@@ -82,10 +84,11 @@ class SchedulePass {
   const bool forward_only_;
   const KnownSpecs* const known_;
   Trace* const trace_;
+  Tracer& tracer_;  // the rank's
   std::vector<Place> places_;
   size_t next_ = 0;
   const Action* current_ = nullptr;
-  int64_t started_ns_ = 0;  // when next() gave it out
+  int64_t started_ns_ = 0;  // when next() gave it out; 0: not traced
 };
 
 }  // namespace gangway

@@ -4,62 +4,12 @@
 #include <cstring>
 #include <type_traits>
 
+#include "gang/traced.h"
+
 namespace gangway {
 namespace {
 
-constexpr int kRounds = 16;
-
 static_assert(std::is_trivially_copyable_v<TraceEvent>);  // ranks of one build exchange them as bytes
-
-void move_time(Gang& gang, CollectiveOp op, int peer, int64_t& time) {
-  Collective c;
-  c.op = op;
-  if (op == CollectiveOp::send)
-    c.in = &time;
-  else
-    c.out = &time;
-  c.count = 1;
-  c.dtype = DType::i64;
-  c.peer = peer;
-  gang.run_now(Channel::control, c);
-}
-
-// On rank 0: what the clock of `peer` is ahead.
-int64_t measured_offset(Gang& gang, int peer) {
-  int64_t quickest = INT64_MAX, offset = 0;
-  for (int i = 0; i < kRounds; ++i) {
-    int64_t theirs = 0, start = Trace::now_ns();
-    move_time(gang, CollectiveOp::send, peer, start);
-    move_time(gang, CollectiveOp::recv, peer, theirs);
-    const int64_t took = Trace::now_ns() - start;
-    if (took >= quickest) continue;
-    quickest = took;
-    offset = theirs - (start + took / 2);
-  }
-  return offset;
-}
-
-// How far this rank's clock is ahead of rank 0's.
-int64_t clock_offset(Gang& gang) {
-  if (!gang.has_peers() || gang.shared_memory() != nullptr) return 0;
-  std::string offsets(static_cast<size_t>(gang.size()) * sizeof(int64_t), '\0');
-  for (int peer = 1; peer < gang.size(); ++peer) {
-    if (gang.rank() == 0) {
-      const int64_t offset = measured_offset(gang, peer);
-      std::memcpy(offsets.data() + static_cast<size_t>(peer) * sizeof offset, &offset, sizeof offset);
-    }
-    for (int i = 0; gang.rank() == peer && i < kRounds; ++i) {
-      int64_t time = 0;
-      move_time(gang, CollectiveOp::recv, 0, time);
-      time = Trace::now_ns();
-      move_time(gang, CollectiveOp::send, 0, time);
-    }
-  }
-  offsets = gang.broadcast_bytes(Channel::control, offsets, 0);
-  int64_t own = 0;
-  std::memcpy(&own, offsets.data() + static_cast<size_t>(gang.rank()) * sizeof own, sizeof own);
-  return own;
-}
 
 const char* row_of(const TraceEvent& event) {
   if (event.kind == TraceEvent::Kind::wait) return "wait";
@@ -80,8 +30,14 @@ std::string microseconds(int64_t ns) {
 
 }  // namespace
 
+void add(Tracer& tracer, const TraceEvent& e) {
+  tracer.add(TraceRow::pipeline, row_of(e), name_of(e), e.start_ns, e.end_ns,
+             text("\"kind\": \"", e.action.stage < 0 ? "" : text_of(e.action.kind),
+                  "\", \"stage\": ", e.action.stage, ", \"microbatch\": ", e.action.microbatch));
+}
+
 std::vector<std::vector<TraceEvent>> gather_trace(Gang& gang, const Trace& trace) {
-  const int64_t offset = clock_offset(gang);
+  const int64_t offset = clock_ahead_ns(gang);
   std::vector<TraceEvent> own = trace.events();
   for (TraceEvent& event : own) {
     event.start_ns -= offset;

@@ -4,11 +4,11 @@
 // Thread rule: one thread at a time; gather_trace is collective.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/tracer.h"
 #include "gang/gang.h"
 #include "parallel/pipeline/schedule.h"
 
@@ -23,11 +23,7 @@ struct TraceEvent {
 
 class Trace {
  public:
-  static int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
+  static int64_t now_ns() { return Tracer::now_ns(); }
   void add(TraceEvent::Kind kind, const Action& action, int64_t start_ns) {
     events_.push_back({kind, action, start_ns, now_ns()});
   }
@@ -37,6 +33,9 @@ class Trace {
  private:
   std::vector<TraceEvent> events_;
 };
+
+// For a rank's own trace.
+void add(Tracer& tracer, const TraceEvent& event);
 
 // The events of all ranks of `gang`, by rank, on rank 0's clock, from the first one on. Ranks of one host have one clock;
 // between hosts its difference is taken from the quickest of several messages there and back.

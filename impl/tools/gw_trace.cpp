@@ -1,0 +1,94 @@
+// gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "tools/pipeline_timeline.h"
+#include "tools/trace_files.h"
+
+namespace {
+
+using namespace gangway;
+
+constexpr int kUsage = 2;  // exit status of a wrong command line
+
+struct Request {
+  std::string folder, json, svg;
+  int pass = -1;
+};
+
+double milliseconds(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+// From the first computation to the last one of any rank.
+void print_pass(const std::vector<std::vector<TraceEvent>>& pass, const std::vector<RankFile>& files) {
+  int64_t first = INT64_MAX, last = 0, busy_of_all = 0;
+  std::vector<int64_t> busy(pass.size()), waits(pass.size());
+  for (size_t r = 0; r < pass.size(); ++r)
+    for (const TraceEvent& e : pass[r]) {
+      if (e.kind == TraceEvent::Kind::wait) waits[r] += e.end_ns - e.start_ns;
+      if (e.kind != TraceEvent::Kind::work) continue;
+      busy[r] += e.end_ns - e.start_ns;
+      busy_of_all += e.end_ns - e.start_ns;
+      first = std::min(first, e.start_ns);
+      last = std::max(last, e.end_ns);
+    }
+  const double length = milliseconds(last - first) * static_cast<double>(pass.size());
+  std::printf("\n%-6s%12s%12s\n", "rank", "busy ms", "waits ms");
+  for (size_t r = 0; r < pass.size(); ++r)
+    std::printf("%-6d%12.4g%12.4g\n", files[r].rank, milliseconds(busy[r]), milliseconds(waits[r]));
+  std::printf("makespan %.4g ms, bubble %.1f %%\n", milliseconds(last - first),
+              100 * (1 - milliseconds(busy_of_all) / length));
+}
+
+void run(const Request& request) {
+  const std::vector<RankFile> files = rank_files(request.folder);
+  const std::string json = request.json.empty() ? request.folder + "/trace.json" : request.json;
+  const size_t events = merge_traces(files, json);
+  std::printf("%s: %zu events of %zu ranks\n", json.c_str(), events, files.size());
+  for (size_t r = 0, next = 0; r < static_cast<size_t>(files[0].ranks); ++r)
+    if (next < files.size() && files[next].rank == static_cast<int>(r))
+      ++next;
+    else
+      std::printf("rank %zu of %d has no file here\n", r, files[0].ranks);
+  const auto pass = pipeline_pass(files, request.pass);
+  if (pass.empty() && request.pass >= 0)
+    fail(Code::invalid_argument, "the ranks have not all ended a pass ", request.pass, " of a pipeline");
+  if (pass.empty()) return;
+  const std::string svg = request.svg.empty() ? request.folder + "/pipeline.svg" : request.svg;
+  const std::string title = request.pass < 0 ? "last pass" : "pass " + std::to_string(request.pass);
+  std::ofstream out(svg, std::ios::binary);
+  out << draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms")));
+  out.close();
+  if (!out) fail(Code::io, "cannot write ", svg);
+  std::printf("%s: %s of the pipeline\n", svg.c_str(), title.c_str());
+  print_pass(pass, files);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.",
+               "gw-trace");
+  app.set_version_flag("--version", GANGWAY_VERSION);
+  Request request;
+  app.add_option("folder", request.folder, "where the run was told to write (GANGWAY_TRACE)")->required();
+  app.add_option("--json", request.json, "the file for the viewers; default: trace.json in the folder");
+  app.add_option("--svg", request.svg, "the picture of a pipeline; default: pipeline.svg in the folder");
+  app.add_option("--pass", request.pass, "which pass to draw, from 0; default: the last one")
+      ->check(CLI::NonNegativeNumber);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  try {
+    run(request);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gw-trace: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,129 @@
+#include "tools/trace_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+using Json = nlohmann::json;
+
+// Calls `each` with every event: a line, without its comma. What a killed process left half-written is passed over.
+template <typename Each>
+void for_each_line(const std::string& path, Each&& each) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(Code::io, "cannot read ", path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.back() == ',') line.pop_back();
+    if (line.size() < 2 || line.front() != '{') continue;
+    if (file.eof() && !Json::accept(line)) return;
+    each(line);
+  }
+}
+
+RankFile described(const std::string& path) {
+  RankFile found;
+  for_each_line(path, [&](const std::string& line) {
+    if (!found.path.empty()) return;
+    const Json event = Json::parse(line, nullptr, false);
+    if (event.is_discarded() || event.value("name", "") != "process_name")
+      fail(Code::invalid_argument, path, " is no trace of a rank");
+    found = {event.at("pid").get<int>(), event.at("args").value("ranks", 1), path};
+  });
+  if (found.path.empty()) fail(Code::invalid_argument, path, " is no trace of a rank");
+  return found;
+}
+
+ActionKind kind_of(const std::string& text) {
+  for (int kind = 0; kind <= static_cast<int>(ActionKind::reduce_grad); ++kind)
+    if (text == text_of(static_cast<ActionKind>(kind))) return static_cast<ActionKind>(kind);
+  fail(Code::invalid_argument, "trace: \"", text, "\" is no action of a pipeline");
+}
+
+TraceEvent event_of(const Json& json) {
+  const Json& args = json.at("args");
+  TraceEvent event;
+  const std::string category = json.at("cat");
+  event.kind = category == "wait"               ? TraceEvent::Kind::wait
+               : category == "send and receive" ? TraceEvent::Kind::move
+                                                : TraceEvent::Kind::work;
+  event.action.stage = args.at("stage");
+  event.action.microbatch = args.at("microbatch");
+  if (event.action.stage >= 0) event.action.kind = kind_of(args.at("kind"));
+  event.start_ns = std::llround(json.at("ts").get<double>() * 1000);
+  event.end_ns = event.start_ns + std::llround(json.at("dur").get<double>() * 1000);
+  return event;
+}
+
+// The passes of one rank that have ended.
+std::vector<std::vector<TraceEvent>> passes_of(const RankFile& file) {
+  const std::string row = text("\"tid\": ", static_cast<int>(TraceRow::pipeline), ",");
+  std::vector<std::vector<TraceEvent>> passes;
+  std::vector<TraceEvent> pass;
+  for_each_line(file.path, [&](const std::string& line) {
+    if (line.find(row) == std::string::npos || line.find("\"ph\": \"X\"") == std::string::npos) return;
+    pass.push_back(event_of(Json::parse(line)));
+    if (pass.back().action.stage < 0) passes.push_back(std::exchange(pass, {}));
+  });
+  return passes;
+}
+
+}  // namespace
+
+std::vector<RankFile> rank_files(const std::string& folder) {
+  std::vector<RankFile> files;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    const std::string name = entry.path().filename();
+    const bool is_first = std::count(name.begin(), name.end(), '.') == 1;
+    if (name.rfind("rank-", 0) == 0 && entry.path().extension() == ".json" && is_first)
+      files.push_back(described(entry.path()));
+  }
+  if (failed) fail(Code::io, "cannot read the folder ", folder);
+  if (files.empty()) fail(Code::not_found, "no trace of a rank (rank-0.json and so on) is in ", folder);
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return files;
+}
+
+size_t merge_traces(const std::vector<RankFile>& files, const std::string& path) {
+  std::ofstream out(path, std::ios::binary);
+  out << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  size_t count = 0;
+  for (const RankFile& file : files)
+    for_each_line(file.path, [&](const std::string& line) { out << (count++ == 0 ? "" : ",\n") << line; });
+  out << "\n]}\n";
+  out.close();
+  if (!out) fail(Code::io, "cannot write ", path);
+  return count;
+}
+
+std::vector<std::vector<TraceEvent>> pipeline_pass(const std::vector<RankFile>& files, int index) {
+  std::vector<std::vector<std::vector<TraceEvent>>> by_rank;
+  size_t common = SIZE_MAX;
+  for (const RankFile& file : files) {
+    by_rank.push_back(passes_of(file));
+    common = std::min(common, by_rank.back().size());
+  }
+  if (common == 0 || index >= static_cast<int>(common)) return {};
+  const size_t wanted = index < 0 ? common - 1 : static_cast<size_t>(index);
+  std::vector<std::vector<TraceEvent>> pass;
+  int64_t first = INT64_MAX;
+  for (auto& passes : by_rank) {
+    pass.push_back(std::move(passes[wanted]));
+    for (const TraceEvent& event : pass.back()) first = std::min(first, event.start_ns);
+  }
+  for (auto& events : pass)
+    for (TraceEvent& event : events) {
+      event.start_ns -= first;
+      event.end_ns -= first;
+    }
+  return pass;
+}
+
+}  // namespace gangway

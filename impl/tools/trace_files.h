@@ -1,0 +1,28 @@
+// The trace files of a run's ranks (base/tracer.h): put together, and the passes of a pipeline in them.
+//
+// Thread rule: pure functions of the files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/pipeline/trace.h"
+
+namespace gangway {
+
+struct RankFile {
+  int rank = 0, ranks = 1;  // of the run
+  std::string path;
+};
+// The files rank-*.json of the folder, by rank; of a rank that traced several times the first. IO: the folder cannot be
+// read. NOT_FOUND: no such file in it. INVALID_ARGUMENT: a file that is no trace.
+std::vector<RankFile> rank_files(const std::string& folder);
+
+// All events in one file for the viewers. How many there are. IO.
+size_t merge_traces(const std::vector<RankFile>& files, const std::string& path);
+
+// Pass `index` of the pipeline, by rank, from its first event on; -1: the last one that all ranks ended. Empty: there is none.
+std::vector<std::vector<TraceEvent>> pipeline_pass(const std::vector<RankFile>& files, int index);
+
+}  // namespace gangway
