@@ -60,6 +60,12 @@ void append_names(std::string& out, int rank, int ranks) {
 
 }  // namespace
 
+std::string json_words(std::string_view words) {
+  std::string out;
+  append_escaped(out, words);
+  return out;
+}
+
 const char* name(TraceRow row) {
   switch (row) {
     case TraceRow::step: return "step";

@@ -59,6 +59,9 @@ class Tracer {
   uint64_t spans_ = 0;  // of the row of collectives
 };
 
+// Words as they may stand between quotes in JSON.
+std::string json_words(std::string_view words);
+
 // A span from here to the end of the scope. `name` must stay until then.
 class TraceSpan {
  public:

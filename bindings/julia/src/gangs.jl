@@ -105,6 +105,20 @@ end
 
 "Collective and orderly. `Gangway.init(...) do gangs` does it by itself."
 shutdown(gang::Gang; timeout_ms = -1) = (@waits LibGangway.gw_gang_shutdown(gang, timeout_ms); sweep(); nothing)
+"""
+    Gangway.trace(gang, folder) do ... end
+
+Collective over a root gang. Each rank writes what it does in the block, and when, into folder/rank-R.json. The program gw-trace
+puts the files together, for ui.perfetto.dev, and draws pipelines.
+"""
+function trace(f, gang::Gang, folder)
+    @waits LibGangway.gw_gang_begin_trace(gang, c_text("trace", "folder", folder))
+    try
+        return f()
+    finally
+        check(LibGangway.gw_gang_end_trace(gang))
+    end
+end
 "Local. Breaks the gang and wakes every waiter here and on peers."
 abort(gang::Gang, reason = "abort") =
     check(LibGangway.gw_gang_abort(gang, c_text("abort", "reason", reason)))

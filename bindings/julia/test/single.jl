@@ -104,6 +104,14 @@ fact("configuration, log and names come as texts") do
     @test occursin("cable", repr(gang))
     barrier(gang)
     @test occursin("barrier", Gangway.flight_record(gang))
+    mktempdir() do folder
+        @test Gangway.trace(() -> (barrier(gang); 7), gang, folder) == 7
+        barrier(gang)
+        lines = readlines(joinpath(folder, "rank-0.json"))
+        @test count(line -> occursin("\"barrier\"", line) && occursin("\"user\"", line), lines) == 1
+        @test lines[end] == "]"
+        @test thrown(() -> Gangway.trace(() -> error("not reached"), gang, "/dev/null/x")) isa Gangway.IOFailed
+    end
     @test Gangway.traffic(gang).calls isa UInt64
     @test thrown(() -> Gangway.native_handle(gang)) isa Gangway.NotSupported
 end

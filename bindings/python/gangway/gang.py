@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -137,6 +139,16 @@ class Gang(Collectives):
     def shutdown(self, timeout: float | None = None) -> None:
         """Collective and orderly."""
         c.gw_gang_shutdown(self._h, milliseconds(timeout))
+
+    @contextmanager
+    def trace(self, folder: str | os.PathLike[str]) -> Iterator[None]:
+        """Collective over a root gang. with gang.trace("out"): each rank writes what it does, and when, into out/rank-R.json.
+        The program gw-trace puts the files together, for ui.perfetto.dev, and draws pipelines."""
+        c.gw_gang_begin_trace(self._h, os.fspath(folder))
+        try:
+            yield
+        finally:
+            c.gw_gang_end_trace(self._h)
 
     def abort(self, reason: str) -> None:
         """Breaks the gang and wakes every waiter, here and on peers."""

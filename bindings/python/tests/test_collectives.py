@@ -1,5 +1,10 @@
 """Every collective against the plain formula, over 1, 2 and 4 ranks."""
 
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ranks import over, together
@@ -161,6 +166,24 @@ def test_gangs_of_gangs(gangs):
     assert twin.all_sum(1.0) == gang.size
     assert gang.broadcast_flag(gang.rank == 0) and "barrier" not in twin.flight_record()
     assert gang.traffic()["calls"] > 0 and gang.engine in ("self", "host") and gang.device == "cpu"
+
+
+@together(1, 2)
+def test_a_trace_lasts_as_long_as_its_block(gangs):
+    gang = gangs.root
+    folder = gang.broadcast_object(tempfile.mkdtemp() if gang.rank == 0 else None)
+    with gang.trace(folder):
+        gang.all_reduce(np.ones(4, np.float32))
+    gang.all_reduce(np.ones(4, np.float32))
+    events = json.loads((Path(folder) / f"rank-{gang.rank}.json").read_text())
+    calls = [e for e in events if e["name"] == "all_reduce" and e["args"].get("channel") == "user"]
+    assert [e["args"]["bytes"] for e in calls] == [16] and calls[0]["pid"] == gang.rank
+    with pytest.raises(gw.FileFailed, match="/dev/null/x"):
+        with gang.trace("/dev/null/x"):
+            raise AssertionError("not reached")
+    gang.barrier()
+    if gang.rank == 0:
+        shutil.rmtree(folder)
 
 
 @together(1, 2, 4)

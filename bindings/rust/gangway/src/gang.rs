@@ -1,10 +1,11 @@
 use crate::error::{borrowed_text, check, made, Error, Result};
-use crate::options::{c_text, options, read_text, results, text_pointer};
+use crate::options::{c_text, options, path_text, read_text, results, text_pointer};
 use crate::store::Store;
 use gangway_sys as sys;
 use std::ffi::CString;
 use std::fmt;
 use std::os::raw::c_void;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -232,6 +233,14 @@ impl Gang {
         check(unsafe { sys::gw_gang_shutdown(self.raw(), timeout_number(timeout)) })
     }
 
+    /// Collective over a root gang. Each rank writes what it does, and when, into folder/rank-R.json until the trace ends. The
+    /// program gw-trace puts the files together, for ui.perfetto.dev, and draws pipelines.
+    pub fn trace(&self, folder: impl AsRef<Path>) -> Result<Trace> {
+        let folder = path_text(folder.as_ref())?;
+        check(unsafe { sys::gw_gang_begin_trace(self.raw(), folder.as_ptr()) })?;
+        Ok(Trace { gang: Some(self.clone()) })
+    }
+
     /// Local, any thread. Breaks the gang and wakes every waiter here and on peers.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
@@ -248,6 +257,27 @@ impl Gang {
         read_text(|text, capacity, length| unsafe {
             sys::gw_gang_flight_record(self.raw(), text, capacity, length)
         })
+    }
+}
+
+/// A trace that is being written; see [`Gang::trace`]. It ends when it is dropped.
+#[must_use = "the trace ends when this is dropped"]
+pub struct Trace {
+    gang: Option<Gang>,
+}
+
+impl Trace {
+    /// Ends it. An error: the file is not complete.
+    pub fn end(mut self) -> Result<()> {
+        self.gang.take().map_or(Ok(()), |gang| check(unsafe { sys::gw_gang_end_trace(gang.raw()) }))
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if let Some(gang) = self.gang.take() {
+            unsafe { sys::gw_gang_end_trace(gang.raw()) };
+        }
     }
 }
 

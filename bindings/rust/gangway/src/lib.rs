@@ -63,7 +63,7 @@ pub use element::{Bf16, Bool, Complex, DType, Element, F16};
 pub use error::{Code, Error, Result};
 pub use exchange::Exchange;
 pub use frame::{Frame, FrameOptions};
-pub use gang::{Gang, GangOptions, Traffic};
+pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
     Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential,

@@ -190,6 +190,25 @@ fn bytes_flags_and_sums_travel() {
 }
 
 #[test]
+fn a_trace_lasts_as_long_as_its_guard() {
+    let folder = std::env::temp_dir().join(format!("gangway-trace-{}", std::process::id()));
+    ranks(2, |gang| {
+        let trace = gang.trace(&folder).unwrap();
+        assert_eq!(gang.trace(&folder).err().unwrap().code, Code::InvalidState);
+        gang.barrier().unwrap();
+        trace.end().unwrap();
+        gang.barrier().unwrap();
+        drop(gang.trace(&folder).unwrap());
+        let text = std::fs::read_to_string(folder.join(format!("rank-{}.json", gang.rank()))).unwrap();
+        let barriers = text.lines().filter(|l| l.contains("\"barrier\"") && l.contains("\"user\""));
+        assert_eq!(barriers.count(), 1);
+        assert!(text.ends_with("\n]\n"));
+        gang.barrier().unwrap();
+    });
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn send_and_recv_meet() {
     ranks(2, |gang| {
         let mut got = [0i32; 2];

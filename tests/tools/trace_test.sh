@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# A run that the environment tells to trace, and gw-trace on what it wrote. usage: trace_test.sh GANGRUN PIPELINE GW_TRACE
+set -uo pipefail
+gangrun=$1 pipeline=$2 trace=$3
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+bad=0
+wrong() { echo "$*"; bad=1; }
+
+GANGWAY_TRACE=$work/t "$gangrun" -n 2 -- "$pipeline" >"$work/out" 2>&1 || wrong "the run fails: $(cat "$work/out")"
+"$trace" "$work/t" --pass 1 >"$work/out" || wrong "gw-trace fails"
+grep -q 'events of 2 ranks' "$work/out" && grep -q 'pass 1 of the pipeline' "$work/out" || wrong "it says $(cat "$work/out")"
+python3 - "$work/t" <<'PY' || wrong "the files are not as they should be"
+import json, pathlib, sys, xml.dom.minidom
+folder = pathlib.Path(sys.argv[1])
+events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+parts = [json.loads((folder / f"rank-{r}.json").read_text()) for r in range(2)]
+assert len(events) == sum(map(len, parts)) and {e["pid"] for e in events} == {0, 1}
+spans = [e for e in events if e["ph"] == "X"]
+assert spans and all(e["dur"] >= 0 for e in spans)
+# The same clock: what one rank receives was sent before.
+def of(pid, name):
+    return [e for e in spans if e["pid"] == pid and e["name"] == name]
+sent, used = of(0, "0SEND_F0"), of(1, "1F0")
+assert len(sent) == len(used) > 1 and all(s["ts"] < u["ts"] for s, u in zip(sent, used))
+begun = [e["id"] for e in events if e["ph"] == "b"]
+assert len(set(begun)) == len(begun) and sorted(begun) == sorted(e["id"] for e in events if e["ph"] == "e")
+# One bar for each computation of a pass on the two ranks.
+passes = len(of(0, "end of the pass"))
+computed = [e for e in spans if e["cat"] == "compute" and e["tid"] == 1]
+bars = xml.dom.minidom.parse(str(folder / "pipeline.svg")).getElementsByTagName("g")
+assert passes > 1 and len(bars) == len(computed) / passes, (passes, len(bars), len(computed))
+PY
+
+# A rank that was killed: its last line is cut, and what it wrote before is there. A rank that is missing is named.
+sed -i '$d' "$work/t/rank-1.json"
+truncate -s -30 "$work/t/rank-1.json"
+"$trace" "$work/t" --json "$work/cut.json" --svg "$work/cut.svg" >/dev/null || wrong "a cut file is refused"
+python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["traceEvents"]' "$work/cut.json" || wrong "cut.json is no JSON"
+rm "$work/t/rank-1.json"
+"$trace" "$work/t" | grep -q 'rank 1 of 2 has no file here' || wrong "a missing rank is not named"
+
+refuses() { # STATUS WORDS ARGUMENTS...
+  local status=$1 words=$2; shift 2
+  local out; out=$("$trace" "$@" 2>&1 >/dev/null); local got=$?
+  [ $got -eq "$status" ] || wrong "$*: status $got, not $status"
+  case $out in *"$words"*) ;; *) wrong "$*: \"$out\" does not say \"$words\"" ;; esac
+}
+mkdir "$work/empty"
+refuses 1 'no trace of a rank' "$work/empty"
+refuses 1 'cannot read the folder' "$work/none"
+refuses 1 'have not all ended a pass 99999' "$work/t" --pass 99999
+echo '[{"name": "other"}]' >"$work/empty/rank-0.json"
+refuses 1 'is no trace of a rank' "$work/empty"
+refuses 2 ''
+exit $bad
