@@ -256,6 +256,9 @@ const gw_api kApi = {
     gw_tensor_parallel_options_init,
     gw_tensor_parallel,
     gw_context_parallel,
+    gw_gang_begin_trace,
+    gw_gang_end_trace,
+    gw_pipeline_input,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -506,6 +509,9 @@ static_assert(offsetof(gw_api, plan_row_init) == 16 + 243 * sizeof(void*));
 static_assert(offsetof(gw_api, tensor_parallel_options_init) == 16 + 244 * sizeof(void*));
 static_assert(offsetof(gw_api, tensor_parallel) == 16 + 245 * sizeof(void*));
 static_assert(offsetof(gw_api, context_parallel) == 16 + 246 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_begin_trace) == 16 + 247 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_end_trace) == 16 + 248 * sizeof(void*));
+static_assert(offsetof(gw_api, pipeline_input) == 16 + 249 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

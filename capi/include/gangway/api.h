@@ -313,6 +313,9 @@ typedef struct gw_api {
   void (*tensor_parallel_options_init)(gw_tensor_parallel_options *options, size_t size);
   gw_status (*tensor_parallel)(gw_module *model, gw_gangs *gangs, const gw_tensor_parallel_options *options);
   gw_status (*context_parallel)(gw_module *model, gw_gangs *gangs, gw_context_method method);
+  gw_status (*gang_begin_trace)(gw_gang *gang, const char *folder);
+  gw_status (*gang_end_trace)(gw_gang *gang);
+  gw_status (*pipeline_input)(gw_pipeline *pipeline, size_t index, gw_tensor **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

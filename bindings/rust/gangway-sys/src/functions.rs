@@ -556,6 +556,12 @@ functions! {
     work_release: pub fn gw_work_release(work: *mut gw_work);
 }
 functions! {
+    gang_begin_trace: pub fn gw_gang_begin_trace(gang: *mut gw_gang, folder: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    gang_end_trace: pub fn gw_gang_end_trace(gang: *mut gw_gang) -> gw_status;
+}
+functions! {
     gang_shutdown: pub fn gw_gang_shutdown(gang: *mut gw_gang, timeout_ms: i64) -> gw_status;
 }
 functions! {

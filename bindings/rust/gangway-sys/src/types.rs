@@ -7529,10 +7529,21 @@ pub struct gw_api {
             method: gw_context_method,
         ) -> gw_status,
     >,
+    pub gang_begin_trace: ::std::option::Option<
+        unsafe extern "C" fn(gang: *mut gw_gang, folder: *const ::std::os::raw::c_char) -> gw_status,
+    >,
+    pub gang_end_trace: ::std::option::Option<unsafe extern "C" fn(gang: *mut gw_gang) -> gw_status>,
+    pub pipeline_input: ::std::option::Option<
+        unsafe extern "C" fn(
+            pipeline: *mut gw_pipeline,
+            index: usize,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 1992usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2016usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10534,4 +10545,40 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_context_parallel();
+    fn test_field_gang_begin_trace() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_begin_trace) as usize - ptr as usize
+            },
+            1992usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_begin_trace))
+        );
+    }
+    test_field_gang_begin_trace();
+    fn test_field_gang_end_trace() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_end_trace) as usize - ptr as usize
+            },
+            2000usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_end_trace))
+        );
+    }
+    test_field_gang_end_trace();
+    fn test_field_pipeline_input() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pipeline_input) as usize - ptr as usize
+            },
+            2008usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_input))
+        );
+    }
+    test_field_pipeline_input();
 }
