@@ -50,6 +50,7 @@ CALLABLES = [
     (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite"}),
     (gw.train_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
     (gw.eval_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
+    (gw.Pipeline.__init__, "gw_pipeline_options", {"shard_actions"}),  # most_unsharded
     (gw.Gangs.create, "gw_mesh_options", set()),
     (gw.init, "gw_mesh_options", set()),
     (gw.Gang.create, "gw_gang_options", GANG),
@@ -94,8 +95,7 @@ def test_defaults_of_plain_arguments_are_those_of_c():
 def test_every_option_struct_has_its_callable():
     known = {kind for _, kind, _ in CALLABLES}
     # By custom.py, parameters.py and partition.py, under names of their own.
-    others = {"gw_dtype_rule", "gw_custom_options", "gw_parameter_options", "gw_init_options", "gw_movement_options",
-              "gw_pipeline_options"}
+    others = {"gw_dtype_rule", "gw_custom_options", "gw_parameter_options", "gw_init_options", "gw_movement_options"}
     structs = {name for name in vars(low) if name.startswith("gw_") and name.endswith(("_options", "_rule", "gw_batch"))
                and inspect.isclass(getattr(low, name))}
     assert structs - others == known
