@@ -213,7 +213,7 @@ TEST(SplitParameters, LayoutsThatDoNotFitAreRefused) {
       expect_refusal(
           code, [&] { model.build().parallelize({}); }, parts);
     };
-    refused(Code::not_supported, {}, {"tp is 2"});
+    refused(Code::invalid_state, {}, {"tp is 2", "tensor_parallel comes first"});
     refused(Code::invalid_argument, {Placement::shard("tp", 0, {0, 2, 4, 6})},
             {"rows", "3 pieces", "2 ranks"});
     refused(Code::invalid_argument, {Placement::shard("tp", 2, {0, 2, 6})}, {"rows", "dim 2"});

@@ -134,7 +134,11 @@ TEST(FullyShard, DegreesThatAModelIsNotMadeForAreRefused) {
       expect_refusal(axis == Axis::cp ? Code::invalid_argument : Code::not_supported,
                      [&] { model.build().parallelize({}); },
                      {axis == Axis::cp ? "holds no attention" : name(axis)});
-      expect_refusal(Code::not_supported, [&] { model.build().fully_shard("", {}); }, {name(axis)});
+      expect_refusal(axis == Axis::pp ? Code::not_supported : Code::invalid_state,
+                     [&] { model.build().fully_shard("", {}); },
+                     {name(axis), axis == Axis::tp   ? "tensor_parallel comes first"
+                                  : axis == Axis::cp ? "context_parallel comes first"
+                                                     : "2"});
       expect_refusal(Code::not_supported,
                      [&] {
                        make_shard_group(gangs, "g", {{.name = "w", .shape = Shape{2}, .init = Init::ones()}},

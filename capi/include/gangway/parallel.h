@@ -172,13 +172,12 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
  * seeds, or replicas got different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
 
-/* The same piece by piece, in this order: gw_tensor_parallel, gw_context_parallel, gw_recompute, gw_fully_shard or
- * gw_replicate, gw_module_materialize. Stages of pp are made by gw_parallelize alone. A call that comes too late is refused
- * with INVALID_STATE, and so is one whose forerunner is missing; the text names that call. */
-
-/* Collective. Splits modules over tp as the plan says. Null options: their defaults. On a mesh without tp the plan is only
- * checked. NOT_FOUND: no module matches a row; INVALID_ARGUMENT names the row and what does not fit; NOT_SUPPORTED: there is
- * no row at all; INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. */
+/* Collective. Splits modules over tp as the plan says: the first of the pieces of gw_parallelize, for programs that make
+ * them one by one: gw_tensor_parallel, gw_context_parallel, gw_recompute, gw_fully_shard or gw_replicate,
+ * gw_module_materialize, in this order. A call that comes too late is INVALID_STATE, and so is one whose forerunner is
+ * missing; the text names that call. Stages of pp are made by gw_parallelize alone. Null options: their defaults. On a mesh
+ * without tp the plan is only checked. NOT_FOUND: no module matches a row; INVALID_ARGUMENT names the row and what does not
+ * fit; NOT_SUPPORTED: there is no row at all; INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. */
 GW_API gw_status gw_tensor_parallel(gw_module *model, gw_gangs *gangs,
                                     const gw_tensor_parallel_options *options);
 /* Collective. Lets attention go over the ranks of cp, each of which has a part of the sequence. On a mesh without cp it is
