@@ -176,7 +176,7 @@ def test_a_trace_lasts_as_long_as_its_block(gangs):
         gang.all_reduce(np.ones(4, np.float32))
     gang.all_reduce(np.ones(4, np.float32))
     events = json.loads((Path(folder) / f"rank-{gang.rank}.json").read_text())
-    calls = [e for e in events if e["name"] == "all_reduce" and e["args"].get("channel") == "user"]
+    calls = [e for e in events if e["name"] == "all_reduce" and e.get("args", {}).get("channel") == "user"]
     assert [e["args"]["bytes"] for e in calls] == [16] and calls[0]["pid"] == gang.rank
     with pytest.raises(gw.FileFailed, match="/dev/null/x"):
         with gang.trace("/dev/null/x"):

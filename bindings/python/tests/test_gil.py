@@ -208,6 +208,18 @@ def gw_parallelize(gang, meet):
 
 
 @entry
+def gw_tensor_parallel(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Llama(**SMALL).tensor_parallel(gangs))
+
+
+@entry
+def gw_context_parallel(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Llama(**SMALL).context_parallel(gangs))
+
+
+@entry
 def gw_fully_shard(gang, meet):
     gangs = gw.Gangs.create(gang)
     meet(lambda: gw.Linear(4, 4).fully_shard("", gangs))
@@ -255,10 +267,11 @@ def gw_optimizer_step(gang, meet):
 
 
 TOKENS = np.zeros((1, 8), np.int64)
+SMALL = {"vocab": 16, "dim": 8, "layers": 1, "heads": 2}
 
 
 def llama(gang):
-    return gw.Llama(vocab=16, dim=8, layers=1, heads=2).parallelize(gw.Gangs.create(gang))
+    return gw.Llama(**SMALL).parallelize(gw.Gangs.create(gang))
 
 
 @entry

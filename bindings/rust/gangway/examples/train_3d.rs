@@ -20,9 +20,8 @@ fn main() -> Result<()> {
     let llama = LlamaOptions { vocab: 32, dim: 32, layers: 4, heads: 4, kv_heads: 2, ..Default::default() };
     let mut model = Llama::new(&llama)?;
     let options = ParallelOptions {
-        strategy: Strategy::FullShard, // over dp_shard
-        sequence_parallel: true,       // over tp
-        loss_parallel: true,
+        shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() }, // over dp_shard
+        tensor_parallel: TensorParallelOptions { sequence_parallel: true, ..Default::default() }, // over tp
         pipeline: Some(PipelineOptions { schedule: Some("1f1b".into()), ..Default::default() }), // over pp
         stage_split: StageSplit::ByCost,
         seed: 1,
