@@ -13,7 +13,7 @@ end
 function main(path, folder, steps = "200")
     text, count = read(path), parse(Int, steps)
     Gangway.init() do gangs
-        model = parallelize!(Llama(dim = 64, layers = 2, heads = 4), gangs; strategy = :full_shard, seed = 1)
+        model = parallelize!(Llama(dim = 64, layers = 4, heads = 4), gangs; strategy = :full_shard, seed = 1)
         opt = AdamW(model; lr = 3e-3)
         shard, shards = Gangway.data_shard(gangs) # which columns of the batch are this rank's
         first, last = ROWS * shard ÷ shards, ROWS * (shard + 1) ÷ shards

@@ -25,7 +25,7 @@ def batch(step, first, last):
 
 
 with gw.init() as gangs:
-    model = gw.Llama(dim=64, layers=2, heads=4).parallelize(gangs, strategy="full_shard", seed=1)
+    model = gw.Llama(dim=64, layers=4, heads=4).parallelize(gangs, strategy="full_shard", seed=1)
     opt = gw.AdamW(model, lr=3e-3)
     shard, shards = gangs.data_shard  # which rows of the batch are this rank's
     first, last = ROWS * shard // shards, ROWS * (shard + 1) // shards

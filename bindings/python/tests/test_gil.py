@@ -4,6 +4,7 @@ another thread advances. Which calls block, the low-level layer says itself."""
 import faulthandler
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,14 @@ def gw_gang_shrink(gang, meet):
     with pytest.raises(gw.Aborted):
         gang.barrier()
     meet(lambda: gang.shrink([0, 1]))
+
+
+@entry
+def gw_gang_begin_trace(gang, meet):
+    folder = gang.broadcast_object(tempfile.mkdtemp() if gang.rank == 0 else None)
+    meet(lambda: gang.trace(folder).__enter__())
+    if gang.rank == 0:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @entry

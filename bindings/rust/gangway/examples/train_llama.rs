@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let steps: usize = arguments.get(3).map_or(Ok(200), |n| n.parse())?;
 
     let gangs = gangway::init(&Mesh::default())?;
-    let mut model = Llama::new(&LlamaOptions { dim: 64, layers: 2, heads: 4, ..Default::default() })?;
+    let mut model = Llama::new(&LlamaOptions { dim: 64, layers: 4, heads: 4, ..Default::default() })?;
     let options = ParallelOptions {
         shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() },
         seed: 1,
