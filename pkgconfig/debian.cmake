@@ -24,8 +24,8 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_PROVIDES "libgangway (= ${PROJECT_VERSION}-1)")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 # Scripts that are named but do not exist: cpack would write ones that call ldconfig, which the trigger does.
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA
-  ${CMAKE_CURRENT_LIST_DIR}/triggers;${CMAKE_CURRENT_LIST_DIR}/none/postinst;${CMAKE_CURRENT_LIST_DIR}/none/postrm)
+set(no_scripts ${CMAKE_CURRENT_LIST_DIR}/none/postinst ${CMAKE_CURRENT_LIST_DIR}/none/postrm)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/triggers ${no_scripts})
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "sharded training for any language: the library\n${about}")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libgangway-dev)
@@ -38,6 +38,17 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME gangway-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "sharded training for any language: launcher and facts\n${about}")
+
+# A module is of one build of the library, so it goes with this very version. cuBLAS comes from NVIDIA's archive or a toolkit.
+if(TARGET gangway_cuda)
+  list(APPEND CPACK_COMPONENTS_ALL cuda)
+  set(CPACK_DEBIAN_CUDA_PACKAGE_NAME libgangway-cuda)
+  set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS
+    "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1), libc6, libstdc++6, libgcc-s1")
+  set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${no_scripts})
+  set(CPACK_COMPONENT_CUDA_DESCRIPTION "sharded training for any language: module for NVIDIA GPUs\n${about}")
+endif()
 
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian_files.cmake)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)

@@ -4,6 +4,7 @@ cmake_policy(VERSION 3.25)
 set(packages_runtime ${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME})
 set(packages_development libgangway-dev)
 set(packages_tools gangway-tools)
+set(packages_cuda libgangway-cuda)
 set(copyright "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: gangway
 
@@ -13,7 +14,7 @@ License: Apache-2.0
  On Debian systems the text of this license is in
  /usr/share/common-licenses/Apache-2.0.
 ")
-foreach(component runtime development tools)
+foreach(component runtime development tools cuda)
   set(root "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${component}")
   if(NOT IS_DIRECTORY "${root}/usr")
     continue()

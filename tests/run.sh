@@ -100,7 +100,7 @@ test_bindings() {
 
 select=()
 [ -z "$label" ] || select+=(-L "$label")
-clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
+clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGANGWAY_CUDA=OFF)
 if [ -n "$sanitize" ]; then
   # The thread sanitizer runs where ranks are threads: processes share nothing that it could see.
   if [ "$sanitize" = thread ] && [ -z "$label" ]; then
@@ -110,7 +110,7 @@ if [ -n "$sanitize" ]; then
   build_and_test "$sanitize" "${build:-$top/build-$sanitize}" "${select[@]}" -- "${clang[@]}" \
     -DGANGWAY_SANITIZE="$sanitize"
 else
-  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON
+  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON -DGANGWAY_CUDA_ARCHITECTURES=90a
   case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"

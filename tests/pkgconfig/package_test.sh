@@ -16,7 +16,9 @@ wrong() { echo "$*"; bad=1; }
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >"$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 package() { echo "$work/$1"_*.deb; }
-[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | tr '\n' ' ')" = "./gangway-tools ./libgangway-dev ./$library " ] ||
+cuda=
+[ ! -e "$build/capi/libgangway_cuda.so" ] || cuda="./libgangway-cuda "
+[ "$(cd "$work" && ls ./*.deb | sed 's/_.*//' | sort | tr '\n' ' ')" = "$(printf '%s\n' ./gangway-tools ./libgangway-dev $cuda "./$library" | sort | tr '\n' ' ')" ] ||
   wrong "packages: $(ls "$work")"
 
 files() { dpkg-deb -c "$(package "$1")" | awk '$1 !~ /^d/ {print substr($6, 2)}' | sort; }
@@ -29,6 +31,7 @@ lib=/usr/$libdir
 printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
 printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan,gw-trace} /usr/share/man/man1/{gangrun,gw-info,gw-plan,gw-trace}.1.gz |
   holds gangway-tools || bad=1
+[ -z "$cuda" ] || printf '%s\n' $lib/libgangway_cuda.so | holds libgangway-cuda || bad=1
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
   printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc
@@ -59,7 +62,7 @@ readelf -S "$work/library$lib/$soname" | grep -q '\.debug_info' && wrong "$libra
 # An installation of its own: a database that has nothing but what the packages depend on, in this machine's versions.
 database=$work/root/var/lib/dpkg
 mkdir -p "$database/info" "$database/updates"
-needs=$(for name in "$library" gangway-tools; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
+needs=$(for name in "$library" gangway-tools ${cuda:+libgangway-cuda}; do field $name Depends; done | tr ',|' '\n\n' | awk '{print $1}' | sort -u)
 for name in ${needs/$library/}; do
   dpkg-query -W -f='Package: ${Package}\nStatus: ${Status}\nVersion: ${Version}\nArchitecture: ${Architecture}
 Multi-Arch: ${Multi-Arch}\nMaintainer: none\nDescription: of this machine\n\n' "$name" | sed '/^Multi-Arch: $/d'
@@ -87,8 +90,9 @@ consumers "$work" "$work/root/usr" "$libdir"
 "$work/root/usr/bin/gw-info" --version >/dev/null
 "$work/root/usr/bin/gw-plan" --version >/dev/null
 "$work/root/usr/bin/gangrun" -n 2 true
-must --remove gangway-tools libgangway-dev
-must --purge gangway-tools libgangway-dev "$library"
+others=(gangway-tools libgangway-dev ${cuda:+libgangway-cuda})
+must --remove "${others[@]}"
+must --purge "${others[@]}" "$library"
 left=$(cd "$work/root" && find . -path ./var/lib/dpkg -prune -o \( -type f -o -type l \) -print)
 [ -z "$left" ] || { echo "left after purge: $left"; exit 1; }
 ! grep -q '^Package: .*gangway' "$database/status" || { echo "dpkg still knows of gangway after purge"; exit 1; }

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The module for NVIDIA GPUs as it ships: built by nvcc from PyPI, without a warning, and tried where no GPU is. Then a table
+# of its kernels.
+#   usage: tests/cuda_build.sh [BUILD_DIR]        CUDA_ARCHITECTURES="80;90a;100": of a release; 90a alone by default
+set -uo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$top/build-cuda}
+toolkit=$build/toolkit
+passed=0 failed=0
+check() { # WHAT COMMAND...
+  local what=$1 log=$build/check.log; shift
+  if "$@" >"$log" 2>&1; then passed=$((passed + 1)); echo "passed: $what"; else failed=$((failed + 1)); echo "FAILED: $what"; tail -n 20 "$log"; fi
+}
+
+mkdir -p "$build"
+[ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
+"$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
+  nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* || exit 1
+root=$(echo "$toolkit"/lib/python3*/site-packages/nvidia/cu13)
+for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/lib$library.so"; done # what a linker looks for
+
+started=$SECONDS
+check "compiled by $("$root/bin/nvcc" --version | grep -o 'release [0-9.]*')" bash -c '
+  cmake -S "$0" -B "$1" -G Ninja -DGANGWAY_CUDA=ON -DGANGWAY_WERROR=ON -DCUDAToolkit_ROOT="$2" -DGANGWAY_CUDA_ARCHITECTURES="$3" &&
+    ninja -C "$1" gangway gangway_cuda gw-info && ! grep -il "warning" "$1"/impl/cuda/*.o.txt' \
+  "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}"
+echo "compiled in $((SECONDS - started)) s"
+check "no undefined symbol" bash -c '! ldd -r "$1/capi/libgangway_cuda.so" | grep -E "undefined symbol|not found"' - "$build"
+if [ -e /dev/nvidiactl ]; then
+  check "it is loaded" bash -c '"$0/impl/tools/gw-info" | grep "^devices:.*cuda"' "$build"
+else
+  check "without a driver it is refused in words" bash -c '"$0/impl/tools/gw-info" | grep -A1 "device \"cuda\"" | grep "no NVIDIA driver"' "$build"
+fi
+python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt || failed=$((failed + 1))
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
