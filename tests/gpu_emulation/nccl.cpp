@@ -122,6 +122,14 @@ void check_order(const ncclComm& comm, uint64_t number) {
   }
 }
 
+// The order of what a communicator did ends with it.
+void forget(const ncclComm& comm) {
+  const std::lock_guard lock(groups().mutex);
+  for (auto& [pair, order] : groups().orders)
+    if (pair.first == comm.device || pair.second == comm.device)
+      std::erase_if(order.ahead, [&](const auto& launch) { return launch.first == comm.group.get(); });
+}
+
 template <typename T>
 T fold(ncclRedOp_t op, T a, T b) {
   switch (op) {
@@ -359,6 +367,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  forget(*comm);
   delete comm;
   return ncclSuccess;
 }
@@ -368,6 +377,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->group->aborted = true;
     comm->group->changed.notify_all();
   }
+  forget(*comm);
   delete comm;
   return ncclSuccess;
 }

@@ -68,9 +68,9 @@ void Memory::free_pinned(void* data, size_t bytes) noexcept { free_later(data, b
 
 void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
   const std::lock_guard lock(mutex_);
+  Freed freed{data, pinned_bytes, {}};
   try {
     const OnDevice on(device_);
-    Freed freed{data, pinned_bytes, {}};
     for (const cudaStream_t stream : streams_) {
       if (cudaStreamQuery(stream) == cudaSuccess) continue;
       cudaGetLastError();  // "not ready" is no error
@@ -83,6 +83,7 @@ void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
     collect(/*wait=*/false);
   } catch (...) {  // no memory for the list, or a device that has failed
     for (const cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+    for (const cudaEvent_t event : freed.events) cudaEventDestroy(event);
     give_back({data, pinned_bytes, {}});
   }
 }

@@ -1,0 +1,92 @@
+// What real NCCL leaves undefined is a fault of the emulated one, and the words say which.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include "gpu_emulation/emulator.h"
+
+namespace {
+
+// Two ranks on devices 0 and 1, and two communicators of both.
+class EmulatedNccl : public testing::Test {
+ protected:
+  struct Rank {
+    std::array<ncclComm_t, 2> comms{};
+    std::array<cudaStream_t, 2> streams{};
+    void* data = nullptr;
+  };
+
+  void SetUp() override {
+    std::array<ncclUniqueId, 2> ids;
+    for (ncclUniqueId& id : ids) ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    for (int r = 0; r < 2; ++r) {
+      Rank& rank = ranks_[static_cast<size_t>(r)];
+      ASSERT_EQ(cudaSetDevice(r), cudaSuccess);
+      for (size_t c = 0; c < 2; ++c) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ASSERT_EQ(ncclCommInitRankConfig(&rank.comms[c], 2, ids[c], r, &config), ncclInProgress);
+        ASSERT_EQ(cudaStreamCreateWithPriority(&rank.streams[c], cudaStreamNonBlocking, 0), cudaSuccess);
+      }
+      ASSERT_EQ(cudaMallocAsync(&rank.data, 2 * sizeof(float), rank.streams[0]), cudaSuccess);
+      ASSERT_EQ(cudaMemsetAsync(rank.data, 0, 2 * sizeof(float), rank.streams[0]), cudaSuccess);
+      ASSERT_EQ(cudaStreamSynchronize(rank.streams[0]), cudaSuccess);
+    }
+  }
+  void TearDown() override {
+    gpu_emulation::reset();
+    for (Rank& rank : ranks_) {
+      for (const ncclComm_t comm : rank.comms) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+      for (const cudaStream_t stream : rank.streams) cudaStreamSynchronize(stream);
+      EXPECT_EQ(cudaFreeAsync(rank.data, rank.streams[0]), cudaSuccess);
+      EXPECT_EQ(cudaStreamSynchronize(rank.streams[0]), cudaSuccess);
+      for (const cudaStream_t stream : rank.streams) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    }
+    EXPECT_EQ(gpu_emulation::living(), 0);
+  }
+
+  // Of communicator `c`, on its own stream and its own number.
+  ncclResult_t all_reduce(int r, size_t c, size_t count = 1) {
+    Rank& rank = ranks_[static_cast<size_t>(r)];
+    EXPECT_EQ(cudaSetDevice(r), cudaSuccess);
+    float* const number = static_cast<float*>(rank.data) + (count == 1 ? c : 0);
+    return ncclAllReduce(number, number, count, ncclFloat32, ncclSum, rank.comms[c], rank.streams[c]);
+  }
+  void settle() {
+    for (Rank& rank : ranks_)
+      for (const cudaStream_t stream : rank.streams) cudaStreamSynchronize(stream);
+  }
+
+  std::array<Rank, 2> ranks_;
+};
+
+TEST_F(EmulatedNccl, TwoCommunicatorsInOneOrderAreNoFault) {
+  for (int r = 0; r < 2; ++r)
+    for (const size_t c : {0u, 1u, 1u, 0u}) EXPECT_EQ(all_reduce(r, c), ncclSuccess);
+  settle();
+  EXPECT_EQ(gpu_emulation::report(), "");
+}
+
+// Real NCCL may hang then: kernels that wait for a peer fill a device.
+TEST_F(EmulatedNccl, TwoCommunicatorsInDifferentOrdersAreAFault) {
+  EXPECT_EQ(all_reduce(0, 0), ncclSuccess);
+  EXPECT_EQ(all_reduce(0, 1), ncclSuccess);
+  EXPECT_EQ(gpu_emulation::report(), "");
+  EXPECT_NE(all_reduce(1, 1), ncclSuccess);
+  EXPECT_EQ(gpu_emulation::report(), "NCCL: devices 1 and 0 launch their communicators in different orders");
+}
+
+TEST_F(EmulatedNccl, DifferentCountsAreAFault) {
+  EXPECT_EQ(all_reduce(0, 0, 1), ncclSuccess);
+  EXPECT_EQ(all_reduce(1, 0, 2), ncclSuccess);
+  settle();
+  EXPECT_NE(gpu_emulation::report().find("call different collectives"), std::string::npos)
+      << gpu_emulation::report();
+}
+
+}  // namespace
