@@ -12,7 +12,8 @@
 namespace gangway {
 namespace {
 
-constexpr int kSpins = 200;  // looks without a pause
+constexpr int kSpins = 200;        // looks without a pause
+constexpr int kPatienceMs = 1000;  // of an engine that goes, for its calls
 
 class Planes;
 
@@ -80,6 +81,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) {
     throw_if_broken();
+    check_opened(channel, span);
     const int size = control->size(), rank = control->rank();
     std::shared_ptr<Call> call;
     try {
@@ -195,8 +197,18 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     data->shutdown(deadline);
   }
 
-  // The engine is gone. What is outstanding goes on; else nothing may hold the rank.
+  // The engine is gone. Calls on the rank's list hold the rank, and perhaps nothing drives the list from here on: so they
+  // get a while to end. What is outstanding after that goes on.
   void leave() noexcept {
+    const Deadline patience = Deadline::after_ms(kPatienceMs);
+    for (Naps naps; outstanding() && !patience.passed();) {
+      advance();
+      if (!naps.yielded()) naps.sleep();
+    }
+    try {
+      owner->works()->progress();
+    } catch (...) {  // of another engine: its own calls tell
+    }
     if (!outstanding()) owner->works()->remove(this);
   }
 
@@ -240,6 +252,16 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       come->wait_input(Deadline::never());
     data->open(channel);
     opened = true;
+  }
+
+  // The others would be waited for.
+  void check_opened(Channel channel, std::span<const Collective> span) {
+    if (opened_[static_cast<size_t>(channel)] || control->size() == 2 || !data->facts().opens_for_pairs)
+      return;
+    if (std::all_of(span.begin(), span.end(), is_pair))
+      fail(Code::invalid_state, options.label, ".", name(span[0].op), ": engine \"", data->name(),
+           "\" has no communicator of the ", control->size(),
+           " ranks yet; let all ranks call a collective, like all_reduce, before the first send");
   }
 
   uint64_t log_begin(Channel channel, std::span<const Collective> span) {

@@ -86,6 +86,8 @@ struct EngineFacts {
   // abort() ends a call in flight, so calls may start before the others are known to have come. Else a call starts when
   // all notes are here.
   bool aborts_in_flight = true;
+  // A send of two ranks goes over a communicator that all ranks have opened (Engine::open).
+  bool opens_for_pairs = false;
 };
 
 // Memory that all ranks of an engine reach directly, and counters in it.

@@ -186,7 +186,7 @@ void Gang::place(Error& error, std::span<const Collective> records) const {
 void Gang::barrier(Channel channel) { tell(channel, Collective{}); }
 
 void Gang::open(Channel channel) {
-  if (engine_->facts().moves_device_memory) run_now(channel, Collective{});
+  if (engine_->facts().opens_for_pairs) run_now(channel, Collective{});
 }
 
 std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::string& mine) {

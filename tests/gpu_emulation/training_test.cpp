@@ -35,10 +35,39 @@ TEST_F(CudaTraining, OneRankEqualsTheReferenceInF32) {
 }
 TEST_F(CudaTraining, TwoShardedRanksEqualTheReference) {
   expect(2, {1, Strategy::full_shard, 1}, DType::f64);
+  EXPECT_EQ(gpu_emulation::living(), 0);
 }
 TEST_F(CudaTraining, TwoReplicasEqualTheReference) {
   if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "15 s; with GANGWAY_TEST_ALL=1";
   expect(2, {1, Strategy::no_shard, 3}, DType::f64);
+}
+
+// NCCL makes a communicator of all ranks: a first send of two would wait for the others.
+TEST_F(CudaTraining, AFirstSendAmongMoreThanTwoRanksIsRefusedAndHarmless) {
+  test::run_ranks(3, [](Gang& root) {
+    Stream& stream = root.device().stream();
+    const Tensor one = Tensor::allocate(root.device().allocator(), DType::f32, {1});
+    Collective c;
+    c.in = c.out = one.raw();
+    c.count = 1;
+    c.dtype = DType::f32;
+    const auto pass = [&] {
+      c.op = root.rank() == 0 ? CollectiveOp::send : CollectiveOp::recv;
+      c.reduce = Reduce::none;
+      c.peer = root.rank() == 0 ? 2 : 0;
+      if (root.rank() != 1) root.run(Channel::user, c, &stream)->wait(Deadline::after_ms(20000));
+    };
+    if (root.rank() != 1) {
+      const Error error = test::error_of(pass);
+      EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
+      EXPECT_NE(error.message().find("before the first send"), std::string::npos) << error.message();
+    }
+    c.op = CollectiveOp::all_reduce;
+    c.reduce = Reduce::sum;
+    root.run(Channel::user, c, &stream)->wait(Deadline::after_ms(20000));
+    pass();
+  });
+  EXPECT_EQ(gpu_emulation::living(), 0);
 }
 
 }  // namespace

@@ -302,7 +302,8 @@ GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *outp
  * caller releases *out_work. */
 GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
-/* Collective over this rank and `peer`, which receives as many elements of the same dtype. */
+/* Collective over this rank and `peer`, which receives as many elements of the same dtype. INVALID_STATE: memory of CUDA
+ * on a gang of more than two ranks, all of which have called no collective yet: NCCL makes a communicator of all. */
 GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
 /* Collective. Starts gw_gang_send and returns; buffers belong to the collective until the work is done. The

@@ -66,6 +66,7 @@ class NcclEngine final : public Engine {
     facts.moves_device_memory = true;
     facts.takes_counts = false;
     facts.detects_failures = false;
+    facts.opens_for_pairs = true;
     return facts;
   }
   void* native_handle() const override { return lane_of(Channel::user).comm; }
@@ -94,7 +95,7 @@ class NcclEngine final : public Engine {
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
-    if (lane_of(channel).comm == nullptr) open(channel);  // sends and receives come without one
+    if (lane_of(channel).comm == nullptr) open(channel);  // of two ranks, both are here
     const std::lock_guard lock(mutex_);
     failure_->throw_if();  // an abort since then has taken the communicator
     Lane& lane = lane_of(channel);
