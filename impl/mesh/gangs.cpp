@@ -153,6 +153,25 @@ GangPtr Gangs::make(AxisSet plain) {
   return own;
 }
 
+GangPtr Gangs::fsdp_part(int ranks) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = parts_.find(ranks);
+    if (found != parts_.end()) return found->second;
+  }
+  const AxisSet axes = mesh_.without_ones(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp));
+  const std::string name = text(root_->name(), ".", axes_text(axes), "/", ranks);
+  GangPtr own;
+  root_->in_mid_call([&] {
+    for (const std::vector<int>& all : mesh_.groups(axes))
+      for (auto first = all.begin(); first != all.end(); first += ranks)
+        if (GangPtr gang = root_->create_gang(std::vector<int>(first, first + ranks), name)) own = gang;
+  });
+  const std::lock_guard lock(mutex_);
+  owned_.push_back(own);
+  return parts_[ranks] = own;
+}
+
 GangPtr Gangs::by_axes(std::string_view axes) const {
   const AxisSet set = parse_axes(axes);
   const std::lock_guard lock(mutex_);

@@ -61,6 +61,9 @@ class Gangs {
   const GangPtr& cp() const { return made(axis_bit(Axis::cp)); }
   // What FSDP splits over, "dp_shard+cp", and what a loss is summed over, "dp_replicate+dp_shard+cp".
   const GangPtr& fsdp_gang() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
+  // `ranks` consecutive ranks of fsdp_gang, this one among them. The first call with a number is collective over root, the
+  // others are local. `ranks` divides fsdp_gang's size.
+  GangPtr fsdp_part(int ranks);
   const GangPtr& loss_gang() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
   // Any product of axes. Local: every one is made at creation, so a refusal here leaves no peer in the making
@@ -91,6 +94,7 @@ class Gangs {
   Coordinates coordinates_{};
   mutable std::mutex mutex_;           // what follows
   std::map<AxisSet, GangPtr> places_;  // of every set; does not change after creation
+  std::map<int, GangPtr> parts_;       // by fsdp_part's number
   std::vector<GangPtr> owned_;         // to close, in the order they were made
   bool closed_ = false;
 };

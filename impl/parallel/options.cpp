@@ -35,10 +35,9 @@ void check(const ShardOptions& o, DType master) {
   if (strategy < 0 || strategy > 2)
     fail(Code::invalid_argument, "strategy ", strategy, " is unknown (0 to 2)");
   if (o.cpu_offload) fail(Code::not_supported, "cpu_offload is not supported");
-  if (o.reshard_after_forward > 1)
-    fail(Code::not_supported, "reshard_after_forward is ", o.reshard_after_forward,
-         "; only 0, 1 and -1 are supported");
-  check_switch("reshard_after_forward", o.reshard_after_forward);
+  if (o.reshard_after_forward < -1)
+    fail(Code::invalid_argument, "reshard_after_forward is ", o.reshard_after_forward,
+         "; it must be 0, 1, a number of ranks or -1 (the strategy's)");
   check_switch("accumulate_unsharded", o.accumulate_unsharded);
   if (o.strategy == Strategy::no_shard && o.accumulate_unsharded == 0)
     fail(Code::invalid_argument, "accumulate_unsharded is 0, but NO_SHARD has whole gradients only");
@@ -57,6 +56,17 @@ void check(const ShardOptions& o, DType master) {
          o.prefetch_backward, "; both are 0 or more");
   if (!(std::isfinite(o.bucket_cap_mb) && o.bucket_cap_mb > 0))
     fail(Code::invalid_argument, "bucket_cap_mb is ", o.bucket_cap_mb, ", not a finite number above 0");
+}
+
+void check_reshard(const ShardOptions& o, int shard_ranks) {
+  const int k = o.reshard_after_forward;
+  if (k <= 1) return;
+  if (o.strategy == Strategy::no_shard)
+    fail(Code::invalid_argument, "reshard_after_forward is ", k,
+         ", but NO_SHARD has whole values on every rank");
+  if (shard_ranks % k != 0)
+    fail(Code::invalid_argument, "reshard_after_forward is ", k, ", which is no factor of the ", shard_ranks,
+         " ranks of dp_shard x cp");
 }
 
 void check(const RecomputeOptions& o) {

@@ -26,10 +26,12 @@ struct DtypeRule {
 
 struct ShardOptions {
   Strategy strategy = Strategy::full_shard;
-  int reshard_after_forward = -1;  // -1: the strategy's; 0, 1; over 1 NOT_SUPPORTED
-  DType param_dtype = DType{};     // compute dtype; none: the master's
-  DType reduce_dtype = DType{};    // of gradients on the way; none: f32 (f64 for f64)
-  DType output_dtype = DType{};    // of the unit's outputs; none: as computed
+  // -1: the strategy's; 0; 1. k over 1: after forward values stay split over k consecutive ranks, from which backward
+  // gathers them; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1.
+  int reshard_after_forward = -1;
+  DType param_dtype = DType{};   // compute dtype; none: the master's
+  DType reduce_dtype = DType{};  // of gradients on the way; none: f32 (f64 for f64)
+  DType output_dtype = DType{};  // of the unit's outputs; none: as computed
   bool cast_forward_inputs = true;
   std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
   bool cpu_offload = false;            // NOT_SUPPORTED
@@ -93,6 +95,8 @@ struct ParallelOptions {
 // Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of
 // the values that are stepped.
 void check(const ShardOptions& options, DType master);
+// Of units over so many ranks of dp_shard x cp. INVALID_ARGUMENT: a reshard_after_forward that is no factor of them.
+void check_reshard(const ShardOptions& options, int shard_ranks);
 void check(const RecomputeOptions& options);
 void check(const PipelineOptions& options);
 void check_master(DType dtype);

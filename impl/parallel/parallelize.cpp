@@ -88,6 +88,9 @@ Chain* chain_of(const Gangs& gangs, Module& root) {
 std::vector<Stage> stages_of(const Chain& chain, const Gangs& gangs, const ParallelOptions& options) {
   const PipelineOptions& o = options.pipeline;
   check(o);
+  if (options.shard.reshard_after_forward > 1)
+    fail(Code::not_supported, "reshard_after_forward is ", options.shard.reshard_after_forward,
+         ", but the schedule says when stages of a pipeline are resharded; give -1, 0 or 1");
   if (options.shard.accumulate_unsharded == 0)
     fail(Code::invalid_argument,
          "accumulate_unsharded is 0, but stages of a pipeline sum their gradients and reduce once");
@@ -161,6 +164,7 @@ void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& o
     check_no_stages(*parts_.gangs, "fully_shard");
     check_wrappable("fully_shard");
     check(options, DType::f64);
+    check_reshard(options, parts_.gangs->fsdp_gang()->size());
     places = match_places(parts_.root, pattern);
     check_apart(places);
     check_units(parts_.root, places, options, DType{});
@@ -178,6 +182,7 @@ void ModelBuilder::replicate(const ShardOptions& options) {
     check_no_stages(*parts_.gangs, "replicate");
     check_wrappable("replicate");
     check(whole, DType::f64);
+    check_reshard(whole, 1);
     places = default_places(parts_.root);
     check_units(parts_.root, places, whole, DType{});
   });
@@ -211,6 +216,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     check_describing("parallelize");
     check_master(options.master_dtype);
     check(options.shard, options.master_dtype);
+    check_reshard(options.shard, parts_.gangs->fsdp_gang()->size());
     check(options.recompute);
     if (!parts_.fsdp->units().empty())
       fail(Code::invalid_state, "parallelize: unit ", parts_.fsdp->units()[0]->name(),

@@ -246,6 +246,9 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
   std::string arguments;
   const auto check_all = [&] {
     check_data_degrees(*held);
+    if (options.reshard_after_forward > 1)
+      fail(Code::not_supported, "reshard_after_forward is ", options.reshard_after_forward,
+           ", but a shard group is resharded by its caller; give -1, 0 or 1");
     check_parameters(name, parameters, options);
     arguments = facts_of(name, parameters, options, seed);
   };

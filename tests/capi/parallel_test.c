@@ -95,7 +95,7 @@ static void refused_options(rank* me) {
   EXPECT(last_error().rank == me->size - 1 || me->size == 1)
   REFUSED_WITH(s.strategy, 3, GW_E_INVALID_ARGUMENT, "strategy is 3");
   REFUSED_WITH(s.strategy, -1, GW_E_INVALID_ARGUMENT, "strategy is -1");
-  REFUSED_WITH(s.reshard_after_forward, 4, GW_E_NOT_SUPPORTED, "4");
+  REFUSED_WITH(s.reshard_after_forward, 4, GW_E_INVALID_ARGUMENT, "no factor of the");
   REFUSED_WITH(s.param_dtype, GW_I32, GW_E_INVALID_ARGUMENT, "i32");
   REFUSED_WITH(s.param_dtype, 0x22002, GW_E_INVALID_ARGUMENT, "dtype");
   REFUSED_WITH(s.reduce_dtype, GW_U8, GW_E_INVALID_ARGUMENT, "u8");

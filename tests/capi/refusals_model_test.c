@@ -47,7 +47,7 @@ static void options_of_parallelism(void** state) {
   gw_shard_options s;
   ROW(WITH_SHARD(strategy, 3), INVALID_ARGUMENT, "options.shard.strategy is 3");
   ROW(WITH_SHARD(strategy, -1), INVALID_ARGUMENT, "options.shard.strategy is -1");
-  ROW(WITH_SHARD(reshard_after_forward, 2), NOT_SUPPORTED, "reshard_after_forward is 2");
+  ROW(WITH_SHARD(reshard_after_forward, 2), INVALID_ARGUMENT, "2, which is no factor of the 1 ranks");
   ROW(WITH_SHARD(reshard_after_forward, -2), INVALID_ARGUMENT, "reshard_after_forward is -2");
   ROW(WITH_SHARD(accumulate_unsharded, 2), INVALID_ARGUMENT, "accumulate_unsharded is 2");
   ROW((gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s,

@@ -58,6 +58,87 @@ TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   }
 }
 
+// Values and gradients after two steps of two microbatches, the second of which begins while the first one's values are
+// still kept.
+std::map<std::string, Vector> two_steps(Gang& root, int reshard, DType param, bool unsharded) {
+  ParallelOptions options = f64_options();
+  options.shard.reshard_after_forward = reshard;
+  options.shard.param_dtype = param;
+  options.shard.accumulate_unsharded = unsharded;
+  const Trial trial{uneven, Shape{4, 3}, param == DType{} ? DType::f64 : param};
+  const auto model = sharded(trial, root, options, 1, /*regions=*/false);
+  Stream& stream = model->device().stream();
+  const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
+  std::map<std::string, Vector> out;
+  for (int step = 0; step < 2; ++step) {
+    for (int m = 0; m < 2; ++m) {
+      model->run().set_is_last_backward(m == 1);
+      trial.run(*model, m);
+    }
+    out = trial.gradients(*model);
+    model->run().begin_update(stream);
+    optimizer->step(1, 1, stream);
+    model->run().end_update(stream);
+  }
+  for (const NamedParameter& p : model->inspect().parameters())
+    out["value " + p.name] = get(model->inspect().gather(*p.parameter, stream));
+  return out;
+}
+
+TEST(FullyShard, ValuesThatAFewRanksKeepAfterForwardGiveTheSameBits) {
+  for (const auto& [ranks, parts] :
+       {std::pair(4, std::vector<int>{2, 4}), std::pair(6, std::vector<int>{2, 3})})
+    for (const DType param : {DType{}, DType::f32})
+      for (const bool unsharded : {false, true})
+        run_ranks(ranks, [&](Gang& root) {
+          const auto want = two_steps(root, 1, param, unsharded);
+          for (const int k : parts)
+            EXPECT_EQ(two_steps(root, k, param, unsharded), want) << k << " of " << ranks;
+        });
+}
+
+// Forward gathers from all ranks, backward from the two that kept the values between them.
+TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
+  run_ranks(4, [](Gang& root) {
+    ParallelOptions options = f64_options();
+    options.shard.reshard_after_forward = 2;
+    const auto model = sharded(kUneven, root, options, 1, /*regions=*/false);
+    uint64_t piece = 0;  // of all parameters, with the padding
+    for (const auto& unit : model->fsdp().units())
+      for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
+    Gang &all = *model->gangs().fsdp_gang(), &two = *model->gangs().fsdp_part(2);
+    EXPECT_EQ(two.size(), 2);
+    EXPECT_EQ(two.rank(), all.rank() % 2);
+    for (int step = 1; step <= 2; ++step) {
+      const uint64_t before = all.traffic().bytes_moved;
+      kUneven.run(*model);
+      model->run().finish_gradients(model->device().stream());
+      model->device().stream().synchronize();  // bytes count when they have moved
+      EXPECT_EQ(two.traffic().bytes_moved, static_cast<uint64_t>(step) * (2 - 1) * 2 * piece);
+      EXPECT_EQ(all.traffic().bytes_moved - before, 2 * (4 - 1) * piece) << "one gather, one reduce-scatter";
+    }
+    const MemoryUse use = model->inspect().memory();
+    const auto without = [&] {
+      options.shard.reshard_after_forward = 1;
+      return sharded(kUneven, root, options, 1, /*regions=*/false)->inspect().memory();
+    }();
+    EXPECT_GE(use.gathered, without.gathered + 2 * piece);
+    EXPECT_LT(use.gathered, without.gathered + 2 * piece + 64 * model->inspect().parameters().size());
+  });
+}
+
+// On one host whole values are rows that ranks share: nobody keeps a copy, and nothing moves.
+TEST(FullyShard, RanksThatShareRowsKeepNoCopy) {
+  run_ranks(4, [](Gang& root) {
+    ParallelOptions options = f64_options();
+    options.shard.reshard_after_forward = 2;
+    const auto model = sharded(kUneven, root, options);
+    if (model->gangs().fsdp_gang()->shared_memory() == nullptr || model->inspect().memory().region_rows == 0)
+      return;
+    EXPECT_EQ(model->inspect().memory().gathered, 0u);
+  });
+}
+
 ModulePtr block() {
   AttentionOptions attention;
   attention.dim = 12;

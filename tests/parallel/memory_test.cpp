@@ -60,9 +60,10 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
   struct Case {
     int ranks, replicas;
     bool regions, frozen;
+    int keepers = 0;  // reshard_after_forward of FULL_SHARD; 0: as below
   };
-  for (const Case& c :
-       {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true}, Case{4, 2, true, false}})
+  for (const Case& c : {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true},
+                        Case{4, 2, true, false}, Case{4, 1, false, false, 2}})
     for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
       for (const RecomputeKind recompute :
            {RecomputeKind::none, RecomputeKind::full, RecomputeKind::selective})
@@ -72,6 +73,8 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
           // Of the cases with bf16 the other choice than the strategy's own.
           if (param == DType::bf16)
             options.shard.reshard_after_forward = strategy == Strategy::full_shard ? 0 : 1;
+          if (strategy == Strategy::full_shard && c.keepers > 0)
+            options.shard.reshard_after_forward = c.keepers;
           options.shard.param_dtype = param;
           if (param == DType::bf16) options.shard.reduce_dtype = DType::bf16;
           options.shard.bucket_cap_mb = 0.01;

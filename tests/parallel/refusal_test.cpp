@@ -62,8 +62,14 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
           code, [&] { model.build().parallelize(options); }, parts);
     };
     refuse(Code::not_supported, [](auto& o) { o.shard.cpu_offload = true; }, {"cpu_offload"});
-    refuse(Code::not_supported, [](auto& o) { o.shard.reshard_after_forward = 2; },
-           {"reshard_after_forward is 2"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = 3; },
+           {"reshard_after_forward is 3", "no factor of the 2 ranks"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.shard.reshard_after_forward = 2;
+             o.shard.strategy = Strategy::no_shard;
+           },
+           {"reshard_after_forward is 2", "NO_SHARD"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = -2; },
            {"reshard_after_forward is -2"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f16; }, {"param_dtype is f16"});

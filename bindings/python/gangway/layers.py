@@ -49,7 +49,7 @@ class Llama(Module):
     @classmethod
     def from_pretrained(
         cls, folder: str | os.PathLike[str], gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,

@@ -58,7 +58,7 @@ class Module:
 
     def parallelize(
         self, gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
@@ -73,7 +73,8 @@ class Module:
 
         strategy: "full_shard" (unshard for each use), "shard_grad_op" (keep after forward), "no_shard" (plain data
         parallel).
-        reshard_after_forward, accumulate_unsharded: None: the strategy's.
+        reshard_after_forward, accumulate_unsharded: None: the strategy's. A number of ranks over 1: after forward values stay
+        split over so many consecutive ranks, and backward gathers them from those.
         param_dtype: of compute; None: the master's. dtype_rules: param_dtype by pattern of whole parameter names; the last
         match wins.
         reduce_dtype: of gradients on the way; None: f32 (f64 for f64). output_dtype: of each unit; None: as computed.
@@ -103,7 +104,7 @@ class Module:
 
     def fully_shard(
         self, pattern: str = "", gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
-        reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
+        reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,

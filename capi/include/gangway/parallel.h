@@ -63,17 +63,19 @@ typedef struct gw_shard_options {
   size_t struct_size;
   const gw_ext *next;
   gw_strategy strategy;
-  int32_t reshard_after_forward; /* -1: the strategy's; 0, 1; over 1: NOT_SUPPORTED */
-  gw_dtype param_dtype;          /* compute dtype; GW_DTYPE_NONE: the master's */
-  gw_dtype reduce_dtype;         /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
-  gw_dtype output_dtype;         /* of the unit's outputs; GW_DTYPE_NONE: as computed */
-  int32_t cast_forward_inputs;   /* 1 */
-  int32_t cpu_offload;           /* 0; 1: NOT_SUPPORTED */
-  int32_t prefetch_forward;      /* 1 unit */
-  int32_t prefetch_backward;     /* 1 unit */
-  int32_t accumulate_unsharded;  /* -1: the strategy's; 0: reduce each microbatch; 1: once */
-  double bucket_cap_mb;          /* 25; GW_NO_SHARD */
-  const gw_dtype_rule *rules;    /* param_dtype by name; last match wins */
+  /* -1: the strategy's; 0; 1. k over 1: after forward values stay split over k consecutive ranks, and backward gathers them
+   * from those; a factor of the ranks of dp_shard x cp. Ranks that share rows in memory do as with 1: nothing moves. */
+  int32_t reshard_after_forward;
+  gw_dtype param_dtype;         /* compute dtype; GW_DTYPE_NONE: the master's */
+  gw_dtype reduce_dtype;        /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
+  gw_dtype output_dtype;        /* of the unit's outputs; GW_DTYPE_NONE: as computed */
+  int32_t cast_forward_inputs;  /* 1 */
+  int32_t cpu_offload;          /* 0; 1: NOT_SUPPORTED */
+  int32_t prefetch_forward;     /* 1 unit */
+  int32_t prefetch_backward;    /* 1 unit */
+  int32_t accumulate_unsharded; /* -1: the strategy's; 0: reduce each microbatch; 1: once */
+  double bucket_cap_mb;         /* 25; GW_NO_SHARD */
+  const gw_dtype_rule *rules;   /* param_dtype by name; last match wins */
   size_t rule_count;
 } gw_shard_options;
 /* Local. Sets up a gw_shard_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */

@@ -90,7 +90,15 @@ GroupContext FsdpState::place_of(const ParamGroup& unit) {
   place.replicas = gangs_->rdp();
   place.replica_axes = "dp_replicate";
   place.axis = gangs_->mesh().degree(Axis::cp) == 1 ? "dp_shard" : "dp_shard+cp";
+  if (has_keepers(unit)) place.keepers = gangs_->fsdp_part(unit.options().reshard_after_forward);
   return place;
+}
+
+bool FsdpState::has_keepers(const ParamGroup& unit) const {
+  const int k = unit.options().reshard_after_forward;
+  Gang& shards = *gangs_->fsdp_gang();
+  const bool in_region = regions_ && shards.shared_memory() != nullptr;  // there nothing is gathered
+  return unit.options().strategy != Strategy::no_shard && k > 1 && k < shards.size() && !in_region;
 }
 
 void FsdpState::set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied,
@@ -105,6 +113,8 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   Stream& stream = ops_.device().stream();
   const CollectiveCall call(*gangs_, "materialize");
   std::vector<SharedRegion> regions;  // the fences', then those of units
+  for (const auto& unit : units_)     // gangs are made together, in the order of the units
+    if (has_keepers(*unit)) gangs_->fsdp_part(unit->options().reshard_after_forward);
   call.check([&] {
     plan(master);
     allocate();

@@ -69,6 +69,7 @@ class FsdpState {
   void count(MemoryUse& use) const;
 
  private:
+  bool has_keepers(const ParamGroup& unit) const;  // who keep values between them after forward
   GroupContext place_of(const ParamGroup& unit);
   void plan(DType master);
   void forget_plans();

@@ -12,15 +12,20 @@ GroupValues::GroupValues(const std::string& unit, const GroupContext& place, con
   if (place_.shard_ranks() == 1 || packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
   storage_ =
       place_.regions && place_.shards->shared_memory() != nullptr ? Storage::region : Storage::gathered;
-  if (storage_ == Storage::gathered && shares_slots) place_.values->need(packing_.bytes.full);
+  if (storage_ != Storage::gathered) return;
+  if (shares_slots) place_.values->need(packing_.bytes.full);
+  if (place_.keepers == nullptr) return;
+  for (const PackedParameter& p : packing_.parameters) kept_.bytes += kept_bytes(p);
 }
 
 // Peers may still read this rank's rows, and this rank's own gather may still write.
 GroupValues::~GroupValues() {
-  if (gathering_.last == nullptr) return;
+  if (place_.shards == nullptr) return;
   Works& works = *place_.shards->owner()->works();
-  works.keep(gathering_.last, own_);
-  if (gathered()) works.keep(gathering_.last, gathering_.slot->buffer);
+  if (gathering_.last != nullptr) works.keep(gathering_.last, own_);
+  if (kept_.last != nullptr) works.keep(kept_.last, kept_.buffer);
+  const WorkPtr& writes = gathering_.from_keepers ? kept_.last : gathering_.last;
+  if (gathered() && writes != nullptr) works.keep(writes, gathering_.slot->buffer);
 }
 
 void GroupValues::allocate() {
@@ -33,6 +38,7 @@ void GroupValues::allocate() {
   device.zero(own_->data(), b.own, device.stream());
   if (storage_ == Storage::gathered && !gathering_.shares_slots)
     gathering_.own.allocate(place_.plain(), b.full);
+  if (kept_.bytes != 0) kept_.buffer = Buffer::allocate(place_.reachable(), kept_.bytes);
 }
 
 size_t GroupValues::region_bytes() const { return storage_ == Storage::region ? packing_.bytes.full : 0; }
@@ -64,21 +70,48 @@ void GroupValues::show(const std::shared_ptr<Buffer>& buffer) {
     p.parameter->value = whole_view(buffer, p.full_at, p.compute, p);
 }
 
+// Each part is a whole number of pieces: the keepers divide the ranks.
+size_t GroupValues::kept_bytes(const PackedParameter& p) const {
+  const size_t part = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
+  return (part + 63) / 64 * 64;
+}
+
 void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
   gathering_.slot = &slot;
   gathering_.lease = slot.take();
+  gathering_.from_keepers = kept_.valid;
+  const GangPtr& from = kept_.valid ? place_.keepers : place_.shards;
+  std::byte* kept = kept_.valid ? static_cast<std::byte*>(kept_.buffer->data()) : nullptr;
   std::vector<Collective> span;
   for (const PackedParameter& p : packing_.parameters) {
     Collective c;
     c.op = CollectiveOp::all_gather;
-    c.in = own_piece(own_, p.own_at, p.compute, p).raw();
+    c.in = kept != nullptr ? kept : own_piece(own_, p.own_at, p.compute, p).raw();
     c.out = all_pieces(slot.buffer, p.full_at, p.compute, p).raw();
-    c.count = static_cast<size_t>(p.piece);
+    c.count = static_cast<size_t>(p.pieces() / from->size());
     c.dtype = p.compute;
     c.async_input = true;
     span.push_back(c);
+    if (kept != nullptr) kept += kept_bytes(p);
   }
-  slot.gathering = gathering_.last = place_.shards->run(Channel::fsdp_gather, span, &stream);
+  WorkPtr& last = kept_.valid ? kept_.last : gathering_.last;
+  slot.gathering = last = from->run(Channel::fsdp_gather, span, &stream);
+}
+
+void GroupValues::keep_part(Stream& stream) {
+  if (kept_.bytes == 0 || !unsharded_) return;
+  if (kept_.last != nullptr) kept_.last->order_input(stream);  // of the step before
+  kept_.last = nullptr;
+  auto* kept = static_cast<std::byte*>(kept_.buffer->data());
+  for (const PackedParameter& p : packing_.parameters) {
+    const size_t bytes = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
+    const auto* whole =
+        static_cast<const std::byte*>(all_pieces(gathering_.slot->buffer, p.full_at, p.compute, p).raw());
+    place_.ops->device().copy(kept, whole + static_cast<size_t>(place_.keepers->rank()) * bytes, bytes,
+                              stream);
+    kept += kept_bytes(p);
+  }
+  kept_.valid = true;
 }
 
 bool GroupValues::gathered() const {
@@ -137,6 +170,11 @@ void GroupValues::unshard(Stream& stream) {
 
 void GroupValues::reshard() {
   if (!unsharded_) return;
+  kept_.valid = false;
+  drop_whole();
+}
+
+void GroupValues::drop_whole() {
   unsharded_ = false;
   if (storage_ == Storage::whole) return;
   for (const PackedParameter& p : packing_.parameters) p.parameter->value = Tensor();
@@ -145,6 +183,7 @@ void GroupValues::reshard() {
 
 void GroupValues::release(Stream& stream) {
   updating_ = true;
+  kept_.valid = false;
   if (fence_) fence_->release();
   if (gathered()) wait_for(*gathering_.slot, stream);
   leave_slot();  // gathered ahead: old values
@@ -175,7 +214,7 @@ void GroupValues::count(MemoryUse& use) const {
   }
   use.master += b.own_masters;
   use.copies += b.own_copies;
-  use.gathered += gathering_.own.bytes;
+  use.gathered += gathering_.own.bytes + kept_.bytes;
 }
 
 }  // namespace gangway

@@ -8,6 +8,8 @@
 //   gathered  private shards; unshard is an all_gather on Channel::fsdp_gather into a slot (buffers.h). A
 //             gather leaves its input readable by peers until the next update, which waits for them: the same
 //             fence, made of the gathers' own ends.
+//             With keepers (k ranks of the gang, k > 1) a rank copies its k-th of the whole values after forward; backward
+//             gathers from those k ranks instead of all W.
 //   whole     W = 1: the whole value is the value. No region, no slot, no counters.
 //
 // Thread rule: one thread at a time; unshard and the update are collective.
@@ -43,6 +45,9 @@ class GroupValues {
   void prefetch(Stream& stream);  // starts what unshard would wait for, if there is a free slot
   void unshard(Stream& stream);
   void reshard();
+  // The two halves of a reshard after forward: what keepers keep, and that whole values are gone.
+  void keep_part(Stream& stream);
+  void drop_whole();
   bool unsharded() const { return unsharded_; }
   WorkPtr gathering() const;  // null: none in flight
 
@@ -61,6 +66,14 @@ class GroupValues {
     AllGatherBuffer* slot = nullptr;  // while gathering or gathered, and while it has this lease
     uint64_t lease = 0;
     WorkPtr last;  // peers may still read this rank's rows for it
+    bool from_keepers = false;
+  };
+  // This rank's part of the whole values, over the keepers.
+  struct Kept {
+    std::shared_ptr<Buffer> buffer;  // as the whole values, each parameter's part after the other
+    size_t bytes = 0;                // 0: there are no keepers
+    bool valid = false;              // from forward to the end of backward, or to an update
+    WorkPtr last;                    // peers may still read it for this
   };
   void show(const std::shared_ptr<Buffer>& buffer);
   bool gathered() const;  // or on the way
@@ -68,6 +81,7 @@ class GroupValues {
   void wait_gathered(Stream& stream);
   void wait_for(AllGatherBuffer& slot, Stream& stream);
   void leave_slot();
+  size_t kept_bytes(const PackedParameter& p) const;  // multiples of 64
 
   const std::string& name_;
   const GroupContext& place_;
@@ -77,6 +91,7 @@ class GroupValues {
   SharedRegion region_;
   std::optional<VersionGate> fence_;
   Gathering gathering_;
+  Kept kept_;
   bool unsharded_ = false;
   bool updating_ = false;  // from release to publish
 };

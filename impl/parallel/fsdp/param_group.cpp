@@ -13,7 +13,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters,
       buckets_(std::move(buckets)) {}
 
 bool ParamGroup::reshards_after_forward() const {
-  if (options_.reshard_after_forward >= 0) return options_.reshard_after_forward == 1;
+  if (options_.reshard_after_forward >= 0) return options_.reshard_after_forward >= 1;
   return options_.strategy == Strategy::full_shard && role_ == GroupRole::child;
 }
 
@@ -63,6 +63,11 @@ void ParamGroup::reduce(Stream& stream) {
   external_->reduce(stream);
   external_->finish(stream);
   if (!unsharded()) external_->drop_full();
+}
+
+void ParamGroup::reshard_after_forward(Stream& stream) {
+  values_->keep_part(stream);
+  values_->drop_whole();
 }
 
 void ParamGroup::reshard() {

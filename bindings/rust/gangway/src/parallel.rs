@@ -217,7 +217,8 @@ options! {
 options! {
     ShardOptions = gw_shard_options, gw_shard_options_init {
         strategy: Strategy,
-        /// -1: the strategy's; 0 or 1.
+        /// -1: the strategy's; 0 or 1; k over 1: after forward values stay split over k consecutive ranks, from
+        /// which backward gathers them.
         reshard_after_forward: i32,
         /// Compute dtype; NONE: the master's.
         param_dtype: DType,
