@@ -62,6 +62,9 @@ maybe(::Nothing) = C_NULL
 Checks all, then splits the model over the gangs (nothing: one rank), and gives it memory and first values. Once, before
 the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `:no_shard`. Collective.
 
+`reshard_after_forward`: -1 (the strategy's), 0, 1, or k over 1: after forward values stay split over k consecutive ranks, from
+which backward gathers them.
+
 Over tp: `plan`, `rows`, `sequence_parallel`, `loss_parallel`, as in `tensor_parallel!`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
 microbatches = 8, stages_per_rank = 2)`, `stage_split` (`:even`, `:by_cost`, or `:given` by `first_layers`).
 """

@@ -69,6 +69,7 @@ fact("layers are put together, wrapped by hand, frozen, recomputed") do
     materialize!(model; seed = 2)
     @test !Gangway.describe(model["1.weight"]).trainable
     @test size(Gangway.forward(model, ones(Float32, 4, 3))[1]) == (4, 3)
+    @test refused(() -> parallelize!(Linear(2, 2); reshard_after_forward = 2), "2, which is no factor of the 1 ranks")
     attention = parallelize!(Attention(; dim = 8, heads = 2))
     @test size(Gangway.forward(attention, ones(Float32, 8, 5, 2))[1]) == (8, 5, 2)
     block = materialize!(replicate!(Block(16; dim = 8, heads = 2)))

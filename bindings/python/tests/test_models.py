@@ -411,6 +411,8 @@ def test_options_that_do_not_exist_are_named():
         gw.Llama(dims=3)
     with pytest.raises(gw.InvalidArgument, match='strategy is "half"'):
         gw.Linear(2, 2).parallelize(strategy="half")
+    with pytest.raises(gw.InvalidArgument, match="reshard_after_forward is 2, which is no factor of the 1 ranks"):
+        gw.Linear(2, 2).parallelize(reshard_after_forward=2)
     model = gw.Linear(2, 2).freeze("bias").materialize()
     assert not model["bias"].trainable and len(model) == 2
     with pytest.raises(gw.InvalidArgument, match="dims"):

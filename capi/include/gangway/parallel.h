@@ -64,7 +64,8 @@ typedef struct gw_shard_options {
   const gw_ext *next;
   gw_strategy strategy;
   /* -1: the strategy's; 0; 1. k over 1: after forward values stay split over k consecutive ranks, and backward gathers them
-   * from those; a factor of the ranks of dp_shard x cp. Ranks that share rows in memory do as with 1: nothing moves. */
+   * from those; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1. Shard
+   * groups and pipelines take -1, 0 and 1: NOT_SUPPORTED. */
   int32_t reshard_after_forward;
   gw_dtype param_dtype;         /* compute dtype; GW_DTYPE_NONE: the master's */
   gw_dtype reduce_dtype;        /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */

@@ -38,6 +38,15 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
     model.train_step(&mut opt, &tokens, &tokens).unwrap(); // nothing is broken
 }
 
+#[test]
+fn values_are_not_kept_by_more_ranks_than_share_them() {
+    let mut model = Linear::new(2, 2).build().unwrap();
+    let shard = ShardOptions { reshard_after_forward: 2, ..Default::default() };
+    let refused =
+        model.parallelize(&Gangs::fake("cpu").unwrap(), &ParallelOptions { shard, ..Default::default() }).unwrap_err();
+    expect(refused, &["reshard_after_forward is 2, which is no factor of the 1 ranks"]);
+}
+
 /// A module whose forward asks for elements in its own way; what that gives.
 fn asked(ask: impl Fn(&Call<'_>) -> Result<()> + Send + 'static, x: View<'_>) -> Error {
     let shapes = |call: &mut Shapes<'_>| call.output(0, DType::F32, &[1]);
