@@ -40,7 +40,7 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
 
 #[test]
 fn values_are_not_kept_by_more_ranks_than_share_them() {
-    let mut model = Linear::new(2, 2).build().unwrap();
+    let mut model = Linear::new(2, 2, false).unwrap();
     let shard = ShardOptions { reshard_after_forward: 2, ..Default::default() };
     let refused =
         model.parallelize(&Gangs::fake("cpu").unwrap(), &ParallelOptions { shard, ..Default::default() }).unwrap_err();
