@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kFlushBytes = 256 << 10;
 
-// How often this process has begun a file of this name.
-int files_begun(const std::string& path) {
+// How many files of this name the process has written, after `more`.
+int files_begun(const std::string& stem, int more) {
   static std::mutex mutex;
   static std::map<std::string, int> begun;
   const std::lock_guard lock(mutex);
-  return ++begun[path];
+  return begun[stem] += more;
 }
 
 void append(std::string& out, int64_t number) {
@@ -50,9 +50,9 @@ void append_escaped(std::string& out, std::string_view words) {
 }
 
 // What the viewers name processes and rows by.
-void append_names(std::string& out, int rank, int ranks) {
+void append_names(std::string& out, uint64_t run, int rank, int ranks) {
   out += text("{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": ", rank, ", \"args\": {\"name\": \"rank ",
-              rank, "\", \"ranks\": ", ranks, "}}");
+              rank, "\", \"ranks\": ", ranks, ", \"run\": ", run, "}}");
   for (int row = 0; row < kTraceRows; ++row)
     out += text(",\n{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": ", rank, ", \"tid\": ", row,
                 ", \"args\": {\"name\": \"", name(static_cast<TraceRow>(row)), "\"}}");
@@ -84,26 +84,44 @@ Tracer::~Tracer() {
   }
 }
 
-void Tracer::begin(const std::string& folder, int rank, int ranks, int64_t clock_ahead_ns) {
+void Tracer::cannot_write(int system_error) const {
+  Error error(Code::io, text("trace: cannot write ", path_));
+  error.system_error = system_error;
+  throw error;
+}
+
+void Tracer::begin(const std::string& folder, uint64_t run, int rank, int ranks, int64_t clock_ahead_ns) {
   const std::lock_guard lock(mutex_);
   if (on()) fail(Code::invalid_state, "trace: it is on already and writes ", path_);
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
-  const std::string stem = folder + "/rank-" + std::to_string(rank);
-  const int count = files_begun(stem);
-  path_ = stem + (count > 1 ? "." + std::to_string(count) : "") + ".json";
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file_ < 0) {
-    Error error(Code::io, text("trace: cannot write ", path_));
-    error.system_error = errno;
-    throw error;
-  }
+  stem_ = folder + "/rank-" + std::to_string(rank);
+  const int count = files_begun(stem_, 0) + 1;
+  path_ = stem_ + (count > 1 ? "." + std::to_string(count) : "") + ".json";
   rank_ = rank;
   ahead_ns_ = clock_ahead_ns;
   error_ = 0;
   text_ = "[\n";
-  append_names(text_, rank, ranks);
+  append_names(text_, run, rank, ranks);
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file_ < 0) cannot_write(errno);
+  write();
+  if (error_ != 0) {
+    const int error = error_;
+    close();
+    cannot_write(error);
+  }
+  files_begun(stem_, 1);
   on_.store(true, std::memory_order_relaxed);
+}
+
+void Tracer::cancel() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!on()) return;
+  on_.store(false, std::memory_order_relaxed);
+  close();
+  unlink(path_.c_str());
+  files_begun(stem_, -1);
 }
 
 void Tracer::end() {
@@ -113,10 +131,7 @@ void Tracer::end() {
   text_ += "\n]\n";
   write();
   close();
-  if (error_ == 0) return;
-  Error error(Code::io, text("trace: cannot write ", path_));
-  error.system_error = error_;
-  throw error;
+  if (error_ != 0) cannot_write(error_);
 }
 
 void Tracer::flush() noexcept {

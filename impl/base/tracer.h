@@ -2,7 +2,8 @@
 // pipeline, collectives from their launch to their end, waits. Times are the host's; on a device whose streams run later
 // they are those of the launches.
 //
-// Off, it costs a look at one flag. A file is readable up to its last whole line, even if the process is killed.
+// Off, it costs a look at one flag. A file is readable up to its last whole line, even if the process is killed: it has its
+// head from the start on, and what was added up to the last flush().
 //
 // Thread rule: any thread; begin and end not at the same time as each other.
 #pragma once
@@ -16,7 +17,8 @@
 
 namespace gangway {
 
-// A row of the picture. Spans of `collective` may overlap, those of the other rows lie within each other.
+// A row of the picture. Spans of `collective` may overlap; those of the other rows lie within each other, if one thread of the
+// rank computes at a time.
 enum class TraceRow : uint8_t { step, pipeline, compute, wait, collective };
 constexpr int kTraceRows = 5;
 const char* name(TraceRow row);
@@ -36,8 +38,11 @@ class Tracer {
 
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
   // Opens folder/rank-R.json; makes the folder. A rank that traces a second time in one process writes rank-R.2.json and so
-  // on. `clock_ahead_ns`: what this rank's clock is ahead of the one that all files go by. IO; INVALID_STATE: it is on.
-  void begin(const std::string& folder, int rank, int ranks, int64_t clock_ahead_ns);
+  // on. `run`: a number that the ranks of a run have in common. `clock_ahead_ns`: what this rank's clock is ahead of the one
+  // that all files go by. IO; INVALID_STATE: it is on.
+  void begin(const std::string& folder, uint64_t run, int rank, int ranks, int64_t clock_ahead_ns);
+  // As if begin() had not been called.
+  void cancel() noexcept;
   // Writes the rest and closes the file; nothing if it is off. IO: the file could not be written, now or before.
   void end();
   // Writes what was added; a failure is told by end().
@@ -50,10 +55,11 @@ class Tracer {
  private:
   void write() noexcept;
   void close() noexcept;
+  [[noreturn]] void cannot_write(int system_error) const;
 
   std::atomic<bool> on_ = false;
   std::mutex mutex_;
-  std::string path_, text_;
+  std::string stem_, path_, text_;
   int file_ = -1, error_ = 0, rank_ = 0;
   int64_t ahead_ns_ = 0;
   uint64_t spans_ = 0;  // of the row of collectives

@@ -308,6 +308,7 @@ void Gang::shutdown(int64_t timeout_ms) {
     check_usable("shutdown");
     engine_->shutdown(Deadline::after_ms(timeout_ms));
     shut_down_ = true;
+    rank_->tracer().flush();
   });
 }
 

@@ -79,6 +79,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   const std::shared_ptr<Rank>& owner() const { return rank_; }
   // members()[i] is the rank in the root gang of rank i.
   const std::vector<int>& members() const { return members_; }
+  bool is_root() const { return is_root_; }  // no part of another gang; what shrink left of a root is one
   Engine& engine() const { return *engine_; }
   bool is_shut_down() const { return shut_down_; }
 
@@ -202,6 +203,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   EngineOptions options_;  // what children inherit
   std::vector<int> members_;
   std::string name_;
+  bool is_root_ = true;
   // Recursive: a call of several collectives (sizes, then bytes) holds it over all of them.
   std::array<std::recursive_mutex, kChannels> channel_mutex_;
   std::atomic<bool> shut_down_ = false;

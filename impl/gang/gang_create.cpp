@@ -199,11 +199,12 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, i, count));
   const std::vector<std::shared_ptr<Engine>> engines =
       make_thread_engines(ranks, engine_options(options, 0, count));
+  const auto run = static_cast<uint64_t>(Tracer::now_ns());  // of their traces
   std::vector<std::shared_ptr<Gang>> gangs;
   for (int i = 0; i < count; ++i) {
     const size_t at = static_cast<size_t>(i);
     gangs.push_back(make(ranks[at], engines[at], engine_options(options, i, count), all_ranks(count)));
-    if (!config().trace_folder.empty()) ranks[at]->tracer().begin(config().trace_folder, i, count, 0);
+    if (!config().trace_folder.empty()) ranks[at]->tracer().begin(config().trace_folder, run, i, count, 0);
   }
   return gangs;
 }
@@ -238,7 +239,9 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.label = child_name(name);
     std::shared_ptr<Engine> engine = has_peers() ? make_engine("self", rank_, options, nullptr)
                                                  : engine_->create(std::span<const int>(&own, 1));
-    return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]});
+    auto child = make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]});
+    child->is_root_ = false;
+    return child;
   });
 }
 
@@ -260,7 +263,9 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
   options.size = engine->size();
   std::vector<int> members;
   for (const int r : ranks) members.push_back(members_[static_cast<size_t>(r)]);
-  return make(rank_, std::move(engine), options, std::move(members));
+  auto child = make(rank_, std::move(engine), options, std::move(members));
+  child->is_root_ = false;
+  return child;
 }
 
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
@@ -322,7 +327,9 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     if (options.size == 1 && engine->facts().has_peers) engine = make_engine("self", rank_, options, nullptr);
     std::vector<int> members;
     for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
-    return make(rank_, std::move(engine), options, std::move(members));
+    auto rest = make(rank_, std::move(engine), options, std::move(members));
+    rest->is_root_ = is_root_;
+    return rest;
   });
 }
 

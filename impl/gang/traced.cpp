@@ -1,6 +1,7 @@
 #include "gang/traced.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -82,6 +83,17 @@ int64_t measured_ahead(Gang& gang, int peer) {
   return ahead;
 }
 
+// Of all ranks, other than that of any other run in the same folder.
+uint64_t run_number(Gang& gang) {
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  std::string bytes(sizeof now, '\0');
+  std::memcpy(bytes.data(), &now, sizeof now);
+  bytes = gang.broadcast_bytes(Channel::control, bytes, 0);
+  uint64_t run = 0;
+  std::memcpy(&run, bytes.data(), sizeof run);
+  return run;
+}
+
 }  // namespace
 
 std::string trace_name(std::span<const Collective> records) {
@@ -127,17 +139,21 @@ int64_t clock_ahead_ns(Gang& gang) {
 }
 
 void begin_trace(Gang& gang, const std::string& folder) {
+  if (!gang.is_root())
+    fail(Code::invalid_argument, "trace: ", gang.name(),
+         " is no root gang; give the gang that this rank has first made");
   const int64_t ahead = clock_ahead_ns(gang);
+  const uint64_t run = run_number(gang);
   bool begun = false;
   const std::optional<Error> refusal = refusal_of([&] {
     if (folder.empty()) fail(Code::invalid_argument, "trace: the folder's name is empty");
-    gang.owner()->tracer().begin(folder, gang.rank(), gang.size(), ahead);
+    gang.owner()->tracer().begin(folder, run, gang.rank(), gang.size(), ahead);
     begun = true;
   });
   try {
     gang.agree(refusal);
   } catch (...) {
-    if (begun) gang.owner()->tracer().end();
+    if (begun) gang.owner()->tracer().cancel();
     throw;
   }
 }

@@ -44,7 +44,9 @@ void print_pass(const std::vector<std::vector<TraceEvent>>& pass, const std::vec
 }
 
 void run(const Request& request) {
-  const std::vector<RankFile> files = rank_files(request.folder);
+  std::vector<std::string> left_out;
+  std::vector<RankFile> files = rank_files(request.folder, left_out);
+  for (const std::string& file : left_out) std::printf("left out: %s\n", file.c_str());
   const std::string json = request.json.empty() ? request.folder + "/trace.json" : request.json;
   const size_t events = merge_traces(files, json);
   std::printf("%s: %zu events of %zu ranks\n", json.c_str(), events, files.size());
@@ -53,7 +55,10 @@ void run(const Request& request) {
       ++next;
     else
       std::printf("rank %zu of %d has no file here\n", r, files[0].ranks);
+  const size_t ranks = files.size();
   const auto pass = pipeline_pass(files, request.pass);
+  if (!pass.empty() && files.size() < ranks)
+    std::printf("%zu ranks have ended no pass of a pipeline\n", ranks - files.size());
   if (pass.empty() && request.pass >= 0)
     fail(Code::invalid_argument, "the ranks have not all ended a pass ", request.pass, " of a pipeline");
   if (pass.empty()) return;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -27,14 +28,17 @@ void for_each_line(const std::string& path, Each&& each) {
   }
 }
 
+// No path: the file is empty, as a rank that ended too early leaves it.
 RankFile described(const std::string& path) {
   RankFile found;
+  if (std::filesystem::file_size(path) == 0) return found;
   for_each_line(path, [&](const std::string& line) {
     if (!found.path.empty()) return;
     const Json event = Json::parse(line, nullptr, false);
     if (event.is_discarded() || event.value("name", "") != "process_name")
       fail(Code::invalid_argument, path, " is no trace of a rank");
-    found = {event.at("pid").get<int>(), event.at("args").value("ranks", 1), path};
+    const Json& args = event.at("args");
+    found = {event.at("pid").get<int>(), args.value("ranks", 1), args.value("run", uint64_t{0}), path};
   });
   if (found.path.empty()) fail(Code::invalid_argument, path, " is no trace of a rank");
   return found;
@@ -61,32 +65,56 @@ TraceEvent event_of(const Json& json) {
   return event;
 }
 
-// The passes of one rank that have ended.
+// The passes of one rank that have ended. What a pass left that failed goes with the first action that comes again.
 std::vector<std::vector<TraceEvent>> passes_of(const RankFile& file) {
   const std::string row = text("\"tid\": ", static_cast<int>(TraceRow::pipeline), ",");
   std::vector<std::vector<TraceEvent>> passes;
   std::vector<TraceEvent> pass;
+  std::set<std::string> done;
   for_each_line(file.path, [&](const std::string& line) {
     if (line.find(row) == std::string::npos || line.find("\"ph\": \"X\"") == std::string::npos) return;
-    pass.push_back(event_of(Json::parse(line)));
-    if (pass.back().action.stage < 0) passes.push_back(std::exchange(pass, {}));
+    const TraceEvent event = event_of(Json::parse(line));
+    if (event.kind == TraceEvent::Kind::work && !done.insert(text_of(event.action)).second) {
+      pass.clear();
+      done = {text_of(event.action)};
+    }
+    pass.push_back(event);
+    if (event.action.stage >= 0) return;
+    passes.push_back(std::exchange(pass, {}));
+    done.clear();
   });
   return passes;
 }
 
 }  // namespace
 
-std::vector<RankFile> rank_files(const std::string& folder) {
+std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::string>& left_out) {
   std::vector<RankFile> files;
   std::error_code failed;
+  std::filesystem::file_time_type newest{};
+  uint64_t run = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
     const std::string name = entry.path().filename();
-    const bool is_first = std::count(name.begin(), name.end(), '.') == 1;
-    if (name.rfind("rank-", 0) == 0 && entry.path().extension() == ".json" && is_first)
-      files.push_back(described(entry.path()));
+    if (name.rfind("rank-", 0) != 0 || entry.path().extension() != ".json") continue;
+    const RankFile file = described(entry.path());
+    if (file.path.empty()) {
+      left_out.push_back(name + " is empty");
+      continue;
+    }
+    if (files.empty() || entry.last_write_time() > newest) {
+      newest = entry.last_write_time();
+      run = file.run;
+    }
+    files.push_back(file);
   }
   if (failed) fail(Code::io, "cannot read the folder ", folder);
+  std::erase_if(files, [&](const RankFile& file) {
+    if (file.run == run) return false;
+    left_out.push_back(std::filesystem::path(file.path).filename().string() + " is of another run");
+    return true;
+  });
   if (files.empty()) fail(Code::not_found, "no trace of a rank (rank-0.json and so on) is in ", folder);
+  std::sort(left_out.begin(), left_out.end());
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   return files;
 }
@@ -103,14 +131,17 @@ size_t merge_traces(const std::vector<RankFile>& files, const std::string& path)
   return count;
 }
 
-std::vector<std::vector<TraceEvent>> pipeline_pass(const std::vector<RankFile>& files, int index) {
+std::vector<std::vector<TraceEvent>> pipeline_pass(std::vector<RankFile>& files, int index) {
   std::vector<std::vector<std::vector<TraceEvent>>> by_rank;
   size_t common = SIZE_MAX;
-  for (const RankFile& file : files) {
-    by_rank.push_back(passes_of(file));
-    common = std::min(common, by_rank.back().size());
-  }
-  if (common == 0 || index >= static_cast<int>(common)) return {};
+  std::erase_if(files, [&](const RankFile& file) {
+    auto passes = passes_of(file);
+    if (passes.empty()) return true;
+    common = std::min(common, passes.size());
+    by_rank.push_back(std::move(passes));
+    return false;
+  });
+  if (by_rank.empty() || index >= static_cast<int>(common)) return {};
   const size_t wanted = index < 0 ? common - 1 : static_cast<size_t>(index);
   std::vector<std::vector<TraceEvent>> pass;
   int64_t first = INT64_MAX;

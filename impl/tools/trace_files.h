@@ -13,16 +13,18 @@ namespace gangway {
 
 struct RankFile {
   int rank = 0, ranks = 1;  // of the run
+  uint64_t run = 0;         // a number that its ranks have in common
   std::string path;
 };
-// The files rank-*.json of the folder, by rank; of a rank that traced several times the first. IO: the folder cannot be
-// read. NOT_FOUND: no such file in it. INVALID_ARGUMENT: a file that is no trace.
-std::vector<RankFile> rank_files(const std::string& folder);
+// The files rank-*.json of the folder's newest run, by rank. `left_out`: those of other runs, and empty ones. IO: the folder
+// cannot be read. NOT_FOUND: no such file in it. INVALID_ARGUMENT: a file that is no trace.
+std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::string>& left_out);
 
 // All events in one file for the viewers. How many there are. IO.
 size_t merge_traces(const std::vector<RankFile>& files, const std::string& path);
 
-// Pass `index` of the pipeline, by rank, from its first event on; -1: the last one that all ranks ended. Empty: there is none.
-std::vector<std::vector<TraceEvent>> pipeline_pass(const std::vector<RankFile>& files, int index);
+// Pass `index` of the pipeline, by rank, from its first event on; -1: the last one that all its ranks ended. Ranks that have
+// ended none are not among them: `files` keeps those of the others. Empty: there is none.
+std::vector<std::vector<TraceEvent>> pipeline_pass(std::vector<RankFile>& files, int index);
 
 }  // namespace gangway

@@ -48,8 +48,8 @@ class Step {
         call_(model.gangs(), name),
         tracer_(model.gangs().root()->owner()->tracer()),
         waited_ns_(model.gangs().root()->owner()->waited_ns()),
+        flush_{tracer_},
         span_(&tracer_, TraceRow::step, "step", name) {}
-  ~Step() { tracer_.flush(); }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
@@ -120,6 +120,10 @@ class Step {
   const Clock::time_point start_ = Clock::now();
   Tracer& tracer_;
   const int64_t waited_ns_;
+  struct Flush {
+    Tracer& tracer;
+    ~Flush() { tracer.flush(); }
+  } const flush_;  // after the span, which ends before it
   const TraceSpan span_;
 };
 

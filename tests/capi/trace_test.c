@@ -137,6 +137,10 @@ static void refused(rank* me) {
                 "/dev/null/x");
   EXPECT_OK(gw_gang_begin_trace(me->gang, folder));
   EXPECT_OK(gw_gang_end_trace(me->gang));
+  gw_gang* part = NULL; /* its ranks are numbered anew */
+  EXPECT_OK(gw_gang_split(me->gang, me->index, 0, &part));
+  EXPECT_REFUSED(gw_gang_begin_trace(part, folder), "is no root gang");
+  gw_gang_release(part);
   EXPECT_STATUS(gw_gang_begin_trace(NULL, folder), GW_E_INVALID_ARGUMENT, NULL);
 }
 
@@ -144,12 +148,14 @@ static void a_refusal_is_heard_by_all(void** state) {
   (void)state;
   make_folder();
   run_ranks(2, refused, NULL);
-  char path[128];
-  for (int r = 0; r < 2; ++r) {
-    snprintf(path, sizeof path, "%s/rank-%d.2.json", folder, r);
-    unlink(path);
+  for (int r = 0; r < 2; ++r) { /* of the trace that was begun, under the first name */
+    char* content = content_of(r);
+    assert_non_null(content);
+    assert_string_equal(content + strlen(content) - 3, "\n]\n");
+    free(content);
   }
   remove_folder(2);
+  assert_int_equal(access(folder, F_OK), -1); /* nothing else was in it */
 }
 
 int main(void) {

@@ -36,7 +36,15 @@ sed -i '$d' "$work/t/rank-1.json"
 truncate -s -30 "$work/t/rank-1.json"
 "$trace" "$work/t" --json "$work/cut.json" --svg "$work/cut.svg" >/dev/null || wrong "a cut file is refused"
 python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["traceEvents"]' "$work/cut.json" || wrong "cut.json is no JSON"
+: >"$work/t/rank-1.json"
+"$trace" "$work/t" >"$work/out"
+grep -q 'left out: rank-1.json is empty' "$work/out" && grep -q 'rank 1 of 2 has no file here' "$work/out" ||
+  wrong "an empty file is not left out: $(cat "$work/out")"
 rm "$work/t/rank-1.json"
+# A file that another run has left.
+sed '2s/"run": /"run": 1/; 2s/"rank 0"/"rank 3"/; 2s/"pid": 0/"pid": 3/' "$work/t/rank-0.json" >"$work/t/rank-3.json"
+touch -d '1 hour ago' "$work/t/rank-3.json"
+"$trace" "$work/t" | grep -q 'left out: rank-3.json is of another run' || wrong "another run's file is not left out"
 "$trace" "$work/t" | grep -q 'rank 1 of 2 has no file here' || wrong "a missing rank is not named"
 
 refuses() { # STATUS WORDS ARGUMENTS...

@@ -62,7 +62,9 @@ void SchedulePass::traced(TraceEvent::Kind kind, const Action& action, Body&& bo
 
 void SchedulePass::add_to_trace(TraceEvent::Kind kind, const Action& action, int64_t start_ns) {
   if (trace_ != nullptr) trace_->add(kind, action, start_ns);
-  if (tracer_.on()) add(tracer_, {kind, action, start_ns, Trace::now_ns()});
+  if (!tracer_.on()) return;
+  add(tracer_, {kind, action, start_ns, Trace::now_ns()});
+  if (action.stage < 0) tracer_.flush();  // the end of the pass
 }
 
 bool SchedulePass::skipped(const Action& action) const {
