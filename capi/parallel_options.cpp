@@ -110,7 +110,8 @@ ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   p.seed = o.seed;
   p.tensor = tensor_options_of(o.tensor_parallel, "options.tensor_parallel");
   p.context = context_method_of(o.context_method, "options.context_method");
-  p.pipeline = pipeline_options_of(read_struct(o.pipeline, gw_pipeline_options_init, "options.pipeline"));
+  p.pipeline = pipeline_options_of(read_struct(o.pipeline, gw_pipeline_options_init, "options.pipeline"),
+                                   "options.pipeline");
   p.pipeline.split = enum_of<StageSplit>(o.stage_split, GW_STAGE_SPLIT_GIVEN, "options.stage_split");
   if (o.first_layer_count != 0) required(o.first_layers, "options.first_layers");
   p.pipeline.first_layers.assign(o.first_layers, o.first_layers + o.first_layer_count);

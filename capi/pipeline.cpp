@@ -51,16 +51,16 @@ gw_action_kind kind_of(ActionKind kind) {
 
 }  // namespace
 
-PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o) {
+PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o, const std::string& where) {
   PipelineOptions p;
   p.schedule = text_or(o.schedule, "1f1b");
   if (o.schedule_csv != nullptr) {
     if (o.schedule != nullptr)
-      fail(Code::invalid_argument, "options.schedule is \"", o.schedule,
-           "\", and options.schedule_csv is given, too");
+      fail(Code::invalid_argument, where, ".schedule is \"", o.schedule, "\", and ", where,
+           ".schedule_csv is given, too");
     if (o.microbatches != 0)
-      fail(Code::invalid_argument, "options.microbatches is ", o.microbatches,
-           ", but options.schedule_csv says it");
+      fail(Code::invalid_argument, where, ".microbatches is ", o.microbatches, ", but ", where,
+           ".schedule_csv says it");
     p.own_schedule = std::make_shared<const Schedule>(schedule_from_csv(o.schedule_csv));
   }
   p.microbatches = o.microbatches;
@@ -72,7 +72,7 @@ PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o)
 namespace {
 
 PulledOptions pulled_options(const gw_pipeline_options& o) {
-  return {.pipeline = pipeline_options_of(o), .shard_actions = o.shard_actions};
+  return {.pipeline = pipeline_options_of(o, "options"), .shard_actions = o.shard_actions};
 }
 
 const Schedule& schedule_of(const gw_pipeline* pipeline) {
@@ -143,7 +143,7 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
     PassAction next;
     gw_pipeline_action filled;
     gw_pipeline_action_init(&filled, sizeof filled);
-    p.show({});  // memory that the caller does not hold may be used again
+    if (!p.pipeline.waits_for_done()) p.show({});  // memory that the caller does not hold may be used again
     if (p.pipeline.next(next, ordered_on)) {
       p.show(next.inputs);
       filled.kind = kind_of(next.kind);

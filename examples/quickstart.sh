@@ -5,7 +5,8 @@
 #     [--build-dir DIR | --built DIR] [-- OPTIONS OF THE TRAINER]
 # --mesh: over which axes the model is split, and over how many ranks: tp=2, pp=2, dp_shard=2,tp=2. The axes are
 # dp_replicate, dp_shard, cp, tp and pp. --built takes the programs of a build that is there and builds nothing.
-# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, model.safetensors, config.json, sample.txt.
+# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, model.safetensors, config.json, and sample.txt
+# (not over cp and pp).
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"

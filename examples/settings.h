@@ -25,8 +25,9 @@ static inline int set(const setting *settings, size_t count, const char *argumen
     }
     if (s->words[0] == NULL) {
       char *end = NULL;
-      *s->number = (int32_t)strtol(value, &end, 10);
-      return end != value && *end == '\0';
+      const long number = strtol(value, &end, 10);
+      *s->number = (int32_t)number;
+      return end != value && *end == '\0' && number >= INT32_MIN && number <= INT32_MAX;
     }
     for (int32_t w = 0; w < 4 && s->words[w] != NULL; ++w) {
       *s->number = w;

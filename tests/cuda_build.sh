@@ -22,8 +22,9 @@ for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/
 started=$SECONDS
 check "compiled by $("$root/bin/nvcc" --version | grep -o 'release [0-9.]*')" bash -c '
   cmake -S "$0" -B "$1" -G Ninja -DGANGWAY_CUDA=ON -DGANGWAY_WERROR=ON -DCUDAToolkit_ROOT="$2" -DGANGWAY_CUDA_ARCHITECTURES="$3" &&
-    ninja -C "$1" gangway gangway_cuda gw-info && ! grep -il "warning" "$1"/impl/cuda/*.o.txt' \
+    ninja -C "$1" gangway gangway_cuda gw-info && cat "$1"/impl/cuda/*.o.txt >"$1/nvcc.txt" && ! grep -i "warning" "$1/nvcc.txt"' \
   "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}"
+[ $failed -eq 0 ] || { echo "$passed passed, $failed failed, 0 skipped"; exit 1; }
 echo "compiled in $((SECONDS - started)) s"
 check "no undefined symbol" bash -c '! ldd -r "$1/capi/libgangway_cuda.so" | grep -E "undefined symbol|not found"' - "$build"
 if [ -e /dev/nvidiactl ]; then

@@ -223,7 +223,7 @@ static int write_results(const run *r) {
   if (write_csv(path, r->points, (size_t)r->a.steps) != 0) return cannot("write", path);
   snprintf(path, sizeof path, "%s/loss.svg", out);
   if (write_svg(path, r->points, (size_t)r->a.steps) != 0) return cannot("write", path);
-  printf("wrote the losses, the sample and the model into %s\n", out);
+  printf("wrote the losses and the model into %s\n", out);
   return 0;
 }
 

@@ -91,6 +91,7 @@ std::string plan_to_text(const std::vector<PlanRow>& rows);
 struct LlamaPlanOptions {
   bool sequence_parallel = false;  // norms and what stands between layers on parts of the sequence
   bool loss_parallel = true;
+  bool operator==(const LlamaPlanOptions&) const = default;
 };
 std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options);
 

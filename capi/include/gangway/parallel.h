@@ -170,7 +170,8 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
  * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
  * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: pp over 1 for a model that is no Llama
  * and no sequential. INVALID_ARGUMENT names the option, or the row of the plan; NOT_FOUND: no module matches a row;
- * INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. MISMATCH, on
+ * INVALID_STATE: a second time, after gw_fully_shard or gw_replicate, or options of what gw_tensor_parallel or
+ * gw_context_parallel has done. MISMATCH, on
  * every rank and with both values: ranks have different models (modules, shapes, options, frozen parameters), options or
  * seeds, or replicas got different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
@@ -180,12 +181,13 @@ GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_para
  * gw_module_materialize, in this order. A call that comes too late is INVALID_STATE, and so is one whose forerunner is
  * missing; the text names that call. Stages of pp are made by gw_parallelize alone. Null options: their defaults. On a mesh
  * without tp the plan is only checked. NOT_FOUND: no module matches a row; INVALID_ARGUMENT names the row and what does not
- * fit; NOT_SUPPORTED: there is no row at all; INVALID_STATE: a second time, or after gw_fully_shard or gw_replicate. */
+ * fit; INVALID_STATE: after gw_fully_shard or gw_replicate. Over tp also NOT_SUPPORTED: there is no row at all; and
+ * INVALID_STATE: a second time. */
 GW_API gw_status gw_tensor_parallel(gw_module *model, gw_gangs *gangs,
                                     const gw_tensor_parallel_options *options);
 /* Collective. Lets attention go over the ranks of cp, each of which has a part of the sequence. On a mesh without cp it is
- * only checked. INVALID_ARGUMENT: a model without attention, heads that the method cannot divide; INVALID_STATE: a second
- * time, or after gw_fully_shard or gw_replicate. */
+ * only checked. INVALID_ARGUMENT: a model without attention, heads that the method cannot divide; INVALID_STATE: after
+ * gw_fully_shard or gw_replicate, or over cp a second time. */
 GW_API gw_status gw_context_parallel(gw_module *model, gw_gangs *gangs, gw_context_method method);
 /* Local. INVALID_ARGUMENT: an unknown kind, every below 1, ratio outside [0, 1]. INVALID_STATE: after gw_fully_shard,
  * gw_replicate or gw_module_materialize. */

@@ -41,6 +41,7 @@ class PulledPipeline {
   bool training() const { return training_; }
   // As SchedulePass::next and done. False: the pass is over; the next call begins another one.
   bool next(PassAction& action, Stream& stream);
+  bool waits_for_done() const { return pass_ && pass_->waits_for_done(); }
   void done(std::span<const Tensor> outputs, Stream& stream);
   // The caller may hold this input of the last next() for as long as it wants.
   void lend(const Tensor& input) { messages_->pool().lend(input); }
