@@ -1,5 +1,5 @@
 // gw-plan: what a training would do, told before it runs. `gw-plan schedule`: a pipeline schedule's time, bubble and
-// memory, as a table and as a picture.
+// memory, as a table and as a picture. `gw-plan model`: memory per rank by mesh.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -12,6 +12,7 @@
 #include "parallel/pipeline/communication.h"
 #include "parallel/pipeline/generators.h"
 #include "tools/pipeline_timeline.h"
+#include "tools/plan_model_command.h"
 
 namespace {
 
@@ -120,13 +121,18 @@ int main(int count, char** arguments) {
   schedule->add_option("--csv", request.csv, "write the schedule, with sends and receives, into this file");
   schedule->add_option("--fsdp", request.fsdp,
                        "with --csv: add UNSHARD, RESHARD and REDUCE_GRAD, so many stages at most");
+  ModelCommand model_command;
+  const CLI::App* const model = add_model_command(app, model_command);
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   try {
-    run_schedule(request);
+    if (model->parsed())
+      run_model(model_command);
+    else
+      run_schedule(request);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gw-plan: %s\n", error.what());
     return 1;

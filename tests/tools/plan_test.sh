@@ -29,6 +29,24 @@ refuses 1 'cannot read' schedule --file "$work/none.csv"
 refuses 1 'cannot write' schedule --svg "$work/none/x.svg"
 sed 's/0W1,//' "$work/z.csv" >"$work/short.csv"
 refuses 1 'comes after 7 of 8 weight halves' schedule --file "$work/short.csv"
+
+# A model of 8 billion parameters, without its memory.
+cat >"$work/config.json" <<'JSON'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+ "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+ "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false}
+JSON
+"$plan" model "$work/config.json" --gpus 8 --memory 80GiB --pp 1 --cp 1 >"$work/out" || wrong "model fails"
+grep -q '^dp_shard 8 .* fits$' "$work/out" || wrong "8B does not fit on 8 ranks of 80 GiB: $(cat "$work/out")"
+grep -q '^dp_replicate 8 .* no$' "$work/out" || wrong "8B, 16 bytes a parameter, fits one rank of 80 GiB"
+grep -Eq '^[0-9]+ of 10 meshes fit 80GiB' "$work/out" || wrong "meshes are not counted: $(tail -n 1 "$work/out")"
+"$plan" model "$work/config.json" --gpus 16 --tp 16 --dp-shard 1 >"$work/out"
+grep -q '8 key and value heads, which tp 16 does not divide' "$work/out" || wrong "8 KV heads over tp 16 are not refused: $(cat "$work/out")"
+refuses 1 'cannot read' model "$work/none.json" --gpus 8
+refuses 1 '--gpus or --ranks is missing' model "$work/config.json"
+refuses 1 'no mesh of 8 ranks' model "$work/config.json" --gpus 8 --tp 3
+refuses 1 '--memory is "much"' model "$work/config.json" --gpus 8 --memory much
+refuses 2 '' model "$work/config.json" --gpus 8 --strategy all
 refuses 2 '' schedule --name gpipe --file "$work/z.csv"
 refuses 2 ''
 exit $bad

@@ -73,6 +73,7 @@ class Pipeline {
 
   const Schedule& schedule(int microbatches);
   Specs made_of(Context& ctx, int stage, Specs x, const Specs& inputs, void (*check_outputs)(const Specs&));
+  Specs described_of(Context& ctx, int stage, Specs x);
   void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);

@@ -41,6 +41,8 @@ class StageCut {
   const std::vector<Stage>& stages() const { return stages_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  // Child i as it was described, also where it runs elsewhere.
+  Module& described(size_t i) const { return *children_[i]; }
   bool is_here(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   const std::vector<int>& stage_rank() const { return stage_rank_; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
