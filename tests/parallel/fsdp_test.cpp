@@ -1,6 +1,7 @@
 // Sharded units: rows, frozen and unused parameters, microbatches, local gradients, storage, precision, norms.
 #include <numeric>
 
+#include "base/config.h"
 #include "parallel/trial.h"
 
 namespace gangway::test {
@@ -133,7 +134,7 @@ TEST(FullyShard, RanksThatShareRowsKeepNoCopy) {
     ParallelOptions options = f64_options();
     options.shard.reshard_after_forward = 2;
     const auto model = sharded(kUneven, root, options);
-    if (model->gangs().fsdp_gang()->shared_memory() == nullptr) return;
+    if (!config().shared_regions || model->gangs().fsdp_gang()->shared_memory() == nullptr) return;
     EXPECT_GT(model->inspect().memory().region_rows, 0u);
     EXPECT_EQ(model->inspect().memory().gathered, 0u);
   });
