@@ -84,6 +84,7 @@ TensorOptions tensor_options_of(const gw_tensor_parallel_options* options, const
   if (o.row_count > 0) required(o.rows, rows.c_str());
   for (size_t i = 0; i < o.row_count; ++i) t.rows.push_back(plan_row_of(o.rows, i, rows));
   t.llama = {.sequence_parallel = o.sequence_parallel != 0, .loss_parallel = o.loss_parallel != 0};
+  t.overlap_chunks = o.overlap_chunks;
   return t;
 }
 
@@ -135,6 +136,7 @@ void gw_shard_options_init(gw_shard_options* options, size_t size) {
 void gw_tensor_parallel_options_init(gw_tensor_parallel_options* options, size_t size) {
   gw_tensor_parallel_options d{};
   d.loss_parallel = 1;
+  d.overlap_chunks = 1;
   init_struct(options, size, d);
 }
 

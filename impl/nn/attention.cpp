@@ -33,6 +33,7 @@ class Attention final : public Module {
   }
 
   const char* kind() const override { return "Attention"; }
+  const Module* first_reader() const override { return &child(kQ); }
   void add_options(Facts& facts) const override {
     facts.add("head_dim", head_dim_);
     const RopeOptions& rope = table_->options();

@@ -33,20 +33,34 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor& w_OI = value_of(weight());
   check(spec_of(x));
   const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
-  multiply(ctx, x, y, bias() == nullptr ? Tensor() : value_of(*bias()), frame);
+  const Tensor x_TI = x.flatten2(), y_TO = y.flatten2();
+  const Tensor b_O = bias() == nullptr ? Tensor() : value_of(*bias());
+  if (ctx.arriving != nullptr && ctx.arriving->holds(x)) {
+    while (true) {
+      const std::vector<RowRange> part = ctx.arriving->next(ctx);
+      if (part.empty()) break;
+      for (const auto& [first, last] : part)
+        multiply(ctx, x_TI.slice(0, first, last), y_TO.slice(0, first, last), b_O);
+    }
+  } else {
+    multiply(ctx, x_TI, y_TO, b_O);
+  }
+  save_input(x, frame);
   return {y};
 }
 
-void Linear::product(Context& ctx, const Tensor& x, const Tensor& y, Frame* frame) {
-  check(spec_of(x));
-  multiply(ctx, x, y, Tensor(), frame);
+void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const {
+  check(spec_of(x_TI));
+  multiply(ctx, x_TI, y_TO, Tensor());
 }
 
-void Linear::multiply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& bias, Frame* frame) {
-  const Tensor& w_OI = value_of(weight());
-  ctx.ops.gemm({.a = x.flatten2(), .b = w_OI, .c = y.flatten2(), .bias = bias, .transpose_b = true},
-               ctx.stream);
+void Linear::save_input(const Tensor& x, Frame* frame) const {
   if (frame != nullptr) frame->save(*this, kX, x);
+}
+
+void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const {
+  ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
+               ctx.stream);
 }
 
 Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {

@@ -19,15 +19,16 @@ class Linear final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
-  // forward without the bias, into `y`, for a sum of several products to which the bias is added once. Its backward is
-  // that of forward.
-  void product(Context& ctx, const Tensor& x, const Tensor& y, Frame* frame);
+  // The parts of a forward, for a sum of several products to which the bias is added once, or that is made a few rows at a
+  // time: the product without the bias, and what backward needs. Backward is that of forward.
+  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const;
+  void save_input(const Tensor& x, Frame* frame) const;
 
   Parameter& weight() const;
   Parameter* bias() const;  // null: none
 
  private:
-  void multiply(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& bias, Frame* frame);
+  void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const;
   void check(const Spec& x) const;
 };
 

@@ -20,6 +20,7 @@ class Mlp final : public Module {
   }
 
   const char* kind() const override { return "Mlp"; }
+  const Module* first_reader() const override { return &child(kGateProjection); }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     child(kUpProjection).check_forward(ctx, inputs);

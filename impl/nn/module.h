@@ -20,6 +20,7 @@
 
 #include "base/facts.h"
 #include "base/tracer.h"
+#include "nn/arriving.h"
 #include "nn/frame.h"
 #include "nn/parameter.h"
 #include "ops/ops.h"
@@ -41,9 +42,10 @@ struct Context {
   uint64_t seed = 0;  // the run's; a custom module's call seed is derived from it
   int64_t step = 0;
   int microbatch = 0;
-  int64_t data_index = 0;    // data coordinate
-  void* caller = nullptr;    // opaque: set by capi, handed through
-  Tracer* tracer = nullptr;  // gets what modules do; null: none
+  int64_t data_index = 0;             // data coordinate
+  void* caller = nullptr;             // opaque: set by capi, handed through
+  Tracer* tracer = nullptr;           // gets what modules do; null: none
+  ArrivingInput* arriving = nullptr;  // for the module that reads it first; null: all inputs are there
 };
 
 using Values = std::vector<Tensor>;
@@ -80,6 +82,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool computes_children() const { return false; }
   // Multiplies activations with its parameters, which must have their dtype.
   virtual bool is_linear() const { return false; }
+  // The child that reads the first input before anything else does. Null: there is none, or it is not known.
+  virtual const Module* first_reader() const { return nullptr; }
   // A layer of a deep model: what recomputation takes as one.
   virtual bool is_block() const { return false; }
 

@@ -323,6 +323,7 @@ std::string ModelBuilder::facts_of_whole(const ParallelOptions& options) const {
   facts.add("plan", plan_to_text(options.tensor.rows));
   facts.add("sequence parallel", options.tensor.llama.sequence_parallel);
   facts.add("loss parallel", options.tensor.llama.loss_parallel);
+  facts.add("overlap chunks", options.tensor.overlap_chunks);
   facts.add("context method", options.context);
   add_facts(options.pipeline, facts);
   add_facts(parts_.root, facts);

@@ -100,6 +100,10 @@ class Redistribute final : public Module {
   Started start_forward(Context& ctx, const Tensor& x, const Tensor& output);
   Started start_backward(Context& ctx, const Tensor& dy, const Tensor& output);
   Started start_forward(Context& ctx, const Tensor& x, Frame* frame);
+  // The memory that forward gives its result, for a caller that fills it.
+  Tensor forward_output(Context& ctx, const Tensor& x, Frame* frame) {
+    return output_of(ctx, x, *forward_plan(x.shape()), frame);
+  }
   Started start_backward(Context& ctx, const Tensor& dy, Frame& frame);
   Tensor finish(Context& ctx, Started& started) const { return run_.finish(ctx, started); }
 

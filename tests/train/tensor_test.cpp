@@ -15,12 +15,14 @@ struct Case {
   int microbatches = 1;
   RecomputeKind recompute = RecomputeKind::none;
   ContextMethod method = ContextMethod::ring;
+  int chunks = 1;
 
   int ranks() const { return tp * shards * replicas * cp; }
   std::string text() const {
     return gangway::text("tp ", tp, ", dp_shard ", shards, ", dp_replicate ", replicas, ", cp ", cp,
                          sequence ? ", sequence" : "", loss ? ", loss" : "", ", strategy ",
-                         static_cast<int>(strategy), ", recompute ", static_cast<int>(recompute));
+                         static_cast<int>(strategy), ", recompute ", static_cast<int>(recompute), ", chunks ",
+                         chunks);
   }
 };
 
@@ -36,6 +38,7 @@ GangsPtr gangs_of(Gang& root, const Case& c) {
 ParallelOptions options_of(const Case& c, DType master) {
   ParallelOptions options = test::parallel(c.strategy, master);
   options.tensor.llama = {c.sequence, c.loss};
+  options.tensor.overlap_chunks = c.chunks;
   options.recompute.kind = c.recompute;
   options.context = c.method;
   return options;
@@ -141,6 +144,17 @@ TEST(TensorParallel, FiveStepsWithSequenceParallelismEqualTheReference) {
   expect_reference(reference, {.tp = 2, .replicas = 2, .sequence = true, .strategy = Strategy::no_shard},
                    DType::f64);
   expect_reference(reference, {.tp = 2, .shards = 2, .replicas = 2, .sequence = true}, DType::f64);
+}
+
+TEST(TensorParallel, FiveStepsWithChunksOfTheSequenceEqualTheReference) {
+  const Reference reference("llama_parity");
+  expect_reference(reference, {.tp = 2, .sequence = true, .chunks = 2}, DType::f64);
+  expect_reference(reference, {.tp = 4, .sequence = true, .chunks = 4}, DType::f64);
+  expect_reference(reference, {.tp = 2, .shards = 2, .sequence = true, .microbatches = 3, .chunks = 4},
+                   DType::f64);
+  expect_reference(reference,
+                   {.tp = 2, .cp = 2, .sequence = true, .recompute = RecomputeKind::full, .chunks = 2},
+                   DType::f64);
 }
 
 TEST(TensorParallel, FiveStepsBesideContextParallelismEqualTheReference) {

@@ -65,7 +65,7 @@ the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `
 `reshard_after_forward`: -1 (the strategy's), 0, 1, or k over 1: after forward values stay split over k consecutive ranks, from
 which backward gathers them.
 
-Over tp: `plan`, `rows`, `sequence_parallel`, `loss_parallel`, as in `tensor_parallel!`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
+Over tp: `plan`, `rows`, `sequence_parallel`, `loss_parallel`, `overlap_chunks`, as in `tensor_parallel!`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
 microbatches = 8, stages_per_rank = 2)`, `stage_split` (`:even`, `:by_cost`, or `:given` by `first_layers`).
 """
 function parallelize!(model::Model, gangs = nothing; keywords...)
@@ -87,14 +87,16 @@ function replicate!(model::Model, gangs = nothing; keywords...)
     return model
 end
 """
-    tensor_parallel!(model, gangs = nothing; plan, rows, sequence_parallel = false, loss_parallel = true)
+    tensor_parallel!(model, gangs = nothing; plan, rows, sequence_parallel = false, loss_parallel = true,
+                     overlap_chunks = 1)
 
 Splits modules over tp, before `recompute!`, `fully_shard!` and `replicate!`. `plan` has rows as text, a line each:
 `"model.layers.*.mlp.up_proj -> colwise"`. `rows` has them as `pattern => style` or
 `(pattern = "0", style = :colwise, output = :shard, output_dim = 1)`; styles are `:colwise`, `:rowwise`,
 `:sequence_parallel`, `:replicate`, `:prepare_input`, `:prepare_output`, `input` and `output` are `:replicate`, `:varying`,
 `:partial` or `:shard` (of a dim from 0 in C's order; -1: its last, Julia's first). They win over those of a custom module's
-`parallel_plan` and of a Llama. Collective.
+`parallel_plan` and of a Llama. `overlap_chunks` over 1: where a sequence is gathered for a linear or summed into parts, each
+rank's part goes in so many chunks, and the product of one chunk runs while another travels. Collective.
 """
 function tensor_parallel!(model::Model, gangs = nothing; keywords...)
     made = options(LibGangway.gw_tensor_parallel_options, "tensor_parallel!", keywords)

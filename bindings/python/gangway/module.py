@@ -63,7 +63,7 @@ class Module:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
         recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
-        plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True,
+        plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True, overlap_chunks: int = 1,
         context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
         microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
         stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
@@ -83,7 +83,7 @@ class Module:
         recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
         blocks).
         seed: of the first values.
-        Over tp: plan, sequence_parallel, loss_parallel as in tensor_parallel().
+        Over tp: plan, sequence_parallel, loss_parallel, overlap_chunks as in tensor_parallel().
         Over cp: context_method: "ring", "all_gather" or "all_to_all".
         Over pp: schedule: "gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1", "zb-h2", "zbv" or "dualpipev"; None:
         "1f1b"; or a whole one as schedule_csv. microbatches: of each step; 0: those of train_step. stages_per_rank: 0: the
@@ -96,8 +96,8 @@ class Module:
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
             recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
-            loss_parallel=loss_parallel, context_method=context_method, schedule=schedule, schedule_csv=schedule_csv,
-            microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
+            loss_parallel=loss_parallel, overlap_chunks=overlap_chunks, context_method=context_method,
+            schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
             stage_split=stage_split, first_layers=first_layers))
         self._mesh = gangs or self._mesh
         return self
@@ -133,13 +133,16 @@ class Module:
         return self
 
     def tensor_parallel(self, gangs: Gangs | None = None, *, plan: Plan = None, sequence_parallel: bool = False,
-                        loss_parallel: bool = True) -> Self:
+                        loss_parallel: bool = True, overlap_chunks: int = 1) -> Self:
         """Collective, before recompute(), fully_shard() and replicate(). Splits modules over tp.
 
         plan: a PlanRow for each, or as text, a line for each: "model.layers.*.mlp.up_proj -> colwise". Its rows win over those
         of a custom module's parallel_plan and of a Llama's own plan. sequence_parallel: norms of a Llama work on parts of the
-        sequence; loss_parallel: its logits stay split over the vocabulary."""
-        c.gw_tensor_parallel(self._h, gangs_of(gangs), plan_options(plan, sequence_parallel, loss_parallel))
+        sequence; loss_parallel: its logits stay split over the vocabulary. overlap_chunks: over 1: where a sequence is gathered
+        for a linear or summed into parts, each rank's part goes in so many chunks, and the product of one chunk runs while
+        another travels."""
+        c.gw_tensor_parallel(
+            self._h, gangs_of(gangs), plan_options(plan, sequence_parallel, loss_parallel, overlap_chunks))
         self._mesh = gangs or self._mesh
         return self
 

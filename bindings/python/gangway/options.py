@@ -22,7 +22,8 @@ def shard_options(*, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLi
 
 def parallel_options(
     *, master_dtype: DTypeLike, recompute: Recompute | str, recompute_every: int, recompute_ratio: float, seed: int,
-    plan: Plan, sequence_parallel: bool, loss_parallel: bool, context_method: ContextMethod | str, schedule: str | None,
+    plan: Plan, sequence_parallel: bool, loss_parallel: bool, overlap_chunks: int,
+    context_method: ContextMethod | str, schedule: str | None,
     schedule_csv: str | None, microbatches: int, stages_per_rank: int, most_unsharded: int, stage_split: StageSplit | str,
     first_layers: Sequence[int], **shard: Any,
 ) -> Any:
@@ -33,7 +34,8 @@ def parallel_options(
     return struct(
         "gw_parallel_options", shard=shard_options(**shard), master_dtype=dtype_of(master_dtype),
         recompute=member(Recompute, recompute, "recompute"), recompute_every=recompute_every,
-        recompute_ratio=recompute_ratio, seed=seed, tensor_parallel=plan_options(plan, sequence_parallel, loss_parallel),
+        recompute_ratio=recompute_ratio, seed=seed,
+        tensor_parallel=plan_options(plan, sequence_parallel, loss_parallel, overlap_chunks),
         context_method=member(ContextMethod, context_method, "context_method"), pipeline=pipeline,
         stage_split=member(StageSplit, stage_split, "stage_split"), first_layers=block("l", layers),
         first_layer_count=len(layers))

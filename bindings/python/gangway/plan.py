@@ -60,8 +60,9 @@ class PlanRow:
 Plan = Union[str, Sequence[PlanRow], None]
 
 
-def plan_options(plan: Plan, sequence_parallel: bool, loss_parallel: bool) -> Any:
+def plan_options(plan: Plan, sequence_parallel: bool, loss_parallel: bool, overlap_chunks: int) -> Any:
     """gw_tensor_parallel_options from the keywords of tensor_parallel()."""
     rows = [] if plan is None or isinstance(plan, str) else [row.struct() for row in plan]
     return struct("gw_tensor_parallel_options", plan=plan if isinstance(plan, str) else None, rows=block("s", rows),
-                  row_count=len(rows), sequence_parallel=sequence_parallel, loss_parallel=loss_parallel)
+                  row_count=len(rows), sequence_parallel=sequence_parallel, loss_parallel=loss_parallel,
+                  overlap_chunks=overlap_chunks)

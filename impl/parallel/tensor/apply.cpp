@@ -44,7 +44,7 @@ std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOpt
 }  // namespace
 
 TensorPlan::TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang)
-    : gang_(std::move(gang)) {
+    : gang_(std::move(gang)), chunks_(options.overlap_chunks) {
   if (root == nullptr || gang_ == nullptr)
     fail(Code::invalid_argument, "tensor parallel: the ", root == nullptr ? "module" : "gang", " is null");
   resolve(root, options);
@@ -60,6 +60,16 @@ TensorPlan::TensorPlan(const ModulePtr& root, const TensorOptions& options, Gang
     fail(Code::not_supported, "tp is ", gang_->size(), ", but there is no tensor parallel plan for ",
          root->kind(), ": neither the caller nor a module gives one; give rows, or a mesh with tp 1");
   check_layouts(*root, layouts);
+  check_chunks();
+}
+
+void TensorPlan::check_chunks() const {
+  if (chunks_ < 1)
+    fail(Code::invalid_argument, "overlap_chunks is ", chunks_,
+         "; it must be 1 (a sequence travels whole) or more");
+  if (chunks_ > 1 && gang_->size() > 1 && std::none_of(modules_.begin(), modules_.end(), moves_sequence))
+    fail(Code::invalid_argument, "overlap_chunks is ", chunks_,
+         ", but no row of the plan gathers a sequence or sums into its parts; set sequence_parallel, or 1");
 }
 
 void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
@@ -126,7 +136,7 @@ void TensorPlan::add_parameter(const ParameterPtr& parameter, const ParameterLay
 void TensorPlan::apply(ModulePtr& root) const {
   if (gang_->size() == 1) return;
   std::vector<ModulePtr> modules;
-  for (const StyledModule& styled : modules_) modules.push_back(styled_module(styled, gang_));
+  for (const StyledModule& styled : modules_) modules.push_back(styled_module(styled, gang_, chunks_));
   for (const auto& [parameter, layout] : parameters_) {
     parameter->layout.insert(parameter->layout.begin(), layout.placement);
     if (layout.partial_gradient)

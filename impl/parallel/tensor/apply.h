@@ -20,8 +20,8 @@ class TensorPlan {
  public:
   // Resolves the rows and checks them; nothing changes. NOT_FOUND: a row of the caller or of a module, which no module matches.
   // INVALID_ARGUMENT: two rows of one source for one module, a module that a style cannot split, sizes that the gang does
-  // not divide, layouts that do not meet, a tied parameter with two layouts; with the row and the reason. INVALID_STATE:
-  // parameters that are split over tp already.
+  // not divide, layouts that do not meet, a tied parameter with two layouts; with the row and the reason. Likewise
+  // overlap_chunks below 1, or over 1 where no row moves a sequence. INVALID_STATE: parameters that are split over tp already.
   TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang);
 
   // A gang of one rank changes nothing.
@@ -30,6 +30,7 @@ class TensorPlan {
 
  private:
   void resolve(const ModulePtr& root, const TensorOptions& options);
+  void check_chunks() const;
   // What is known while the tree is walked.
   struct Walk {
     std::map<const Module*, const StyledModule*> styled;  // by the module under its wrappers
@@ -39,6 +40,7 @@ class TensorPlan {
   void add_parameter(const ParameterPtr& parameter, const ParameterLayout& layout, Walk& walk);
 
   const GangPtr gang_;
+  const int chunks_;
   std::vector<StyledModule> modules_;  // in the order of the tree
   std::vector<PlannedParameter> parameters_;
 };

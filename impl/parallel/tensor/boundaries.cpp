@@ -3,9 +3,18 @@
 #include "nn/gradient.h"
 
 namespace gangway {
+namespace {
 
-Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after)
-    : before_(std::move(before)), after_(std::move(after)) {
+// Whether a Linear is the first to read the input of `module`, with no wrapper before it that would.
+bool multiplies_first(const Module& module) {
+  const Module* reader = module.first_reader();
+  return dynamic_cast<const Linear*>(reader != nullptr ? reader : &module) != nullptr;
+}
+
+}  // namespace
+
+Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks)
+    : before_(std::move(before)), after_(std::move(after)), chunks_(std::move(chunks)) {
   set_full_name(inner->full_name());
   add_child("", std::move(inner));
 }
@@ -13,11 +22,13 @@ Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr 
 void Boundaries::add_options(Facts& facts) const {
   facts.add("input", before_ == nullptr ? "as it comes" : before_->text());
   facts.add("output", after_ == nullptr ? "as it is" : after_->text());
+  facts.add("input chunks", chunks_.chunks);
 }
 
 Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
   first_input(inputs, *this);
   Specs x(inputs.begin(), inputs.end());
+  if (chunks_.move != nullptr) SequenceChunks::checked(x[0].shape, chunks_.chunks);
   if (before_ != nullptr) x[0] = before_->check_forward(ctx, {x.data(), 1})[0];
   Specs y = child(0).check_forward(ctx, x);
   if (after_ != nullptr && !y.empty()) y[0] = after_->check_forward(ctx, {y.data(), 1})[0];
@@ -31,9 +42,20 @@ Values Boundaries::prepared(Context& ctx, std::span<const Tensor> inputs, Frame*
 }
 
 Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  Values y = child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
+  Values y = chunks_.move != nullptr && multiplies_first(child(0))
+                 ? forward_as_it_arrives(ctx, inputs, frame)
+                 : child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
   if (after_ != nullptr) y.at(0) = after_->forward1(ctx, y[0], frame);
   return y;
+}
+
+Values Boundaries::forward_as_it_arrives(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const {
+  Values x(inputs.begin(), inputs.end());
+  x.at(0) = before_->forward_output(ctx, inputs[0], frame);
+  ArrivingSequence arriving(ctx, chunks_, inputs[0], x[0]);
+  Context inner = ctx;
+  inner.arriving = &arriving;
+  return child(0).forward(inner, x, frame);
 }
 
 Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
@@ -44,11 +66,25 @@ Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& fra
   return dx;
 }
 
-PartialSum::PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, RedistributePtr sum)
-    : Boundaries(linear, std::move(before), std::move(sum)), linear_(linear.get()) {}
+PartialSum::PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, RedistributePtr sum,
+                       ChunkedMove chunks)
+    : Boundaries(linear, std::move(before), std::move(sum)),
+      linear_(linear.get()),
+      sum_chunks_(std::move(chunks)) {}
 
 PartialSum::PartialSum(std::shared_ptr<Embedding> embedding, RedistributePtr before, RedistributePtr sum)
     : Boundaries(embedding, std::move(before), std::move(sum)), embedding_(embedding.get()) {}
+
+void PartialSum::add_options(Facts& facts) const {
+  Boundaries::add_options(facts);
+  facts.add("output chunks", sum_chunks_.chunks);
+}
+
+Specs PartialSum::check_forward(Context& ctx, std::span<const Spec> inputs) {
+  Specs y = Boundaries::check_forward(ctx, inputs);
+  if (sum_chunks_.move != nullptr && !y.empty()) SequenceChunks::checked(y[0].shape, sum_chunks_.chunks);
+  return y;
+}
 
 Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   first_input(inputs, *this);
@@ -56,20 +92,27 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   const Spec input = spec_of(x), part = child(0).check_forward(ctx, {&input, 1})[0];
   const Redistribute::PlanPtr plan = after().forward_plan(part.shape);
   const Tensor y = make_output(ctx, frame, part.dtype, plan->after);  // below the part, which goes first
-  const StackScope scope(ctx.temporaries);
-  const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
-  compute_part(ctx, x, own, frame);
-  Redistribute::Started sum = after().start_forward(ctx, own, y);
-  after().finish(ctx, sum);
+  if (sum_chunks_.move != nullptr) {
+    const Tensor x_TI = x.flatten2();
+    sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
+      linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share);
+    });
+    linear_->save_input(x, frame);
+  } else {
+    const StackScope scope(ctx.temporaries);
+    const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
+    compute_part(ctx, x, own, frame);
+    Redistribute::Started sum = after().start_forward(ctx, own, y);
+    after().finish(ctx, sum);
+  }
   add_bias(ctx, y);
   return {y};
 }
 
 void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, Frame* frame) const {
-  if (linear_ != nullptr)
-    linear_->product(ctx, x, part, frame);
-  else
-    embedding_->look_up(ctx, x, part, frame);
+  if (linear_ == nullptr) return embedding_->look_up(ctx, x, part, frame);
+  linear_->product(ctx, x.flatten2(), part.flatten2());
+  linear_->save_input(x, frame);
 }
 
 // As a product of ones with the bias.

@@ -87,15 +87,36 @@ RedistributePtr move(const ValueLayout& from, const ValueLayout& to, const GangP
                            gathers ? Gathered::again : Gathered::kept);
 }
 
-ModulePtr bounded(const ModulePtr& module, RedistributePtr before, RedistributePtr after) {
-  if (before == nullptr && after == nullptr) return module;
-  return std::make_shared<Boundaries>(module, std::move(before), std::move(after));
+bool gathers_sequence(const StyledModule& styled, const RowLayouts& l) {
+  return head_around(styled) == nullptr && !is_embedding(inner_of(styled)) &&
+         l.input == ValueLayout::shard(1) &&
+         (l.takes == ValueLayout::varying() || l.takes == ValueLayout::replicate());
 }
 
-ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, RedistributePtr sum) {
+bool sums_sequence(const StyledModule& styled, const RowLayouts& l) {
+  return styled.row.style == TensorStyle::rowwise && !is_embedding(inner_of(styled)) &&
+         l.output == ValueLayout::shard(1);
+}
+
+// Of packed chunks, which are split on dim 0.
+ChunkedMove chunked(bool moves, const ValueLayout& from, const ValueLayout& to, const GangPtr& gang,
+                    int chunks) {
+  if (!moves || chunks == 1) return {};
+  return {make_redistribute(from.over(kTensorAxis), to.over(kTensorAxis), gang, Channel::tp), gang->size(),
+          chunks};
+}
+
+ModulePtr bounded(const ModulePtr& module, RedistributePtr before, RedistributePtr after,
+                  ChunkedMove chunks = {}) {
+  if (before == nullptr && after == nullptr) return module;
+  return std::make_shared<Boundaries>(module, std::move(before), std::move(after), std::move(chunks));
+}
+
+ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, RedistributePtr sum,
+                      ChunkedMove chunks) {
   if (sum == nullptr) return bounded(module, std::move(before), nullptr);
   if (const auto linear = std::dynamic_pointer_cast<Linear>(module))
-    return std::make_shared<PartialSum>(linear, std::move(before), std::move(sum));
+    return std::make_shared<PartialSum>(linear, std::move(before), std::move(sum), std::move(chunks));
   return std::make_shared<PartialSum>(std::dynamic_pointer_cast<Embedding>(module), std::move(before),
                                       std::move(sum));
 }
@@ -173,11 +194,19 @@ ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks
   return layout;
 }
 
-ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang) {
+bool moves_sequence(const StyledModule& styled) {
+  const RowLayouts layouts = layouts_of(styled);
+  return gathers_sequence(styled, layouts) || sums_sequence(styled, layouts);
+}
+
+ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks) {
   const ModulePtr& module = styled.place.module;
   const RowLayouts layouts = layouts_of(styled);
   const auto input = [&] { return move(layouts.input, layouts.takes, gang); };
   const auto output = [&] { return move(layouts.makes, layouts.output, gang); };
+  const auto gathered = [&] {
+    return chunked(gathers_sequence(styled, layouts), ValueLayout::shard(0), layouts.takes, gang, chunks);
+  };
   LmHead* const head = head_around(styled);
   if (head != nullptr && styled.row.style == TensorStyle::colwise) {
     const auto exchange = layouts.output == ValueLayout::shard(-1) ? SplitLoss::Exchange::statistics
@@ -189,10 +218,13 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang) {
   }
   switch (styled.row.style) {
     case TensorStyle::replicate: return module;
-    case TensorStyle::rowwise: return partial_sum(module, input(), output());
-    case TensorStyle::colwise:
+    case TensorStyle::rowwise:
+      return partial_sum(
+          module, input(), output(),
+          chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
+    case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
     case TensorStyle::sequence_parallel: return bounded(module, input(), output());
-    case TensorStyle::prepare_input: return bounded(module, input(), nullptr);
+    case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }
   fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 5)");

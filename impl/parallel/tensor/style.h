@@ -45,7 +45,10 @@ void check_style(const StyledModule& styled, const Gang& gang);
 RowLayouts layouts_of(const StyledModule& styled);
 // Of parameter i of the module itself.
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks);
-// The module with what stands around it; a head gets its loss. Takes memory.
-ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang);
+// Whether a sequence is gathered for products that the module starts with, or a product of its own is summed into parts of
+// one: what can be done in chunks.
+bool moves_sequence(const StyledModule& styled);
+// The module with what stands around it; a head gets its loss. Takes memory. `chunks`: of sequences that are moved.
+ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks);
 
 }  // namespace gangway

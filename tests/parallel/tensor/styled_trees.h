@@ -122,11 +122,12 @@ inline Numbers alone(const StyledTree& tree, int copies = 1) {
 
 // The ranks that tp leaves are dp_shard.
 inline std::unique_ptr<Model> styled_model(Gang& root, const StyledTree& tree, int tp,
-                                           Strategy strategy = Strategy::full_shard) {
+                                           Strategy strategy = Strategy::full_shard, int chunks = 1) {
   MeshOptions mesh;
   mesh.tp = tp;
   ParallelOptions options;
   options.tensor.rows = plan_from_text(tree.plan);
+  options.tensor.overlap_chunks = chunks;
   options.shard.strategy = strategy;
   options.master_dtype = DType::f64;
   options.seed = 5;

@@ -157,6 +157,9 @@ options! {
         sequence_parallel: bool,
         /// Of a Llama: logits stay split over the vocabulary.
         loss_parallel: bool,
+        /// Over 1: where a sequence is gathered for a linear or summed into parts, each rank's part goes in so many
+        /// chunks, and the product of one chunk runs while another travels.
+        overlap_chunks: i32,
     } with {
         /// Rows "pattern -> style", a line each. They win over those of a custom module and of a Llama.
         plan: Option<String> = None,
