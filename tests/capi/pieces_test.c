@@ -1,5 +1,7 @@
 /* Parallelism piece by piece, and plans: rows as text, as structs and of a custom module; the same bits as gw_parallelize
  * gives; calls out of order. */
+#include <math.h>
+
 #include "refusals.h"
 
 enum { kRows = 4, kWidth = 6, kHidden = 8, kSteps = 3, kMost = kWidth * kHidden };
@@ -242,7 +244,12 @@ static void rows_that_do_not_fit(void** state) {
   ROWS(rows[1].output = GW_PLACEMENT_PARTIAL, INVALID_ARGUMENT, "plan row \"1 -> rowwise, output Partial\"");
   ROWS(t.plan = "0 -> replicate", INVALID_ARGUMENT, "are both for 0; a module has one row");
   ROWS(t.plan = "1 -> up", INVALID_ARGUMENT, "plan line 1 \"1 -> up\"");
-  ROWS((t.plan = NULL, t.rows = NULL), INVALID_ARGUMENT, "options.rows is null");
+  t.plan = NULL;
+  ROWS(t.overlap_chunks = 0, INVALID_ARGUMENT, "overlap_chunks is 0; it must be 1");
+  ROWS(t.overlap_chunks = 2, INVALID_ARGUMENT,
+       "overlap_chunks is 2, but no row of the plan gathers a sequence");
+  t.overlap_chunks = 1;
+  ROWS(t.rows = NULL, INVALID_ARGUMENT, "options.rows is null");
   ROW(gw_tensor_parallel(m, tp, NULL), NOT_SUPPORTED, "tp is 2, but there is no tensor parallel plan");
   t.rows = rows;
   plan_rows(rows);
@@ -357,11 +364,57 @@ static void a_llama_by_pieces_has_the_losses_of_parallelize(void** state) {
   run_ranks(4, llama_pieces, NULL);
 }
 
+/* Sequences in chunks: the losses to rounding. A part has 2 tokens. */
+static void llama_in_chunks(rank* me) {
+  gw_gangs* gangs = NULL;
+  double losses[2][2];
+  EXPECT_OK(gw_gangs_create_parallel(me->gang, 2, 1, 1, &gangs));
+  for (int32_t chunks = 1; chunks <= 3; ++chunks) {
+    gw_module* model = llama();
+    gw_optimizer* opt = NULL;
+    gw_parallel_options p;
+    gw_tensor_parallel_options t;
+    gw_step_result result;
+    small_batch b;
+    gw_parallel_options_init(&p, sizeof p);
+    gw_tensor_parallel_options_init(&t, sizeof t);
+    gw_step_result_init(&result, sizeof result);
+    fill_batch(&b, 2, 0);
+    t.sequence_parallel = 1;
+    t.overlap_chunks = chunks;
+    p.tensor_parallel = &t;
+    p.master_dtype = GW_F64;
+    EXPECT_OK(gw_parallelize(model, gangs, &p));
+    EXPECT_OK(gw_sgd_create(model, NULL, &opt));
+    if (chunks == 3) {
+      EXPECT_STATUS(gw_train_step(model, opt, &b.batch, NULL, NULL, &result), GW_E_INVALID_ARGUMENT,
+                    "overlap_chunks is 3, which does not divide the 2 tokens");
+    } else {
+      for (int step = 0; step < 2; ++step) {
+        EXPECT_OK(gw_train_step(model, opt, &b.batch, NULL, NULL, &result));
+        losses[chunks - 1][step] = result.loss;
+      }
+    }
+    gw_optimizer_release(opt);
+    gw_module_release(model);
+  }
+  for (int step = 0; step < 2; ++step)
+    EXPECT(fabs(losses[1][step] - losses[0][step]) < 1e-12 * fabs(losses[0][step]));
+  gw_gangs_release(gangs);
+}
+
+static void chunks_of_the_sequence_change_no_loss(void** state) {
+  (void)state;
+  run_ranks(2, llama_in_chunks, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pieces_and_rows_of_any_kind_give_the_bits_of_parallelize),
       cmocka_unit_test(a_custom_module_brings_rows_and_the_callers_win),
-      cmocka_unit_test(rows_that_do_not_fit), cmocka_unit_test(calls_out_of_order),
-      cmocka_unit_test(a_llama_by_pieces_has_the_losses_of_parallelize)};
+      cmocka_unit_test(rows_that_do_not_fit),
+      cmocka_unit_test(calls_out_of_order),
+      cmocka_unit_test(a_llama_by_pieces_has_the_losses_of_parallelize),
+      cmocka_unit_test(chunks_of_the_sequence_change_no_loss)};
   return cmocka_run_group_tests_name("capi_pieces", tests, NULL, NULL);
 }

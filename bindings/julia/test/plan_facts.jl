@@ -44,6 +44,7 @@ fact("what does not fit in a plan is told, and calls out of order name the one t
     fake = Gangway.parallel_gangs(Gangway.fake_gang(0, 2); tp = 2)
     model = Sequential(two_linears()...)
     @test refused(() -> tensor_parallel!(model, fake; plan = "0 -> up"), "plan line 1", "0 -> up")
+    @test refused(() -> tensor_parallel!(model, fake; plan = PLAN, overlap_chunks = 2), "overlap_chunks is 2, but no row")
     @test refused(() -> tensor_parallel!(model, fake; rows = ["0" => :up]), "style is :up", ":colwise")
     @test refused(() -> tensor_parallel!(model, fake; rows = ["7" => :colwise]), "7 -> colwise"; kind = Gangway.NotFound)
     @test refused(() -> fully_shard!(model, "", fake), "tensor_parallel comes first"; kind = Gangway.InvalidState)

@@ -321,6 +321,8 @@ class gw_tensor_parallel_options:
     row_count: int
     sequence_parallel: int
     loss_parallel: int
+    overlap_chunks: int
+    reserved: int
 
 class gw_parallel_options:
     struct_size: int

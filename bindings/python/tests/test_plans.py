@@ -82,6 +82,8 @@ def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
     wanted = losses(llama().parallelize(gangs, seed=1, sequence_parallel=True, context_method="all_gather"))
     model = llama().tensor_parallel(gangs, sequence_parallel=True).context_parallel(method="all_gather")
     np.testing.assert_allclose(losses(model.fully_shard().materialize(seed=1)), wanted, rtol=1e-6)
+    in_chunks = llama().parallelize(gangs, seed=1, sequence_parallel=True, overlap_chunks=2, context_method="all_gather")
+    np.testing.assert_allclose(losses(in_chunks), wanted, rtol=1e-5)
 
 
 def test_what_does_not_fit_is_told():
@@ -96,6 +98,8 @@ def test_what_does_not_fit_is_told():
             (None, gw.NotSupported, "there is no tensor parallel plan")):
         with pytest.raises(error, match=says):
             model.tensor_parallel(gangs, plan=plan)
+    with pytest.raises(gw.InvalidArgument, match="overlap_chunks is 2, but no row"):
+        model.tensor_parallel(gangs, plan=TEXT, overlap_chunks=2)
     with pytest.raises(gw.InvalidArgument, match="style"):
         gw.Sequential(*linears()).tensor_parallel(gangs, plan=[gw.PlanRow("0", "half")])
     with pytest.raises(gw.InvalidState, match="tensor_parallel comes first"):

@@ -5428,12 +5428,14 @@ pub struct gw_tensor_parallel_options {
     pub row_count: usize,
     pub sequence_parallel: i32,
     pub loss_parallel: i32,
+    pub overlap_chunks: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_tensor_parallel_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_tensor_parallel_options>(),
-        48usize,
+        56usize,
         concat!("Size of: ", stringify!(gw_tensor_parallel_options))
     );
     assert_eq!(
@@ -5540,6 +5542,35 @@ fn bindgen_test_layout_gw_tensor_parallel_options() {
         );
     }
     test_field_loss_parallel();
+    fn test_field_overlap_chunks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).overlap_chunks) as usize - ptr as usize
+            },
+            48usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_tensor_parallel_options),
+                "::",
+                stringify!(overlap_chunks)
+            )
+        );
+    }
+    test_field_overlap_chunks();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_tensor_parallel_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_tensor_parallel_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
 }
 impl Default for gw_tensor_parallel_options {
     fn default() -> Self {

@@ -376,4 +376,7 @@ fn calls_out_of_order_name_the_one_that_comes_first() {
     let plan = TensorParallelOptions { plan: Some("0 -> up".into()), ..Default::default() };
     let error = linears().tensor_parallel(None, &plan).unwrap_err();
     assert!(error.text.contains("plan line 1 \"0 -> up\""), "{error}");
+    let plan = TensorParallelOptions { overlap_chunks: 0, ..Default::default() };
+    let error = linears().tensor_parallel(None, &plan).unwrap_err();
+    assert!(error.text.contains("overlap_chunks is 0"), "{error}");
 }
