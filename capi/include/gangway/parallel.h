@@ -137,8 +137,8 @@ typedef struct gw_tensor_parallel_options {
   int32_t sequence_parallel; /* 0; 1: norms of a Llama work on parts of the sequence */
   int32_t loss_parallel; /* 1: logits of a Llama stay split over the vocabulary; 0: each chunk is gathered */
   /* 1. k over 1: where a sequence is gathered for a linear or summed into parts, each rank's part goes in k chunks, and the
-   * product of one chunk runs while another travels. k divides the tokens of a part. INVALID_ARGUMENT where no row moves a
-   * sequence: sequence_parallel, or rows of the caller, do. */
+   * product of one chunk runs while another travels, in forward passes of training. k divides the tokens of a part.
+   * INVALID_ARGUMENT where no row moves a sequence: sequence_parallel, or rows of the caller, do. */
   int32_t overlap_chunks;
   int32_t reserved;
 } gw_tensor_parallel_options;

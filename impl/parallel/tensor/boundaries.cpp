@@ -11,6 +11,11 @@ bool multiplies_first(const Module& module) {
   return dynamic_cast<const Linear*>(reader != nullptr ? reader : &module) != nullptr;
 }
 
+// Evaluation and generation take sequences of any length, so theirs travel whole.
+bool in_chunks(const ChunkedMove& chunks, const Context& ctx, const Frame* frame) {
+  return chunks.move != nullptr && (ctx.training || frame != nullptr);
+}
+
 }  // namespace
 
 Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks)
@@ -28,7 +33,7 @@ void Boundaries::add_options(Facts& facts) const {
 Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
   first_input(inputs, *this);
   Specs x(inputs.begin(), inputs.end());
-  if (chunks_.move != nullptr) SequenceChunks::checked(x[0].shape, chunks_.chunks);
+  if (chunks_.move != nullptr && ctx.training) SequenceChunks::checked(x[0].shape, chunks_.chunks);
   if (before_ != nullptr) x[0] = before_->check_forward(ctx, {x.data(), 1})[0];
   Specs y = child(0).check_forward(ctx, x);
   if (after_ != nullptr && !y.empty()) y[0] = after_->check_forward(ctx, {y.data(), 1})[0];
@@ -42,7 +47,7 @@ Values Boundaries::prepared(Context& ctx, std::span<const Tensor> inputs, Frame*
 }
 
 Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  Values y = chunks_.move != nullptr && multiplies_first(child(0))
+  Values y = in_chunks(chunks_, ctx, frame) && multiplies_first(child(0))
                  ? forward_as_it_arrives(ctx, inputs, frame)
                  : child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
   if (after_ != nullptr) y.at(0) = after_->forward1(ctx, y[0], frame);
@@ -82,7 +87,8 @@ void PartialSum::add_options(Facts& facts) const {
 
 Specs PartialSum::check_forward(Context& ctx, std::span<const Spec> inputs) {
   Specs y = Boundaries::check_forward(ctx, inputs);
-  if (sum_chunks_.move != nullptr && !y.empty()) SequenceChunks::checked(y[0].shape, sum_chunks_.chunks);
+  if (sum_chunks_.move != nullptr && ctx.training && !y.empty())
+    SequenceChunks::checked(y[0].shape, sum_chunks_.chunks);
   return y;
 }
 
@@ -92,7 +98,7 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   const Spec input = spec_of(x), part = child(0).check_forward(ctx, {&input, 1})[0];
   const Redistribute::PlanPtr plan = after().forward_plan(part.shape);
   const Tensor y = make_output(ctx, frame, part.dtype, plan->after);  // below the part, which goes first
-  if (sum_chunks_.move != nullptr) {
+  if (in_chunks(sum_chunks_, ctx, frame)) {
     const Tensor x_TI = x.flatten2();
     sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
       linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share);

@@ -156,6 +156,20 @@ TEST(SequenceChunks, NumbersThatDoNotFitAreRefused) {
   expect_refused("0 -> colwise", 2, {"overlap_chunks is 2", "no row", "sequence_parallel"});
 }
 
+// As in generation, whose sequences are of any length.
+TEST(SequenceChunks, WithoutAFrameASequenceTravelsWhole) {
+  const StyledTree tree = {"attention", norm_and_attention, kAttentionPlan, {2, 12, 16}};
+  const Numbers want = alone(tree);
+  run_ranks(2, [&](Gang& root) {
+    const auto model = styled_model(root, tree, 2, Strategy::full_shard, 4);
+    Context ctx = model->run().context(model->device().stream());
+    const Tensor x = make(model->device(), DType::f64, tree.input, input_of(tree));
+    const Spec spec = spec_of(x);
+    model->run().check_forward(ctx, {&spec, 1}, nullptr);
+    EXPECT_LE(normwise(get(model->run().forward(ctx, {&x, 1}, nullptr)[0]), want.y), 1e-13);
+  });
+}
+
 TEST(SequenceChunks, ASequenceThatDoesNotDivideIsRefusedBeforeAnythingMoves) {
   const StyledTree tree = {"linears", norms_and_linears, kLinearPlan, {2, 12, 8}};
   run_ranks(2, [&](Gang& root) {
