@@ -228,7 +228,9 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     } else {
       check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
     }
-    if (!options.tensor.rows.empty() || options.tensor.llama != LlamaPlanOptions())
+    const TensorOptions& tensor = options.tensor;
+    if (!tensor.rows.empty() || tensor.llama != LlamaPlanOptions() ||
+        tensor.overlap_chunks != TensorOptions().overlap_chunks)
       check_not_split("parallelize");
     if (tp == 1 || !is_tensor_parallel(parts_.root))
       plan.emplace(parts_.root, options.tensor, parts_.gangs->tp());

@@ -190,6 +190,9 @@ static void holds_inputs(rank* me) {
       EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
       if (action.kind == GW_ACTION_END) break;
       const int at = pass * kMicrobatches + action.microbatch;
+      gw_pipeline_action again; /* refused, and the action's inputs are still there */
+      gw_pipeline_action_init(&again, sizeof again);
+      EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &again), GW_E_INVALID_STATE, "done comes before next");
       EXPECT_REFUSED(gw_pipeline_input(pipe, action.input_count, &none), "inputs");
       double value[] = {at};
       gw_view out[2];

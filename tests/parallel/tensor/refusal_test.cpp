@@ -220,6 +220,9 @@ TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
                    {"tp is 2", "tensor_parallel comes first"});
     model.build().tensor_parallel({});
     expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); }, {"tp already"});
+    ParallelOptions late;  // of what is done
+    late.tensor.llama.sequence_parallel = true;
+    expect_refusal(Code::invalid_state, [&] { model.build().parallelize(late); }, {"tp already"});
     ParallelOptions again;
     again.tensor.rows = plan_from_text("lm_head -> replicate");
     expect_refusal(Code::invalid_state, [&] { model.build().parallelize(again); }, {"tp already"});
