@@ -59,6 +59,14 @@ def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
     return view
 
 
+def known_kind(kind: str) -> str:
+    """The name of a framework that is installed."""
+    if kind not in ("numpy", "torch", "jax"):
+        raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
+    importlib.import_module(kind)
+    return kind
+
+
 def as_kind(view: View, kind: str) -> Array:
     """The same memory as an array of a framework."""
     if kind == "numpy":

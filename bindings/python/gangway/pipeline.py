@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Callable, Iterator, Sequence
 
 from . import _low as c
-from .arrays import ANY, Array, borrow, kind_of
+from .arrays import ANY, Array, borrow, kind_of, known_kind
 from .enums import ActionKind
 from .gang import Gang
 from .structs import block, handle_of, struct
@@ -75,11 +75,12 @@ class Pipeline:
     ) -> None:
         options = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
+        self.kind = known_kind(kind)  # before any peer waits for this rank
         self._h = c.gw_pipeline_create(handle_of(gang, Gang, "gang"), options)
         self._action = struct("gw_pipeline_action")
         info = struct("gw_pipeline_info")
         c.gw_pipeline_describe(self._h, info)
-        self.gang, self.kind = gang, kind
+        self.gang = gang
         self.schedule = schedule or ("csv" if schedule_csv is not None else "1f1b")
         self.stages: int = info.stages
         self.microbatches: int = info.microbatches

@@ -188,6 +188,8 @@ def test_refusals_are_exceptions():
                            (dict(microbatches=2, stages_per_rank=3), "3 stages a rank; it takes 1")):
             with pytest.raises(gw.InvalidArgument, match=why):
                 gw.Pipeline(gang, **wrong)
+        with pytest.raises(gw.InvalidArgument, match='arrays of "pytorch" are unknown'):
+            gw.Pipeline(gang, microbatches=2, kind="pytorch")
         with pytest.raises(gw.Mismatch):
             gw.Pipeline(gang, microbatches=2 + gang.rank)
         pipe = gw.Pipeline(gang, microbatches=1)
