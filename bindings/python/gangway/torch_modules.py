@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Iterator, Mapping
 
 from .arrays import Array, DTypeLike
 from .enums import Strategy
-from .errors import InvalidArgument
+from .errors import GangwayError, InvalidArgument
 from .groups import ShardGroup
 from .mesh import Gangs
 from .parameters import Spec, spec_of
@@ -42,8 +42,19 @@ class TorchGroup(ShardGroup):
 
     def reduce(self) -> None:
         """Collective. As ShardGroup.reduce(), with the gradients that the module's parameters hold by now."""
-        self._collect()
-        super().reduce()
+        try:
+            self._collect()
+        finally:
+            super().reduce()
+
+    def abandon(self, reason: str) -> None:
+        """Local. Breaks the group's gangs, so that peers do not wait, and drops the gradients of the module's parameters; the
+        parameters are empty then."""
+        if self._mesh is not None:
+            self._mesh.abort(reason)
+        self._hide()
+        with suppress(GangwayError):  # the whole values go; what a broken gang cannot do is of no use any more
+            super().reshard()
 
     def _collect(self) -> None:
         """Moves the gradients of the module's parameters into the group's."""

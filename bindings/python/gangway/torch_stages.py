@@ -10,7 +10,7 @@ from .arrays import Array
 from .enums import ActionKind
 from .errors import InvalidArgument
 from .pipeline import Action, Pipeline
-from .structs import handle_of
+from .structs import handle_of, told
 from .torch_modules import TorchGroup
 
 Tensors = tuple[Any, ...]
@@ -41,7 +41,10 @@ class TorchStages:
     so a loss that sums over items goes with opt.step(scale=1 / items).
 
     Schedules with input and weight halves go through a stage's graph twice, once to its inputs and once to its parameters:
-    the halves cost together up to 1.5 backwards."""
+    the halves cost together up to 1.5 backwards.
+
+    When a rank raises in a step, all of them do: the pipeline is released, and its gang and those of the groups are aborted.
+    Gradients that the pass had already made stay: zero them if the modules are used on."""
 
     def __init__(self, pipeline: Pipeline, stages: Mapping[int, Any], *, loss: Callable[..., Any]) -> None:
         try:
@@ -61,6 +64,7 @@ class TorchStages:
         self._inputs: list[Tensors] = []
         self._targets: list[Tensors] = []
         self._total = 0.0
+        self._refusal: Exception | None = None
 
     def _module(self, stage: int, given: Any) -> Any:
         module = given.module_of_torch if isinstance(given, TorchGroup) else given
@@ -83,21 +87,28 @@ class TorchStages:
         return self._pass(inputs, targets, False)
 
     def _pass(self, inputs: Sequence[Array], targets: Array | Sequence[Array], training: bool) -> float:
-        self._inputs = self._split(inputs)
-        self._targets = self._split(targets if isinstance(targets, (tuple, list)) else (targets,))
         self._total = 0.0
-        if self._pipe.training != training:
-            self._pipe.training = training
         try:
-            if not self._pipe.has_shard_actions:
-                self._all_groups(ActionKind.UNSHARD)
+            if self._pipe.training != training:
+                self._pipe.training = training
+            self._refusal = None
+            try:
+                self._prepare(inputs, targets)
+            except Exception as error:
+                self._refusal = error
             self._pipe.run(self._compute)
             if not self._pipe.has_shard_actions:
                 self._all_groups(ActionKind.REDUCE_GRAD, ActionKind.RESHARD)
-        except BaseException:
-            self._give_up()
+            return self._pipe.gang.all_sum(self._total)
+        except BaseException as error:
+            self._give_up(error)
             raise
-        return self._pipe.gang.all_sum(self._total)
+
+    def _prepare(self, inputs: Sequence[Array], targets: Array | Sequence[Array]) -> None:
+        self._inputs = self._split(inputs)
+        self._targets = self._split(targets if isinstance(targets, (tuple, list)) else (targets,))
+        if not self._pipe.has_shard_actions:
+            self._all_groups(ActionKind.UNSHARD)
 
     def _split(self, given: Sequence[Array]) -> list[Tensors]:
         count = self._pipe.microbatches
@@ -122,15 +133,19 @@ class TorchStages:
         elif self._pipe.training:
             group.reduce()
 
-    def _give_up(self) -> None:
-        """What this pass has made is dropped."""
+    def _give_up(self, error: BaseException) -> None:
+        """Peers may wait for this rank, in the pass, over the data ranks or in the sum of the losses: all of it breaks."""
+        why = f"TorchStages, pipeline rank {self._pipe.rank}: {told(error)}"
+        self._pipe.release()
+        self._pipe.gang.abort(why)
+        for group in self._groups.values():
+            group.abandon(why)
         self._kept.clear()
         self._unsharded.clear()
-        for group in self._groups.values():
-            group.module_of_torch.zero_grad(set_to_none=True)
-            group.reshard()
 
     def _compute(self, action: Action) -> Sequence[Array | None]:
+        if self._refusal is not None:  # only a pass that has begun can be ended on all ranks
+            raise self._refusal
         if action.microbatch is None:
             self._drive(action.stage, action.kind)
             return ()

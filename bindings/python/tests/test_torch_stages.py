@@ -1,7 +1,9 @@
 """PyTorch modules as pipeline stages against the same modules in one piece."""
 
+import threading
+
 import pytest
-from thread_ranks import together
+from thread_ranks import PATIENCE, together
 
 import gangway as gw
 
@@ -99,15 +101,77 @@ def test_sharded_stages(schedule, most):
         opt = gw.SGD(list(groups.values()), lr=0.01)
         opt.step()
         assert data.root.all_sum(stages.eval_step(x, ids, targets=target)) < total
-        failing = gw.TorchStages(pipe, groups, loss=lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError if pipe.stages - 1 in groups else gw.Aborted):
-            try:
-                failing.step(x, ids, targets=target)
-            finally:
-                pipe.release()
-        assert all(p.numel() == 0 for group in groups.values() for p in group.module_of_torch.parameters())
 
     together(4, body)
+
+
+def sharded(root, most, loss):
+    """pp 2 x dp_shard 2, and the data rank."""
+    gangs = gw.Gangs.create(root, pp=2)
+    data = gw.Gangs.create(gangs["dp"])
+    pipe = gw.Pipeline(gangs["pp"], microbatches=MICROBATCHES, most_unsharded=most, kind="torch")
+    groups = {s: gw.shard(Stage(s), data, name=f"stage{s}") for s in pipe.local_stages}
+    root.all_sum(1.0)  # a rank that fails early does so when all are ready
+    return gw.TorchStages(pipe, groups, loss=lambda *given: loss(data.rank, *given)), pipe, groups, data.rank
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_loss_that_fails_on_one_rank_ends_the_step_of_all(most):
+    x, ids, target = batch()
+    losses, raised = [], threading.Barrier(4)
+
+    def loss(data_rank, *given):
+        losses.append(data_rank)
+        return loss_of(*given) if data_rank == 1 or losses.count(0) < 3 else 1 / 0
+
+    def body(root):
+        stages, pipe, groups, data_rank = sharded(root, most, loss)
+        fails = data_rank == 0 and pipe.rank == 1
+        with pytest.raises(ZeroDivisionError if fails else (gw.Aborted, gw.PeerLost)):
+            stages.step(x, ids, targets=target)
+        raised.wait(2 * PATIENCE)  # all raise while the rank that failed is there
+        assert repr(pipe) == "<Pipeline: released>"
+        for group in groups.values():
+            assert all(p.numel() == 0 and p.grad is None for p in group.module_of_torch.parameters())
+        with pytest.raises(gw.GangwayError):
+            stages.step(x, ids, targets=target)
+
+    together(4, body)
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_refused_inputs_of_one_rank_end_the_step_of_all(most):
+    x, ids, target = batch()
+    raised = threading.Barrier(4)
+
+    def body(root):
+        stages, pipe, _, data_rank = sharded(root, most, lambda _, *given: loss_of(*given))
+        wrong = data_rank == 0 and pipe.rank == 0
+        with pytest.raises(TypeError if wrong else gw.Aborted):
+            stages.step("text" if wrong else x, ids, targets=target)
+        raised.wait(2 * PATIENCE)
+
+    together(4, body)
+
+
+def test_a_refused_gradient_on_one_rank_keeps_no_peer_waiting():
+    def body(gang):
+        module = torch.nn.Linear(3, 2, dtype=torch.float64)
+        group = gw.shard(module, gw.Gangs.create(gang))
+        group.unshard()
+        for p in module.parameters():  # autograd follows a gradient made with create_graph=True
+            p.grad = torch.ones_like(p).requires_grad_(gang.rank == 0)
+        if gang.rank == 0:
+            with pytest.raises(gw.InvalidArgument):
+                group.reduce()
+        else:
+            group.reduce()
+        for p in module.parameters():
+            p.grad = None
+        group.reshard()
+        assert gang.all_sum(1.0) == 2
+
+    together(2, body)
 
 
 def test_refusals_name_what_is_wrong():
