@@ -43,6 +43,7 @@ int told(int nth) {
     test::run_ranks(2, [&](Gang& root) {
       try {
         step(root);
+        root.barrier(Channel::user);  // tells of what failed behind the last exchange of a step
       } catch (const Error& error) {
         EXPECT_FALSE(error.message().empty());
         root.abort(error);
@@ -75,7 +76,7 @@ TEST(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) {
     ASSERT_EQ(gpu_emulation::living(), 0) << "call " << nth << " of " << all;
     heard += count == 2 ? 1 : 0;
   }
-  EXPECT_GT(heard, rounds / 2);  // not the calls that give something back
+  EXPECT_GT(heard, rounds / 3);  // not the calls that give something back, or ask
 }
 
 }  // namespace

@@ -295,8 +295,10 @@ Specs Pipeline::described_of(Context& ctx, int stage, Specs x) {
     const WholeStage whole(cut_->described(i));
     x = cut_->described(i).check_forward(ctx, x);
   }
+  if (groups_.empty() || groups_.front().group->parameters().empty()) return x;
+  const DType computed = spec_of(*groups_.front().group->parameters().front().parameter).dtype;
   for (Spec& y : x)
-    if (is_floating(y.dtype)) y.dtype = spec_of(*groups_.front().group->parameters().front().parameter).dtype;
+    if (is_floating(y.dtype)) y.dtype = computed;
   return x;
 }
 
