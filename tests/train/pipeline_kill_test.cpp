@@ -42,9 +42,9 @@ void train(const PipelineCase& c, int rank, const std::shared_ptr<Store>& store,
   report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
-TEST(PipelineKill, ThirtyKillsAtRandomPointsNameTheRightRankAndCall) {
+TEST(PipelineKill, EightyKillsAtRandomPointsNameTheRightRankAndCall) {
   std::map<std::string, int> calls;  // in which a survivor heard of it
-  for (uint64_t round = 0; round < 30; ++round) {
+  for (uint64_t round = 0; round < 80; ++round) {
     const PipelineCase c = case_of(round);
     const int victim = static_cast<int>(drawn(99 + round, 2) % static_cast<uint64_t>(c.ranks()));
     Processes ranks(c.ranks(), [&](int r, const std::shared_ptr<Store>& store, Report& report) {

@@ -24,8 +24,8 @@ void attend(ContextMethod method, int rank, int size, const std::shared_ptr<Stor
   report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
-TEST(ContextKill, ThirtyKillsAtRandomPointsAreNamedByEverySurvivor) {
-  for (uint64_t round = 0; round < 30; ++round) {
+TEST(ContextKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
+  for (uint64_t round = 0; round < 60; ++round) {
     const ContextMethod method = kMethods[round % 3];
     const int size = 2 + static_cast<int>(drawn(round, 0) % 3);
     const int victim = static_cast<int>(drawn(round, 1) % static_cast<uint64_t>(size));

@@ -1,4 +1,6 @@
 // What is left of ranks that share layers when one of them dies, or computes something else.
+#include <cstring>
+
 #include "gang/host_mix.h"
 #include "gang/joined.h"
 #include "parallel/tensor/styled_trees.h"
@@ -20,9 +22,9 @@ void train(const StyledTree& tree, int rank, int size, const std::shared_ptr<Sto
   report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
-TEST(TensorKill, TwentyKillsAtRandomPointsAreNamedByEverySurvivor) {
+TEST(TensorKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
   const std::vector<StyledTree> trees = styled_trees();
-  for (uint64_t round = 0; round < 20; ++round) {
+  for (uint64_t round = 0; round < 60; ++round) {
     const StyledTree& tree = trees[round % trees.size()];
     const int size = round % 2 == 0 ? 2 : 4;
     const int victim = static_cast<int>(drawn(round, 1) % static_cast<uint64_t>(size));
@@ -39,6 +41,7 @@ TEST(TensorKill, TwentyKillsAtRandomPointsAreNamedByEverySurvivor) {
       ASSERT_TRUE(ranks.ended_well(r)) << tree.name << " rank " << r << ": " << report.text;
       ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
       ASSERT_EQ(report.number[2], victim) << report.text;
+      ASSERT_NE(std::strstr(report.text, text("rank ", victim, " (host ").c_str()), nullptr) << report.text;
     }
   }
 }
