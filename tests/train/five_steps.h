@@ -12,11 +12,13 @@ struct FiveSteps {
   int microbatches;
   int tp = 1;
   bool sequence = false;  // sequence parallel
+  int cp = 1, pp = 1;
 };
 
 inline std::string describe(const FiveSteps& c, int ranks) {
   return text(ranks, " ranks, tp ", c.tp, c.sequence ? " with sequences, " : ", ", c.replicas,
-              " replicas, strategy ", static_cast<int>(c.strategy), ", ", c.microbatches, " microbatches");
+              " replicas, cp ", c.cp, ", pp ", c.pp, ", strategy ", static_cast<int>(c.strategy), ", ",
+              c.microbatches, " microbatches");
 }
 
 // On each rank of `root`; gradients are clipped.
@@ -29,6 +31,8 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   MeshOptions mesh;
   mesh.dp_replicate = c.replicas;
   mesh.tp = c.tp;
+  mesh.cp = c.cp;
+  mesh.pp = c.pp;
   ParallelOptions parallelism = parallel(c.strategy, master);
   parallelism.tensor.llama.sequence_parallel = c.sequence;
   const auto model =

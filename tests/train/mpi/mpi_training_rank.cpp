@@ -38,6 +38,8 @@ TEST(MpiTraining, LossesNormsAndParametersOfFiveClippedStepsAreTheReferences) {
     for (const DType master : {DType::f64, DType::f32}) expect_five_steps(*root, reference, c, master);
   for (const bool sequence : {false, true})
     expect_five_steps(*root, reference, {1, Strategy::full_shard, 1, 2, sequence}, DType::f64);
+  expect_five_steps(*root, reference, {1, Strategy::full_shard, 1, 1, false, 2}, DType::f64);
+  expect_five_steps(*root, reference, {1, Strategy::full_shard, 2, 1, false, 1, 2}, DType::f64);
   root->shutdown(60'000);
 }
 
