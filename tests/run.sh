@@ -48,7 +48,7 @@ build_and_test() {
   echo "== $name: building into $dir"
   mkdir -p "$dir"
   local target=all
-  if [ "$name" = thread ]; then target=tsan_tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
+  if [ "$name" = thread ]; then target=tsan_${GANGWAY_TEST_ALL:+all_}tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
   if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" && ninja -C "$dir" "$target"; } >"$dir/build.log" 2>&1; then
     grep -E 'error|FAILED|Error' "$dir/build.log" | head -n 40
     tail -n 20 "$dir/build.log"
