@@ -87,14 +87,13 @@ std::map<std::string, Vector> two_steps(Gang& root, int reshard, DType param, bo
 }
 
 TEST(FullyShard, ValuesThatAFewRanksKeepAfterForwardGiveTheSameBits) {
-  for (const auto& [ranks, parts] :
-       {std::pair(4, std::vector<int>{2, 4}), std::pair(6, std::vector<int>{2, 3})})
+  for (const auto& c : {std::pair(4, std::vector<int>{2, 4}), std::pair(6, std::vector<int>{2, 3})})
     for (const DType param : {DType{}, DType::f32})
       for (const bool unsharded : {false, true})
-        run_ranks(ranks, [&](Gang& root) {
+        run_ranks(c.first, [&](Gang& root) {
           const auto want = two_steps(root, 1, param, unsharded);
-          for (const int k : parts)
-            EXPECT_EQ(two_steps(root, k, param, unsharded), want) << k << " of " << ranks;
+          for (const int k : c.second)
+            EXPECT_EQ(two_steps(root, k, param, unsharded), want) << k << " of " << c.first;
         });
 }
 
