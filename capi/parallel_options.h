@@ -14,8 +14,7 @@ TensorOptions tensor_options_of(const gw_tensor_parallel_options* options,
                                 const std::string& name = "options");
 ContextMethod context_method_of(gw_context_method method, const char* name);
 RecomputeOptions recompute_options_of(gw_recompute_kind kind, int32_t every, double ratio);
-// `where`: what refusals call the options.
-PipelineOptions pipeline_options_of(const gw_pipeline_options& options, const std::string& where);
+PipelineOptions pipeline_options_of(const gw_pipeline_options& options, const std::string& name);
 ParallelOptions parallel_options_of(const gw_parallel_options* options);
 
 }  // namespace gangway::capi

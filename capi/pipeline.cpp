@@ -17,8 +17,7 @@ struct gw_pipeline : Handle {
   // In memory that is there already: the action is out when they are filled in.
   void show(Values shown) {
     inputs = std::move(shown);
-    count = inputs.size();
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; i < inputs.size(); ++i)
       views[i] = inputs[i] ? view_of(inputs[i], shapes[i].data(), strides[i].data()) : gw_view{};
   }
 
@@ -27,7 +26,6 @@ struct gw_pipeline : Handle {
   Values inputs;  // of the last action, and what shows them
   std::array<gw_view, MessageHeader::kMostTensors> views{};
   std::array<std::array<int64_t, kMaxDims>, MessageHeader::kMostTensors> shapes{}, strides{};
-  size_t count = 0;
 };
 
 namespace {
@@ -51,15 +49,15 @@ gw_action_kind kind_of(ActionKind kind) {
 
 }  // namespace
 
-PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o, const std::string& where) {
+PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o, const std::string& name) {
   PipelineOptions p;
   p.schedule = text_or(o.schedule, "1f1b");
   if (o.schedule_csv != nullptr) {
     if (o.schedule != nullptr)
-      fail(Code::invalid_argument, where, ".schedule is \"", o.schedule, "\", and ", where,
+      fail(Code::invalid_argument, name, ".schedule is \"", o.schedule, "\", and ", name,
            ".schedule_csv is given, too");
     if (o.microbatches != 0)
-      fail(Code::invalid_argument, where, ".microbatches is ", o.microbatches, ", but ", where,
+      fail(Code::invalid_argument, name, ".microbatches is ", o.microbatches, ", but ", name,
            ".schedule_csv says it");
     p.own_schedule = std::make_shared<const Schedule>(schedule_from_csv(o.schedule_csv));
   }
@@ -152,8 +150,8 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
       filled.first_stage = p.pipeline.is_first(next.stage) ? 1 : 0;
       filled.last_stage = p.pipeline.is_last(next.stage) ? 1 : 0;
       filled.training = p.pipeline.training() ? 1 : 0;
-      filled.inputs = p.count == 0 ? nullptr : p.views.data();
-      filled.input_count = p.count;
+      filled.inputs = p.inputs.empty() ? nullptr : p.views.data();
+      filled.input_count = p.inputs.size();
     }
     write_struct(action, filled);
   });

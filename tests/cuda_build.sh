@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The module for NVIDIA GPUs as it ships: built by nvcc from PyPI, without a warning, and tried where no GPU is. Then a table
 # of its kernels.
-#   usage: tests/cuda_build.sh [BUILD_DIR]        CUDA_ARCHITECTURES="80;90a;100": of a release; 90a alone by default
+#   usage: tests/cuda_build.sh [--no-install] [BUILD_DIR]        CUDA_ARCHITECTURES="80;90a;100": of a release; 90a alone by default
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
+. "$top/examples/packages.sh"
+if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv || exit 1; fi
 build=${1:-$top/build-cuda}
 toolkit=$build/toolkit
 passed=0 failed=0

@@ -5,7 +5,7 @@
 // Off, it costs a look at one flag. A file is readable up to its last whole line, even if the process is killed: it has its
 // head from the start on, and what was added up to the last flush().
 //
-// Thread rule: any thread; begin and end not at the same time as each other.
+// Thread rule: any thread; begin, cancel and end one at a time.
 #pragma once
 
 #include <atomic>

@@ -152,9 +152,10 @@ class Gang : public std::enable_shared_from_this<Gang> {
 
  private:
   Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
-       std::vector<int> members);
+       std::vector<int> members, bool is_root);
   static std::shared_ptr<Gang> make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
-                                    const EngineOptions& options, std::vector<int> members);
+                                    const EngineOptions& options, std::vector<int> members,
+                                    bool is_root = true);
   // Every member of `ranks` in that order; the list is checked and equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
@@ -203,7 +204,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   EngineOptions options_;  // what children inherit
   std::vector<int> members_;
   std::string name_;
-  bool is_root_ = true;
+  const bool is_root_;
   // Recursive: a call of several collectives (sizes, then bytes) holds it over all of them.
   std::array<std::recursive_mutex, kChannels> channel_mutex_;
   std::atomic<bool> shut_down_ = false;

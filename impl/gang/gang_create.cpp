@@ -138,7 +138,7 @@ void check_list(const char* call, std::span<const int> ranks, int size) {
 }  // namespace
 
 Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
-           std::vector<int> members)
+           std::vector<int> members, bool is_root)
     : rank_(std::move(rank)),
       engine_(std::move(engine)),
       control_(engine_->control()),
@@ -146,12 +146,14 @@ Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const Eng
       size_(engine_->size()),
       options_(options),
       members_(std::move(members)),
-      name_(options.label) {}
+      name_(options.label),
+      is_root_(is_root) {}
 
 std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
-                                 const EngineOptions& options, std::vector<int> members) {
+                                 const EngineOptions& options, std::vector<int> members, bool is_root) {
   arm_fork_guard();
-  return std::shared_ptr<Gang>(new Gang(std::move(rank), std::move(engine), options, std::move(members)));
+  return std::shared_ptr<Gang>(
+      new Gang(std::move(rank), std::move(engine), options, std::move(members), is_root));
 }
 
 std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
@@ -239,9 +241,7 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.label = child_name(name);
     std::shared_ptr<Engine> engine = has_peers() ? make_engine("self", rank_, options, nullptr)
                                                  : engine_->create(std::span<const int>(&own, 1));
-    auto child = make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]});
-    child->is_root_ = false;
-    return child;
+    return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]}, /*is_root=*/false);
   });
 }
 
@@ -263,9 +263,7 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
   options.size = engine->size();
   std::vector<int> members;
   for (const int r : ranks) members.push_back(members_[static_cast<size_t>(r)]);
-  auto child = make(rank_, std::move(engine), options, std::move(members));
-  child->is_root_ = false;
-  return child;
+  return make(rank_, std::move(engine), options, std::move(members), /*is_root=*/false);
 }
 
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
@@ -327,9 +325,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     if (options.size == 1 && engine->facts().has_peers) engine = make_engine("self", rank_, options, nullptr);
     std::vector<int> members;
     for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
-    auto rest = make(rank_, std::move(engine), options, std::move(members));
-    rest->is_root_ = is_root_;
-    return rest;
+    return make(rank_, std::move(engine), options, std::move(members), is_root_);
   });
 }
 

@@ -23,7 +23,7 @@ Rank::~Rank() {
   works_->end();
   try {
     tracer().end();
-  } catch (...) {  // nobody is left to tell
+  } catch (...) {  // no caller is left
   }
 }
 

@@ -49,8 +49,10 @@ class Works {
   // The wait ends now.
   void add_wait(int64_t ns) noexcept {
     waited_ns_.fetch_add(ns, std::memory_order_relaxed);
-    if (tracer_.on()) [[unlikely]]
-      tracer_.add(TraceRow::wait, "wait", "wait", Tracer::now_ns() - ns, Tracer::now_ns());
+    if (!tracer_.on()) [[likely]]
+      return;
+    const int64_t now = Tracer::now_ns();
+    tracer_.add(TraceRow::wait, "wait", "wait", now - ns, now);
   }
   int64_t waited_ns() const noexcept { return waited_ns_.load(std::memory_order_relaxed); }
   Tracer& tracer() noexcept { return tracer_; }

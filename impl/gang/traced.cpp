@@ -83,6 +83,29 @@ int64_t measured_ahead(Gang& gang, int peer) {
   return ahead;
 }
 
+// How far this rank's steady clock is ahead of rank 0's. Ranks of one host have one clock; between hosts it is taken from the
+// quickest of several messages there and back.
+int64_t clock_ahead_ns(Gang& gang) {
+  if (!gang.has_peers() || gang.shared_memory() != nullptr) return 0;
+  std::string all(static_cast<size_t>(gang.size()) * sizeof(int64_t), '\0');
+  for (int peer = 1; peer < gang.size(); ++peer) {
+    if (gang.rank() == 0) {
+      const int64_t ahead = measured_ahead(gang, peer);
+      std::memcpy(all.data() + static_cast<size_t>(peer) * sizeof ahead, &ahead, sizeof ahead);
+    }
+    for (int i = 0; gang.rank() == peer && i < kRounds; ++i) {
+      int64_t time = 0;
+      move_time(gang, CollectiveOp::recv, 0, time);
+      time = Tracer::now_ns();
+      move_time(gang, CollectiveOp::send, 0, time);
+    }
+  }
+  all = gang.broadcast_bytes(Channel::control, all, 0);
+  int64_t own = 0;
+  std::memcpy(&own, all.data() + static_cast<size_t>(gang.rank()) * sizeof own, sizeof own);
+  return own;
+}
+
 // Of all ranks, other than that of any other run in the same folder.
 uint64_t run_number(Gang& gang) {
   const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -117,31 +140,10 @@ WorkPtr traced(WorkPtr work, std::shared_ptr<Works> owner, std::string name, std
                                       start_ns);
 }
 
-int64_t clock_ahead_ns(Gang& gang) {
-  if (!gang.has_peers() || gang.shared_memory() != nullptr) return 0;
-  std::string all(static_cast<size_t>(gang.size()) * sizeof(int64_t), '\0');
-  for (int peer = 1; peer < gang.size(); ++peer) {
-    if (gang.rank() == 0) {
-      const int64_t ahead = measured_ahead(gang, peer);
-      std::memcpy(all.data() + static_cast<size_t>(peer) * sizeof ahead, &ahead, sizeof ahead);
-    }
-    for (int i = 0; gang.rank() == peer && i < kRounds; ++i) {
-      int64_t time = 0;
-      move_time(gang, CollectiveOp::recv, 0, time);
-      time = Tracer::now_ns();
-      move_time(gang, CollectiveOp::send, 0, time);
-    }
-  }
-  all = gang.broadcast_bytes(Channel::control, all, 0);
-  int64_t own = 0;
-  std::memcpy(&own, all.data() + static_cast<size_t>(gang.rank()) * sizeof own, sizeof own);
-  return own;
-}
-
 void begin_trace(Gang& gang, const std::string& folder) {
   if (!gang.is_root())
     fail(Code::invalid_argument, "trace: ", gang.name(),
-         " is no root gang; give the gang that this rank has first made");
+         " is no root gang; begin the trace on the gang that it was made of");
   const int64_t ahead = clock_ahead_ns(gang);
   const uint64_t run = run_number(gang);
   bool begun = false;

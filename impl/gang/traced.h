@@ -18,12 +18,8 @@ std::string trace_detail(const Gang& gang, Channel channel, std::span<const Coll
 WorkPtr traced(WorkPtr work, std::shared_ptr<Works> owner, std::string name, std::string detail,
                int64_t start_ns);
 
-// How far this rank's steady clock is ahead of rank 0's. Collective. Ranks of one host have one clock; between hosts it is
-// taken from the quickest of several messages there and back.
-int64_t clock_ahead_ns(Gang& gang);
-
-// Collective over a root gang: this rank writes folder/rank-R.json from here on, until end_trace or the end of the rank. All
-// refuse with the first refusal, and none traces then.
+// Collective over a root gang: this rank writes folder/rank-R.json from here on, until its tracer's end() or the end of the
+// rank. All refuse with the first refusal, and none traces then. INVALID_ARGUMENT: a gang that is no root, an empty name.
 void begin_trace(Gang& gang, const std::string& folder);
 
 }  // namespace gangway

@@ -1,5 +1,5 @@
 // An input that is still on its way, in parts: the product that reads it first takes each part as it arrives, so that it
-// computes with one while the next travels. What brings the parts is somebody else's business (Context::arriving).
+// computes with one while the next travels. Context::arriving has it; a wrapper around the module starts the parts.
 //
 // Thread rule: one thread at a time.
 #pragma once

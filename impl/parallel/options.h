@@ -55,8 +55,9 @@ struct TensorOptions {
   std::vector<PlanRow>
       rows;  // of the caller; each wins over those that a module or the Llama plan has for its modules
   LlamaPlanOptions llama;  // of the plan of a Llama
-  int overlap_chunks =
-      1;  // in which a sequence is gathered and summed while the products next to it run; 1: whole
+  // In so many a sequence is gathered and summed while the products next to it run; 1: it travels whole.
+  int overlap_chunks = 1;
+  bool operator==(const TensorOptions&) const = default;
 };
 
 enum class ContextMethod : uint8_t {

@@ -124,7 +124,7 @@ void ModelBuilder::check_no_units(const char* call) const {
 void ModelBuilder::check_not_split(const char* call) const {
   if (parts_.gangs->mesh().degree(Axis::tp) > 1 && is_tensor_parallel(parts_.root))
     fail(Code::invalid_state, call,
-         ": the model is split over tp already; one call has all options of its plan");
+         ": the model is split over tp already; give all options of its plan to one call");
 }
 
 void ModelBuilder::tensor_parallel(const TensorOptions& options) {
@@ -228,15 +228,13 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     } else {
       check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
     }
-    const TensorOptions& tensor = options.tensor;
-    if (!tensor.rows.empty() || tensor.llama != LlamaPlanOptions() ||
-        tensor.overlap_chunks != TensorOptions().overlap_chunks)
-      check_not_split("parallelize");
+    if (options.tensor != TensorOptions()) check_not_split("parallelize");
     if (tp == 1 || !is_tensor_parallel(parts_.root))
       plan.emplace(parts_.root, options.tensor, parts_.gangs->tp());
     spreads = spreads_context();
     if (!spreads && parts_.gangs->mesh().degree(Axis::cp) > 1 && options.context != ContextMethod::ring)
-      fail(Code::invalid_state, "parallelize: attention goes over cp already; context_parallel has said how");
+      fail(Code::invalid_state,
+           "parallelize: attention goes over cp already; leave the context method to context_parallel");
     if (spreads) check_context(parts_.root, parts_.gangs->cp(), options.context, tp);
     before.emplace(parts_.root);
   };

@@ -53,12 +53,8 @@ MeshPlan plan_of(const ModelPlanRequest& request, const MeshOptions& degrees) {
 
 }  // namespace
 
-MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
-                      int rank) {
-  GangOptions meta;
-  meta.device = "meta";
-  meta.threads = 1;
-  const GangPtr root = Gang::create_fake(rank, request.ranks, meta, /*record=*/false, /*refuse_meta=*/false);
+MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
+                          int microbatches) {
   Model model(make_llama(request.config), create_gangs(root, degrees));
   model.fsdp().use_regions(request.one_host);
   model.build().parallelize(request.options);
@@ -66,15 +62,27 @@ MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degree
   adamw.moment_dtype = request.moment_dtype;
   const auto optimizer = make_adamw(model.inspect().parameters(), adamw, model.ops());
   const auto counted = model.inspect().count_optimizer(optimizer->state_bytes());
+  const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64,
+                                      Shape{request.rows * microbatches, request.sequence});
+  model.device().zero(ids.raw(), ids.bytes(), model.device().stream());
   Batch batch;
-  batch.inputs = batch.targets = {Tensor::allocate(model.device().allocator(), DType::i64,
-                                                   Shape{request.rows * microbatches, request.sequence})};
+  batch.inputs = batch.targets = {ids};
   batch.shifted = true;
   StepOptions step;
   step.microbatches = microbatches;
   step.max_grad_norm = 1;
   for (int i = 0; i < 2; ++i) train_step(model, optimizer.get(), batch, step, model.device().stream());
   return model.inspect().memory();
+}
+
+MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
+                      int rank) {
+  GangOptions meta;
+  meta.device = "meta";
+  meta.threads = 1;
+  return use_of_training(
+      Gang::create_fake(rank, request.ranks, meta, /*record=*/false, /*refuse_meta=*/false), request, degrees,
+      microbatches);
 }
 
 std::vector<MeshPlan> plan_meshes(const ModelPlanRequest& request) {

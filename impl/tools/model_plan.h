@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gang/gang.h"
 #include "mesh/mesh.h"
 #include "nn/layers.h"
 #include "parallel/memory_use.h"
@@ -36,7 +37,10 @@ struct MeshPlan {
   std::string refusal;  // why the model cannot be trained so; empty: it can
 };
 
-// The bytes of one rank after two steps with AdamW. Throws what the model or the mesh refuses.
+// The bytes of this rank of `root` after two steps with AdamW. Collective. Throws what the model or the mesh refuses.
+MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
+                          int microbatches);
+// The same of a rank on the meta device.
 MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
                       int rank);
 // All meshes: those that can be trained with the least memory first, then the refused ones. INVALID_ARGUMENT: degrees that

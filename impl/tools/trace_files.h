@@ -23,8 +23,8 @@ std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::str
 // All events in one file for the viewers. How many there are. IO.
 size_t merge_traces(const std::vector<RankFile>& files, const std::string& path);
 
-// Pass `index` of the pipeline, by rank, from its first event on; -1: the last one that all its ranks ended. Ranks that have
-// ended none are not among them: `files` keeps those of the others. Empty: there is none.
+// Pass `index` of the pipeline, by rank; its first event begins at 0. -1: the last pass that all its ranks have ended. Files of
+// ranks that have ended no pass are taken out of `files`. Empty: there is no such pass.
 std::vector<std::vector<TraceEvent>> pipeline_pass(std::vector<RankFile>& files, int index);
 
 }  // namespace gangway

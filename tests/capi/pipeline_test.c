@@ -168,7 +168,7 @@ static void released(rank* me) {
   gw_pipeline_release(pipe);
   EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the caller's gang works on */
 }
-static void one_that_goes_ends_the_pass_of_all(void** state) {
+static void a_rank_that_leaves_ends_the_pass_on_all_ranks(void** state) {
   (void)state;
   run_ranks(2, released, NULL);
 }
@@ -228,7 +228,7 @@ int main(void) {
       cmocka_unit_test(stages_are_pulled),
       cmocka_unit_test(what_is_wrong_is_told_to_all),
       cmocka_unit_test(shard_actions_frame_the_stages),
-      cmocka_unit_test(one_that_goes_ends_the_pass_of_all),
+      cmocka_unit_test(a_rank_that_leaves_ends_the_pass_on_all_ranks),
       cmocka_unit_test(inputs_that_are_held_stay_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

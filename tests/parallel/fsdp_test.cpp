@@ -127,7 +127,7 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
   });
 }
 
-// On one host whole values are rows that ranks share: nobody keeps a copy, and nothing moves.
+// On one host whole values are rows that ranks share: no rank keeps a copy, and nothing moves.
 TEST(FullyShard, RanksThatShareRowsKeepNoCopy) {
   run_ranks(4, [](Gang& root) {
     ParallelOptions options = f64_options();

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "nn/small_llama.h"
-#include "parallel/fsdp/fsdp_state.h"
 #include "train/train_testing.h"
 
 namespace gangway {
@@ -38,26 +37,6 @@ ModelPlanRequest request_of(const MeshOptions& degrees, bool one_host) {
   return request;
 }
 
-// As planned_use trains, with values.
-MemoryUse taken(Gang& root, const ModelPlanRequest& request) {
-  Model model(make_llama(request.config), create_gangs(root.shared_from_this(), request.degrees));
-  model.fsdp().use_regions(request.one_host);
-  model.build().parallelize(request.options);
-  const auto optimizer = make_adamw(model.inspect().parameters(), {}, model.ops());
-  const auto counted = model.inspect().count_optimizer(optimizer->state_bytes());
-  const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64,
-                                      Shape{request.rows * request.microbatches, request.sequence});
-  std::fill_n(ids.data<int64_t>(), ids.count(), 3);
-  Batch batch;
-  batch.inputs = batch.targets = {ids};
-  batch.shifted = true;
-  StepOptions step;
-  step.microbatches = request.microbatches;
-  step.max_grad_norm = 1;
-  for (int i = 0; i < 2; ++i) train_step(model, optimizer.get(), batch, step, model.device().stream());
-  return model.inspect().memory();
-}
-
 TEST(ModelPlan, IsWhatARunTakesOnEveryMesh) {
   for (const MeshOptions& degrees : {MeshOptions{1, 1, 2, 1, 1},
                                      {1, 2, 1, 1, 1},
@@ -76,7 +55,8 @@ TEST(ModelPlan, IsWhatARunTakesOnEveryMesh) {
         ASSERT_EQ(plans[0].refusal, "");
         std::vector<MemoryUse> use(static_cast<size_t>(request.ranks));
         test::run_ranks(request.ranks, [&](Gang& root) {
-          const MemoryUse run = taken(root, request);
+          const MemoryUse run =
+              use_of_training(root.shared_from_this(), request, degrees, request.microbatches);
           MemoryUse& planned = use[static_cast<size_t>(root.rank())];
           planned = planned_use(request, degrees, request.microbatches, root.rank());
           EXPECT_EQ(fields(run), fields(planned)) << describe(degrees) << ", rank " << root.rank();

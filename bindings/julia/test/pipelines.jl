@@ -152,7 +152,7 @@ fact("refusals are exceptions of every rank, and the action is still to be done"
     end
 end
 
-fact("one that goes ends the pass of all") do
+fact("a rank that leaves ends the pass on all ranks") do
     pipe = Pipeline(GANG; microbatches = 2)
     if ME == 0
         @test next!(pipe).kind === :forward

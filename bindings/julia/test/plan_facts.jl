@@ -40,7 +40,7 @@ fact("a plan trains the same as text, as rows, of a custom module and call by ca
     @test trained_by_hand(by_pieces(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
 end
 
-fact("what does not fit in a plan is told, and calls out of order name the one that comes first") do
+fact("what does not fit in a plan is told, and calls out of order name the call that comes first") do
     fake = Gangway.parallel_gangs(Gangway.fake_gang(0, 2); tp = 2)
     model = Sequential(two_linears()...)
     @test refused(() -> tensor_parallel!(model, fake; plan = "0 -> up"), "plan line 1", "0 -> up")

@@ -75,7 +75,7 @@ fact("an installed library is found by the loader, else by pkg-config") do
     end
 end
 
-fact("the library is the one that the preference names, unless GANGWAY_LIBRARY does") do
+fact("the preference names the library, unless GANGWAY_LIBRARY does") do
     mktempdir() do folder
         library = joinpath(folder, "preferred.so")
         symlink(abspath(Gangway.library_path()), library)

@@ -66,8 +66,8 @@ class Pipeline:
     most_unsharded: adds UNSHARD, RESHARD and REDUCE_GRAD, with so many stages of a rank unsharded at a time; 0: none.
     kind: the framework of the inputs: "numpy", "torch" or "jax".
 
-    One thread at a time. All ranks pass together; one that releases its pipeline in the middle of a pass, or leaves its
-    `with` so, ends the pass on all: their calls raise Aborted."""
+    One thread at a time. All ranks pass together. A rank that releases its pipeline in the middle of a pass, or leaves its
+    `with` there, ends the pass on all ranks: their calls raise Aborted."""
 
     def __init__(
         self, gang: Gang, *, schedule: str | None = None, microbatches: int = 0, stages_per_rank: int = 0,

@@ -223,7 +223,7 @@ def test_refusals_are_exceptions():
     together(2, body)
 
 
-def test_one_that_leaves_ends_the_pass_of_all():
+def test_a_rank_that_leaves_ends_the_pass_on_all_ranks():
     def body(gang):
         with pytest.raises(gw.Aborted if gang.rank else ZeroDivisionError, match="middle of a pass" if gang.rank else "by zero"):
             with gw.Pipeline(gang, microbatches=4) as pipe:

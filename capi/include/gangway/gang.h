@@ -377,7 +377,7 @@ GW_API void gw_work_release(gw_work *work);
  * into rank-R.2.json and so on. The folder is made if it is missing. Viewers: ui.perfetto.dev; the program gw-trace puts the
  * files of all ranks together and draws pipelines. All files go by the clock of rank 0. GANGWAY_TRACE=folder in the
  * environment, the same on all ranks, does this for any program but a fake gang's and a rank's private gang of one.
- * INVALID_ARGUMENT: a gang that another was made of, a null or empty folder. INVALID_STATE, on every rank: a rank traces
+ * INVALID_ARGUMENT: a gang that was made of another, a null or empty folder. INVALID_STATE, on every rank: a rank traces
  * already. IO, on every rank: a file cannot be written. */
 GW_API gw_status gw_gang_begin_trace(gw_gang *gang, const char *folder);
 /* Local. Ends the trace and completes its file; nothing where none was begun. It also ends with the last of the rank's

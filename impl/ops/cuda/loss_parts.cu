@@ -93,9 +93,9 @@ __global__ void loss_join_kernel(Join<S> p) {
                                                       : static_cast<double>(logits_V[j]) * factor);
 }
 
-// body(f32 or f64).
+// body(S{}): logits are f32 or f64.
 template <typename Body>
-void with_statistics(DType dtype, Body&& body) {
+void with_logits(DType dtype, Body&& body) {
   if (dtype == DType::f64) return body(double{});
   body(float{});
 }
@@ -105,7 +105,7 @@ void with_statistics(DType dtype, Body&& body) {
 void loss_part(const LossPartArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
-  with_statistics(args.logits.dtype(), [&](auto type) {
+  with_logits(args.logits.dtype(), [&](auto type) {
     using S = decltype(type);
     const Part<S> p = {
         args.logits.data<S>(), args.labels.data<int64_t>(), args.statistics.data<double>(), rows, width,
@@ -119,7 +119,7 @@ void loss_join(const LossJoinArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
   auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
-  with_statistics(args.logits.dtype(), [&](auto type) {
+  with_logits(args.logits.dtype(), [&](auto type) {
     using S = decltype(type);
     const Join<S> p = {args.logits.data<S>(),
                        args.labels.data<int64_t>(),

@@ -15,8 +15,8 @@ namespace gangway {
 struct GroupContext {
   Ops* ops = nullptr;
   Gangs* gangs = nullptr;
-  GangPtr shards;    // "dp_shard+cp"; null: not sharded
-  GangPtr keepers;   // ranks of `shards` that keep the values between them after forward; null: nobody does
+  GangPtr shards;   // "dp_shard+cp"; null: not sharded
+  GangPtr keepers;  // ranks of `shards` that keep the values between them after forward; null: there are none
   GangPtr replicas;  // the ranks that hold equal shards
   std::string axis;  // name of `shards` in layouts
   std::string replica_axes;

@@ -42,28 +42,29 @@ void check_gradients(const Action& action, const Specs& inputs, std::span<const 
 }  // namespace
 
 SchedulePass::SchedulePass(Messages& messages, const Schedule& schedule, int rank, bool forward_only,
-                           const KnownSpecs* known, Trace* trace)
+                           const KnownSpecs* known, std::vector<TraceEvent>* events)
     : messages_(messages),
       schedule_(schedule),
       rank_(rank),
       forward_only_(forward_only),
       known_(known),
-      trace_(trace),
+      events_(events),
       tracer_(messages.gang().owner()->tracer()),
       places_(static_cast<size_t>(schedule.stages() * schedule.microbatches)) {}
 
 template <typename Body>
 void SchedulePass::traced(TraceEvent::Kind kind, const Action& action, Body&& body) {
   const bool on = is_traced();
-  const int64_t start = on ? Trace::now_ns() : 0;
+  const int64_t start = on ? Tracer::now_ns() : 0;
   body();
   if (on) add_to_trace(kind, action, start);
 }
 
 void SchedulePass::add_to_trace(TraceEvent::Kind kind, const Action& action, int64_t start_ns) {
-  if (trace_ != nullptr) trace_->add(kind, action, start_ns);
+  const TraceEvent event{kind, action, start_ns, Tracer::now_ns()};
+  if (events_ != nullptr) events_->push_back(event);
   if (!tracer_.on()) return;
-  add(tracer_, {kind, action, start_ns, Trace::now_ns()});
+  add(tracer_, event);
   if (action.stage < 0) tracer_.flush();  // the end of the pass
 }
 
@@ -96,7 +97,7 @@ bool SchedulePass::next(PassAction& action, Stream& stream) {
     action.stage = here.stage;
     action.microbatch = here.microbatch;
     action.inputs = inputs_of(here, stream);
-    if (is_traced()) started_ns_ = Trace::now_ns();
+    if (is_traced()) started_ns_ = Tracer::now_ns();
     return true;
   }
   traced(TraceEvent::Kind::wait, Action{-1}, [&] { messages_.finish(stream); });

@@ -40,9 +40,9 @@ class KnownSpecs {
 class SchedulePass {
  public:
   // `schedule`: checked, with sends and receives; it and `messages` outlive the pass. `forward_only`: its forwards and
-  // what they need. `known` null: nothing is known. `trace` (or null) gets what happens.
+  // what they need. `known` null: nothing is known. `events` (or null) gets what happens.
   SchedulePass(Messages& messages, const Schedule& schedule, int rank, bool forward_only = false,
-               const KnownSpecs* known = nullptr, Trace* trace = nullptr);
+               const KnownSpecs* known = nullptr, std::vector<TraceEvent>* events = nullptr);
 
   // False: the row is done, and all that was sent has been received. INVALID_STATE: done() comes first.
   bool next(PassAction& action, Stream& stream);
@@ -75,7 +75,7 @@ class SchedulePass {
   // Runs `body`, which the trace gets.
   template <typename Body>
   void traced(TraceEvent::Kind kind, const Action& action, Body&& body);
-  bool is_traced() const { return trace_ != nullptr || tracer_.on(); }
+  bool is_traced() const { return events_ != nullptr || tracer_.on(); }
   void add_to_trace(TraceEvent::Kind kind, const Action& action, int64_t start_ns);
 
   Messages& messages_;
@@ -83,7 +83,7 @@ class SchedulePass {
   const int rank_;
   const bool forward_only_;
   const KnownSpecs* const known_;
-  Trace* const trace_;
+  std::vector<TraceEvent>* const events_;
   Tracer& tracer_;  // the rank's
   std::vector<Place> places_;
   size_t next_ = 0;

@@ -44,7 +44,7 @@ void PulledPipeline::set_training(bool training) {
 }
 
 bool PulledPipeline::next(PassAction& action, Stream& stream) {
-  if (!pass_) pass_.emplace(*messages_, schedule_, gang_->rank(), !training_, nullptr, trace_);
+  if (!pass_) pass_.emplace(*messages_, schedule_, gang_->rank(), !training_);
   if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses, and nothing is broken
   order_.enter(stream);
   const bool more =

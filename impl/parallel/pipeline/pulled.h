@@ -45,7 +45,6 @@ class PulledPipeline {
   void done(std::span<const Tensor> outputs, Stream& stream);
   // The caller may hold this input of the last next() for as long as it wants.
   void lend(const Tensor& input) { messages_->pool().lend(input); }
-  void set_trace(Trace* trace) { trace_ = trace; }  // null: none
 
  private:
   const std::unique_ptr<Ops> ops_;
@@ -55,7 +54,6 @@ class PulledPipeline {
   StreamOrder order_;
   std::optional<SchedulePass> pass_;  // none: between two passes
   bool training_ = true;
-  Trace* trace_ = nullptr;
 };
 
 }  // namespace gangway

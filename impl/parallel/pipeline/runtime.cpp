@@ -8,7 +8,6 @@
 
 #include "base/interrupt.h"
 #include "base/refusal.h"
-#include "nn/gradient.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/communication.h"
@@ -226,6 +225,7 @@ bool Pipeline::check(const Context& ctx, const std::vector<Specs>& microbatches)
 // stages are not asked), or -1: it refuses.
 void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
                      void (*check_outputs)(const Specs&)) {
+  const bool is_alone = !gangs_.pp()->has_peers();  // over a fake gang, where a plan counts one rank's bytes
   for (ctx.microbatch = 0; ctx.microbatch < static_cast<int>(microbatches.size()); ++ctx.microbatch) {
     const Specs& inputs = microbatches[static_cast<size_t>(ctx.microbatch)];
     if (travelling_.contains(key_of(ctx, inputs))) continue;
@@ -235,13 +235,14 @@ void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
       travelling[static_cast<size_t>(s)] = x;
       MessageHeader answer;
       std::optional<Error> refusal;
-      if (!gangs_.pp()->has_peers() && !cut_->is_here(s))
-        answer = MessageHeader::of(described_of(ctx, s, x));
-      else if (cut_->is_here(s))
+      if (cut_->is_here(s)) {
         refusal = refusal_of([&] { answer = MessageHeader::of(made_of(ctx, s, x, inputs, check_outputs)); });
-      if (refusal) answer.count = -1;
-      const int owner = cut_->stage_rank()[static_cast<size_t>(s)];
-      if (gangs_.pp()->has_peers()) {
+        if (refusal) answer.count = -1;
+      } else if (is_alone) {
+        answer = MessageHeader::of(cut_->described(ctx, s, x));
+      }
+      if (!is_alone) {
+        const int owner = cut_->stage_rank()[static_cast<size_t>(s)];
         const std::string told = gangs_.pp()->broadcast_bytes(Channel::control, bytes_of(answer), owner);
         std::memcpy(&answer, told.data(), sizeof answer);
       }
@@ -263,43 +264,6 @@ Specs Pipeline::made_of(Context& ctx, int stage, Specs x, const Specs& inputs,
   Specs made = cut_->chain().check_range(ctx, range.first, range.end, x);
   if (last && !made.empty()) check_outputs(made);
   return made;
-}
-
-// Over a fake gang, where a plan counts one rank's bytes: what a stage elsewhere would give, in the dtype that this rank's own
-// parameters are computed in.
-// Its parameters have no rows here: they are looked at without the split over "pp".
-class WholeStage {
- public:
-  explicit WholeStage(Module& module) {
-    for (const NamedParameter& p : named_parameters(module)) {
-      layouts_.emplace_back(p.parameter, p.parameter->layout);
-      for (Placement& at : p.parameter->layout)
-        if (at.axis == name(Axis::pp)) at = Placement::replicate(at.axis);
-    }
-  }
-  ~WholeStage() {
-    for (auto& [parameter, layout] : layouts_) parameter->layout = std::move(layout);
-  }
-  WholeStage(const WholeStage&) = delete;
-  WholeStage& operator=(const WholeStage&) = delete;
-
- private:
-  std::vector<std::pair<ParameterPtr, Layout>> layouts_;
-};
-
-Specs Pipeline::described_of(Context& ctx, int stage, Specs x) {
-  const Stage& range = cut_->stages()[static_cast<size_t>(stage)];
-  const StackScope scope(ctx.temporaries);
-  if (stage == cut_->last_stage()) return {};
-  for (size_t i = range.first; i < range.end && !x.empty(); ++i) {
-    const WholeStage whole(cut_->described(i));
-    x = cut_->described(i).check_forward(ctx, x);
-  }
-  if (groups_.empty() || groups_.front().group->parameters().empty()) return x;
-  const DType computed = spec_of(*groups_.front().group->parameters().front().parameter).dtype;
-  for (Spec& y : x)
-    if (is_floating(y.dtype)) y.dtype = computed;
-  return x;
 }
 
 std::vector<Pipeline::Group*> Pipeline::groups_of(int stage) {
@@ -332,8 +296,7 @@ void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, R
   if (tied_ != nullptr && ctx.training) tied_->begin();
   Pass own(*this, ctx, inputs, recompute, loss);
   own.losses.resize(inputs.size());
-  SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own,
-                    trace_);
+  SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_at_times();
     const StackScope scope(ctx.temporaries);  // what a forward without a frame gives

@@ -46,7 +46,6 @@ class Pipeline {
   bool has_loss() const { return cut_->is_here(cut_->last_stage()); }
   // Groups whose values are unsharded at the same time on this rank, at most: room for so many is needed.
   int most_groups(const FsdpState& fsdp) const;
-  void set_trace(Trace* trace) { trace_ = trace; }  // of the passes that follow; null: none
   size_t message_bytes() const { return messages_ == nullptr ? 0 : messages_->pool().bytes(); }
   // Collective over pp, when all groups stand and have their storage.
   void bind(FsdpState& fsdp);
@@ -73,7 +72,6 @@ class Pipeline {
 
   const Schedule& schedule(int microbatches);
   Specs made_of(Context& ctx, int stage, Specs x, const Specs& inputs, void (*check_outputs)(const Specs&));
-  Specs described_of(Context& ctx, int stage, Specs x);
   void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);
@@ -87,7 +85,6 @@ class Pipeline {
   std::unique_ptr<Messages> messages_;
   std::vector<Group> groups_;
   TiedParameters* tied_ = nullptr;
-  Trace* trace_ = nullptr;
   std::map<int, Schedule> schedules_;             // by microbatches
   std::map<std::string, Travelling> travelling_;  // by the specs of a microbatch
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "nn/gradient.h"
+
 namespace gangway {
 namespace {
 
@@ -132,6 +134,26 @@ void replace_parameter(Module& module, const ParameterPtr& from, const Parameter
   for (const Module::Child& child : module.children()) replace_parameter(*child.module, from, to);
 }
 
+// A module's parameters have rows on this rank as long as this lives, whatever the split over "pp" says.
+class WithRows {
+ public:
+  explicit WithRows(Module& module) {
+    for (const NamedParameter& p : named_parameters(module)) {
+      layouts_.emplace_back(p.parameter, p.parameter->layout);
+      for (Placement& at : p.parameter->layout)
+        if (at.axis == "pp") at = Placement::replicate(at.axis);
+    }
+  }
+  ~WithRows() {
+    for (auto& [parameter, layout] : layouts_) parameter->layout = std::move(layout);
+  }
+  WithRows(const WithRows&) = delete;
+  WithRows& operator=(const WithRows&) = delete;
+
+ private:
+  std::vector<std::pair<ParameterPtr, Layout>> layouts_;
+};
+
 }  // namespace
 
 std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOptions& options) {
@@ -218,6 +240,27 @@ void StageCut::undo() {
     if (tied.copy != nullptr) replace_parameter(chain_, tied.copy, tied.original);
   for (const NamedParameter& p : parameters_)
     std::erase_if(p.parameter->layout, [](const Placement& placement) { return placement.axis == "pp"; });
+}
+
+Specs StageCut::described(Context& ctx, int stage, Specs x) const {
+  if (stage == last_stage()) return {};
+  const StackScope scope(ctx.temporaries);
+  const Stage& range = stages_[static_cast<size_t>(stage)];
+  for (size_t i = range.first; i < range.end && !x.empty(); ++i) {
+    const WithRows whole(*children_[i]);
+    x = children_[i]->check_forward(ctx, x);
+  }
+  const DType computed = computed_dtype();
+  for (Spec& y : x)
+    if (is_floating(y.dtype) && computed != DType{}) y.dtype = computed;
+  return x;
+}
+
+// Of the first parameter that is here; none: there is none.
+DType StageCut::computed_dtype() const {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (holders_[i][0] == rank_) return spec_of(*parameters_[i].parameter).dtype;
+  return DType{};
 }
 
 std::vector<ParameterPtr> StageCut::elsewhere() const {

@@ -41,8 +41,9 @@ class StageCut {
   const std::vector<Stage>& stages() const { return stages_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  // Child i as it was described, also where it runs elsewhere.
-  Module& described(size_t i) const { return *children_[i]; }
+  // What a stage gives for inputs `x`, also one of another rank: its modules are asked as if its rows were here. Floating values
+  // have the dtype that this rank's own stages compute in. Empty: of the last stage, or of one that cannot say.
+  Specs described(Context& ctx, int stage, Specs x) const;
   bool is_here(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   const std::vector<int>& stage_rank() const { return stage_rank_; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
@@ -55,6 +56,7 @@ class StageCut {
   const std::vector<TiedParameter>& tied() const { return tied_; }
 
  private:
+  DType computed_dtype() const;
   void place_parameters();
   void copy_tied();
   void remove_others();

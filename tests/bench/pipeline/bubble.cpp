@@ -9,10 +9,13 @@
 #include <thread>
 
 #include "common/table.h"
+#include "gang/scratch.h"
+#include "gang/traced.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
 #include "parallel/pipeline/pulled.h"
 #include "tools/pipeline_timeline.h"
+#include "tools/trace_files.h"
 
 namespace {
 
@@ -63,11 +66,11 @@ void pass(PulledPipeline& pipeline, const std::vector<StageCost>& costs, const T
   }
 }
 
-Traces run(const std::string& name, const Request& request) {
+// `folder`: gets the traces of the ranks.
+Traces run(const std::string& name, const Request& request, const std::string& folder) {
   GangOptions options;
   options.threads = 1;
   const std::vector<GangPtr> roots = Gang::create_threads(request.ranks, options);
-  Traces traces;
   std::vector<std::thread> threads;
   for (const GangPtr& root : roots)
     threads.emplace_back([&, root] {
@@ -79,15 +82,15 @@ Traces run(const std::string& name, const Request& request) {
       const Tensor tensor = Tensor::allocate(root->device().allocator(), DType::f32, Shape{request.elements});
       pass(pipeline, std::vector<StageCost>(costs.size(), {0, 0, 0, 0, 0}), tensor);  // takes memory
       root->barrier();
-      Trace trace;
-      pipeline.set_trace(&trace);
+      begin_trace(*root, folder);
       pass(pipeline, costs, tensor);
-      Traces all = gather_trace(*root, trace);
-      if (root->rank() == 0) traces = std::move(all);
-      root->barrier();
+      root->owner()->tracer().end();
     });
   for (std::thread& thread : threads) thread.join();
-  return traces;
+  std::vector<std::string> left_out;
+  std::vector<RankFile> files = rank_files(folder, left_out);
+  if (!request.trace.empty()) merge_traces(files, request.trace + name + ".json");
+  return pipeline_pass(files, -1);
 }
 
 // The part of the ranks' time in which none of the asked-for compute runs. A sleep that is too long counts as idle.
@@ -135,7 +138,8 @@ int main(int count, char** arguments) {
     std::vector<double> measured;
     Traces traces;
     for (int i = 0; i < request.rounds; ++i) {
-      traces = run(name, request);
+      const Scratch folder;
+      traces = run(name, request, folder.path());
       measured.push_back(bubble_of(traces, costs));
     }
     std::sort(measured.begin(), measured.end());
@@ -145,7 +149,6 @@ int main(int count, char** arguments) {
     rows.push_back({{"schedule", name}, {"checker", promised}, {"measured", measured}});
     if (request.trace.empty()) continue;
     const std::string title = text(name, " as it ran: bubble ", percent(measured.back()));
-    write(request.trace + name + ".json", chrome_json(traces));
     write(request.trace + name + ".svg", draw_svg(timeline_of(traces, title)));
   }
   std::printf("%d ranks (threads), %d microbatches, %g ms a forward\n\n", request.ranks, request.microbatches,

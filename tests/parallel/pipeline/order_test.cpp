@@ -34,9 +34,9 @@ class LoneRank {
 
   // What it did, without the waits.
   ScheduleRow pass(const Schedule& schedule) {
-    Trace trace;
+    std::vector<TraceEvent> events;
     Stream& stream = gang_->device().stream();
-    SchedulePass pass(messages_, schedule, gang_->rank(), false, &known_, &trace);
+    SchedulePass pass(messages_, schedule, gang_->rank(), false, &known_, &events);
     for (PassAction action; pass.next(action, stream);) {
       const bool gives = action.kind == ActionKind::forward ? action.stage + 1 < schedule.stages()
                          : action.kind == ActionKind::backward || action.kind == ActionKind::input_gradient
@@ -45,7 +45,7 @@ class LoneRank {
       pass.done(gives ? std::span<const Tensor>(&tensor_, 1) : std::span<const Tensor>(), stream);
     }
     ScheduleRow row;
-    for (const TraceEvent& event : trace.events())
+    for (const TraceEvent& event : events)
       if (event.kind != TraceEvent::Kind::wait) row.push_back(event.action);
     return row;
   }

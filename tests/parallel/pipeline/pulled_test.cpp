@@ -2,9 +2,18 @@
 // really happened.
 #include "parallel/pipeline/pulled.h"
 
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
 #include "base/error_of.h"
+#include "gang/scratch.h"
+#include "gang/traced.h"
 #include "parallel/parallel_testing.h"
 #include "parallel/pipeline/generators.h"
+#include "tools/trace_files.h"
 
 namespace gangway::test {
 namespace {
@@ -211,13 +220,18 @@ TEST(PulledPipeline, OneThatGoesInThePassBreaksThePeers) {
 }
 
 TEST(Trace, HasEveryActionOnceOnOneClock) {
+  const Scratch folder;
   run_ranks(2, [&](Gang& root) {
     PulledPipeline pipeline(root, options_of("zb-h1", 4));
-    Trace trace;
-    pipeline.set_trace(&trace);
+    begin_trace(root, folder.path());
     Stages(pipeline, root.device().stream()).pass();
-    const auto all = gather_trace(root, trace);
+    root.owner()->tracer().end();
+    root.barrier();
+    std::vector<std::string> left_out;
+    std::vector<RankFile> files = rank_files(folder.path(), left_out);
+    const auto all = pipeline_pass(files, -1);
     ASSERT_EQ(all.size(), 2u);
+    EXPECT_TRUE(left_out.empty());
     int64_t first = INT64_MAX;
     std::map<std::string, int64_t> ends;
     for (size_t r = 0; r < all.size(); ++r) {
@@ -234,8 +248,17 @@ TEST(Trace, HasEveryActionOnceOnOneClock) {
     }
     EXPECT_EQ(first, 0);
     EXPECT_LT(ends["0F2"], ends["1F2"]) << "rank 1 computes with what rank 0 made";
-    const nlohmann::json json = nlohmann::json::parse(chrome_json(all));
-    EXPECT_EQ(json["traceEvents"].size(), 2 + all[0].size() + all[1].size());
+    if (root.rank() == 0) {
+      const std::string path = folder.path() + "/all.json";
+      const size_t count = merge_traces(files, path);
+      const nlohmann::json events = nlohmann::json::parse(std::ifstream(path))["traceEvents"];
+      EXPECT_EQ(events.size(), count);
+      const auto of_pipeline = std::count_if(events.begin(), events.end(), [](const nlohmann::json& e) {
+        return e["ph"] == "X" && e["tid"] == static_cast<int>(TraceRow::pipeline);
+      });
+      EXPECT_EQ(static_cast<size_t>(of_pipeline), all[0].size() + all[1].size());
+    }
+    root.barrier();
   });
 }
 

@@ -363,7 +363,7 @@ fn a_plan_trains_the_same_as_text_as_rows_and_call_by_call() {
 }
 
 #[test]
-fn calls_out_of_order_name_the_one_that_comes_first() {
+fn calls_out_of_order_name_the_call_that_comes_first() {
     let root = Gang::fake(0, 2, &GangOptions::default()).unwrap();
     let gangs = Gangs::parallel(&root, 1, 1, 2).unwrap();
     let mut model = small();

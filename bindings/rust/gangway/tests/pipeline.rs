@@ -255,7 +255,7 @@ fn refusals_are_errors() {
 }
 
 #[test]
-fn one_that_goes_ends_the_pass_of_all() {
+fn a_rank_that_leaves_ends_the_pass_on_all_ranks() {
     ranks(3, |gang| {
         let mut pipe = Pipeline::new(&gang, &options("1f1b")).unwrap();
         if gang.rank() == 0 {
