@@ -184,7 +184,7 @@ TEST(GangRanks, ReleasingTheLastGangWithACallInFlightFreesTheRank) {
     for (const bool child : {false, true}) {
       std::vector<GangPtr> roots = Gang::create_threads(2, test::thread_rank_options());
       const std::weak_ptr<Rank> rank = roots[0]->owner();
-      std::vector<float> x(100'000), y(200'000);  // more than is staged at once
+      std::vector<float> x(600'000), y(1'200'000);  // more than is staged at once
       Collective c;
       c.op = CollectiveOp::all_gather;
       c.in = x.data();

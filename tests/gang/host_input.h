@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gang/host/shared.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 
@@ -45,13 +46,14 @@ class ReusedInputs {
           if (!async_input) prepare(c);
           for (const bool polls : {false, true}) {
             read_late(c, polls);
-            for (int i = 0; i < 3; ++i) read_at_any_time(c, polls);
+            for (int i = 0; i < (count == kMost ? 1 : 3); ++i) read_at_any_time(c, polls);
           }
         }
   }
 
  private:
-  static constexpr size_t kMost = 100'000;  // more chunks than there are stages, also of a part
+  // More chunks than there are stages.
+  static constexpr size_t kMost = (host::kStages + 1) * host::kChunk / sizeof(float) + 1;
   static constexpr float kOverwritten = -77;
 
   // Rank 0's input is read by rank 1 in each.

@@ -225,6 +225,8 @@ def test_ranks_call_different_collectives_under_fsdp2(world):
 
 @alone(2)
 def test_a_rank_stays_away_under_ddp(world):
+    losses(torch.nn.parallel.DistributedDataParallel(net()), world.rank)  # PyTorch imports what it needs: seconds on a busy machine
+    dist.barrier()
     group = dist.new_group(timeout=timedelta(seconds=8))
     model = torch.nn.parallel.DistributedDataParallel(net(), process_group=group)
     losses(model, world.rank)

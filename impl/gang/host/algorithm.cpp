@@ -68,7 +68,7 @@ const unsigned char* source_of(const Call& call, int peer, size_t in_first) {
       const uint64_t chunks = call.line(peer).staging.load(std::memory_order_relaxed);
       const size_t own_part =
           op.algorithm->cut == Cut::by_reader ? static_cast<size_t>(call.rank()) * op.drain_chunk : 0;
-      return call.team.arena().at(chunks) + op.drain.done % kStages * kChunk + own_part;
+      return call.team.arena().at(chunks) + stage_at(slot.first_stage, op.drain.done) + own_part;
     }
   }
   return nullptr;

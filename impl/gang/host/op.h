@@ -45,11 +45,12 @@ struct OpProgress {
 };
 
 struct OpRounds {
-  size_t chunk = 0;        // bytes of one staged round
-  size_t drain_chunk = 0;  // bytes of each input that one step reads
-  Rounds fill;             // of the own input, into the staging area
-  Rounds drain;            // of the peers' inputs
-  Rounds collect;          // of results that peers folded
+  size_t chunk = 0;          // bytes of one staged round
+  uint64_t first_stage = 0;  // of the first one in the ring
+  size_t drain_chunk = 0;    // bytes of each input that one step reads
+  Rounds fill;               // of the own input, into the staging area
+  Rounds drain;              // of the peers' inputs
+  Rounds collect;            // of results that peers folded
 };
 
 struct Op : OpProgress, OpRounds {

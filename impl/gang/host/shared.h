@@ -20,8 +20,10 @@ constexpr size_t kInline = 40;       // payload that rides in the flag's own cac
 constexpr size_t kDirect = 512;      // from here an input in the arena is read where it lies
 constexpr size_t kSmall = 4096;      // payload that rides beside the flag: copied once, no second wait
 constexpr size_t kChunk = 64 << 10;  // bytes of one stage
-constexpr int kStages = 4;           // chunks that a rank may be ahead of the slowest reader
-constexpr int kRoundBits = 24;       // progress counters are sequence << kRoundBits | rounds done
+// Chunks of a ring, by which a rank may be ahead of the slowest reader. So many that they leave the caches of the core that wrote
+// them before it writes them again: reading them there takes four times as long as from the cache that cores share.
+constexpr uint64_t kStages = 32;
+constexpr int kRoundBits = 24;  // progress counters are sequence << kRoundBits | rounds done
 
 constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -100,9 +102,10 @@ struct alignas(kLine) Slot {
   int32_t dtype;
   int32_t peer;
   uint64_t count;
-  uint64_t in;     // offset of the input (direct) or of its copy (small)
-  uint64_t out;    // offset of the output when out_direct
-  uint64_t table;  // all_to_all with counts: size + 1 offsets in elements
+  uint64_t in;           // offset of the input (direct) or of its copy (small)
+  uint64_t out;          // offset of the output when out_direct
+  uint64_t table;        // all_to_all with counts: size + 1 offsets in elements
+  uint64_t first_stage;  // of the call's chunks and folded results in the rings
 };
 static_assert(sizeof(Slot) == 2 * kLine);
 

@@ -55,6 +55,7 @@ void plan_fill(Call& call) {
       if (j != call.rank()) longest = std::max(longest, part_of(op, j).count * op.item);
   }
   op.fill.all = rounds_of(longest, op.chunk);
+  op.lane->staging.next_stage += op.fill.all;
 }
 
 bool own_chunks(Call& call) {
@@ -77,7 +78,7 @@ bool can_fill(Call& call) {
 void fill(Call& call) {
   Op& op = call.op;
   unsigned char* const stage =
-      call.team.arena().at(op.lane->staging.chunks) + op.fill.done % kStages * kChunk;
+      call.team.arena().at(op.lane->staging.chunks) + stage_at(op.first_stage, op.fill.done);
   const auto* const in = static_cast<const unsigned char*>(op.c.in);
   const size_t first = op.fill.done * op.chunk;
   const auto put = [&](unsigned char* to, const unsigned char* from, size_t bytes) {

@@ -1,5 +1,6 @@
-// The memory that a queue of calls has in the arena beside its slots: small payloads, tables of counts, and kStages
-// chunks through which an input outside of the arena travels, with as many chunks of folded results.
+// The memory that a queue of calls has in the arena beside its slots: small payloads, tables of counts, and a ring of kStages
+// chunks through which an input outside of the arena travels, with as long a ring of folded results. Each call goes on in
+// the ring where the one before it ended.
 //
 // Progress through the chunks is counted in rounds, on the board: `filled` counts chunks that their owner put there,
 // `drained` those that a reader has read, `collected` those whose folded results a reader has fetched. The area goes
@@ -19,6 +20,7 @@ struct Staging {
   uint64_t small = 0;        // offset of kSmall bytes for each slot
   uint64_t tables = 0;       // offset of size + 1 words for each slot
   uint64_t taken_until = 0;  // peers may read chunks of calls before this one
+  uint64_t next_stage = 0;   // where the next call begins
 };
 
 // How a staged input is cut into rounds.
@@ -31,6 +33,10 @@ enum class Cut : uint8_t {
 // Takes the area when the lane has none yet, and tells the peers where it is.
 void take_chunks(Call& call, std::atomic<uint64_t>& told);
 void plan_fill(Call& call);  // how many rounds the input takes
+// From the start of a ring to the chunk of a round.
+inline size_t stage_at(uint64_t first_stage, uint64_t round) {
+  return (first_stage + round) % kStages * kChunk;
+}
 // Is the area this call's? It waits for the calls before it to fill theirs, and for the peers to read that.
 bool own_chunks(Call& call);
 bool can_fill(Call& call);

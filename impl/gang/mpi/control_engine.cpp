@@ -155,7 +155,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
         ++record->missing;
       }
     }
-    if (record->missing == 0) return end(*record);
+    if (record->missing == 0) return complete(*record);
     queues_[key].push_back(std::move(record));
   }
 
@@ -189,7 +189,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
       });
       for (auto queue = queues_.begin(); queue != queues_.end() && !error_;) {
         while (!queue->second.empty() && take(queue->first.tag, *queue->second.front())) {
-          end(*queue->second.front());
+          complete(*queue->second.front());
           queue->second.pop_front();
         }
         queue = queue->second.empty() ? queues_.erase(queue) : std::next(queue);
@@ -244,7 +244,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     throw std::move(error);
   }
 
-  void end(Record& record) {
+  void complete(Record& record) {
     finish(record.c, rank, size, record.came);
     log.end(record.number, "done");
     --record.call->open;

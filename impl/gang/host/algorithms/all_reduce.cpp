@@ -119,8 +119,8 @@ void fold_in_place(Call& call) {
 
 // --- rounds ---
 
-unsigned char* results_of(const Call& call, uint64_t chunks, uint64_t round) {
-  return call.team.arena().at(chunks) + (kStages + round % kStages) * kChunk;
+unsigned char* results_of(const Call& call, uint64_t chunks, int r, uint64_t round) {
+  return call.team.arena().at(chunks) + kStages * kChunk + stage_at(call.slot(r).first_stage, round);
 }
 
 bool can_fold_round(Call& call) {
@@ -154,7 +154,7 @@ void fold_round(Call& call) {
     inputs[static_cast<size_t>(r)] =
         r == call.rank() ? static_cast<const unsigned char*>(op.c.in) + first : source_of(call, r, 0);
   FoldArgs args = fold_of(op, inputs, call.size());
-  unsigned char* const results = results_of(call, chunks, op.drain.done);
+  unsigned char* const results = results_of(call, chunks, call.rank(), op.drain.done);
   const size_t block = kFoldBlock / op.item;
   for (size_t at = 0; at < part.count; at += block) {
     args.first = part.first + at;
@@ -189,7 +189,7 @@ void collect(Call& call) {
     const int r = (call.rank() + i) % call.size();
     const Part part = even_part(count, op.item, r, call.size());
     const uint64_t chunks = call.line(r).staging.load(std::memory_order_acquire);
-    const unsigned char* const results = results_of(call, chunks, op.collect.done);
+    const unsigned char* const results = results_of(call, chunks, r, op.collect.done);
     deliver(static_cast<unsigned char*>(op.c.out) + first + part.first * op.item,
             results + part.first * op.item, part.count, op.c.dtype, {op.c.accumulate, op.streams});
     call.traffic.bytes_moved += part.count * op.item;

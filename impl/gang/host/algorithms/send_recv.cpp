@@ -56,7 +56,7 @@ void receive_round(Call& call, const Slot& slot) {
     case Source::direct: from = call.team.arena().at(slot.in) + first; break;
     case Source::staged:
       from = call.team.arena().at(own_pair(call).staging.load(std::memory_order_relaxed)) +
-             op.drain.done % kStages * kChunk;
+             stage_at(slot.first_stage, op.drain.done);
       break;
   }
   copy_bytes(static_cast<unsigned char*>(op.c.out) + first, from, n);
