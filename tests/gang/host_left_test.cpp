@@ -128,5 +128,24 @@ TEST(HostLeft, ARankThatLetsGoInMidCallIsLost) {
   expect_lost(ranks, 0, 1, "gang.broadcast #1: rank 1 (host ", "left without shutdown; rank 0 is alive");
 }
 
+// It had come: the gang stands, and a call says who has left.
+TEST(HostLeft, ARankThatLeavesAsSoonAsTheGangIsMadeSpoilsNoStart) {
+  for (int round = 0; round < 40; ++round) {
+    Processes ranks(3, [](int r, const std::shared_ptr<Store>& store, Report& report) {
+      Joined joined(r, 3, store);
+      if (r == 2) return;
+      std::vector<float> x(1, 1);
+      until_failure(report, [&] { sum(joined, x); });
+      stay(report);
+    });
+    let_go_when_told(ranks, {0, 1});
+    ranks.expect_all_well();
+    for (const int r : {0, 1}) {
+      EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
+      EXPECT_EQ(ranks.report(r).number[2], 2) << ranks.report(r).text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gangway::test

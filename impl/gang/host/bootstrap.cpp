@@ -25,13 +25,14 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Until every rank has mapped the arena.
+// Until every rank has mapped the arena. One that has met all may have left again: it came, and calls tell that it has left.
 void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
       const uint32_t bell = member.own().bell.load(std::memory_order_seq_cst);
-      const auto state = static_cast<RankState>(member.arena().rank(r).state.load(std::memory_order_acquire));
-      if (state == RankState::alive) break;
+      const host::RankSlot& slot = member.arena().rank(r);
+      const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
+      if (state == RankState::alive || slot.has_met.load(std::memory_order_acquire) != 0) break;
       handover.check();  // first: who gave up has left as well
       if (state != RankState::absent)
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
@@ -43,6 +44,7 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
       member.own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
     }
   }
+  member.own().has_met.store(1, std::memory_order_release);
 }
 
 std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Member>& member,

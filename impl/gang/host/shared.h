@@ -53,6 +53,7 @@ struct alignas(kLine) RankSlot {
   // Written by this rank rarely.
   alignas(kLine) std::atomic<int32_t> state;  // RankState
   std::atomic<int32_t> pid;
+  std::atomic<uint32_t> has_met;  // 1: it has seen all ranks come
   std::atomic<uint64_t> pid_space;
   std::atomic<int32_t> loss_cause, loss_value;
   std::atomic<int64_t> lost_at_ns;
