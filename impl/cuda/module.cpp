@@ -24,7 +24,7 @@ std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::sh
 }  // namespace
 }  // namespace gangway
 
-extern "C" __attribute__((visibility("default"))) const gangway::CudaModule* gangway_cuda_module() {
+extern "C" __attribute__((visibility("default"))) const void* gangway_cuda_module() {
   using namespace gangway;
   static constexpr CudaModule module{kBuildId, cuda::make_cuda_device, cuda::make_cuda_ops, make_data_engines,
                                      cuda::describe_devices};

@@ -39,4 +39,5 @@ std::string describe_cuda_module();
 
 }  // namespace gangway
 
-extern "C" const gangway::CudaModule* gangway_cuda_module();
+// The table. Untyped, as base/loadable.h calls the function of any module.
+extern "C" const void* gangway_cuda_module();

@@ -30,4 +30,5 @@ struct MpiModule {
 
 }  // namespace gangway
 
-extern "C" const gangway::MpiModule* gangway_mpi_module();
+// The table. Untyped, as base/loadable.h calls the function of any module.
+extern "C" const void* gangway_mpi_module();

@@ -142,25 +142,22 @@ static void plain_deallocate(void* user, void* data, size_t bytes) {
 typedef struct {
   gw_gang* gang; /* null: alone */
   int blocks;
+  gw_gangs* gangs; /* what it makes, which outlives its thread */
+  gw_module* model;
+  gw_optimizer* optimizer;
   gw_status status;
   char text[400];
 } trainee;
 
-static gw_status train_once(gw_gang* gang) {
-  gw_gangs* gangs = NULL;
-  gw_module* model = NULL;
-  gw_optimizer* optimizer = NULL;
+static gw_status train_once(trainee* me) {
   const gw_llama_options o = small_llama();
-  gw_status status = gang == NULL ? GW_OK : gw_gangs_create(gang, NULL, &gangs);
-  if (status == GW_OK) status = gw_llama_create(&o, &model);
-  if (status == GW_OK) status = gw_parallelize(model, gangs, NULL);
-  if (status == GW_OK) status = gw_adamw_create(model, NULL, &optimizer);
+  gw_status status = me->gang == NULL ? GW_OK : gw_gangs_create(me->gang, NULL, &me->gangs);
+  if (status == GW_OK) status = gw_llama_create(&o, &me->model);
+  if (status == GW_OK) status = gw_parallelize(me->model, me->gangs, NULL);
+  if (status == GW_OK) status = gw_adamw_create(me->model, NULL, &me->optimizer);
   small_batch b;
   fill_batch(&b, 2, 0);
-  if (status == GW_OK) status = gw_train_step(model, optimizer, &b.batch, NULL, NULL, NULL);
-  gw_optimizer_release(optimizer);
-  gw_module_release(model);
-  gw_gangs_release(gangs);
+  if (status == GW_OK) status = gw_train_step(me->model, me->optimizer, &b.batch, NULL, NULL, NULL);
   return status;
 }
 
@@ -168,7 +165,7 @@ static void* train_in_thread(void* argument) {
   trainee* me = argument;
   blocks_left = me->blocks;
   me->status = -1;
-  const gw_status status = train_once(me->gang);
+  const gw_status status = train_once(me);
   blocks_left = 0;
   snprintf(me->text, sizeof me->text, "%s", last_error().message);
   me->status = status;
@@ -191,6 +188,11 @@ static int train_until_block(int ranks, int block) {
     assert_int_equal(pthread_create(&threads[r], NULL, train_in_thread, &all[r]), 0);
   }
   for (int r = 0; r < ranks; ++r) assert_int_equal(pthread_join(threads[r], NULL), 0);
+  for (int r = 0; r < ranks; ++r) {
+    gw_optimizer_release(all[r].optimizer);
+    gw_module_release(all[r].model);
+    gw_gangs_release(all[r].gangs);
+  }
   const int ended = all[ranks - 1].status == -1;
   for (int r = 0; r < ranks; ++r) {
     const int told = all[r].status == GW_E_ABORTED || all[r].status == GW_E_PEER_LOST;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -49,7 +50,7 @@ inline Tensor make(Device& device, DType dtype, const Shape& shape, const Vector
 inline Tensor make_ids(Device& device, const Shape& shape, const std::vector<int64_t>& from) {
   Tensor t = Tensor::allocate(device.allocator(), DType::i64, shape);
   HostMemory host(t);
-  std::memcpy(host.data<int64_t>(), from.data(), from.size() * sizeof(int64_t));
+  std::copy(from.begin(), from.end(), host.data<int64_t>());
   host.write();
   return t;
 }

@@ -56,7 +56,7 @@ bool on_one_host() {
 }  // namespace
 }  // namespace gangway::mpi
 
-extern "C" __attribute__((visibility("default"))) const gangway::MpiModule* gangway_mpi_module() {
+extern "C" __attribute__((visibility("default"))) const void* gangway_mpi_module() {
   using namespace gangway::mpi;
   static constexpr gangway::MpiModule module{
       gangway::kBuildId, start, world_rank, world_size, on_one_host, make_data_engine, make_control_engine};

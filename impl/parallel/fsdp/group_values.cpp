@@ -102,7 +102,9 @@ void GroupValues::keep_part(Stream& stream) {
   if (kept_.bytes == 0 || !unsharded_) return;
   if (kept_.last != nullptr) kept_.last->order_input(stream);  // of the step before
   kept_.last = nullptr;
+  kept_.valid = true;
   auto* kept = static_cast<std::byte*>(kept_.buffer->data());
+  if (kept == nullptr) return;  // on meta
   for (const PackedParameter& p : packing_.parameters) {
     const size_t bytes = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
     const auto* whole =
@@ -111,7 +113,6 @@ void GroupValues::keep_part(Stream& stream) {
                               stream);
     kept += kept_bytes(p);
   }
-  kept_.valid = true;
 }
 
 bool GroupValues::gathered() const {
