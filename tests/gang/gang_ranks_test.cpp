@@ -283,7 +283,10 @@ void* call_with_hook(void* argument) {
   return argument;
 }
 
+std::atomic<bool> asleep{false};
+
 int sleeps(void*) {
+  asleep = true;
   for (;;) sleep(1);  // a point where the thread can be cancelled
 }
 
@@ -300,7 +303,10 @@ TEST(GangRanks, AHookThatThrowsOrEndsItsThreadBreaksTheGangOnEveryRank) {
     Hooked hooked{gangs[0], hook};
     pthread_t thread;
     ASSERT_EQ(pthread_create(&thread, nullptr, call_with_hook, &hooked), 0);
-    if (hook == sleeps) pthread_cancel(thread);
+    if (hook == sleeps) {
+      while (!asleep) std::this_thread::yield();
+      pthread_cancel(thread);
+    }
     void* answer = nullptr;
     pthread_join(thread, &answer);
     const bool threw = hook == hooks[0] || hook == hooks[1];

@@ -12,13 +12,13 @@ template <typename T, int n>
 __global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_TD, int64_t tokens,
                                  int64_t rows, int64_t width, int64_t first_row, int64_t all_rows) {
   for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x) {
-    const int64_t id = ids_T[t] - first_row;
-    const bool inside = id >= 0 && id < rows, elsewhere = ids_T[t] >= 0 && ids_T[t] < all_rows;
+    const int64_t id = ids_T[t];
+    const bool inside = id >= first_row && id < first_row + rows, elsewhere = id >= 0 && id < all_rows;
     for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width;
          d += static_cast<int64_t>(blockDim.x) * n) {
       Pack<T, n> row;
       if (inside)
-        row = load<n>(table_VD + id * width + d);
+        row = load<n>(table_VD + (id - first_row) * width + d);
       else
         for (int i = 0; i < n; ++i) row.at[i] = narrow<T>(static_cast<Wide<T>>(elsewhere ? 0 : NAN));
       store<n>(y_TD + t * width + d, row);
@@ -37,11 +37,11 @@ __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, 
             lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
   for (int64_t mine = blockIdx.x; mine < tokens; mine += gridDim.x) {
-    const int64_t id = ids_T[mine] - first_row;
-    bool first = id >= 0 && id < rows;
+    const int64_t id = ids_T[mine];
+    bool first = id >= first_row && id < first_row + rows;
     for (int64_t begin = 0; first && begin < tokens; begin += blockDim.x) {
       const int64_t t = begin + threadIdx.x;
-      const unsigned found = __ballot_sync(kWholeWarp, t < tokens && ids_T[t] - first_row == id);
+      const unsigned found = __ballot_sync(kWholeWarp, t < tokens && ids_T[t] == id);
       if (lane == 0) votes[warp] = found;
       __syncthreads();
       for (int w = 0; first && w < warps; ++w)
@@ -52,7 +52,8 @@ __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, 
           for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < width;
                d += static_cast<int64_t>(blockDim.x) * n) {
             const Pack<T, n> dy = load<n>(dy_TD + from * width + d);
-            for (int i = 0; i < n; ++i) dtable_VD[id * width + d + i] += static_cast<S>(widen(dy.at[i]));
+            for (int i = 0; i < n; ++i)
+              dtable_VD[(id - first_row) * width + d + i] += static_cast<S>(widen(dy.at[i]));
           }
         }
       __syncthreads();

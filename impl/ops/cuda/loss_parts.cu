@@ -73,9 +73,9 @@ __device__ double join(const Join<S>& p, int64_t row, double& factor) {
 template <typename S>
 __global__ void loss_join_kernel(Join<S> p) {
   double* const shared = block_memory<double>();  // factor, gradient of the label's logit
-  const int64_t row = blockIdx.x, label = p.labels_C[row], local = label - p.first_id;
+  const int64_t row = blockIdx.x, label = p.labels_C[row];
   const bool ignored = label == p.ignore, outside = label < 0 || label >= p.ids;
-  const bool here = !outside && local >= 0 && local < p.width;
+  const bool here = !outside && label >= p.first_id && label < p.first_id + p.width;
   S* const logits_V = p.logits_CV + row * p.width;
   if (threadIdx.x == 0) {
     double factor = NAN, loss = NAN;
@@ -83,14 +83,16 @@ __global__ void loss_join_kernel(Join<S> p) {
     p.losses_C[row] = ignored ? 0.0 : loss;
     shared[0] = ignored ? 0.0 : factor * p.scale;
     // Its probability minus 1, before any rounding.
-    shared[1] = ignored || !here ? 0.0 : (static_cast<double>(logits_V[local]) * factor - 1) * p.scale;
+    shared[1] =
+        ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * p.scale;
   }
   __syncthreads();
   const double factor = shared[0], at_label = shared[1];
   for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x)
-    logits_V[j] = static_cast<S>(ignored              ? 0.0
-                                 : here && j == local ? at_label
-                                                      : static_cast<double>(logits_V[j]) * factor);
+    logits_V[j] =
+        static_cast<S>(ignored                           ? 0.0
+                       : here && j == label - p.first_id ? at_label
+                                                         : static_cast<double>(logits_V[j]) * factor);
 }
 
 // body(S{}): logits are f32 or f64.
