@@ -197,6 +197,9 @@ TEST_F(Emulation, ANullPointerInAKernelIsAFault) {
 
 // Caught by a look at the words of the arguments.
 TEST_F(Emulation, PlainMemoryOfTheHostAsAnArgumentIsAFault) {
+#if !__has_builtin(__builtin_clear_padding)
+  GTEST_SKIP() << "this compiler cannot clear what lies between members, so no argument is looked at";
+#endif
   std::vector<float> here(8);
   EXPECT_EQ(start(write_at, 1, 1, 0, stream_, here.data(), int64_t{0}), cudaErrorIllegalAddress);
   EXPECT_NE(gpu_emulation::report().find("plain memory of the host"), std::string::npos);
