@@ -38,12 +38,15 @@ elseif(GANGWAY_HARDENING)  # sanitizers check more, and do not see through check
   include(CheckPIESupported)
   check_pie_supported()
   add_compile_options(-fstack-protector-strong -Wformat -Wformat-security)
+  set(CMAKE_REQUIRED_FLAGS -Werror)  # clang 14 only warns of another processor's flag
   foreach(flag fstack-clash-protection fcf-protection mbranch-protection=standard)  # not on every processor
-    check_cxx_compiler_flag(-${flag} GANGWAY_HAS_${flag})
-    if(GANGWAY_HAS_${flag})
+    string(MAKE_C_IDENTIFIER "GANGWAY_HAS_${flag}" found)
+    check_cxx_compiler_flag(-${flag} ${found})
+    if(${found})
       add_compile_options(-${flag})
     endif()
   endforeach()
+  unset(CMAKE_REQUIRED_FLAGS)
   add_compile_options(-U_FORTIFY_SOURCE $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)  # needs optimisation
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
