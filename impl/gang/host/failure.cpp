@@ -60,11 +60,14 @@ bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();
   const Op* first = &op;  // the call that waiting_for looks at
   while (const Op* const before = lanes.holder(*first)) first = before;
+  // Marks first, then who is awaited: a rank that comes, finishes and leaves between the two reads is not awaited.
+  std::vector<Mark> marks;
+  for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
   const std::vector<int> absent = waiting_for(team_, lanes, op, true);
   int left = -1, leaving = -1;
   int64_t left_ns = INT64_MAX;
   for (const int r : waiting_for(team_, lanes, op, false)) {
-    const Mark mark = team_.board().mark_of(r);
+    const Mark mark = marks[static_cast<size_t>(r)];
     const int64_t marked_ns = team_.board().member(r).marked_ns.load(std::memory_order_relaxed);
     const bool absent_yet = std::find(absent.begin(), absent.end(), r) != absent.end();
     const bool gone =
