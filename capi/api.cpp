@@ -259,6 +259,7 @@ const gw_api kApi = {
     gw_gang_begin_trace,
     gw_gang_end_trace,
     gw_pipeline_input,
+    gw_tensor_to_host,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -512,6 +513,7 @@ static_assert(offsetof(gw_api, context_parallel) == 16 + 246 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_begin_trace) == 16 + 247 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_end_trace) == 16 + 248 * sizeof(void*));
 static_assert(offsetof(gw_api, pipeline_input) == 16 + 249 * sizeof(void*));
+static_assert(offsetof(gw_api, tensor_to_host) == 16 + 250 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

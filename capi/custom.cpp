@@ -35,7 +35,7 @@ struct Running {
   // the frame.
   Tensor tensor(const gw_view& given, const std::string& name, bool gradient) {
     Context& ctx = call.ctx;
-    Tensor borrowed = tensor_of(given, ctx.ops.device(), name);
+    Tensor borrowed = input_of(given, ctx.stream, name);
     for (const Tensor& mine : known)
       if (mine.raw() == borrowed.raw() && mine.dtype() == borrowed.dtype() &&
           mine.count() == borrowed.count() && mine.contiguous() && borrowed.contiguous())

@@ -60,7 +60,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       ordered_on = &m.device().wrap_stream(stream);
       if (frame != nullptr) saved = &frame_of(*model, frame);
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
-      tensors = tensors_of(inputs, input_count, m.device(), "inputs");
+      tensors = tensors_of(inputs, input_count, *ordered_on, "inputs");
     });
     hand_out(manual_forward(m, tensors, saved, *ordered_on), m, out_tensors, out_capacity, out_count);
   });
@@ -78,7 +78,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       ordered_on = &m.device().wrap_stream(stream);
       frame_of(*model, frame);
       check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
-      tensors = tensors_of(output_grads, grad_count, m.device(), "output_grads");
+      tensors = tensors_of(output_grads, grad_count, *ordered_on, "output_grads");
     });
     hand_out(manual_backward(frame->frame, tensors, *ordered_on), m, out_tensors, out_capacity, out_count);
   });

@@ -164,6 +164,8 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   if (view.device_type != static_cast<int32_t>(device.kind()) && device.kind() != DeviceKind::meta)
     fail(Code::invalid_argument, name, " lies on device type ", view.device_type, ", wanted is ",
          device.name());
+  if (device.kind() == DeviceKind::cuda && view.device_id != device.index())
+    fail(Code::invalid_argument, name, " lies on cuda:", view.device_id, ", wanted is ", device.name());
   const DType dtype = dtype_of(view.dtype);
   const size_t ndim = static_cast<size_t>(view.ndim);
   const Shape shape(std::span<const int64_t>(view.shape, ndim));

@@ -239,6 +239,9 @@ gw_dtype dtype_word(DType dtype) noexcept;
 
 // A view as a tensor that borrows; `name` in refusals. Null data is allowed for zero elements only.
 Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output = false);
+// What a call reads. Memory of the host is copied to another device, ordered on the stream: the caller may change it as
+// soon as this returns.
+Tensor input_of(const gw_view& view, Stream& stream, const std::string& name);
 
 // --- handles
 

@@ -110,13 +110,10 @@ Model& gw_module::ready() const {
 
 namespace gangway::capi {
 
-std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& device, const char* name) {
+std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Stream& stream, const char* name) {
   if (count > 0) required(views, name);
   std::vector<Tensor> tensors;
-  for (size_t i = 0; i < count; ++i) {
-    Tensor t = tensor_of(views[i], device, text(name, "[", i, "]"));
-    tensors.push_back(t.contiguous() ? std::move(t) : dense_copy(t, device));
-  }
+  for (size_t i = 0; i < count; ++i) tensors.push_back(input_of(views[i], stream, text(name, "[", i, "]")));
   return tensors;
 }
 

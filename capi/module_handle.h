@@ -100,8 +100,8 @@ void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
 
 // INVALID_ARGUMENT: the last of `modules`, called `last`, stands before.
 void check_once(const std::vector<ModulePtr>& modules, const std::string& last);
-// Inputs; strided ones as a dense copy.
-std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Device& device, const char* name);
+// Inputs; strided ones and those of another memory than the stream's device as a dense copy.
+std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Stream& stream, const char* name);
 // Reads the initialisers of parameters. Each distinct record's object is freed once: with the last parameter
 // that was made of it or, while take() was not called, by the destructor.
 class Initializers {

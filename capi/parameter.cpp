@@ -196,7 +196,7 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* values, vo
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "assign").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
-      value = tensor_of(required(values, "values"), m.device(), "values");
+      value = input_of(required(values, "values"), *ordered_on, "values");
     });
     m.inspect().assign(*p.parameter, value, *ordered_on);
   });

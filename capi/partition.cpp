@@ -33,8 +33,8 @@ struct gw_movement : Handle {
     std::pair<Tensor, Stream*> arguments;
     CollectiveCall({&gang, 1}, module->kind()).read([&] {
       out(out_tensor, "out_tensor");
-      arguments = {tensor_of(required(view, name), gang->device(), name),
-                   &gang->device().wrap_stream(stream)};
+      Stream& ordered_on = gang->device().wrap_stream(stream);
+      arguments = {input_of(required(view, name), ordered_on, name), &ordered_on};
     });
     order.enter(*arguments.second);
     return arguments;

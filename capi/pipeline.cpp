@@ -178,8 +178,7 @@ gw_status gw_pipeline_done(gw_pipeline* pipeline, const gw_view* outputs, size_t
     Values results;
     for (size_t i = 0; i < output_count; ++i) {
       const bool absent = outputs[i].data == nullptr && outputs[i].shape == nullptr;
-      results.push_back(absent ? Tensor()
-                               : tensor_of(outputs[i], p.pipeline.device(), text("outputs[", i, "]")));
+      results.push_back(absent ? Tensor() : input_of(outputs[i], ordered_on, text("outputs[", i, "]")));
     }
     p.pipeline.done(results, ordered_on);
   });

@@ -150,7 +150,7 @@ gw_status gw_shard_group_add_gradient(gw_shard_group* group, size_t index, const
     gw_shard_group& g = group_of(group);
     Stream& s = stream_of(g, stream);
     check_index(g, index);
-    const Tensor t = tensors_of(&required(gradient, "gradient"), 1, s.device(), "gradient").front();
+    const Tensor t = tensors_of(&required(gradient, "gradient"), 1, s, "gradient").front();
     const NamedParameter& p = g.group->parameters()[index];
     if (!(t.shape() == p.parameter->shape))
       fail(Code::invalid_argument, "gradient has shape ", t.shape().text(), ", ", p.name, " has ",

@@ -22,7 +22,7 @@ const std::shared_ptr<Device>& host_device();
 // View of a tensor whose shape and strides live in *shape and *strides (room for 8).
 gw_view view_of(const Tensor& tensor, int64_t* shape, int64_t* strides);
 
-// The elements row-major in memory of their own; any strides.
-Tensor dense_copy(const Tensor& from, Device& device);
+// The elements row-major in other memory of the host; any strides.
+Tensor dense_copy(const Tensor& from, const std::shared_ptr<Allocator>& to);
 
 }  // namespace gangway::capi

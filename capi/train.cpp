@@ -8,11 +8,11 @@ using namespace gangway::capi;
 
 namespace {
 
-Batch batch_of(const gw_batch* batch, Device& device) {
+Batch batch_of(const gw_batch* batch, Stream& stream) {
   const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
   Batch r;
-  r.inputs = tensors_of(b.inputs, b.input_count, device, "batch.inputs");
-  r.targets = tensors_of(b.targets, b.target_count, device, "batch.targets");
+  r.inputs = tensors_of(b.inputs, b.input_count, stream, "batch.inputs");
+  r.targets = tensors_of(b.targets, b.target_count, stream, "batch.targets");
   r.weight = b.weight;
   r.shifted = b.shifted != 0;
   return r;
@@ -76,7 +76,7 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
     CollectiveCall(m.gangs(), "train_step").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
       if (result != nullptr) check_out_struct(result, "result");
-      b = batch_of(batch, m.device());
+      b = batch_of(batch, *ordered_on);
       s = step_options_of(options);
       if (required(optimizer, "optimizer").model != model->model)
         fail(Code::invalid_argument, "optimizer was made for another model");
@@ -97,7 +97,7 @@ gw_status gw_eval_step(gw_module* model, const gw_batch* batch, const gw_step_op
     CollectiveCall(m.gangs(), "eval_step").read([&] {
       ordered_on = &m.device().wrap_stream(stream);
       check_out_struct(result, "result");
-      b = batch_of(batch, m.device());
+      b = batch_of(batch, *ordered_on);
       s = step_options_of(options);
     });
     const StepResult r = eval_step(m, b, s, *ordered_on);

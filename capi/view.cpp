@@ -39,10 +39,14 @@ gw_view view_of(const Tensor& tensor, int64_t* shape, int64_t* strides) {
   return view;
 }
 
-Tensor dense_copy(const Tensor& from, Device& device) {
-  const Tensor to = Tensor::allocate(device.allocator(), from.dtype(), from.shape());
+Tensor dense_copy(const Tensor& from, const std::shared_ptr<Allocator>& allocator) {
+  const Tensor to = Tensor::allocate(allocator, from.dtype(), from.shape());
   if (from.raw() == nullptr) return to;  // of no elements, or on the meta device
   const size_t item = item_bytes(from.dtype());
+  if (from.contiguous()) {
+    if (from.count() != 0) std::memcpy(to.raw(), from.raw(), from.bytes());
+    return to;
+  }
   const int64_t count = from.count();
   char* write = to.data<char>();
   std::array<int64_t, kMaxDims> index{};
@@ -55,6 +59,23 @@ Tensor dense_copy(const Tensor& from, Device& device) {
       index[static_cast<size_t>(d)] = 0;
   }
   return to;
+}
+
+Tensor input_of(const gw_view& view, Stream& stream, const std::string& name) {
+  Device& device = stream.device();
+  const bool on_host = is_on_host(device.memory_kind()) || device.kind() == DeviceKind::meta;
+  if (on_host || view.device_type != GW_DEVICE_CPU) {
+    Tensor t = tensor_of(view, device, name);
+    if (t.contiguous()) return t;
+    if (on_host) return dense_copy(t, device.allocator());
+    fail(Code::invalid_argument, name, " of shape ", t.shape().text(), " is strided; on ", device.name(),
+         " it must be row-major");
+  }
+  // Pinned memory that is freed stays until the copy has run.
+  const Tensor staged = dense_copy(tensor_of(view, *host_device(), name), device.pinned_allocator());
+  const Tensor t = Tensor::allocate(device.allocator(), staged.dtype(), staged.shape());
+  if (t.count() != 0) device.copy(t.raw(), staged.raw(), t.bytes(), stream);
+  return t;
 }
 
 }  // namespace gangway::capi
@@ -82,7 +103,28 @@ gw_status gw_tensor_copy(const gw_view* view, gw_tensor** out_tensor) {
   return guarded([&] {
     gw_tensor*& result = out(out_tensor, "out_tensor");
     const Tensor from = tensor_of(required(view, "view"), *host_device(), "view");
-    result = new gw_tensor(dense_copy(from, *host_device()), nullptr);
+    result = new gw_tensor(dense_copy(from, host_device()->allocator()), nullptr);
+  });
+}
+
+gw_status gw_tensor_to_host(const gw_tensor* tensor, void* stream, gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    const Tensor& from = required(tensor, "tensor").tensor;
+    Device& device = from.buffer()->device();
+    Stream& ordered_on = device.wrap_stream(stream);
+    const std::shared_ptr<Allocator> host = host_device()->allocator();
+    if (is_on_host(from.buffer()->kind())) {
+      result = new gw_tensor(dense_copy(from, host), nullptr);
+      return;
+    }
+    if (!from.contiguous())
+      fail(Code::invalid_argument, "tensor of shape ", from.shape().text(), " is strided; on ", device.name(),
+           " it must be row-major");
+    const Tensor to = Tensor::allocate(host, from.dtype(), from.shape());
+    if (to.count() != 0) device.copy(to.raw(), from.raw(), to.bytes(), ordered_on);
+    ordered_on.synchronize();
+    result = new gw_tensor(to, nullptr);
   });
 }
 

@@ -7,6 +7,7 @@ enum { kRows = 8, kSequence = 64 };  /* a batch of all ranks together */
 static unsigned char text[16 << 20]; /* of a longer file, the beginning */
 
 int main(int count, char **arguments) {
+  WITH_DEFAULTS(gw_gang_options, gang); /* where it is started, and on which device: cpu or cuda */
   WITH_DEFAULTS(gw_mesh_options, mesh); /* degrees; dp_shard is what the others leave */
   WITH_DEFAULTS(gw_shard_options, shard);
   WITH_DEFAULTS(gw_tensor_parallel_options, tensor);
@@ -14,6 +15,7 @@ int main(int count, char **arguments) {
   WITH_DEFAULTS(gw_parallel_options, parallel);
   WITH_DEFAULTS(gw_step_options, step_options);
   const setting settings[] = {
+      {"device", .text = &gang.device},
       {"dp_replicate", .number = &mesh.dp_replicate},
       {"dp_shard", .number = &mesh.dp_shard},
       {"cp", .number = &mesh.cp},
@@ -53,8 +55,8 @@ int main(int count, char **arguments) {
   gw_gang *root = NULL;
   gw_module *model = NULL;
   gw_optimizer *opt = NULL;
-  check(gw_gangs_create(NULL, &mesh, &gangs));
-  check(gw_gangs_get(gangs, "root", &root));
+  check(gw_gang_create(&gang, &root));
+  check(gw_gangs_create(root, &mesh, &gangs));
   check(gw_llama_create(&llama, &model));
   check(gw_parallelize(model, gangs, &parallel));
   check(gw_adamw_create(model, &adamw, &opt));

@@ -22,4 +22,5 @@ install_wheel "$venv" "$build" "$work" || exit 1
 numpy=$(grep '^numpy==' "$here/tests/requirements.txt")
 compgen -G "$work/wheels/numpy-${numpy#*==}-*.whl" >/dev/null ||
   "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$numpy" || exit 1
+export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation
 GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "$here/tests"

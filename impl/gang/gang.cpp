@@ -77,7 +77,7 @@ int call_peer(std::span<const Collective> records) {
 
 WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* stream) {
   return named(records, [&] {
-    admit(records, stream);
+    admit(channel, records, stream);
     if (records.empty()) return finished_work();
     const bool trace = rank_->tracer().on();
     const int64_t start_ns = trace ? Tracer::now_ns() : 0;
@@ -94,7 +94,7 @@ WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* 
 
 void Gang::run_now(Channel channel, std::span<const Collective> records, Stream* stream) {
   named(records, [&] {
-    admit(records, stream);
+    admit(channel, records, stream);
     if (records.empty()) return;
     if (channel == Channel::control) return block_on(control_, channel, records, rank_->host_stream());
     block_on(*engine_, channel, records, stream != nullptr ? *stream : device().stream());
@@ -114,7 +114,7 @@ std::optional<Message> Gang::probe(Channel channel, int peer) {
 void Gang::tell(Channel channel, const Collective& record) {
   const std::span<const Collective> records(&record, 1);
   named(records, [&] {
-    admit(records, nullptr);
+    admit(Channel::control, records, nullptr);  // values of the host on any channel
     block_on(control_, channel, records, rank_->host_stream());
   });
 }
@@ -145,18 +145,18 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
   }
 }
 
-void Gang::admit(std::span<const Collective> records, const Stream* stream) const {
+void Gang::admit(Channel channel, std::span<const Collective> records, const Stream* stream) const {
   if (shut_down_ || forked_child()) check_usable(call_name(records));
   try {
-    check_records(records, stream);
+    check_records(channel, records, stream);
   } catch (const Error&) {
     check_usable(call_name(records));  // a broken gang tells its first error, whatever the arguments are
     throw;
   }
 }
 
-void Gang::check_records(std::span<const Collective> records, const Stream* stream) const {
-  for (const Collective& record : records) check(record);
+void Gang::check_records(Channel channel, std::span<const Collective> records, const Stream* stream) const {
+  for (const Collective& record : records) check(channel, record);
   if (stream == nullptr) return;
   const Device& other = const_cast<Stream*>(stream)->device();
   if (other.kind() != device().kind() || other.index() != device().index())

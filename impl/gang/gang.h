@@ -163,10 +163,11 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
   void tell(Channel channel, const Collective& record);  // run_now over the control engine
   [[noreturn]] void throw_when_all_know(Error error);
-  void check(const Collective& record) const;
+  void check(Channel channel, const Collective& record) const;
   void check_usable(const char* call) const;
-  void check_records(std::span<const Collective> records, const Stream* stream) const;
-  void admit(std::span<const Collective> records, const Stream* stream) const;  // all checks before a launch
+  void check_records(Channel channel, std::span<const Collective> records, const Stream* stream) const;
+  // All checks before a launch.
+  void admit(Channel channel, std::span<const Collective> records, const Stream* stream) const;
   // Runs `call`; an Error of it that has no place yet gets this gang's name, rank and the call's name.
   template <typename Call>
   decltype(auto) named(const char* op, Call&& call) const {

@@ -131,15 +131,28 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
          " bytes from the input and overlaps it in another way than the in-place form");
 }
 
+// A caller's memory; what the library itself hands over is right.
+void check_reach(const Collective& c, int rank, int size, const Device& device) {
+  const auto look = [&](const char* what, const void* data, size_t elements) {
+    if (elements != 0 && data != nullptr && !device.reaches(data))
+      refuse(c, "the ", what, " is plain memory of the host; a gang of ", device.name(),
+             " takes memory of the device");
+  };
+  look("input", c.in, in_count(c, rank, size));
+  look("output", c.out, out_count(c, rank, size));
+}
+
 }  // namespace
 
-void Gang::check(const Collective& c) const {
+void Gang::check(Channel channel, const Collective& c) const {
   check_op(c);
   if (c.op == CollectiveOp::barrier) return check_barrier(c);
   check_dtype(c);
   check_peer(c, size());
   check_counts(c, rank(), size());
   check_buffers(c, rank(), size(), device());
+  if (channel == Channel::user && device().kind() == DeviceKind::cuda)
+    check_reach(c, rank(), size(), device());
 }
 
 }  // namespace gangway

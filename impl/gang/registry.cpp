@@ -65,9 +65,12 @@ void register_data_engines(DeviceKind kind, DataEngines make) {
 }
 
 void check_engine(const std::string& engine, int size) {
-  if (engine == "gloo" || engine == "nccl")
-    fail(Code::not_supported, "engine \"", engine,
-         "\" is not in this build (this version has self, fake, host, mpi and threads)");
+  if (engine == "nccl")
+    fail(Code::not_supported,
+         "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")");
+  if (engine == "gloo")
+    fail(Code::not_supported,
+         "engine \"gloo\" is not in this version (it has self, fake, host, mpi and threads)");
   if (engine == "threads")
     fail(Code::invalid_argument,
          "engine \"threads\" holds ranks that are threads of one process: make all of them with one call of "

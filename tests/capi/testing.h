@@ -94,14 +94,15 @@ static MAYBE_UNUSED void* rank_main(void* argument) {
   return NULL;
 }
 
-/* Runs `run` on `count` threads, each with its root gang. Fails the test with the first rank's failure. */
-static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
+/* Runs `run` on `count` threads, each with its root gang on `device`. Fails the test with the first rank's failure. */
+static MAYBE_UNUSED void run_ranks_on(const char* device, int32_t count, rank_fn run, void* user) {
   enum { kMost = 8 };
   gw_gang* gangs[kMost];
   rank_start starts[kMost];
   pthread_t threads[kMost];
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);
+  options.device = device;
   options.timeout_ms = 20000;
   options.threads = 1;
   options.arena_bytes = (uint64_t)1 << 32;
@@ -127,6 +128,10 @@ static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
       first = i;
   }
   if (first >= 0) fail_msg("%s", starts[first].rank.failure);
+}
+
+static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
+  run_ranks_on("cpu", count, run, user);
 }
 
 /* Counts calls of a free function. */

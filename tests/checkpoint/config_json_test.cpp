@@ -38,7 +38,7 @@ constexpr char kLeast[] =
 
 std::string with(const std::string& field) {
   const std::string least = kLeast;
-  return least.substr(0, least.size() - 1) + ", " + field + "}";
+  return text(least.substr(0, least.size() - 1), ", ", field, "}");
 }
 
 Error error_of(const std::string& json) {

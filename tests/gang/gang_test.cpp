@@ -300,13 +300,14 @@ TEST(GangCreation, EnginesThatAreNotInThisBuildAreNotSupported) {
   GangOptions o;
   o.rank = 0;
   o.size = 1;
-  for (const std::string engine : {"gloo", "nccl"}) {
-    o.engine = engine;
-    expect_error(
-        Code::not_supported,
-        "engine \"" + engine + "\" is not in this build (this version has self, fake, host, mpi and threads)",
-        [&] { Gang::create(o); });
-  }
+  o.engine = "gloo";
+  expect_error(Code::not_supported,
+               "engine \"gloo\" is not in this version (it has self, fake, host, mpi and threads)",
+               [&] { Gang::create(o); });
+  o.engine = "nccl";
+  expect_error(Code::not_supported,
+               "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
+               [&] { Gang::create(o); });
   o.engine = "best";
   expect_error(Code::invalid_argument, "engine \"best\" is unknown (auto, self, fake, host, mpi, threads)",
                [&] { Gang::create(o); });

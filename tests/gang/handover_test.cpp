@@ -310,9 +310,8 @@ TEST(Handover, EnginesThatThisBuildLacksAreRefusedBeforeAnybodyConnects) {
       ADD_FAILURE() << engine;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::not_supported);
-      EXPECT_EQ(error.message(), text("engine \"", engine,
-                                      "\" is not in this build (this version has self, fake, host, "
-                                      "mpi and threads)"));
+      EXPECT_NE(error.message().find(text("engine \"", engine, "\" is not ")), std::string::npos)
+          << error.message();
     }
   }
 }

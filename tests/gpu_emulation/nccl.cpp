@@ -1,6 +1,6 @@
 // NCCL between threads of one process. A collective is a task of its stream: it begins when the stream reaches it, and
 // blocks the stream until all ranks have come. What real NCCL leaves undefined is a fault here: ranks that call different
-// collectives, and communicators that two devices launch in different orders (real NCCL may hang then).
+// collectives, plain memory of the host, and communicators that two devices launch in different orders (real NCCL may hang then).
 #include <nccl.h>
 
 #include <condition_variable>
@@ -306,6 +306,9 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const Call& call) {
   if (enter("ncclCollective") != cudaSuccess) return ncclSystemError;
   if (comm->group->aborted) return ncclInvalidUsage;
+  for (const void* const data : {call.in, static_cast<const void*>(call.out)})
+    if (call.count != 0 && is_plain_host_memory(reinterpret_cast<uint64_t>(data)))
+      fault(comm->device, "a buffer is plain memory of the host");
   pending.push_back({comm, stream, call});
   return depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));
 }

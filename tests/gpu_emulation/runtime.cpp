@@ -259,6 +259,18 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total - device_bytes(current);
   return cudaSuccess;
 }
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  ENTER();
+  const Where place = where(data);
+  *attributes = {};
+  switch (place.place) {
+    case Place::host: attributes->type = cudaMemoryTypeUnregistered; break;
+    case Place::pinned: attributes->type = cudaMemoryTypeHost; break;
+    case Place::device: attributes->type = cudaMemoryTypeDevice; break;
+  }
+  attributes->device = place.device;
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
   ENTER();

@@ -1,5 +1,5 @@
 # Trains a byte-level Llama on a text, sharded over the ranks.
-#   gangrun -n 2 julia --project=bindings/julia bindings/julia/examples/train_llama.jl TEXT FOLDER [STEPS]
+#   gangrun -n 2 julia --project=bindings/julia bindings/julia/examples/train_llama.jl TEXT FOLDER [STEPS] [cpu|cuda]
 using Gangway, Printf
 
 const ROWS, SEQUENCE = 8, 64 # a batch of all ranks together
@@ -10,9 +10,9 @@ function batch(text, step, first, last)
     return Int64[text[start+i] for i in 1:SEQUENCE, start in starts]
 end
 
-function main(path, folder, steps = "200")
+function main(path, folder, steps = "200", device = "cpu")
     text, count = read(path), parse(Int, steps)
-    Gangway.init() do gangs
+    Gangway.init(; device) do gangs
         model = parallelize!(Llama(dim = 64, layers = 4, heads = 4), gangs; strategy = :full_shard, seed = 1)
         opt = AdamW(model; lr = 3e-3)
         shard, shards = Gangway.data_shard(gangs) # which columns of the batch are this rank's
@@ -29,4 +29,4 @@ function main(path, folder, steps = "200")
     end
 end
 
-length(ARGS) < 2 ? error("usage: train_llama.jl TEXT FOLDER [STEPS]") : main(ARGS...)
+length(ARGS) < 2 ? error("usage: train_llama.jl TEXT FOLDER [STEPS] [cpu|cuda]") : main(ARGS...)

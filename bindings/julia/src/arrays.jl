@@ -161,6 +161,7 @@ function borrow_as(::Type{T}, n_dims::Val{N}, view, owner, read_only) where {T,N
     dims = reversed_shape(view, n_dims)
     prod(dims) == 0 && N > 0 && return Borrowed(Array{T}(undef, dims), owner, read_only)
     view.data == C_NULL && return nothing
+    view.device_type == LibGangway.GW_DEVICE_CPU || error("the memory lies on a GPU, where Julia cannot read it")
     step = 1
     for d in N:-1:1
         n = unsafe_load(view.shape, d)

@@ -213,12 +213,15 @@ function Tensor(x::AbstractArray)
     given = views("Tensor", "x", (x,))
     return GC.@preserve given take(Tensor, out -> LibGangway.gw_tensor_copy(given, out))
 end
-"The memory of a tensor as an array, which keeps it alive."
+"The memory of a tensor as an array, which keeps it alive; of a tensor on a GPU a copy."
 function array(tensor::Tensor)
     view = empty_view()
     check(LibGangway.gw_tensor_view(tensor, view))
+    view[].device_type == LibGangway.GW_DEVICE_CPU || return array(to_host(tensor))
     return borrow(view[], tensor, is_read_only(tensor))
 end
+"A copy of a tensor in memory of the host. Waits for the work that the device has."
+to_host(tensor::Tensor) = take(Tensor, out -> LibGangway.gw_tensor_to_host(tensor, NO_STREAM, out))
 "Whether the tensor's memory must not be written: it is of a shared region, or came so by DLPack."
 is_read_only(tensor::Tensor) = LibGangway.gw_tensor_is_read_only(tensor) == 1
 "Takes over a `DLManagedTensorVersioned *`."

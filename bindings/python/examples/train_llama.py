@@ -1,6 +1,6 @@
 """Trains a byte-level Llama on a text, sharded over the ranks; leaves the model, and loss.csv for plot.py.
 
-    python -m gangway.run -n 2 python train_llama.py TEXT FOLDER [STEPS]
+    python -m gangway.run -n 2 python train_llama.py TEXT FOLDER [STEPS] [cpu|cuda]
 """
 
 import sys
@@ -13,9 +13,10 @@ import gangway as gw
 ROWS, SEQUENCE = 8, 64  # a batch of all ranks together
 
 if len(sys.argv) < 3:
-    sys.exit("usage: train_llama.py TEXT FOLDER [STEPS]")
+    sys.exit("usage: train_llama.py TEXT FOLDER [STEPS] [cpu|cuda]")
 text = np.frombuffer(Path(sys.argv[1]).read_bytes(), np.uint8)
 folder, steps = Path(sys.argv[2]), int((*sys.argv, 200)[3])
+device = sys.argv[4] if len(sys.argv) > 4 else "cpu"
 
 
 def batch(step, first, last):
@@ -24,7 +25,7 @@ def batch(step, first, last):
     return np.array([text[start : start + SEQUENCE] for start in starts], np.int64)
 
 
-with gw.init() as gangs:
+with gw.init(device=device) as gangs:
     model = gw.Llama(dim=64, layers=4, heads=4).parallelize(gangs, strategy="full_shard", seed=1)
     opt = gw.AdamW(model, lr=3e-3)
     shard, shards = gangs.data_shard  # which rows of the batch are this rank's

@@ -11,11 +11,14 @@ from .arrays import Array, as_kind, borrow
 from .enums import DType, Part
 from .structs import struct
 
+_CPU = 1  # DLPack's number
+
 
 class Tensor:
-    """A tensor of the library; NumPy, PyTorch and JAX take it by from_dlpack, without a copy."""
+    """A tensor of the library; NumPy (on a CPU), PyTorch and JAX take it by from_dlpack, without a copy."""
 
     def __init__(self, handle: Any, read_only: bool = False) -> None:
+        self._h = handle
         self._view: View = c.gw_tensor_view(handle)  # keeps the handle
         self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
 
@@ -39,8 +42,14 @@ class Tensor:
         return self._view.__dlpack_device__()
 
     def to(self, kind: str) -> Array:
-        """The same memory as an array: "numpy", "torch" or "jax"."""
+        """The same memory as an array: "numpy", "torch" or "jax". Of a tensor on a GPU NumPy gets a copy."""
+        if kind == "numpy" and self._view.__dlpack_device__()[0] != _CPU:
+            return as_kind(self.to_host()._view, kind)
         return as_kind(self._view, kind)
+
+    def to_host(self) -> Tensor:
+        """A copy in memory of the host. Waits for the work that the device has."""
+        return Tensor(c.gw_tensor_to_host(self._h, None))
 
 
 class Parameter:
@@ -68,11 +77,11 @@ class Parameter:
         return str(info.layout)
 
     def value(self, kind: str = "numpy") -> Array:
-        """This rank's rows, read-only, without a copy. Arrays outlive the model."""
+        """This rank's rows, read-only; without a copy, but for NumPy from a GPU. Arrays outlive the model."""
         return Tensor(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
 
     def gradient(self, kind: str = "numpy") -> Array:
-        """This rank's rows of the gradient, without a copy."""
+        """This rank's rows of the gradient, likewise."""
         return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
 
     @property

@@ -316,6 +316,7 @@ typedef struct gw_api {
   gw_status (*gang_begin_trace)(gw_gang *gang, const char *folder);
   gw_status (*gang_end_trace)(gw_gang *gang);
   gw_status (*pipeline_input)(gw_pipeline *pipeline, size_t index, gw_tensor **out_tensor);
+  gw_status (*tensor_to_host)(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

@@ -65,7 +65,7 @@ typedef struct gw_gang_options {
   size_t struct_size;
   const gw_ext *next;
   const char *device; /* null: "cpu" */
-  const char *engine; /* null: "auto"; "self", "host", "mpi"; gloo, nccl: NOT_SUPPORTED */
+  const char *engine; /* null: "auto"; "self", "host", "mpi". Gangs of device "cuda" have NCCL under "auto" */
   const char *name;   /* null: "gang"; names the gang in errors */
   int64_t timeout_ms; /* deadline of every wait; 0: 15 minutes or GANGWAY_TIMEOUT_MS */
   /* A peer that is silent for so long is lost; at least 50, equal on all ranks. 0: GANGWAY_LIVENESS_MS, else off. */
@@ -196,8 +196,8 @@ GW_API const char *gw_gang_name(const gw_gang *gang);
 GW_API const char *gw_gang_engine(const gw_gang *gang);
 /* Local. "cpu" and so on; borrowed likewise. */
 GW_API const char *gw_gang_device(const gw_gang *gang);
-/* Local. ncclComm_t, MPI_Comm or the like, borrowed until the release of the gang; NOT_SUPPORTED where the
- * engine has none. */
+/* Local. ncclComm_t, MPI_Comm or the like, borrowed until the release of the gang; NOT_SUPPORTED where the engine has
+ * none; INVALID_STATE before the first collective of a gang of GPUs, which makes its communicator. */
 GW_API gw_status gw_gang_native_handle(gw_gang *gang, void **out_handle);
 /* Local. Sets up a gw_gang_traffic: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_gang_traffic_init(gw_gang_traffic *traffic, size_t size);

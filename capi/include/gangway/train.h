@@ -9,8 +9,9 @@
 extern "C" {
 #endif
 
-/* The rows of this rank's data coordinate; dim 0 of every view is the batch. Views may be strided (rows cut out of a
- * longer array): the step takes a dense copy of those. */
+/* The rows of this rank's data coordinate; dim 0 of every view is the batch. Views lie in memory of the
+ * host, which is copied to another device, or of the gang's device. Those of the host may be strided (rows cut out of a
+ * longer array): the step takes a dense copy. */
 typedef struct gw_batch {
   size_t struct_size;
   const gw_ext *next;

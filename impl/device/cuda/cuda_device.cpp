@@ -91,6 +91,13 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> allocator() override;
   std::shared_ptr<Allocator> pinned_allocator() override;
+  bool reaches(const void* data) const override {
+    cudaPointerAttributes found{};
+    if (cudaPointerGetAttributes(&found, data) == cudaSuccess)
+      return found.type != cudaMemoryTypeUnregistered;
+    cudaGetLastError();
+    return false;
+  }
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     const OnDevice on(index_);
     if (bytes > 0)

@@ -69,7 +69,13 @@ class NcclEngine final : public Engine {
     facts.opens_for_pairs = true;
     return facts;
   }
-  void* native_handle() const override { return lane_of(Channel::user).comm; }
+  void* native_handle() const override {
+    void* const comm = lane_of(Channel::user).comm;
+    if (comm == nullptr)
+      fail(Code::invalid_state,
+           "engine \"nccl\" makes its communicator with the gang's first collective, and there was none");
+    return comm;
+  }
 
   void open(Channel channel) override {
     Lane& lane = lanes_[static_cast<size_t>(channel)];

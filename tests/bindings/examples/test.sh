@@ -71,6 +71,21 @@ same_output() {
     good "$language $name over $ranks ranks prints what the others do"; else bad "$language $name over $ranks ranks"; fi
 }
 
+# Its losses on an emulated GPU (of which every process has its own) are those of a CPU.
+trains_on_a_gpu() { # LANGUAGE
+  local language=$1 device gpus=$build/tests/gpu_emulation
+  find_program "$language" train_llama
+  for device in cpu cuda; do
+    local last=$device
+    [ "$language" != c ] || last=device=$device
+    GANGWAY_MODULES=$gpus LD_LIBRARY_PATH=$gpus:$LD_LIBRARY_PATH "$build/impl/tools/gangrun" -n 1 --timeout 120 -- "${program[@]}" \
+      "$work/text" "$work/$language.$device" 1 "$last" >"$work/out" 2>"$work/log" || { bad "$language train_llama on $device"; cat "$work/out" "$work/log"; return; }
+    shown train_llama <"$work/out" | grep '^step' >"$work/$device.losses"
+  done
+  if [ -s "$work/cuda.losses" ] && diff "$work/cpu.losses" "$work/cuda.losses"; then
+    good "$language train_llama on an emulated GPU prints the CPU's losses"; else bad "$language train_llama on an emulated GPU"; fi
+}
+
 for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text"
 for language in c python rust julia; do
   there=1
@@ -93,6 +108,7 @@ for language in c python rust julia; do
   [ $there = 1 ] || continue
   [ "$language" = python ] || same_output "$language" pipeline_custom_stage 2
   [ "$language" = c ] || same_output "$language" train_3d 8
+  trains_on_a_gpu "$language"
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

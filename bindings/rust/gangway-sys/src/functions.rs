@@ -599,6 +599,13 @@ functions! {
     tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
 }
 functions! {
+    tensor_to_host: pub fn gw_tensor_to_host(
+        tensor: *const gw_tensor,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
     tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
 }
 functions! {

@@ -7571,10 +7571,17 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub tensor_to_host: ::std::option::Option<
+        unsafe extern "C" fn(
+            tensor: *const gw_tensor,
+            stream: *mut ::std::os::raw::c_void,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2016usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2024usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10612,4 +10619,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_pipeline_input();
+    fn test_field_tensor_to_host() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_to_host) as usize - ptr as usize
+            },
+            2016usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_to_host))
+        );
+    }
+    test_field_tensor_to_host();
 }

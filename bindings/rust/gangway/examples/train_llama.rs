@@ -1,5 +1,5 @@
 //! Trains a byte-level Llama on a text, sharded over the ranks.
-//!   gangrun -n 2 train_llama TEXT FOLDER [STEPS]
+//!   gangrun -n 2 train_llama TEXT FOLDER [STEPS] [cpu|cuda]
 use gangway::*;
 
 const ROWS: usize = 8; // a batch of all ranks together
@@ -18,11 +18,12 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let (text, folder) = match &arguments[..] {
         [_, text, folder, ..] => (std::fs::read(text)?, folder),
-        _ => return Err(Error::from_source("usage: train_llama TEXT FOLDER [STEPS]")),
+        _ => return Err(Error::from_source("usage: train_llama TEXT FOLDER [STEPS] [cpu|cuda]")),
     };
     let steps: usize = arguments.get(3).map_or(Ok(200), |n| n.parse())?;
 
-    let gangs = gangway::init(&Mesh::default())?;
+    let gang = GangOptions { device: arguments.get(4).cloned(), ..Default::default() };
+    let gangs = Gangs::new(&Gang::new(&gang)?, &Mesh::default())?;
     let mut model = Llama::new(&LlamaOptions { dim: 64, layers: 4, heads: 4, ..Default::default() })?;
     let options = ParallelOptions {
         shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() },

@@ -23,6 +23,14 @@ impl Tensor {
         Ok(Tensor { handle: made(status, handle)? })
     }
 
+    /// A copy in memory of the host, where Rust can read it. Waits for the work that the device has.
+    pub fn to_host(&self) -> Result<Tensor> {
+        let mut handle = std::ptr::null_mut();
+        let status =
+            unsafe { sys::gw_tensor_to_host(self.handle.as_ptr(), std::ptr::null_mut(), &mut handle) };
+        Tensor::owned(status, handle)
+    }
+
     pub(crate) fn owned(status: sys::gw_status, handle: *mut sys::gw_tensor) -> Result<Tensor> {
         Ok(Tensor { handle: made(status, handle)? })
     }

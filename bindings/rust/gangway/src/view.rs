@@ -30,6 +30,7 @@ struct Layout {
     shape: [i64; MAX_DIMS],
     strides: [i64; MAX_DIMS], // in elements
     contiguous: bool,
+    device: (sys::gw_device_type, i32), // kind and number
 }
 
 impl Layout {
@@ -80,6 +81,7 @@ impl Layout {
             shape: [0; MAX_DIMS],
             strides: [0; MAX_DIMS],
             contiguous: true,
+            device: (sys::GW_DEVICE_CPU, 0),
         };
         let mut step = 1;
         for d in (0..ndim).rev() {
@@ -108,6 +110,7 @@ impl Layout {
             shape: [0; MAX_DIMS],
             strides: [0; MAX_DIMS],
             contiguous: true,
+            device: (raw.device_type, raw.device_id),
         };
         let mut step = 1;
         for d in (0..ndim).rev() {
@@ -128,8 +131,8 @@ impl Layout {
     fn raw(&self) -> sys::gw_view {
         sys::gw_view {
             data: self.data.cast::<c_void>(),
-            device_type: sys::GW_DEVICE_CPU,
-            device_id: 0,
+            device_type: self.device.0,
+            device_id: self.device.1,
             ndim: self.ndim as i32,
             dtype: self.dtype.0,
             shape: self.shape.as_ptr(),
@@ -144,6 +147,9 @@ impl Layout {
         if self.dtype != T::DTYPE {
             let text = format!("{name} has elements of {}, not of {}", self.dtype, T::DTYPE);
             return Err(Error::argument(text));
+        }
+        if self.device.0 != sys::GW_DEVICE_CPU {
+            return Err(Error::argument(format!("{name} lies on GPU {}: Tensor::to_host copies it", self.device.1)));
         }
         if !self.contiguous {
             return Err(Error::argument(format!(

@@ -1,0 +1,157 @@
+/* The C ABI with device "cuda": the module for NVIDIA GPUs over the software GPU (tests/gpu_emulation). What ctest's
+ * environment names is loaded (GANGWAY_MODULES); each rank is a thread and has an emulated GPU of its own. */
+#include "models.h"
+
+#include <math.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum { kSteps = 3 };
+
+typedef struct job {
+  const char* device;
+  double losses[kSteps];
+  const char* save_to; /* null: not saved */
+  const char* load;    /* null: first values */
+} job;
+
+static void train(rank* me) {
+  job* work = me->user;
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_optimizer* opt = NULL;
+  gw_parallel_options p;
+  gw_parallel_options_init(&p, sizeof p);
+  p.master_dtype = GW_F64;
+  p.seed = 3;
+  const gw_llama_options o = small_llama();
+  EXPECT(strcmp(gw_gang_device(me->gang), work->device) == 0);
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_parallelize(model, gangs, &p));
+  if (work->load != NULL) EXPECT_OK(gw_module_load(model, work->load, NULL));
+  gw_adamw_options a;
+  gw_adamw_options_init(&a, sizeof a);
+  a.lr = 0.01;
+  EXPECT_OK(gw_adamw_create(model, &a, &opt));
+  small_batch b;
+  fill_batch(&b, 4 / me->size, me->index * 4 / me->size);
+  gw_step_options options;
+  gw_step_options_init(&options, sizeof options);
+  options.max_grad_norm = 1;
+  for (int step = 0; step < kSteps; ++step) {
+    gw_step_result r;
+    gw_step_result_init(&r, sizeof r);
+    EXPECT_OK(gw_train_step(model, opt, &b.batch, &options, NULL, &r));
+    if (me->index == 0) work->losses[step] = r.loss;
+  }
+  if (work->save_to != NULL) EXPECT_OK(gw_module_save(model, work->save_to, NULL));
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  EXPECT_OK(gw_gangs_shutdown(gangs, -1));
+  gw_gangs_release(gangs);
+}
+
+/* The software GPU keeps the host off its memory by SIGSEGV; CMocka takes that signal anew for each test. */
+static void run_ranks_of(const char* device, int32_t count, rank_fn run, void* user) {
+  static struct sigaction emulator;
+  static int known = 0;
+  if (known) sigaction(SIGSEGV, &emulator, NULL);
+  run_ranks_on(device, count, run, user);
+  if (strcmp(device, "cuda") == 0) known = sigaction(SIGSEGV, NULL, &emulator) == 0;
+}
+
+static job run_on(const char* device, int32_t ranks, const char* load, const char* save_to) {
+  job work = {device, {0}, save_to, load};
+  run_ranks_of(device, ranks, train, &work);
+  return work;
+}
+
+static void training_on_gpus_gives_the_cpus_losses(void** state) {
+  (void)state;
+  const job cpu = run_on("cpu", 1, NULL, NULL);
+  for (int32_t n = 1; n <= 2; ++n) {
+    const job gpu = run_on("cuda", n, NULL, NULL);
+    for (int i = 0; i < kSteps; ++i) assert_true(fabs(cpu.losses[i] - gpu.losses[i]) < 1e-10);
+  }
+}
+
+/* Weights that two GPUs saved go on with the same losses on a CPU, and those of a CPU on GPUs. */
+static void what_one_device_saves_the_other_loads(void** state) {
+  (void)state;
+  char gpus[] = "/tmp/gangway_cuda_XXXXXX", cpus[] = "/tmp/gangway_cuda_XXXXXX";
+  assert_non_null(mkdtemp(gpus));
+  assert_non_null(mkdtemp(cpus));
+  run_on("cuda", 2, NULL, gpus);
+  run_on("cpu", 1, NULL, cpus);
+  const job from_gpus = run_on("cpu", 1, gpus, NULL), from_cpu = run_on("cuda", 1, cpus, NULL);
+  for (int i = 0; i < kSteps; ++i) assert_true(fabs(from_gpus.losses[i] - from_cpu.losses[i]) < 1e-10);
+  char command[128];
+  snprintf(command, sizeof command, "rm -r %s %s", gpus, cpus);
+  assert_int_equal(system(command), 0);
+}
+
+/* A view names the device of its data; a gathered tensor goes to another library by DLPack as memory of a GPU. */
+static void look(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_parameter* parameter = NULL;
+  gw_tensor* whole = NULL;
+  gw_view view;
+  void* handle = NULL;
+  const gw_llama_options o = small_llama();
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_parallelize(model, gangs, NULL));
+  EXPECT_OK(gw_module_parameter(model, 0, &parameter));
+  EXPECT_OK(gw_parameter_view(parameter, GW_PART_VALUE, &view));
+  EXPECT(view.device_type == GW_DEVICE_CUDA && view.device_id == me->index);
+  EXPECT_OK(gw_parameter_gather(parameter, NULL, &whole));
+  EXPECT_OK(gw_tensor_view(whole, &view));
+  EXPECT(view.device_type == GW_DEVICE_CUDA && view.device_id == me->index && view.shape[0] == 11);
+  EXPECT_STATUS(gw_gang_native_handle(me->gang, &handle), GW_E_INVALID_STATE, "first collective");
+  float* sums = NULL;
+  EXPECT_OK(gw_gang_alloc(me->gang, 4 * sizeof *sums, (void**)&sums));
+  EXPECT_OK(gw_gang_all_reduce(me->gang, sums, sums, 4, GW_F32, GW_SUM, NULL));
+  EXPECT_OK(gw_gang_native_handle(me->gang, &handle));
+  EXPECT(handle != NULL);
+  gw_gang_free(me->gang, sums);
+  /* On the host it is what a CPU would hold. */
+  gw_tensor* copy = NULL;
+  EXPECT_OK(gw_tensor_to_host(whole, NULL, &copy));
+  EXPECT_OK(gw_tensor_view(copy, &view));
+  EXPECT(view.device_type == GW_DEVICE_CPU && view.shape[0] == 11 && view.shape[1] == 8);
+  for (int i = 0; i < 11 * 8; ++i) EXPECT(isfinite(((const float*)view.data)[i]));
+  gw_tensor_release(copy);
+  gw_tensor_release(whole);
+  gw_parameter_release(parameter);
+  gw_module_release(model);
+  EXPECT_OK(gw_gangs_shutdown(gangs, -1));
+  gw_gangs_release(gangs);
+}
+
+static void views_and_handles_are_the_gpus(void** state) {
+  (void)state;
+  run_ranks_of("cuda", 2, look, NULL);
+}
+
+/* Host memory in a collective of GPUs is refused on every rank. */
+static void host_memory(rank* me) {
+  float values[4] = {1, 2, 3, 4};
+  EXPECT_STATUS(gw_gang_all_reduce(me->gang, values, values, 4, GW_F32, GW_SUM, NULL), GW_E_INVALID_ARGUMENT,
+                "the input is plain memory of the host");
+}
+static void host_memory_in_a_collective_of_gpus_is_refused(void** state) {
+  (void)state;
+  run_ranks_of("cuda", 2, host_memory, NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(training_on_gpus_gives_the_cpus_losses),
+      cmocka_unit_test(what_one_device_saves_the_other_loads),
+      cmocka_unit_test(views_and_handles_are_the_gpus),
+      cmocka_unit_test(host_memory_in_a_collective_of_gpus_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
