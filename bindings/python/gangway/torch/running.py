@@ -30,6 +30,7 @@ class Running:
     _rank: int
     _size: int
     _messages: Messages
+    _timeout: timedelta  # of the gang
     _patience: timedelta | None  # of each call, where it differs from the gang's own
     _calls = 0
 
@@ -73,6 +74,7 @@ class Running:
 
     def _given(self, work: Work, opts: Any) -> Work | None:
         if opts.asyncOp:
+            work.limit((self._patience or self._timeout).total_seconds(), self._h)
             return work
         work.wait(self._patience)
         return None
@@ -82,7 +84,9 @@ class Running:
         works = [w for w in calls if w is not None]
         if not works:
             return Work(iter(()), result) if opts.asyncOp else None
-        return Work(handles_of(works), result)
+        work = Work(handles_of(works), result)
+        work.limit((self._patience or self._timeout).total_seconds(), self._h)
+        return work
 
     def _one_each(self, tensors: Sequence[Any], name: str) -> None:
         if len(tensors) != self._size:

@@ -39,6 +39,7 @@ class Work(dist.Work):
         self._ending: torch.futures.Future[None] | None = None
         self._future: torch.futures.Future[Any] | None = None
         self._waiting = "a receive: nothing has come"
+        self._limit: tuple[float, float, Any] | None = None  # when it is too late, after how long, for which gang
         self._sender = -1
         self._senders: list[int] = []  # of a receive from any rank
 
@@ -101,6 +102,10 @@ class Work(dist.Work):
         """The same as get_future()."""
         return self.get_future()
 
+    def limit(self, seconds: float, gang: Any) -> None:
+        """The group's time-out, for a work that nobody but the completing thread waits for."""
+        self._limit = (time.monotonic() + seconds, seconds, gang)
+
     # --- what moves it on
 
     def _advance(self) -> bool:
@@ -142,6 +147,19 @@ class Work(dist.Work):
             with self._lock:
                 if not self._ended:
                     self._end(error)
+
+    def _give_up(self) -> None:
+        """Ends it, and its group, where it has taken longer than the group's time-out."""
+        if self._limit is None or time.monotonic() < self._limit[0] or self._ended:
+            return
+        if self._handle is not None:
+            self._nap(self._handle, 1)  # says whom it waits for
+        what, _, who = self._waiting.partition(": not ready; waiting for ")
+        text = f"{what}: {who or 'it'} did not come within {self._limit[1] * 1000:.0f} ms"
+        with self._lock:
+            if not self._ended and not self._advance():
+                c.gw_gang_abort(self._limit[2], text)  # so that the peers hear of it
+                self._end(dist.DistBackendError(f"{text}: the timeout has passed"))
 
     def _end(self, error: BaseException | None) -> None:
         """Under the lock, once."""
@@ -191,6 +209,8 @@ class Completer:
                 open_works.append(self._works.get())
             while not self._works.empty():
                 open_works.append(self._works.get())
+            for work in open_works:
+                work._give_up()
             open_works = [w for w in open_works if not w._advance()]
             if not open_works:
                 continue
