@@ -27,6 +27,7 @@ inline Vector get(const Tensor& t) {
     if (t.dtype() == DType::f64) out[i] = host.data<double>()[i];
     if (t.dtype() == DType::f32) out[i] = host.data<float>()[i];
     if (t.dtype() == DType::bf16) out[i] = to_f32(host.data<bf16_t>()[i]);
+    if (t.dtype() == DType::f16) out[i] = to_f32(host.data<f16_t>()[i]);
   }
   return out;
 }
@@ -37,6 +38,7 @@ inline void put(const Tensor& t, const Vector& from) {
     if (t.dtype() == DType::f64) host.data<double>()[i] = from[i];
     if (t.dtype() == DType::f32) host.data<float>()[i] = static_cast<float>(from[i]);
     if (t.dtype() == DType::bf16) host.data<bf16_t>()[i] = to_bf16(static_cast<float>(from[i]));
+    if (t.dtype() == DType::f16) host.data<f16_t>()[i] = to_f16(static_cast<float>(from[i]));
   }
   host.write();
 }
