@@ -31,7 +31,16 @@ OptimizerOptions common_of(const Options& o) {
   r.weight_decay = o.weight_decay;
   r.schedule = {static_cast<LrSchedule::Kind>(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio};
   r.rules = rules_of(o.rules, o.rule_count);
+  r.loss_scale = {o.loss_scale, o.initial_loss_scale, o.loss_scale_interval};
   return r;
+}
+
+template <typename Options>
+void set_loss_scale_defaults(Options& o) {
+  const LossScaleOptions d;
+  o.loss_scale = d.fixed;
+  o.initial_loss_scale = d.initial;
+  o.loss_scale_interval = d.interval;
 }
 
 }  // namespace
@@ -52,12 +61,14 @@ void gw_adamw_options_init(gw_adamw_options* options, size_t size) {
   d.eps = o.eps;
   d.weight_decay = o.weight_decay;
   d.moment_dtype = GW_F32;
+  set_loss_scale_defaults(d);
   init_struct(options, size, d);
 }
 
 void gw_sgd_options_init(gw_sgd_options* options, size_t size) {
   gw_sgd_options d{};
   d.lr = OptimizerOptions{}.lr;
+  set_loss_scale_defaults(d);
   init_struct(options, size, d);
 }
 
@@ -108,6 +119,17 @@ gw_status gw_optimizer_lr(const gw_optimizer* optimizer, double* out_lr) {
 
 gw_status gw_optimizer_set_lr(gw_optimizer* optimizer, double lr) {
   return guarded([&] { required(optimizer, "optimizer").optimizer->set_lr(lr); });
+}
+
+gw_status gw_optimizer_loss_scale(const gw_optimizer* optimizer, double* out_scale) {
+  return guarded([&] {
+    double& scale = out(out_scale, "out_scale");
+    scale = required(optimizer, "optimizer").optimizer->loss_scale().value();
+  });
+}
+
+gw_status gw_optimizer_set_loss_scale(gw_optimizer* optimizer, double scale) {
+  return guarded([&] { required(optimizer, "optimizer").optimizer->loss_scale().set(scale); });
 }
 
 gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* stream, double* out_norm) {

@@ -39,6 +39,7 @@ gw_step_result result_of(const StepResult& s) {
   r.lr = s.lr;
   r.weight = s.weight;
   r.step = s.step;
+  r.loss_scale = s.loss_scale;
   r.skipped = s.skipped != Skip::none ? 1 : 0;
   switch (s.skipped) {
     case Skip::none: r.skip_reason = GW_SKIP_NONE; break;

@@ -11,7 +11,7 @@ static const char *const usage =
     "usage: llama_trainer --text FILE [--out FOLDER] [--steps N] [--batch ROWS] [--sequence N] [--lr X]\n"
     "  [--dim N] [--layers N] [--heads N] [--kv-heads N] [--ffn N] [--microbatches N] [--sample BYTES] [--seed N]\n"
     "  [--dp-replicate N] [--dp-shard N] [--tp N] [--cp N] [--pp N]\n"
-    "  [--strategy full|grad|none] [--precision f32|bf16] [--recompute none|selective|full]\n"
+    "  [--strategy full|grad|none] [--precision f32|bf16|f16] [--recompute none|selective|full]\n"
     "  [--sequence-parallel off|on] [--loss-parallel off|on] [--context ring|all-gather|all-to-all] [--schedule NAME]\n"
     "--batch is of all ranks together; --out gets loss.csv, loss.svg, the model, and sample.txt (not over cp and pp).\n";
 
@@ -54,7 +54,8 @@ typedef struct choice {
 static const choice choices[] = {
     {"--strategy", offsetof(arguments, shard.strategy), {"full", "grad", "none"},
      {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD}},
-    {"--precision", offsetof(arguments, shard.param_dtype), {"f32", "bf16"}, {GW_DTYPE_NONE, GW_BF16}},
+    {"--precision", offsetof(arguments, shard.param_dtype), {"f32", "bf16", "f16"},
+     {GW_DTYPE_NONE, GW_BF16, GW_F16}},
     {"--recompute", offsetof(arguments, parallel.recompute), {"none", "selective", "full"},
      {GW_RECOMPUTE_NONE, GW_RECOMPUTE_SELECTIVE, GW_RECOMPUTE_FULL}},
     {"--sequence-parallel", offsetof(arguments, tensor.sequence_parallel), {"off", "on"}, {0, 1}},

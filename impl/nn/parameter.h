@@ -57,6 +57,8 @@ class Parameter {
   // Key of the initial values: the whole name with the global layer number. Set with the storage.
   std::string full_name;
 
+  DType compute_dtype = DType{};  // of what compute reads; none: the master's. Set with the storage.
+
   // --- storage: set by who owns it (nn/materialize, parallel/fsdp, parallel/replicate) ---
   // What compute reads: compute_shape() in the compute dtype. Absent while sharded.
   Tensor value;

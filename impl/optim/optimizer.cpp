@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace gangway {
@@ -44,11 +45,22 @@ Facts facts_of(const char* kind, const OptimizerOptions& o) {
 // Not materialised: neither a name nor rows. A rank past the last row has the name and no rows.
 bool has_storage(const Parameter& parameter) { return parameter.shard || !parameter.full_name.empty(); }
 
+// Of any parameter: gradients go through the activations of all.
+bool computes_in_f16(const std::vector<NamedParameter>& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(), [](const NamedParameter& named) {
+    return named.parameter->compute_dtype == DType::f16;
+  });
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
                      const OptimizerOptions& options, Ops& ops)
-    : parameters_(std::move(parameters)), options_(options), fixed_(facts_of(kind, options)), ops_(ops) {
+    : parameters_(std::move(parameters)),
+      options_(options),
+      fixed_(facts_of(kind, options)),
+      loss_scale_(kind, options.loss_scale, computes_in_f16(parameters_)),
+      ops_(ops) {
   check_not_negative(kind, "lr", options.lr);
   check_not_negative(kind, "weight_decay", options.weight_decay);
   if (options.moment_dtype != DType::f32 && options.moment_dtype != DType::bf16)
@@ -104,6 +116,7 @@ void Optimizer::add_facts(Facts& facts) const {
   facts.add(fixed_);
   facts.add("steps", steps_);
   facts.add("lr", lr());
+  loss_scale_.add_facts(facts);
 }
 
 size_t Optimizer::state_bytes() const {

@@ -14,6 +14,7 @@
 
 #include "base/facts.h"
 #include "nn/module.h"
+#include "optim/loss_scale.h"
 #include "optim/schedule.h"
 
 namespace gangway {
@@ -33,6 +34,7 @@ struct OptimizerOptions {
   double weight_decay = 0;
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
+  LossScaleOptions loss_scale;
   // AdamW
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   DType moment_dtype = DType::f32;  // f32 or bf16; f64 parameters have f64 moments
@@ -51,7 +53,7 @@ class Optimizer {
   virtual const char* kind() const = 0;  // "adamw", "sgd"
 
   // One step over every trainable parameter that has rows here, its copy in the compute dtype included;
-  // counts the step. A gradient that was not written is zero.
+  // counts the step. A gradient that was not written is zero. The loss scale is in `scale`, of which the caller knows.
   void step(double scale, double clip, Stream& stream);
   virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 
@@ -59,9 +61,12 @@ class Optimizer {
   int64_t steps() const { return steps_; }
   double lr() const;       // at the next step
   void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
+  LossScale& loss_scale() { return loss_scale_; }
+  const LossScale& loss_scale() const { return loss_scale_; }
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes() const;
-  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate and number of the next step.
+  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate, loss scale and number of
+  // the next step.
   void add_facts(Facts& facts) const;
 
  protected:
@@ -83,6 +88,7 @@ class Optimizer {
   Facts fixed_;  // the part of add_facts that no call changes
   OptimizerControl control_;
   int64_t steps_ = 0;
+  LossScale loss_scale_;
   Ops& ops_;
 };
 

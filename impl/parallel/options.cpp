@@ -10,11 +10,9 @@ namespace {
 
 constexpr DType kNone = DType{};
 
-bool computes(DType t) { return t == DType::f32 || t == DType::f64 || t == DType::bf16; }
-
 void check_dtype(const char* field, DType dtype) {
-  if (dtype == kNone || computes(dtype)) return;
-  fail(Code::invalid_argument, field, " is ", name(dtype), "; it must be f64, f32 or bf16");
+  if (dtype == kNone || is_floating(dtype)) return;
+  fail(Code::invalid_argument, field, " is ", name(dtype), "; it must be f64, f32, bf16 or f16");
 }
 
 void check_switch(const char* field, int value) {

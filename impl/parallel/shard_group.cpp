@@ -126,12 +126,10 @@ class Group final : public ShardGroup {
   void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) override {
     Parameter& p = at(parameter);
     check_trainable(p);
-    const bool adds =
-        gradient.dtype() == DType::f64 || gradient.dtype() == DType::f32 || gradient.dtype() == DType::bf16;
-    if (!adds || !(gradient.shape() == p.shape) || !gradient.contiguous())
+    if (!is_floating(gradient.dtype()) || !(gradient.shape() == p.shape) || !gradient.contiguous())
       fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(),
            ", but the gradient is ", gradient.text(),
-           "; wanted are the same shape, row-major, f64, f32 or bf16");
+           "; wanted are the same shape, row-major, f64, f32, bf16 or f16");
     domain_.order(stream);
     const Tensor full = full_gradient(p, stream);
     if (full.count() != 0) ops_->add(gradient, 1, full, stream);

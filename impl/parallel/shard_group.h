@@ -40,7 +40,7 @@ class ShardGroup {
   virtual bool unsharded() const = 0;
   // INVALID_STATE: a full part while sharded, a gradient of a frozen parameter.
   virtual Tensor view(size_t parameter, Part part) = 0;
-  // full gradient += gradient (f64, f32 or bf16, global shape).
+  // full gradient += gradient (f64, f32, bf16 or f16, global shape).
   virtual void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) = 0;
   // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;

@@ -5,7 +5,8 @@
 //
 // - Gradients are sums, everywhere. Backward starts from 1/N, where N is the number of items that count on
 //   all ranks and in all microbatches, so the sum over microbatches and ranks already is the gradient of the
-//   mean loss. Nothing else divides, and ranks or microbatches of different weight need no care.
+//   mean loss. Nothing else divides, and ranks or microbatches of different weight need no care. With a loss
+//   scale S it starts from S/N: gradients are S times too large until their norm is told and they are stepped.
 // - Until the check phase ends nothing has moved: a refusal is thrown alike on all ranks and the gangs work
 //   on. After it, whatever fails on one rank breaks every gang of the model, because its peers already wait
 //   in collectives for it; they get the failing rank's error.
@@ -31,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 
 void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
+void check_loss_scale(const StepOptions& options, const LossScale& scale);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
 std::optional<Error> wrong_weight(Model& model, const StepSums& sums, const PreparedBatch& batch);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
@@ -62,6 +64,8 @@ class Step {
                                              arguments = arguments_of(name_, options_, optimizer);
                                              model_.run().check_trainable(name_);
                                              check_options(options_);
+                                             if (optimizer != nullptr)
+                                               check_loss_scale(options_, optimizer->loss_scale());
                                              return own();
                                            },
                                            arguments));
@@ -154,10 +158,11 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   step.learn(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
   Optimizer& optimizer = *given;
   step.result.lr = optimizer.lr();
+  step.result.loss_scale = optimizer.loss_scale().value();
   step.result.step = optimizer.steps();
   if (totals.weight == 0) return step.end_without_weight();  // on every rank
 
-  // 3. Forward and backward of each microbatch, seeded with 1/N, then what of the gradients is still on its
+  // 3. Forward and backward of each microbatch, seeded with S/N, then what of the gradients is still on its
   //    way: the reductions that accumulate unsharded, and those over replicas. All that the host must know is
   //    read at the end, at once: here the step waits for the device.
   // 4. The second small collective: the loss, the finite flag where no norm will tell, and a loss whose
@@ -168,7 +173,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     step.run([&] {
       sums.emplace(model, &options, stream);
       Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
-      ctx.loss_scale = 1 / static_cast<double>(totals.weight);
+      ctx.loss_scale = optimizer.loss_scale().value() / static_cast<double>(totals.weight);
       run_microbatches(model, *prepared, ctx, *sums);
       model.run().reshard();
       model.run().finish_gradients(stream);
@@ -221,6 +226,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     return Totals{};
   });
   step.result.lr = optimizer.lr();
+  step.result.loss_scale = optimizer.loss_scale().value();
   step.result.step = optimizer.steps();
   std::optional<StepSums> sums;
   step.run([&] {
@@ -258,6 +264,19 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
 }
 
+// Its size follows from steps that are not finite. Powers of the largest scaled gradients are to stay finite.
+void check_loss_scale(const StepOptions& options, const LossScale& scale) {
+  constexpr double kMost = 32;
+  if (scale.dynamic() && !options.check_finite)
+    fail(
+        Code::invalid_argument,
+        "step.allow_non_finite beside a dynamic loss scale, which skips steps that are not finite and halves "
+        "itself; give the optimizer a fixed loss_scale, or 1 for none");
+  if (scale.used() && options.norm_type > kMost && !std::isinf(options.norm_type))
+    fail(Code::invalid_argument, "step.norm_type = ", options.norm_type, " is over ", kMost,
+         " beside a loss scale: powers of scaled gradients overflow; infinity gives the largest gradient");
+}
+
 // Ranks that differ in any of this would run different collectives, or step to different values.
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer) {
   Facts facts(call);
@@ -287,15 +306,17 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, cons
             Stream& stream, StepResult& result) {
   // 5. The norm of the whole gradient (one scalar summed over the mesh) and the factor that brings it down to
   //    the most that is allowed.
+  const double scale = options.scale / optimizer.loss_scale().value();
   double clip = 1;
   if (options.max_grad_norm > 0) {
-    result.grad_norm = sums.norm() * std::fabs(options.scale);
+    result.grad_norm = sums.norm() * std::fabs(scale);
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
     finite = finite && std::isfinite(result.grad_norm);
   }
   if (options.check_finite && !finite) {  // equal on all ranks
     model.run().zero_gradients(stream);
     result.skipped = Skip::non_finite;
+    optimizer.loss_scale().follow(false);
     return;
   }
 
@@ -303,9 +324,10 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, cons
   //    in again and empties the gradients.
   const TraceSpan span(&model.gangs().root()->owner()->tracer(), TraceRow::step, "step", "update");
   model.run().begin_update(stream);
-  optimizer.step(options.scale, clip, stream);
+  optimizer.step(scale, clip, stream);
   model.run().end_update(stream, /*copies_written=*/true);
   result.step = optimizer.steps();
+  optimizer.loss_scale().follow(true);
 }
 
 }  // namespace

@@ -48,13 +48,14 @@ struct StepResult {
   double exposed_wait_seconds = 0;  // time this rank spent waiting in collectives
   int64_t step = 0;
   double lr = 0;
+  double loss_scale = 1;  // that the step used; 1: none
 };
 
 // Sums N first (each rank's check status rides along), forward and backward for each microbatch, gradients,
 // clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
 // pass different options; nothing has changed and the gangs work on. A failure after that breaks every gang of
 // the model, and peers throw the failing rank's error; a rank that is alone works on, with empty gradients.
-// N = 0: skipped, and the loss is NaN.
+// N = 0: skipped, and the loss is NaN. Backward starts from the optimizer's loss scale over N; all that is told is unscaled.
 // `optimizer` null: refused likewise.
 StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,
                       Stream& stream);
@@ -63,7 +64,7 @@ StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, co
 StepResult eval_step(Model& model, const Batch& batch, const StepOptions& options, Stream& stream);
 
 // The optimizer's half: norm, clip, finite check, begin_update, step, end_update. What gw_optimizer_step
-// calls.
+// calls. The caller seeded its backward with the optimizer's loss scale, too.
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
 
 struct GenerateOptions {

@@ -131,10 +131,14 @@ static void fields(void** state) {
   FLOAT(adamw_options, eps, "eps = ", adamw)
   FLOAT(adamw_options, weight_decay, "weight_decay = ", adamw)
   FLOAT(adamw_options, last_lr_ratio, "final_ratio = ", adamw)
+  FLOAT(adamw_options, loss_scale, "loss_scale = ", adamw)
+  FLOAT(adamw_options, initial_loss_scale, "initial_loss_scale = ", adamw)
   FLOAT(sgd_options, lr, "lr = ", sgd)
   FLOAT(sgd_options, momentum, "momentum = ", sgd)
   FLOAT(sgd_options, weight_decay, "weight_decay = ", sgd)
   FLOAT(sgd_options, last_lr_ratio, "final_ratio = ", sgd)
+  FLOAT(sgd_options, loss_scale, "loss_scale = ", sgd)
+  FLOAT(sgd_options, initial_loss_scale, "initial_loss_scale = ", sgd)
   FLOAT(optimizer_rule, lr_scale, "lr_scale = ", rule)
   FLOAT(optimizer_rule, weight_decay, "weight_decay = ", rule)
   FLOAT(shard_options, bucket_cap_mb, "bucket_cap_mb is", shard)
@@ -177,6 +181,7 @@ static void arguments(void** state) {
     ROW(gw_recompute(d, GW_RECOMPUTE_RATIO, 1, value), INVALID_ARGUMENT, text);
     ROW(gw_recompute(d, GW_RECOMPUTE_FULL, 1, value), INVALID_ARGUMENT, text);
     ROW(gw_optimizer_set_lr(optimizer, value), INVALID_ARGUMENT, text);
+    ROW(gw_optimizer_set_loss_scale(optimizer, value), INVALID_ARGUMENT, text);
     ROW(gw_clip_grad_norm(trained, value, 2, NULL, &norm), INVALID_ARGUMENT, text);
   }
   ROW(gw_clip_grad_norm(trained, 1, NAN, NULL, &norm), INVALID_ARGUMENT, "p = nan");

@@ -91,6 +91,21 @@ static void sgd_steps_by_the_formula(void** state) {
   assert_true(lr == 0.25);
   assert_refused(gw_optimizer_set_lr(opt, -1), "-1");
   assert_refused(gw_optimizer_set_lr(opt, NAN), "nan");
+  double scale = 0;
+  assert_ok(gw_optimizer_loss_scale(opt, &scale));
+  assert_true(scale == 1 && r.loss_scale == 1);
+  assert_ok(gw_optimizer_set_loss_scale(opt, 8)); /* of gradients that are eight times too large */
+  const double unscaled = value(model, 1);
+  assert_ok(add(group, 8, 16, 24, 32));
+  s.scale = 1;
+  s.max_grad_norm = 100;
+  assert_ok(gw_optimizer_step(opt, &s, NULL, &r)); /* velocity 0.5 * 2 + 2 */
+  assert_true(near(value(model, 1), unscaled - 0.25 * 3));
+  assert_true(r.loss_scale == 8 && near(r.grad_norm, sqrt(30)));
+  assert_ok(gw_optimizer_loss_scale(opt, &scale));
+  assert_true(scale == 8);
+  assert_refused(gw_optimizer_set_loss_scale(opt, 0), "loss scale = 0");
+  assert_refused(gw_optimizer_set_loss_scale(opt, INFINITY), "inf");
   /* Non-finite gradients skip the step and change nothing. */
   const double before = value(model, 0);
   assert_ok(add(group, INFINITY, 0, 0, 0));
@@ -256,10 +271,13 @@ static void bad_options_are_refused(void** state) {
   assert_refused(gw_optimizer_steps(NULL, &steps), "optimizer is null");
   assert_refused(gw_optimizer_lr(NULL, &lr), "optimizer is null");
   assert_refused(gw_optimizer_set_lr(NULL, 1), "optimizer is null");
+  assert_refused(gw_optimizer_loss_scale(NULL, &lr), "optimizer is null");
+  assert_refused(gw_optimizer_set_loss_scale(NULL, 1), "optimizer is null");
   assert_refused(gw_optimizer_step(NULL, NULL, NULL, NULL), "optimizer is null");
   assert_ok(gw_sgd_create(model, NULL, &opt));
   assert_refused(gw_optimizer_steps(opt, NULL), "out_steps is null");
   assert_refused(gw_optimizer_lr(opt, NULL), "out_lr is null");
+  assert_refused(gw_optimizer_loss_scale(opt, NULL), "out_scale is null");
   gw_optimizer_release(opt);
   gw_module_release(described);
   gw_module_release(model);

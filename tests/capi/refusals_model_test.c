@@ -53,7 +53,7 @@ static void options_of_parallelism(void** state) {
   ROW((gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s,
        s.strategy = GW_NO_SHARD, s.accumulate_unsharded = 0, gw_parallelize(m, NULL, &p)),
       INVALID_ARGUMENT, "accumulate_unsharded is 0");
-  ROW(WITH_SHARD(param_dtype, GW_F16), INVALID_ARGUMENT, "param_dtype is f16");
+  ROW(WITH_SHARD(param_dtype, GW_I64), INVALID_ARGUMENT, "param_dtype is i64");
   ROW(WITH_SHARD(param_dtype, GW_F64), INVALID_ARGUMENT, "param_dtype is f64");
   ROW(WITH_SHARD(param_dtype, 0x22002), INVALID_ARGUMENT, "dtype");
   ROW(WITH_SHARD(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
@@ -311,6 +311,12 @@ static void optimizers(void** state) {
   ROW(ADAMW(total_steps, -1), INVALID_ARGUMENT, "total = -1");
   ROW(ADAMW(last_lr_ratio, 2), INVALID_ARGUMENT, "ratio = 2");
   ROW(ADAMW(moment_dtype, GW_F16), INVALID_ARGUMENT, "moment_dtype = f16");
+  ROW(ADAMW(loss_scale, -1), INVALID_ARGUMENT, "loss_scale = -1");
+  ROW(ADAMW(initial_loss_scale, 0.5), INVALID_ARGUMENT, "initial_loss_scale = 0.5");
+  ROW(ADAMW(loss_scale_interval, 0), INVALID_ARGUMENT, "loss_scale_interval = 0");
+  ROW(SGD(loss_scale, -2), INVALID_ARGUMENT, "loss_scale = -2");
+  ROW(SGD(initial_loss_scale, 0), INVALID_ARGUMENT, "initial_loss_scale = 0");
+  ROW(SGD(loss_scale_interval, -1), INVALID_ARGUMENT, "loss_scale_interval = -1");
   ROW(SGD(momentum, 1), INVALID_ARGUMENT, "momentum = 1");
   ROW(SGD(nesterov, 1), INVALID_ARGUMENT, "nesterov needs momentum");
   ROW(SGD(rule_count, 1), INVALID_ARGUMENT, "rules is null");

@@ -35,6 +35,8 @@ run one 1
 close "$(last_loss a)" "$(last_loss one)" 0.01 || fail "two ranks end at $(last_loss a), one at $(last_loss one)"
 run bf16 2 --precision bf16 --recompute selective --strategy grad
 close "$(last_loss a)" "$(last_loss bf16)" 0.1 || fail "bf16 ends at $(last_loss bf16), f32 at $(last_loss a)"
+run f16 2 --precision f16 --recompute selective --strategy grad
+close "$(last_loss a)" "$(last_loss f16)" 0.1 || fail "f16 ends at $(last_loss f16), f32 at $(last_loss a)"
 run hybrid 4 --dp-replicate 2 --microbatches 2
 close "$(last_loss a)" "$(last_loss hybrid)" 0.01 || fail "2 x 2 ranks end at $(last_loss hybrid), 2 at $(last_loss a)"
 

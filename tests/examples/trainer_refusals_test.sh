@@ -17,7 +17,7 @@ refused() { # TEXT OPTIONS...
   grep -qxF -- "$text" "$work/log" || { cat "$work/log" >&2; fail "$* is not told \"$text\""; }
 }
 refused '--strategy takes full or grad or none, not "fast"' --strategy fast
-refused '--precision takes f32 or bf16, not "fp8"' --precision fp8
+refused '--precision takes f32 or bf16 or f16, not "fp8"' --precision fp8
 refused '--recompute takes none or selective or full, not "some"' --recompute some
 refused '--recompute takes none or selective or full, not ""' --recompute ''
 for option in steps batch sequence microbatches sample dim layers heads kv-heads ffn seed dp-replicate dp-shard tp cp pp; do

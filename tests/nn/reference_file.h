@@ -2,6 +2,7 @@
 // another framework made of them in f64.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -99,19 +100,34 @@ class Reference {
   }
 };
 
-// What bf16 costs PyTorch on a reference file (tests/data/make_bf16.py).
-struct Bf16Errors {
+// What bf16 and f16 cost PyTorch (tests/data/make_half.py): on a reference file, and over training.
+struct HalfErrors {
   double loss = 0;                          // relative
   std::map<std::string, double> gradients;  // normwise
 };
-inline nlohmann::json bf16_json() {
-  std::ifstream file(test_data("bf16.json"));
-  if (!file) throw std::runtime_error("cannot open bf16.json");
-  return nlohmann::json::parse(file);
-}
-inline Bf16Errors bf16_errors(const std::string& reference) {
-  const nlohmann::json of = bf16_json().at("steps").at(reference);
-  return {of.at("loss"), of.at("gradients")};
+struct HalfLimits {
+  nlohmann::json of;
+  double factor = 1;
+  HalfErrors steps(const std::string& reference) const {
+    const nlohmann::json at = of.at("steps").at(reference);
+    HalfErrors errors{at.at("loss"), at.at("gradients")};
+    errors.loss *= factor;
+    for (auto& [name, error] : errors.gradients) error *= factor;
+    return errors;
+  }
+  // The largest deviation of the loss over the steps of any of the runs.
+  double training() const {
+    const std::vector<double> of_seeds = of.at("training");
+    return factor * *std::max_element(of_seeds.begin(), of_seeds.end());
+  }
+};
+// Where the file was made without f16: errors are proportional to the unit roundoff, 2^-11 where bf16 has 2^-8.
+inline HalfLimits half_limits(DType dtype) {
+  std::ifstream file(test_data("half.json"));
+  if (!file) throw std::runtime_error("cannot open half.json");
+  const nlohmann::json all = nlohmann::json::parse(file);
+  if (all.contains(name(dtype))) return {all.at(name(dtype))};
+  return {all.at("bf16"), 0x1p-3};
 }
 // Both round as often, but not at the same places: errors of the same size that know nothing of each other.
 constexpr double kBesidePyTorch = 2;

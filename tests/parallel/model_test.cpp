@@ -24,18 +24,19 @@ TEST(Parallelize, MicrobatchesGiveTheReferencesGradients) {
     });
 }
 
-ParallelOptions mixed(Strategy strategy, bool f32_norms) {
+ParallelOptions mixed(Strategy strategy, bool f32_norms, DType compute = DType::bf16) {
   ParallelOptions options;
   options.shard.strategy = strategy;
-  options.shard.param_dtype = DType::bf16;
+  options.shard.param_dtype = compute;
   if (f32_norms)
     options.shard.dtype_rules = {{"model.norm.weight", DType::f32},
                                  {"model.layers.*.input_layernorm.weight", DType::f32}};
   return options;
 }
 
-void expect_bf16(const StepValues& values, const Reference& exact, const std::string& reference) {
-  const Bf16Errors pytorch = bf16_errors(reference);
+void expect_half(const StepValues& values, const Reference& exact, const std::string& reference,
+                 DType compute = DType::bf16) {
+  const HalfErrors pytorch = half_limits(compute).steps(reference);
   EXPECT_NEAR(values.loss / exact.at("loss").values[0], 1, kBesidePyTorch * pytorch.loss);
   for (const auto& [name, gradient] : values.gradients)
     EXPECT_LE(normwise(gradient, exact.at("grad." + name).values),
@@ -43,13 +44,20 @@ void expect_bf16(const StepValues& values, const Reference& exact, const std::st
         << name;
 }
 
-TEST(Parallelize, MixedPrecisionStaysNearTheReference) {
-  const Reference small("llama_small");
-  run_ranks(2, [&](Gang& root) {
-    const auto model = make_model(small, mesh_of(root), mixed(Strategy::full_shard, false));
-    expect_bf16(run_step(*model, small), small, "llama_small");
-  });
+void expect_near_the_reference(DType compute) {
+  const double loss_scale = compute == DType::f16 ? 65536 : 1;  // PyTorch's, too
+  for (const char* file : {"llama_small", "llama_parity_tied"}) {
+    const Reference reference(file);
+    for (const Strategy strategy : kStrategies)
+      run_ranks(2, [&](Gang& root) {
+        const auto model = make_model(reference, mesh_of(root), mixed(strategy, false, compute));
+        expect_half(run_step(*model, reference, 1, loss_scale), reference, file, compute);
+      });
+  }
 }
+
+TEST(Parallelize, MixedPrecisionStaysNearTheReferenceInBf16) { expect_near_the_reference(DType::bf16); }
+TEST(Parallelize, MixedPrecisionStaysNearTheReferenceInF16) { expect_near_the_reference(DType::f16); }
 
 // A rule names the weight of the head, or the embedding that is the head's too: its unit computes in that
 // dtype and takes and gives the others'.
@@ -60,7 +68,7 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
       ParallelOptions options = mixed(strategy, false);
       options.shard.dtype_rules = {{"lm_head.weight", DType::f32}};
       const auto model = make_model(small, mesh_of(root), options);
-      expect_bf16(run_step(*model, small), small, "llama_small");
+      expect_half(run_step(*model, small), small, "llama_small");
       EXPECT_FALSE(
           model->inspect().parameter("lm_head.weight").parameter->shard_copy);  // the master is what computes
       const Tensor tokens = make_ids(model->device(), Shape{2, small.sequence()}, small.rows("tokens", 0, 2));
@@ -68,7 +76,7 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
       EXPECT_EQ(model->run().forward(ctx, {&tokens, 1}, nullptr)[0].dtype(), DType::f32);
       model->temporaries().reset();
       options.shard.dtype_rules = {{"model.embed_tokens.weight", DType::f32}};
-      expect_bf16(run_step(*make_model(tied, mesh_of(root), options), tied), tied, "llama_parity_tied");
+      expect_half(run_step(*make_model(tied, mesh_of(root), options), tied), tied, "llama_parity_tied");
     });
 }
 

@@ -27,6 +27,7 @@ inline Vector get(const Tensor& t) {
     if (t.dtype() == DType::f64) out[i] = host.data<double>()[i];
     if (t.dtype() == DType::f32) out[i] = host.data<float>()[i];
     if (t.dtype() == DType::bf16) out[i] = to_f32(host.data<bf16_t>()[i]);
+    if (t.dtype() == DType::f16) out[i] = to_f32(host.data<f16_t>()[i]);
   }
   return out;
 }
@@ -37,6 +38,7 @@ inline void put(const Tensor& t, const Vector& from) {
     if (t.dtype() == DType::f64) host.data<double>()[i] = from[i];
     if (t.dtype() == DType::f32) host.data<float>()[i] = static_cast<float>(from[i]);
     if (t.dtype() == DType::bf16) host.data<bf16_t>()[i] = to_bf16(static_cast<float>(from[i]));
+    if (t.dtype() == DType::f16) host.data<f16_t>()[i] = to_f16(static_cast<float>(from[i]));
   }
   host.write();
 }
@@ -131,13 +133,14 @@ inline std::pair<int64_t, int64_t> data_rows(const Gangs& gangs, int64_t batch) 
   return {bounds[static_cast<size_t>(index)], bounds[static_cast<size_t>(index) + 1]};
 }
 
-// Forward and backward of step 0 in `microbatches`; the loss of this rank's rows.
-inline double run_microbatches(Model& model, const Reference& reference, int microbatches = 1) {
+// Forward and backward of step 0 in `microbatches`; the loss of this rank's rows. Gradients stay scaled.
+inline double run_microbatches(Model& model, const Reference& reference, int microbatches = 1,
+                               double loss_scale = 1) {
   Stream& stream = model.device().stream();
   const auto [first, last] = data_rows(model.gangs(), reference.batch());
   const std::vector<int64_t> cuts = balanced_bounds(last - first, microbatches);
   Context ctx = model.run().context(stream);
-  ctx.loss_scale = 1.0 / static_cast<double>(reference.weight());
+  ctx.loss_scale = loss_scale / static_cast<double>(reference.weight());
   double sum = 0;
   for (int m = 0; m < microbatches; ++m) {
     const int64_t from = first + cuts[static_cast<size_t>(m)], to = first + cuts[static_cast<size_t>(m) + 1];
@@ -156,16 +159,19 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
 }
 
 // The same with everything gathered. Leaves gradients in place.
-inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1) {
+inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1,
+                           double loss_scale = 1) {
   Stream& stream = model.device().stream();
-  const double sum = run_microbatches(model, reference, microbatches);
+  const double sum = run_microbatches(model, reference, microbatches, loss_scale);
   StepValues values;
   values.loss =
       model.gangs().loss_gang()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
   for (const NamedParameter& p : model.inspect().parameters())
     if (p.parameter->trainable)
       values.gradients[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));
-  values.norm = model.run().gradient_norm(2, stream);
+  for (auto& [name, gradient] : values.gradients)
+    for (double& x : gradient) x /= loss_scale;
+  values.norm = model.run().gradient_norm(2, stream) / loss_scale;
   return values;
 }
 

@@ -72,7 +72,7 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
            {"reshard_after_forward is 2", "NO_SHARD"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = -2; },
            {"reshard_after_forward is -2"});
-    refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f16; }, {"param_dtype is f16"});
+    refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::i64; }, {"param_dtype is i64"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.param_dtype = DType::f64; }, {"param_dtype is f64"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.reduce_dtype = DType::i32; },
            {"reduce_dtype is i32"});

@@ -98,10 +98,10 @@ TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
 }
 
 TEST(ShardGroup, FullValuesFollowTheUpdateAndCopiesStay) {
-  for (const bool mixed : {false, true})
+  for (const DType compute : {DType{}, DType::bf16, DType::f16})
     run_ranks(3, [&](Gang& root) {
       ShardOptions options;
-      if (mixed) options.param_dtype = DType::bf16;
+      options.param_dtype = compute;
       const auto group = make_shard_group(mesh_of(root), "g", parameters(DType::f32), options, 3);
       Stream& stream = root.device().stream();
       const Tensor copy = Tensor::allocate(root.device().allocator(), DType::f32, Shape{5, 3});
@@ -110,7 +110,7 @@ TEST(ShardGroup, FullValuesFollowTheUpdateAndCopiesStay) {
       const WorkPtr ahead = group->unshard_async(stream);
       ahead->wait(Deadline::never());
       group->unshard(into, stream);
-      EXPECT_EQ(group->view(0, Part::full_value).dtype(), mixed ? DType::bf16 : DType::f32);
+      EXPECT_EQ(group->view(0, Part::full_value).dtype(), compute == DType{} ? DType::f32 : compute);
       const Vector before = get(copy);
       EXPECT_EQ(get(group->view(0, Part::full_value)), before);
       group->reshard(stream);
@@ -210,6 +210,25 @@ TEST(ShardGroup, ParametersWithoutRowsNeedNoMemory) {
       group->begin_update(stream);
       group->end_update(stream);
     });
+}
+
+TEST(ShardGroup, GradientsComeInEveryFloatingDtypeAndAreSummedInTheMasters) {
+  run_ranks(2, [](Gang& root) {
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+      ShardOptions options;
+      if (dtype == DType::bf16 || dtype == DType::f16) options.param_dtype = dtype;
+      const auto group = make_shard_group(mesh_of(root), "g", parameters(DType::f32), options, 1);
+      Stream& stream = root.device().stream();
+      group->unshard({}, stream);
+      for (const double x : {0.5, 1024.0})
+        group->add_gradient(0, make(root.device(), dtype, Shape{5, 3}, Vector(15, x)), stream);
+      group->reshard(stream);
+      group->reduce(stream);
+      const Tensor own = group->view(0, Part::gradient);
+      EXPECT_EQ(own.dtype(), DType::f32);
+      EXPECT_EQ(get(own), Vector(static_cast<size_t>(own.count()), 2 * 1024.5)) << name(dtype);
+    }
+  });
 }
 
 TEST(ShardGroup, ViewsOfFullGradientsStayUntilReshard) {

@@ -200,6 +200,7 @@ const Differing kDiffering[] = {
      "rules[0].frozen on"},
     {[](OptimizerOptions& o, StepOptions&) { o.rules[0].lr_scale = 0.5; }, "rules[0].lr_scale 1",
      "rules[0].lr_scale 0.5"},
+    {[](OptimizerOptions& o, StepOptions&) { o.loss_scale.fixed = 4; }, "loss_scale 1", "loss_scale 4"},
     {[](OptimizerOptions&, StepOptions& o) { o.max_grad_norm = 1.0000000000000002; }, "max_grad_norm 1",
      "max_grad_norm 1.0000000000000002"},
     {[](OptimizerOptions&, StepOptions& o) { o.check_finite = false; }, "check_finite on",

@@ -6,11 +6,15 @@
 An optimizer over the model's local shards. `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0,
 frozen = false)`, of which the last match wins. Without one that says otherwise weight decay leaves 1-d parameters (biases,
 norms) alone. Schedules: `:constant`, `:linear`, `:cosine`.
+
+`loss_scale`: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in
+`Float16` a dynamic one, from `initial_loss_scale = 65536`, by the rule of PyTorch's `GradScaler`: a step whose gradients are not
+finite is skipped and halves it, `loss_scale_interval = 2000` finite steps in a row double it; elsewhere none. 1: none.
 """
 AdamW(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_adamw_options, "AdamW", keywords) do made, out
     LibGangway.gw_adamw_create(model, made, out)
 end
-"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`: weight decay, schedule and rules as in `AdamW`."
+"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`: weight decay, schedule, rules and loss scale as in `AdamW`."
 SGD(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_sgd_options, "SGD", keywords) do made, out
     LibGangway.gw_sgd_create(model, made, out)
 end
@@ -29,6 +33,15 @@ function learning_rate(optimizer::Optimizer)
 end
 "A new base rate; every rank must set the same."
 learning_rate!(optimizer::Optimizer, lr) = check(LibGangway.gw_optimizer_set_lr(optimizer, lr))
+
+"The factor of the loss in the next step; 1: none. Own loops start their backward from it over N, by `Frame(model; loss_scale)`."
+function loss_scale(optimizer::Optimizer)
+    out = Ref{Cdouble}(0)
+    check(LibGangway.gw_optimizer_loss_scale(optimizer, out))
+    return out[]
+end
+"Another one, fixed or dynamic as it is; every rank must set the same, between step and backward."
+loss_scale!(optimizer::Optimizer, scale) = check(LibGangway.gw_optimizer_set_loss_scale(optimizer, scale))
 
 "Scales the local gradients so that their norm is at most `max_norm`; returns the norm before it. Collective."
 function clip_grad_norm!(model::Model, max_norm; p = 2)
@@ -68,7 +81,7 @@ end
 One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
 are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. A language model's labels may
 be its tokens: the library shifts them, unless `shifted`. The result has `loss` (the global mean), `grad_norm`,
-`tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`. Collective.
+`tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`. Collective.
 """
 train_step!(model::Model, optimizer::Optimizer, inputs, targets = nothing; keywords...) =
     run_batch_step("train_step!", inputs, targets, values(keywords)) do batch, made, result
@@ -81,7 +94,8 @@ eval_step(model::Model, inputs, targets = nothing; keywords...) =
         LibGangway.gw_eval_step(model, batch, made, NO_STREAM, result)
     end
 
-"The optimizer's half for own loops: `step!(optimizer; scale = 1 / items, max_grad_norm = 1)` scales, clips, steps, clears."
+"The optimizer's half for own loops: `step!(optimizer; scale = 1 / items, max_grad_norm = 1)` divides by the loss scale,
+scales, clips, steps, clears."
 function step!(optimizer::Optimizer; keywords...)
     made = options(LibGangway.gw_step_options, "step!", keywords)
     return step_result(result -> (@waits LibGangway.gw_optimizer_step(optimizer, made, NO_STREAM, result)))

@@ -25,6 +25,23 @@ fact("a model trains, evaluates, generates") do
     @test nothing_counts.skipped && nothing_counts.skip_reason === :no_weight
 end
 
+fact("Float16 trains with a dynamic loss scale") do
+    model = parallelize!(Llama(dim = 32, layers = 1, heads = 2, vocab = 16); seed = 3, param_dtype = Float16)
+    opt = AdamW(model; lr = 0.01, loss_scale_interval = 2)
+    tokens = Int64[mod(i + 3j, 16) for i in 1:12, j in 1:4]
+    @test Gangway.loss_scale(opt) == 65536
+    Gangway.loss_scale!(opt, 1024)
+    results = [train_step!(model, opt, tokens, tokens) for _ in 1:3]
+    @test [r.loss_scale for r in results] == [1024, 1024, 2048] && results[3].loss < results[1].loss
+    Gangway.loss_scale!(opt, 2^24)
+    result = train_step!(model, opt, tokens, tokens)
+    @test result.skip_reason === :non_finite && isfinite(result.loss) && result.loss_scale == 2^24
+    @test Gangway.loss_scale(opt) == 2^23
+    @test refused(() -> Gangway.loss_scale!(opt, -1), "loss scale = -1")
+    fixed = SGD(parallelize!(Linear(3, 2)); loss_scale = 8)
+    @test Gangway.loss_scale(fixed) == 8
+end
+
 fact("parameters are read, gathered and assigned with reversed dims") do
     model = parallelize!(Linear(3, 2))
     weight, bias = Gangway.parameters(model)

@@ -362,6 +362,9 @@ class gw_adamw_options:
     last_lr_ratio: float
     rules: Any
     rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
 
 class gw_sgd_options:
     struct_size: int
@@ -375,6 +378,9 @@ class gw_sgd_options:
     last_lr_ratio: float
     rules: Any
     rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
 
 class gw_batch:
     struct_size: int
@@ -406,6 +412,7 @@ class gw_step_result:
     step: int
     skipped: int
     skip_reason: int
+    loss_scale: float
 
 class gw_generate_options:
     struct_size: int

@@ -101,8 +101,8 @@ def shard(
         group.reduce()
         opt.step(scale=1 / gangs.size)
 
-    Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16
-    module has f32 masters. `name`: None: the module's class; the other options are those
+    Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16 or
+    float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: None: the module's class; the other options are those
     of Module.parallelize(). For less memory, shard each block by itself."""
     try:
         torch = importlib.import_module("torch")
@@ -114,8 +114,8 @@ def shard(
     parameters: dict[str, Spec] = {}
     dtypes = set()
     for own, parameter in module.named_parameters():
-        if parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16):
-            raise InvalidArgument(f"{own} is {parameter.dtype}; shard takes float32, float64 and bfloat16: convert the module, "
+        if parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+            raise InvalidArgument(f"{own} is {parameter.dtype}; shard takes float32, float64, bfloat16 and float16: convert the module, "
                                   "for example by module.bfloat16()")
         first = spec_of(parameter)
         parameters[own] = Spec(first.shape, first.dtype, first.init, frozen=not parameter.requires_grad)
@@ -125,8 +125,8 @@ def shard(
     if len(dtypes) > 1:
         raise InvalidArgument(f"{name} has parameters of {' and '.join(sorted(map(str, dtypes)))}; a group computes in one "
                               "type: convert the module, or shard its parts")
-    if param_dtype is None and torch.bfloat16 in dtypes:
-        param_dtype = "bf16"
+    if param_dtype is None and dtypes <= {torch.bfloat16, torch.float16}:
+        param_dtype = dtypes.pop()
     return TorchGroup(
         module, gangs, name, parameters, strategy=strategy, reshard_after_forward=reshard_after_forward,
         param_dtype=param_dtype, reduce_dtype=reduce_dtype, output_dtype=output_dtype,

@@ -25,7 +25,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step did. `loss` is the global mean, on every rank; `grad_norm` that before clipping, -1: not taken."""
+    """What a step did. `loss` is the global mean, on every rank; `grad_norm` that before clipping, -1: not taken; both are
+    unscaled. `loss_scale`: that the step used, 1: none."""
 
     loss: float
     grad_norm: float
@@ -37,11 +38,12 @@ class StepResult:
     step: int
     skipped: bool
     skip_reason: SkipReason
+    loss_scale: float
 
 
 def _result(made: Any) -> StepResult:
     return StepResult(made.loss, made.grad_norm, made.tokens_per_second, made.seconds, made.wait_seconds, made.lr,
-                      made.weight, made.step, bool(made.skipped), SkipReason(made.skip_reason))
+                      made.weight, made.step, bool(made.skipped), SkipReason(made.skip_reason), made.loss_scale)
 
 
 class Optimizer:
@@ -63,9 +65,9 @@ class Optimizer:
 
     def step(self, *, scale: float = 1.0, max_grad_norm: float = 0.0, norm_type: float = 2.0,
              allow_non_finite: bool = False) -> StepResult:
-        """Collective, for loops of your own. Scales the gradients, clips their norm (max_grad_norm 0: no clipping), steps, and
-        empties them. norm_type: over 0 and at most 64, or math.inf. A gradient that is not finite skips the step on every rank,
-        unless allow_non_finite."""
+        """Collective, for loops of your own. Divides the gradients by loss_scale, scales them, clips their norm (max_grad_norm 0:
+        no clipping), steps, and empties them. norm_type: over 0 and at most 64 (32 beside a loss scale), or math.inf. A gradient
+        that is not finite skips the step on every rank, unless allow_non_finite, which a dynamic loss scale refuses."""
         made = struct("gw_step_result")
         step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, norm_type=norm_type,
                       allow_non_finite=allow_non_finite)
@@ -86,6 +88,16 @@ class Optimizer:
     def lr(self, lr: float) -> None:
         c.gw_optimizer_set_lr(self._h, lr)
 
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the loss in the next step; 1: none. A loop of your own multiplies its loss by it, or starts its backward
+        from it: Frame(model, loss_scale=opt.loss_scale / items). Set it alike on every rank, between step and backward."""
+        return float(c.gw_optimizer_loss_scale(self._h))
+
+    @loss_scale.setter
+    def loss_scale(self, loss_scale: float) -> None:
+        c.gw_optimizer_set_loss_scale(self._h, loss_scale)
+
     def release(self) -> None:
         """Drops the handle now."""
         self._h = c.RELEASED
@@ -94,32 +106,40 @@ class Optimizer:
 class AdamW(Optimizer):
     """AdamW. `betas`, if given, is (beta1, beta2). Without a Rule that says otherwise weight decay leaves 1-d parameters
     (biases, norms) alone. schedule: "constant", or "linear" or "cosine" down to last_lr_ratio of lr at total_steps; each after
-    warmup_steps. moment_dtype: f32 or bf16; f64 parameters have f64 moments. rules: by name pattern; the last match wins."""
+    warmup_steps. moment_dtype: f32 or bf16; f64 parameters have f64 moments. rules: by name pattern; the last match wins.
+
+    loss_scale: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in f16 a
+    dynamic one, from initial_loss_scale, by the rule of torch.amp.GradScaler: a step whose gradients are not finite is skipped
+    and halves it, loss_scale_interval finite steps in a row double it, within 1 and 2**24; elsewhere none. 1: none."""
 
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
         betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
         schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0, total_steps: int = 0,
-        last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (),
+        last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
+        loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, schedule=schedule,
             moment_dtype=dtype_of(moment_dtype), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, rules=rules)
+            last_lr_ratio=last_lr_ratio, rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
+            loss_scale_interval=loss_scale_interval)
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent. Weight decay, schedule and rules as in AdamW."""
+    """Stochastic gradient descent. Weight decay, schedule, rules and loss scale as in AdamW."""
 
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (),
+        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
+        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         super().__init__(
             "sgd", model, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, schedule=schedule,
-            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules)
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
+            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
 
 def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
@@ -140,8 +160,9 @@ def train_step(
 
     weight: items that count; None: labels that are not -100.
     shifted: the labels are the next tokens already; else they are the tokens, and the library shifts them.
-    max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64, or math.inf.
-    allow_non_finite: else a loss or gradient that is not finite skips the step on every rank."""
+    max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64 (32
+    beside a loss scale), or math.inf.
+    allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale."""
     made = struct("gw_step_result")
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
                      allow_non_finite=allow_non_finite)

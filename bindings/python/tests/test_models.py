@@ -246,6 +246,46 @@ def test_what_cannot_be_learned_from_is_skipped_and_said(gangs):
     assert np.isnan(result.loss) and result.skipped and result.skip_reason == gw.SkipReason.NO_WEIGHT
 
 
+@together(1, 2)
+def test_f16_trains_with_a_dynamic_loss_scale(gangs):
+    for strategy in ("full_shard", "no_shard"):
+        model = gw.Llama(dim=32, layers=2, heads=4).parallelize(gangs, strategy=strategy, param_dtype="f16", seed=1)
+        opt = gw.AdamW(model, lr=1e-2, loss_scale_interval=2)
+        assert opt.loss_scale == 65536
+        opt.loss_scale = 1024
+        results = [gw.train_step(model, opt, rows(gangs), rows(gangs), max_grad_norm=1.0) for _ in range(3)]
+        assert [r.loss_scale for r in results] == [1024, 1024, 2048] and results[2].loss < results[0].loss
+        opt.loss_scale = 2**24
+        result = gw.train_step(model, opt, rows(gangs), rows(gangs))
+        assert result.skip_reason == gw.SkipReason.NON_FINITE and np.isfinite(result.loss) and result.loss_scale == 2**24
+        assert opt.loss_scale == 2**23 and opt.steps == 3
+        with pytest.raises(gw.InvalidArgument, match="allow_non_finite beside a dynamic loss scale"):
+            gw.train_step(model, opt, rows(gangs), rows(gangs), allow_non_finite=True)
+    assert gw.SGD(model, loss_scale=1).loss_scale == 1
+
+
+@together(1, 2)
+def test_a_loss_scale_changes_no_bits_and_own_loops_seed_with_it(gangs):
+    x, y = np.random.default_rng(3).normal(size=(2, 6, 4))
+
+    def train(**options):
+        group = gw.ShardGroup(gangs, "g", {"w": np.ones((4, 4))})
+        opt = gw.SGD(group, lr=0.5, **options)
+        for _ in range(3):
+            with group.unsharded() as full:
+                group.add_gradients({"w": opt.loss_scale * (x.T @ (x @ full["w"] - y))})
+            group.reduce()
+            result = opt.step(scale=1 / (6 * gangs.size), max_grad_norm=1.0)
+        return opt.loss_scale, result.loss_scale, result.grad_norm, group.values()["w"].tolist()
+
+    plain, scaled = train(), train(loss_scale=1024)
+    assert plain[:2] == (1, 1) and scaled[:2] == (1024, 1024) and scaled[2:] == plain[2:]
+    with pytest.raises(gw.InvalidArgument, match="loss_scale = -1"):
+        train(loss_scale=-1)
+    with pytest.raises(gw.InvalidArgument, match="loss_scale_interval = 0"):
+        train(loss_scale_interval=0)
+
+
 def test_outputs_may_be_numbers_and_lists_and_a_shape_that_nobody_said_is_refused_by_the_reason():
     class Constant(SquaredError):
         gives = 5.0, [4]

@@ -110,6 +110,37 @@ def test_a_module_of_torch_is_sharded_in_one_call(gangs):
     assert not group.gradients()["3.weight"].any()
 
 
+@over(1, 2, needs="torch")
+def test_a_module_in_float16_trains_with_a_dynamic_loss_scale(gangs):
+    import torch
+
+    torch.manual_seed(1)
+    plain = torch.nn.Linear(4, 2)
+    x, y = torch.randn(8, 4), torch.randn(8, 2)
+    for made in ({}, {"param_dtype": torch.float16}):
+        module = torch.nn.Linear(4, 2) if made else torch.nn.Linear(4, 2).half()
+        module.load_state_dict(plain.state_dict())
+        group = gw.shard(module, gangs, **made)
+        opt = gw.SGD(group, lr=0.1, loss_scale_interval=3)
+        assert opt.loss_scale == 65536
+        opt.loss_scale = 256
+        losses = []
+        for _ in range(6):
+            with group.unsharded() as full:
+                assert full["weight"].dtype == torch.float16
+                loss = (module(x.half()).float() - y).square().mean()
+                (loss * opt.loss_scale).backward()
+            losses.append(loss.item())
+            group.reduce()
+            assert not opt.step(scale=1 / gangs.size).skipped
+        assert losses[-1] < losses[0] and opt.loss_scale == 1024
+        opt.loss_scale = 2**24
+        with group.unsharded():
+            ((module(x.half()).float() - y).square().mean() * opt.loss_scale).backward()
+        group.reduce()
+        assert opt.step(scale=1 / gangs.size).skip_reason == gw.SkipReason.NON_FINITE and opt.loss_scale == 2**23
+
+
 @over(1, needs="torch")
 def test_what_shard_does_not_take_is_refused_by_the_reason(gangs):
     import torch
@@ -122,8 +153,8 @@ def test_what_shard_does_not_take_is_refused_by_the_reason(gangs):
     assert half.gradients()["weight"].dtype == torch.float32 and half.gradients()["weight"].tolist() == [[3.0] * 4] * 2
     with pytest.raises(TypeError, match="module is a list, not a torch.nn.Module"):
         gw.shard([torch.nn.Linear(2, 2)], gangs)
-    with pytest.raises(gw.InvalidArgument, match="weight is torch.float16; shard takes float32, float64 and bfloat16"):
-        gw.shard(torch.nn.Linear(2, 2).half(), gangs)
+    with pytest.raises(gw.InvalidArgument, match="weight is torch.complex64; shard takes float32, float64, bfloat16 and float16"):
+        gw.shard(torch.nn.Linear(2, 2).to(torch.complex64), gangs)
     mixed = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).bfloat16())
     with pytest.raises(gw.InvalidArgument, match="parameters of torch.bfloat16 and torch.float32; a group computes in one type"):
         gw.shard(mixed, gangs)

@@ -202,8 +202,8 @@ typedef struct gw_call {
   const gw_view *parameters;      /* values in the compute dtype */
   const gw_view *parameter_grads; /* to add to; null data: frozen */
   void **state;                   /* what forward leaves for backward; freed once by free_state */
-  double loss_scale;              /* 1/N: what the gradient of a loss starts with; 0 in the shapes phase */
-  uint64_t seed; /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
+  double loss_scale; /* loss scale / N: what the gradient of a loss starts with; 0 in the shapes phase */
+  uint64_t seed;     /* f(seed, module, step, microbatch, data coordinate); the same when recomputed */
   int64_t step;
   gw_gangs *gangs; /* borrowed; null outside of gangs */
   void *stream;    /* of the device, for the callback's work; null on a CPU */
@@ -276,7 +276,7 @@ GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
 typedef struct gw_frame_options {
   size_t struct_size;
   const gw_ext *next;
-  double loss_scale; /* 1; what the backward of a loss starts with: 1/N for a mean over N items */
+  double loss_scale; /* 1; what the backward of a loss starts with: loss scale / N for a mean over N items */
   int64_t step;
   int32_t microbatch;
   int32_t reserved;

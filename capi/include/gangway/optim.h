@@ -1,4 +1,4 @@
-/* Optimizers over local shards, learning-rate schedules, rules by name pattern, clipping. */
+/* Optimizers over local shards, learning-rate schedules, rules by name pattern, loss scales, clipping. */
 #ifndef GANGWAY_OPTIM_H
 #define GANGWAY_OPTIM_H
 
@@ -27,6 +27,14 @@ typedef struct gw_optimizer_rule {
  * name. */
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
+/* Loss scale: gradients in f16 are lost where they are too small and infinite where they are too large, so gw_train_step
+ * starts its backward from scale / N and divides gradients by the scale again where it steps them. What it tells (loss,
+ * grad_norm) and compares (max_grad_norm) is unscaled; gw_call.loss_scale is scaled. A dynamic scale follows
+ * PyTorch's torch.amp.GradScaler with growth_factor 2, backoff_factor 0.5 and growth_interval loss_scale_interval: a loss
+ * or gradient that is not finite, on any rank, skips the step and halves the scale; so many finite steps in a row double
+ * it. It stays between 1 and 2^24, and equal on all ranks. A scale that is a power of two changes no bits of gradients
+ * that neither underflow nor overflow. Of gw_step_options, norm_type is at most 32 (or infinity) beside a scale, and
+ * allow_non_finite 0 beside a dynamic one; else INVALID_ARGUMENT. */
 typedef struct gw_adamw_options {
   size_t struct_size;
   const gw_ext *next;
@@ -42,6 +50,9 @@ typedef struct gw_adamw_options {
   double last_lr_ratio; /* of lr, from total_steps on */
   const gw_optimizer_rule *rules;
   size_t rule_count;
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
+  double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
+  int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_adamw_options;
 /* Local. Sets up a gw_adamw_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_adamw_options_init(gw_adamw_options *options, size_t size);
@@ -59,6 +70,9 @@ typedef struct gw_sgd_options {
   double last_lr_ratio;
   const gw_optimizer_rule *rules;
   size_t rule_count;
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
+  double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
+  int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_sgd_options;
 /* Local. Sets up a gw_sgd_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
@@ -82,10 +96,19 @@ GW_API gw_status gw_optimizer_lr(const gw_optimizer *optimizer, double *out_lr);
  * finite, or below 0. */
 GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 
+/* Local. The factor of the loss in the next step; 1: none. A loop of your own starts its backward from it over N
+ * (gw_frame_options.loss_scale), and gw_optimizer_step divides by it. One thread at a time. INVALID_ARGUMENT: null. */
+GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *out_scale);
+/* Local. Sets it, fixed or dynamic as it is (none: fixed), between a step and the backward of the next; a dynamic one
+ * counts finite steps anew. The next step of ranks with different ones is a MISMATCH. One thread at a time.
+ * INVALID_ARGUMENT: not a finite number over 0; a dynamic one outside 1 to 2^24. */
+GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
+
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum
  * of |g|^p)^(1/p) over all gradients of the mesh. `p`: over 0 and at most 64, or infinity for the largest
  * element. INVALID_ARGUMENT: max_norm or p outside its range; INVALID_STATE: a model without memory;
- * MISMATCH: ranks have different ones. */
+ * MISMATCH: ranks have different ones. The gradients are as they are: with a loss scale max_grad_norm of
+ * gw_step_options clips unscaled ones. */
 GW_API gw_status gw_clip_grad_norm(gw_module *model, double max_norm, double p, void *stream,
                                    double *out_norm);
 /* Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet. */

@@ -67,7 +67,7 @@ typedef struct gw_shard_options {
    * from those; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1. Shard
    * groups and pipelines take -1, 0 and 1: NOT_SUPPORTED. */
   int32_t reshard_after_forward;
-  gw_dtype param_dtype;         /* compute dtype; GW_DTYPE_NONE: the master's */
+  gw_dtype param_dtype;         /* compute dtype: f64, f32, bf16 or f16; GW_DTYPE_NONE: the master's */
   gw_dtype reduce_dtype;        /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
   gw_dtype output_dtype;        /* of the unit's outputs; GW_DTYPE_NONE: as computed */
   int32_t cast_forward_inputs;  /* 1 */
@@ -250,7 +250,7 @@ GW_API gw_status gw_shard_group_view(gw_shard_group *group, size_t index, gw_par
  * gw_shard_group_view. */
 GW_API gw_status gw_shard_group_tensor(gw_shard_group *group, size_t index, gw_part part,
                                        gw_tensor **out_tensor);
-/* Local. Adds to the full gradient (f64, f32 or bf16; global shape). INVALID_ARGUMENT: another shape or
+/* Local. Adds to the full gradient (f64, f32, bf16 or f16; global shape). INVALID_ARGUMENT: another shape or
  * dtype; INVALID_STATE: a frozen parameter. */
 GW_API gw_status gw_shard_group_add_gradient(gw_shard_group *group, size_t index, const gw_view *gradient,
                                              void *stream);

@@ -59,6 +59,7 @@ typedef struct gw_step_result {
   int64_t step;
   int32_t skipped; /* 1: nothing was changed; skip_reason says why */
   gw_skip_reason skip_reason;
+  double loss_scale; /* that the step used; 1: none (optim.h). The next one's: gw_optimizer_loss_scale */
 } gw_step_result;
 /* Local. Sets up a gw_step_result: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
@@ -68,7 +69,7 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * every rank, as does what gw_module_forward would refuse of any microbatch: custom modules' `shapes` run for
  * each before anything else does, in a step that is skipped for want of weight, too. INVALID_STATE, on every rank: a
  * rank's forward awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or
- * optimizers (kind, hyperparameters, rules, learning rate, steps). A failure after the first
+ * optimizers (kind, hyperparameters, rules, learning rate, loss scale, steps). A failure after the first
  * forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several ranks. A model of one rank works on: its
  * gradients are empty, its parameters unchanged unless the optimizer had begun. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
@@ -77,9 +78,9 @@ GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const 
  * batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH: different options. */
 GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_step_options *options,
                               void *stream, gw_step_result *result);
-/* Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients. Null result:
- * not told. INVALID_ARGUMENT, on every rank: a rank's options; INVALID_STATE, on every rank: a rank's forward
- * awaits its backward. MISMATCH as in gw_train_step. */
+/* Collective. The optimizer's half for own loops: divides by the loss scale, scales, clips, steps, empties the
+ * gradients, and lets a dynamic loss scale follow. Null result: not told. INVALID_ARGUMENT, on every rank: a
+ * rank's options; INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH as in gw_train_step. */
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 

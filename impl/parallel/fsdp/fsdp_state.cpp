@@ -177,7 +177,8 @@ void FsdpState::place_elsewhere(DType master) {
     place_on_mesh(p, *gangs_);
     if (master != DType{}) p.dtype = master;
     p.shard = Tensor::allocate(memory, p.dtype, p.local_shape());
-    const DType gradient = statistics_dtype(compute_dtype(options_, p.full_name, p.dtype));
+    p.compute_dtype = compute_dtype(options_, p.full_name, p.dtype);
+    const DType gradient = statistics_dtype(p.compute_dtype);
     p.shard_grad =
         wants_gradient(p) ? make_accumulator(Tensor::allocate(memory, gradient, p.local_shape())) : nullptr;
   }

@@ -60,7 +60,7 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
     packed.name = named.name;
     if (master != kNone) p.dtype = master;
     packed.master = p.dtype;
-    packed.compute = compute_dtype(options, named.name, p.dtype);
+    packed.compute = p.compute_dtype = compute_dtype(options, named.name, p.dtype);
     packed.gradient = statistics_dtype(packed.compute);
     packed.reduce_dtype = options.reduce_dtype == kNone ? packed.gradient : options.reduce_dtype;
     if (packed.reduce_dtype != packed.gradient && wants_gradient(p)) packing.same_reduce_dtype = false;

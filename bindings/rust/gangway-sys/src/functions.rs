@@ -1159,6 +1159,12 @@ functions! {
     optimizer_set_lr: pub fn gw_optimizer_set_lr(optimizer: *mut gw_optimizer, lr: f64) -> gw_status;
 }
 functions! {
+    optimizer_loss_scale: pub fn gw_optimizer_loss_scale(optimizer: *const gw_optimizer, out_scale: *mut f64) -> gw_status;
+}
+functions! {
+    optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
+}
+functions! {
     clip_grad_norm: pub fn gw_clip_grad_norm(
         model: *mut gw_module,
         max_norm: f64,

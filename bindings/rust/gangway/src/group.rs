@@ -241,7 +241,7 @@ impl<'u> Unsharded<'u> {
         Tensor::owned(status, tensor)?.to_dlpack()
     }
 
-    /// Local. Adds to the full gradient (f64, f32 or bf16; global shape).
+    /// Local. Adds to the full gradient (f64, f32, bf16 or f16; global shape).
     pub fn add_gradient(&mut self, index: usize, gradient: &impl AsView) -> Result<()> {
         let view = gradient.as_view();
         check(unsafe { sys::gw_shard_group_add_gradient(self.handle, index, &raw_view(&view), NO_STREAM) })

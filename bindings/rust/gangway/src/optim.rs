@@ -44,6 +44,13 @@ options! {
         total_steps: i64,
         /// Of lr, from `total_steps` on.
         last_lr_ratio: f64,
+        /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. A dynamic one
+        /// follows PyTorch's GradScaler: a step that is not finite is skipped and halves it.
+        loss_scale: f64,
+        /// Of a dynamic one, 1 to 2^24.
+        initial_loss_scale: f64,
+        /// So many finite steps in a row double a dynamic one.
+        loss_scale_interval: i64,
     } with {
         rules: Vec<Rule> = Vec::new(),
     }
@@ -60,6 +67,10 @@ options! {
         warmup_steps: i64,
         total_steps: i64,
         last_lr_ratio: f64,
+        /// As in [`AdamWOptions`].
+        loss_scale: f64,
+        initial_loss_scale: f64,
+        loss_scale_interval: i64,
     } with {
         rules: Vec<Rule> = Vec::new(),
     }
@@ -136,7 +147,20 @@ impl Optimizer {
         check(unsafe { sys::gw_optimizer_set_lr(self.raw(), lr) })
     }
 
-    /// Collective. The optimizer's half for own loops: scales, clips, steps, empties the gradients.
+    /// Local. The factor of the loss in the next step; 1: none. Own loops start their backward from it over N.
+    pub fn loss_scale(&self) -> Result<f64> {
+        let mut scale = 0.0;
+        check(unsafe { sys::gw_optimizer_loss_scale(self.raw(), &mut scale) })?;
+        Ok(scale)
+    }
+
+    /// Local. Another one, fixed or dynamic as it is; every rank must set the same, between step and backward.
+    pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
+        check(unsafe { sys::gw_optimizer_set_loss_scale(self.raw(), scale) })
+    }
+
+    /// Collective. The optimizer's half for own loops: divides by the loss scale, scales, clips, steps, empties
+    /// the gradients.
     pub fn step(&mut self, model: &mut Module, options: &StepOptions) -> Result<StepResult> {
         self.expect_model(model)?;
         StepResult::filled(|raw| unsafe {

@@ -10,11 +10,12 @@ options! {
     #[derive(Copy)]
     StepOptions = gw_step_options, gw_step_options_init {
         microbatches: i32,
-        /// False: a loss or a gradient that is not finite skips the step on every rank.
+        /// False: a loss or a gradient that is not finite skips the step on every rank. Not beside a dynamic
+        /// loss scale.
         allow_non_finite: bool,
         /// 0: no clipping.
         max_grad_norm: f64,
-        /// Over 0 and at most 64, or infinity: the largest element.
+        /// Over 0 and at most 64 (32 beside a loss scale), or infinity: the largest element.
         norm_type: f64,
         /// Of gradients, for loops that seed with 1.
         scale: f64,
@@ -48,6 +49,8 @@ results! {
         /// Nothing was changed; `skip_reason` says why.
         skipped: bool,
         skip_reason: SkipReason,
+        /// That the step used; 1: none.
+        loss_scale: f64,
     }
 }
 

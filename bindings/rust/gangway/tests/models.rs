@@ -296,6 +296,44 @@ fn precision_and_recomputation_are_options() {
 }
 
 #[test]
+fn f16_trains_with_a_dynamic_loss_scale() {
+    meshes(2, |gangs| {
+        let mut model = small();
+        let shard = ShardOptions { param_dtype: DType::F16, ..Default::default() };
+        model.parallelize(&gangs, &ParallelOptions { seed: 5, shard, ..Default::default() }).unwrap();
+        let options = AdamWOptions { lr: 0.01, loss_scale_interval: 2, ..Default::default() };
+        assert_eq!((options.loss_scale, options.initial_loss_scale), (0.0, 65536.0));
+        let mut opt = AdamW::new(&model, &options).unwrap();
+        assert_eq!(opt.loss_scale().unwrap(), 65536.0);
+        opt.set_loss_scale(1024.0).unwrap();
+        let tokens = rows(gangs.root().rank(), 1);
+        let results = [0; 3].map(|_| model.train_step(&mut opt, &tokens, &tokens).unwrap());
+        assert!(results[2].loss < results[0].loss, "{results:?}");
+        assert_eq!(results.map(|r| r.loss_scale), [1024.0, 1024.0, 2048.0]);
+        opt.set_loss_scale(16777216.0).unwrap();
+        let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+        assert!(result.skip_reason == SkipReason::NonFinite && result.loss.is_finite(), "{result:?}");
+        assert_eq!((result.loss_scale, opt.loss_scale().unwrap()), (16777216.0, 8388608.0));
+        let error = opt.set_loss_scale(-1.0).unwrap_err();
+        assert!(error.code == Code::InvalidArgument && error.text.contains("loss scale = -1"), "{error}");
+    });
+}
+
+#[test]
+fn a_fixed_loss_scale_changes_no_bits() {
+    meshes(2, |gangs| {
+        let losses = [0.0, 4096.0].map(|loss_scale| {
+            let mut model = small();
+            model.parallelize(&gangs, &ParallelOptions { seed: 5, ..Default::default() }).unwrap();
+            let mut opt = Sgd::new(&model, &SgdOptions { lr: 0.1, loss_scale, ..Default::default() }).unwrap();
+            let tokens = rows(gangs.root().rank(), 1);
+            [0; 3].map(|_| model.train_step(&mut opt, &tokens, &tokens).unwrap().loss)
+        });
+        assert_eq!(losses[0], losses[1]);
+    });
+}
+
+#[test]
 fn replicas_that_differ_are_told_by_element() {
     meshes(2, |gangs| {
         let mut model = Linear::new(3, 2, false).unwrap();

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes bf16.json: how far bf16 training is from exact arithmetic in PyTorch, on the models of the reference files.
+"""Makes half.json: how far training in bf16 and in f16 is from exact arithmetic in PyTorch, on the models of the reference
+files.
 
-usage: make_bf16.py [OUT]      (needs torch, numpy and safetensors; tests need the file alone)
+usage: make_half.py [OUT]      (needs torch, numpy and safetensors; tests need the file alone)
 
-bf16 here is what FSDP2's mixed precision does: f32 masters, parameters, activations and gradients in bf16; norms, rotary
-tables, softmax and the loss in f32 inside. First the same code in f64 has to give the reference files' values.
+Either is what FSDP2's mixed precision does: f32 masters, parameters, activations and gradients in the narrow type; norms,
+rotary tables, softmax and the loss in f32 inside. In f16 the loss is scaled, and gradients unscaled in f32. First the same code in f64 has to give the reference files' values.
 
-"steps": for each reference file, with its first values, the largest relative error of a loss over its batches and, by
-parameter, |g - g64| / |g64| of the gradient of the first batch. "training": the largest |bf16 / f32 - 1| of the loss over 50 steps of AdamW, for each of 8
+By type, "steps": for each reference file, with its first values, the largest relative error of a loss over its batches and, by
+parameter, |g - g64| / |g64| of the gradient of the first batch. "training": the largest |narrow / f32 - 1| of the loss over 50 steps of AdamW, for each of 8
 seeds of first values, on the batches and the model of tests/train/precision_test.cpp.
 """
 import json
@@ -21,6 +22,8 @@ from safetensors import safe_open
 
 HERE = pathlib.Path(__file__).parent
 FILES = ("llama_small", "llama_parity_tied")
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+SCALES = {torch.float16: 65536.0}  # of losses; else 1
 
 
 def norm(x, weight, eps):
@@ -71,11 +74,12 @@ def step_of(masters, c, tokens, labels, dtype):
     """Loss, and gradients as they reach the masters."""
     p = {name: value.detach().to(dtype, copy=True).requires_grad_() for name, value in masters.items()}
     loss = loss_of(p, c, tokens, labels)
-    loss.backward()
-    return loss.item(), {name: value.grad.to(masters[name].dtype) for name, value in p.items()}
+    scale = SCALES.get(dtype, 1.0)
+    (loss * scale).backward()
+    return loss.item(), {name: value.grad.to(masters[name].dtype) / scale for name, value in p.items()}
 
 
-def errors_of(name):
+def errors_of(name, narrow):
     with safe_open(HERE / f"{name}.safetensors", "pt") as file:
         c = json.loads(file.metadata()["config"])
         at = {key: file.get_tensor(key) for key in file.keys()}
@@ -90,9 +94,8 @@ def errors_of(name):
     exact = [step_of(masters, c, *batch, torch.float64)[0] for batch in batches]
     same = max(abs(exact[0] / at["loss"].item() - 1), *gradients_of(torch.float64).values())
     assert same < 1e-11, f"{name}: this is another model, {same} off"
-    narrow = [step_of(masters, c, *batch, torch.bfloat16)[0] for batch in batches]
-    return {"loss": max(abs(n / e - 1) for n, e in zip(narrow, exact, strict=True)),
-            "gradients": gradients_of(torch.bfloat16)}
+    losses = [step_of(masters, c, *batch, narrow)[0] for batch in batches]
+    return {"loss": max(abs(n / e - 1) for n, e in zip(losses, exact, strict=True)), "gradients": gradients_of(narrow)}
 
 
 # --- tests/train/precision_test.cpp
@@ -150,17 +153,19 @@ def losses(seed, dtype):
     return made
 
 
-def deviation(seed):
-    return max(abs(b / f - 1) for b, f in zip(losses(seed, torch.bfloat16), losses(seed, torch.float32), strict=True))
+def deviation(seed, narrow):
+    return max(abs(n / f - 1) for n, f in zip(losses(seed, narrow), losses(seed, torch.float32), strict=True))
 
 
 def main(out):
     torch.set_num_threads(1)
-    made = {"made_with": f"torch {torch.__version__}", "steps": {name: errors_of(name) for name in FILES},
-            "training": [deviation(seed) for seed in range(8)]}
+    made = {"made_with": f"torch {torch.__version__}"}
+    for key, narrow in TYPES.items():
+        made[key] = {"steps": {name: errors_of(name, narrow) for name in FILES},
+                     "training": [deviation(seed, narrow) for seed in range(8)]}
+        print(key, made[key]["training"], {name: made[key]["steps"][name]["loss"] for name in FILES})
     out.write_text(json.dumps(made, indent=1) + "\n")
-    print(made["training"], {name: made["steps"][name]["loss"] for name in FILES})
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "bf16.json")
+    main(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "half.json")

@@ -1,0 +1,64 @@
+#include "optim/loss_scale.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace gangway {
+namespace {
+
+// Gradients are multiplied by 1 / value, which must not be infinite either.
+void check_number(const char* kind, const char* what, double value) {
+  if (!(value > 0 && std::isfinite(value) && std::isfinite(1 / value)))
+    fail(Code::invalid_argument, kind, ": ", what, " = ", value, " is not a finite number over 0");
+}
+
+void check_bounds(const char* kind, const char* what, double value) {
+  if (!(value >= LossScale::kLeast && value <= LossScale::kMost))
+    fail(Code::invalid_argument, kind, ": ", what, " = ", value,
+         " is outside [1, 2^24], the bounds of a dynamic loss scale");
+}
+
+}  // namespace
+
+LossScale::LossScale(const char* kind, const LossScaleOptions& options, bool computes_in_f16)
+    : kind_(kind),
+      dynamic_(options.fixed == 0 && computes_in_f16),
+      value_(options.fixed != 0 ? options.fixed
+             : dynamic_         ? options.initial
+                                : 1),
+      interval_(options.interval) {
+  if (options.fixed != 0) check_number(kind, "loss_scale", options.fixed);
+  check_bounds(kind, "initial_loss_scale", options.initial);
+  if (options.interval < 1)
+    fail(Code::invalid_argument, kind, ": loss_scale_interval = ", options.interval, " is below 1");
+}
+
+void LossScale::set(double value) {
+  check_number(kind_, "loss scale", value);
+  if (dynamic_) check_bounds(kind_, "loss scale", value);
+  value_ = value;
+  finite_steps_ = 0;
+}
+
+void LossScale::follow(bool finite) {
+  if (!dynamic_) return;
+  if (!finite) {
+    value_ = std::max(value_ / 2, kLeast);
+    finite_steps_ = 0;
+  } else if (++finite_steps_ >= interval_) {
+    value_ = std::min(value_ * 2, kMost);
+    finite_steps_ = 0;
+  }
+}
+
+void LossScale::add_facts(Facts& facts) const {
+  facts.add("dynamic_loss_scale", dynamic_);
+  facts.add("loss_scale", value_);
+  if (!dynamic_) return;
+  facts.add("loss_scale_interval", interval_);
+  facts.add("finite_steps", finite_steps_);
+}
+
+}  // namespace gangway
