@@ -59,8 +59,8 @@ float to_f32(f16_t x) {
     f = static_cast<float>(fraction) * 0x1p-24f;
     return sign ? -f : f;
   }
-  const uint32_t u =
-      exponent == 31 ? sign | 0x7f800000u | fraction << 13 : sign | (exponent + 112) << 23 | fraction << 13;
+  const uint32_t quiet = fraction != 0 ? 0x400000u : 0;
+  const uint32_t u = sign | fraction << 13 | (exponent == 31 ? 0x7f800000u | quiet : (exponent + 112) << 23);
   __builtin_memcpy(&f, &u, 4);
   return f;
 }
@@ -70,7 +70,7 @@ f16_t to_f16(float f) {
   __builtin_memcpy(&u, &f, 4);
   const uint32_t sign = u >> 16 & 0x8000u;
   u &= 0x7fffffffu;
-  if (u > 0x7f800000u) return f16_t{static_cast<uint16_t>(sign | 0x7e00u)};
+  if (u > 0x7f800000u) return f16_t{static_cast<uint16_t>(sign | 0x7e00u | (u >> 13 & 0x1ffu))};
   if (u >= 0x477ff000u) return f16_t{static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
   if (u < 0x38800000u) {  // subnormal: adding 0.5 puts the 10 bits at the bottom, rounded by the addition
     float magnitude;

@@ -76,7 +76,8 @@ inline bf16_t to_bf16(float f) {
   return bf16_t{static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16)};
 }
 
+// The bits of the x86 instructions (F16C): round to nearest even; a NaN becomes quiet and keeps what fits of its payload.
 float to_f32(f16_t x);
-f16_t to_f16(float f);  // round to nearest even
+f16_t to_f16(float f);
 
 }  // namespace gangway

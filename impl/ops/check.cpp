@@ -48,9 +48,6 @@ void need_beside(const char* what, const Tensor& t, const Tensor& x) {
   need_rows(what, t, Rows::contiguous);
 }
 
-void need_compute(const char* what, const Tensor& t) {
-  need_dtype(what, t, {DType::f64, DType::f32, DType::bf16});
-}
 void need_float(const char* what, const Tensor& t) {
   need_dtype(what, t, {DType::f64, DType::f32, DType::bf16, DType::f16});
 }
@@ -63,7 +60,7 @@ DType accumulator(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType
 void check(const GemmArgs& args) {
   need_rank("gemm.a", args.a, 2, Rows::strided);
   need_rank("gemm.c", args.c, 2, Rows::strided);
-  need_compute("gemm.a", args.a);
+  need_float("gemm.a", args.a);
   const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);
   const DType dtype = args.a.dtype();
   need("gemm.a", args.a, dtype, {args.transpose_a ? k : m, args.transpose_a ? m : k}, Rows::strided);
@@ -74,7 +71,7 @@ void check(const GemmArgs& args) {
 
 void check(const RmsNormArgs& args) {
   need_rank("rmsnorm.x", args.x, 2);
-  need_compute("rmsnorm.x", args.x);
+  need_float("rmsnorm.x", args.x);
   const int64_t t = args.x.dim(0), d = args.x.dim(1);
   const DType dtype = args.x.dtype();
   if (args.residual) need("rmsnorm.residual", args.residual, dtype, {t, d});
@@ -86,7 +83,7 @@ void check(const RmsNormArgs& args) {
 
 void check(const RmsNormBackwardArgs& args) {
   need_rank("rmsnorm_backward.x", args.x, 2);
-  need_compute("rmsnorm_backward.x", args.x);
+  need_float("rmsnorm_backward.x", args.x);
   const int64_t t = args.x.dim(0), d = args.x.dim(1);
   const DType dtype = args.x.dtype();
   need("rmsnorm_backward.dy", args.dy, dtype, {t, d});
@@ -103,7 +100,7 @@ void check(const RmsNormBackwardArgs& args) {
 
 void check(const RopeArgs& args) {
   need_rank("rope.x", args.x, 2, Rows::strided);
-  need_compute("rope.x", args.x);
+  need_float("rope.x", args.x);
   const DType dtype = args.x.dtype();
   const int64_t t = args.x.dim(0), width = args.x.dim(1);
   GW_CHECK(args.heads, >=, 1);
@@ -126,7 +123,7 @@ void check(const RopeArgs& args) {
 
 void check(const SwigluArgs& args) {
   need_rank("swiglu.gate", args.gate, 2, Rows::strided);
-  need_compute("swiglu.gate", args.gate);
+  need_float("swiglu.gate", args.gate);
   const int64_t t = args.gate.dim(0), f = args.gate.dim(1);
   need("swiglu.up", args.up, args.gate.dtype(), {t, f}, Rows::strided);
   need("swiglu.y", args.y, args.gate.dtype(), {t, f});
@@ -134,7 +131,7 @@ void check(const SwigluArgs& args) {
 
 void check(const SwigluBackwardArgs& args) {
   need_rank("swiglu_backward.gate", args.gate, 2, Rows::strided);
-  need_compute("swiglu_backward.gate", args.gate);
+  need_float("swiglu_backward.gate", args.gate);
   const DType dtype = args.gate.dtype();
   const int64_t t = args.gate.dim(0), f = args.gate.dim(1);
   need("swiglu_backward.up", args.up, dtype, {t, f}, Rows::strided);
@@ -147,7 +144,7 @@ void check(const SwigluBackwardArgs& args) {
 void check(const AttentionArgs& args) {
   need_rank("attention.q", args.q, 4, Rows::strided);
   need_rank("attention.k", args.k, 4, Rows::strided);
-  need_compute("attention.q", args.q);
+  need_float("attention.q", args.q);
   const DType dtype = args.q.dtype();
   const int64_t b = args.q.dim(0), sq = args.q.dim(1), h = args.q.dim(2), width = args.q.dim(3);
   const int64_t sk = args.k.dim(1), g = args.k.dim(2);
@@ -161,7 +158,7 @@ void check(const AttentionArgs& args) {
 
 void check(const AttentionMergeArgs& args) {
   need_rank("attention_merge.part", args.part, 4, Rows::strided);
-  need_compute("attention_merge.part", args.part);
+  need_float("attention_merge.part", args.part);
   const DType wide = accumulator(args.part.dtype());
   const int64_t b = args.part.dim(0), s = args.part.dim(1), h = args.part.dim(2), width = args.part.dim(3);
   need("attention_merge.out", args.out, wide, {b, s, h, width}, Rows::strided);
@@ -189,7 +186,7 @@ void check(const AttentionBackwardArgs& args) {
 void check(const EmbeddingArgs& args) {
   need_rank("embedding.table", args.table, 2);
   need_rank("embedding.ids", args.ids, 1);
-  need_compute("embedding.table", args.table);
+  need_float("embedding.table", args.table);
   need("embedding.ids", args.ids, DType::i64, {args.ids.dim(0)});
   need("embedding.y", args.y, args.table.dtype(), {args.ids.dim(0), args.table.dim(1)});
   GW_CHECK(args.first_row, >=, 0);
@@ -199,7 +196,7 @@ void check(const EmbeddingArgs& args) {
 void check(const EmbeddingBackwardArgs& args) {
   need_rank("embedding_backward.dtable", args.dtable, 2);
   need_rank("embedding_backward.ids", args.ids, 1);
-  need_compute("embedding_backward.dy", args.dy);
+  need_float("embedding_backward.dy", args.dy);
   const DType dtype = args.dy.dtype();
   need("embedding_backward.ids", args.ids, DType::i64, {args.ids.dim(0)});
   need("embedding_backward.dy", args.dy, dtype, {args.ids.dim(0), args.dtable.dim(1)});
@@ -209,7 +206,7 @@ void check(const EmbeddingBackwardArgs& args) {
 void check(const HeadLossArgs& args) {
   need_rank("head_loss.x", args.x, 2);
   need_rank("head_loss.w", args.w, 2);
-  need_compute("head_loss.x", args.x);
+  need_float("head_loss.x", args.x);
   const DType dtype = args.x.dtype();
   const int64_t t = args.x.dim(0), d = args.x.dim(1), v = args.w.dim(0);
   need("head_loss.w", args.w, dtype, {v, d});
@@ -244,11 +241,11 @@ void check(const LossJoinArgs& args) {
 void check(const AdamWArgs& args) {
   need_statistics("adamw.p", args.p);
   need_beside("adamw.p", args.p, args.p);
-  need_compute("adamw.g", args.g);
+  need_float("adamw.g", args.g);
   need_beside("adamw.g", args.g, args.p);
-  need_compute("adamw.m", args.m);
+  need_float("adamw.m", args.m);
   need_beside("adamw.m", args.m, args.p);
-  need_compute("adamw.v", args.v);
+  need_float("adamw.v", args.v);
   need_beside("adamw.v", args.v, args.p);
   if (args.copy) {
     need_float("adamw.copy", args.copy);
@@ -260,10 +257,10 @@ void check(const AdamWArgs& args) {
 void check(const SgdArgs& args) {
   need_statistics("sgd.p", args.p);
   need_beside("sgd.p", args.p, args.p);
-  need_compute("sgd.g", args.g);
+  need_float("sgd.g", args.g);
   need_beside("sgd.g", args.g, args.p);
   if (args.momentum != 0) {
-    need_compute("sgd.m", args.m);
+    need_float("sgd.m", args.m);
     need_beside("sgd.m", args.m, args.p);
   }
   if (args.copy) {
@@ -288,32 +285,32 @@ void check_fill(const Tensor& y) {
 }
 
 void check_add(const Tensor& x, const Tensor& y) {
-  need_compute("add.x", x);
-  need_compute("add.y", y);
+  need_float("add.x", x);
+  need_float("add.y", y);
   need_beside("add.x", x, y);
   need_beside("add.y", y, x);
 }
 
 void check_scale(const Tensor& y) {
-  need_compute("scale.y", y);
+  need_float("scale.y", y);
   need_rows("scale.y", y, Rows::contiguous);
 }
 
 void check_column_sum(const Tensor& x, const Tensor& y) {
   need_rank("column_sum.x", x, 2);
-  need_compute("column_sum.x", x);
+  need_float("column_sum.x", x);
   need("column_sum.y", y, accumulator(x.dtype()), {x.dim(1)});
 }
 
 void check_norm_power(const Tensor& x, double p, const Tensor& out) {
-  need_compute("norm_power.x", x);
+  need_float("norm_power.x", x);
   need_rows("norm_power.x", x, Rows::contiguous);
   GW_CHECK(p, >, 0);
   need("norm_power.out", out, DType::f64, {1});
 }
 
 void check_fill_normal(const Tensor& y) {
-  need_compute("fill_normal.y", y);
+  need_float("fill_normal.y", y);
   need_rows("fill_normal.y", y, Rows::contiguous);
 }
 

@@ -8,8 +8,8 @@
 // - Letters: T tokens (batch x sequence), D model width, F feed-forward width, V vocabulary, B batch, S sequence,
 //   H query heads, G key/value heads, K head width.
 // - Tensors named as inputs are read, as outputs written whole; "+=" says that the operation adds.
-// - Activations and weights share one dtype: f64, f32 or bf16. Statistics (rstd, lse) and weight gradients are f32, or
-//   f64 for f64. Inside, bf16 is computed in f32.
+// - Activations and weights share one dtype: f64, f32, bf16 or f16. Statistics (rstd, lse) and weight gradients are f32,
+//   or f64 for f64. Inside, bf16 and f16 are computed in f32.
 // - Rows may be strided (stride of the last dim is 1) where the struct says so; otherwise tensors are contiguous.
 // - Shapes are checked by GW_CHECK (they are the library's own mistakes); values are never checked.
 // - On a meta device nothing is computed (ops/meta.h).
@@ -28,7 +28,7 @@
 namespace gangway {
 
 // c = op(a) op(b) [+ bias] [+ c]; 2-d, rows may be strided. a is [M, N'] or, transposed, [N', M]. dtype of a and b is
-// the same; c may be f32 where they are bf16 (weight gradients). f32 accumulation (f64 for f64).
+// the same; c may be f32 where they are of 16 bits (weight gradients). f32 accumulation (f64 for f64).
 struct GemmArgs {
   Tensor a, b, c;
   Tensor bias;  // [columns of c], dtype of a; added once
@@ -90,7 +90,8 @@ struct AttentionArgs {
 struct AttentionMergeArgs {
   Tensor out, lse, part, part_lse;
 };
-// By recomputation from lse (Dao, "FlashAttention-2", 2023). dq like q; dk, dv like k, v, or f32 where those are bf16.
+// By recomputation from lse (Dao, "FlashAttention-2", 2023). dq like q; dk, dv like k, v, or f32 where those are of 16
+// bits.
 // accumulate: dq, dk and dv += (rings of context parallelism); they must be f32 or f64 then.
 struct AttentionBackwardArgs {
   Tensor q, k, v, out, lse, dout;
@@ -152,8 +153,8 @@ struct LossJoinArgs {
 // AdamW (Loshchilov and Hutter, 2019) over one flat shard:
 //   g' = g * scale * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
 //   p -= lr * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + weight_decay * p)
-// lr, step, scale and clip come by value: a queue may hold the work while the next step is prepared. p: f32 or f64; g: f32, f64 or bf16; m and v:
-// f32, f64 or bf16 (rounded to nearest); `copy`: p rounded to its dtype in the same pass, or absent.
+// lr, step, scale and clip come by value: a queue may hold the work while the next step is prepared. p: f32 or f64; g, m
+// and v: f64, f32, bf16 or f16 (rounded to nearest); `copy`: p rounded to its dtype in the same pass, or absent.
 struct OptimizerControl {
   double lr = 0;
   double scale = 1;
@@ -206,15 +207,15 @@ class Ops {
   // y = x with conversion between f64, f32, bf16 and f16; any strides, equal shapes. Equal dtypes of any kind: a copy.
   virtual void cast(const Tensor& x, const Tensor& y, Stream& stream) = 0;
   virtual void fill(const Tensor& y, double value, Stream& stream) = 0;  // contiguous; floating or i64
-  // y += factor * x; contiguous; dtypes may differ (f64, f32, bf16).
+  // y += factor * x; contiguous; dtypes may differ (f64, f32, bf16, f16).
   virtual void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) = 0;
   virtual void scale(const Tensor& y, double factor, Stream& stream) = 0;
   // Column sums of x [T, D] into y [D] (f32 or f64), +=. For bias gradients.
   virtual void column_sum(const Tensor& x, const Tensor& y, Stream& stream) = 0;
-  // out (f64 [1]) += sum |x|^p in a fixed order; p = infinity: out = max(out, max |x|). Contiguous f64, f32, bf16.
+  // out (f64 [1]) += sum |x|^p in a fixed order; p = infinity: out = max(out, max |x|). Contiguous f64, f32, bf16, f16.
   virtual void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) = 0;
   // Rows [first, first + rows) of a parameter: element i of the full row-major tensor is philox_normal(key, i) *
-  // deviation, rounded to y's dtype (f64, f32 or bf16). y is contiguous; `first_element` is the index of its first.
+  // deviation, rounded to y's dtype (f64, f32, bf16 or f16). y is contiguous; `first_element` is the index of its first.
   virtual void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
                            Stream& stream) = 0;
   // out (i64 [3]) = lowest and highest id of ids [T] i64 over those != ignore, and their number; none: {0, -1, 0}.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 namespace gangway {
 namespace {
@@ -51,6 +52,18 @@ TEST(DType, F16ConversionRoundsToTheNearestAndTiesToEven) {
     EXPECT_EQ(to_f16(f).bits, nearest_half(f)) << f;
   }
   EXPECT_EQ(to_f16(2049.0f).bits, nearest_half(2049.0f));  // a tie
+}
+
+// As the instructions of x86 (F16C) give it.
+TEST(DType, F16KeepsTheSignAndTheUpperBitsOfANanAndMakesItQuiet) {
+  const uint32_t pattern = 0xff804123u;
+  float f;
+  std::memcpy(&f, &pattern, 4);
+  EXPECT_EQ(to_f16(f).bits, 0xfe02);
+  const float wide = to_f32(f16_t{0xfc01});
+  uint32_t bits;
+  std::memcpy(&bits, &wide, 4);
+  EXPECT_EQ(bits, 0xffc02000u);
 }
 
 TEST(DType, Bf16RoundsToNearestEvenAndKeepsNan) {

@@ -2,6 +2,7 @@
 // other sizes or less aligned operands is refused, as on a device it would be wrong.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstring>
 #include <vector>
@@ -65,7 +66,7 @@ std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayou
   if (rows_of(a, how.transpose_a) != c.rows || columns_of(b, how.transpose_b) != c.columns ||
       columns_of(a, how.transpose_a) != rows_of(b, how.transpose_b))
     return "sizes that do not go together";
-  if (a.type != b.type || (c.type != a.type && !(a.type == CUDA_R_16BF && c.type == CUDA_R_32F)))
+  if (a.type != b.type || (c.type != a.type && !(bytes_of(a.type) == 2 && c.type == CUDA_R_32F)))
     return "types";
   const bool f64 = a.type == CUDA_R_64F;
   if ((how.compute == CUBLAS_COMPUTE_64F) != f64 || (how.scale == CUDA_R_64F) != f64)
@@ -79,6 +80,7 @@ S get(const void* data, cudaDataType_t type, size_t at) {
   switch (type) {
     case CUDA_R_64F: return static_cast<S>(static_cast<const double*>(data)[at]);
     case CUDA_R_32F: return static_cast<S>(static_cast<const float*>(data)[at]);
+    case CUDA_R_16F: return static_cast<S>(__half2float(static_cast<const __half*>(data)[at]));
     default: return static_cast<S>(__bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]));
   }
 }
@@ -87,6 +89,7 @@ void put(void* data, cudaDataType_t type, size_t at, S value) {
   switch (type) {
     case CUDA_R_64F: static_cast<double*>(data)[at] = static_cast<double>(value); break;
     case CUDA_R_32F: static_cast<float*>(data)[at] = static_cast<float>(value); break;
+    case CUDA_R_16F: static_cast<__half*>(data)[at] = __float2half_rn(static_cast<float>(value)); break;
     default: static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(static_cast<float>(value));
   }
 }

@@ -55,20 +55,15 @@ void check_case(Bench& bench, const Case& x, DType dtype, DType c_dtype, const s
   // What c held must not matter: a NaN times 0 would show.
   if (!x.accumulate) assign(args.c, std::vector<double>(want.size(), std::nan("")));
   bench.ops->gemm(args, bench.stream());
-  expect_close(args.c, want,
-               c_dtype == DType::bf16  ? kBf16Rounding + 2e-6
-               : c_dtype == DType::f32 ? 2e-6
-                                       : 1e-14,
+  expect_close(args.c, want, c_dtype == DType::f64 ? 1e-14 : rounding_of(c_dtype) + 2e-6,
                what + " " + x.text());
 }
 
 struct Types {
   DType dtype, c_dtype;
 };
-const Types kTypes[] = {{DType::f64, DType::f64},
-                        {DType::f32, DType::f32},
-                        {DType::bf16, DType::bf16},
-                        {DType::bf16, DType::f32}};
+const Types kTypes[] = {{DType::f64, DType::f64},  {DType::f32, DType::f32}, {DType::bf16, DType::bf16},
+                        {DType::bf16, DType::f32}, {DType::f16, DType::f16}, {DType::f16, DType::f32}};
 
 template <typename Body>
 void for_each_path(const std::vector<int>& thread_counts, Body&& body) {
@@ -145,6 +140,29 @@ TEST(Gemm, GapsBetweenRowsStayUntouched) {
     for (size_t i = 0; i < 70; ++i)
       for (size_t j = 80; j < 90; ++j) ASSERT_EQ(got[i * 90 + j], 42) << cpu::name(isa);
   }
+}
+
+// Sums are f32 whatever they are stored as: what overflows f16 on the way may end within it, and subnormals count.
+TEST(Gemm, F16AddsUpInF32) {
+  for (cpu::Isa isa : available_isas())
+    for (DType c_dtype : {DType::f16, DType::f32})
+      for (int64_t size : {3, 70}) {  // of our own loops and of what a vendor's product would take
+        Bench bench(isa);
+        std::vector<double> a(static_cast<size_t>(size * size), 0), b = a;
+        for (int64_t i = 0; i < size; ++i) {
+          double* row = a.data() + i * size;
+          row[0] = 60000, row[1] = -60000, row[2] = 0x1p-24;
+          b[static_cast<size_t>(i)] = b[static_cast<size_t>(size + i)] = 512;
+          b[static_cast<size_t>(2 * size + i)] = 1024;
+        }
+        const Tensor c = bench.empty(c_dtype, {size, size});
+        bench.ops->gemm({.a = tensor(bench, DType::f16, {size, size}, a),
+                         .b = tensor(bench, DType::f16, {size, size}, b),
+                         .c = c,
+                         .bias = {}},
+                        bench.stream());
+        EXPECT_EQ(values(c), std::vector<double>(a.size(), 0x1p-14)) << label(isa, c_dtype) << " " << size;
+      }
 }
 
 TEST(Gemm, TheSameCallGivesTheSameBits) {

@@ -85,7 +85,7 @@ struct Tensors {
 TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
   for (cpu::Isa isa : available_isas())
     for (int threads : {1, 2, 3})
-      for (DType dtype : {DType::f64, DType::f32, DType::bf16})
+      for (DType dtype : kFloats)
         for (int64_t vocabulary : {1, 2, 37, 2050}) {
           Bench bench(isa, threads);
           const Problem p{67, 19, vocabulary, random_labels(67, vocabulary, 5)};
@@ -93,13 +93,12 @@ TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
           bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());
           const Result want = reference(p, values(t.x), values(t.w));
           const std::string what = label(isa, dtype) + " V=" + std::to_string(vocabulary);
-          // With one word of vocabulary loss and gradients are 0: the floor is the scale. In bf16 the probabilities are
+          // With one word of vocabulary loss and gradients are 0: the floor is the scale. In 16 bits the probabilities are
           // rounded before they are multiplied, and dx again; products of both signs may add up to less than they are.
           const double tolerance = dtype == DType::f64   ? 1e-13
                                    : dtype == DType::f32 ? 4e-6
-                                                         : 3 * kBf16Rounding;
-          expect_close(values(t.loss), {want.loss}, dtype == DType::bf16 ? 1e-5 : tolerance, what + " loss",
-                       0.1);
+                                                         : 3 * rounding_of(dtype);
+          expect_close(values(t.loss), {want.loss}, std::min(tolerance, 1e-5), what + " loss", 0.1);
           EXPECT_EQ(element(t.weight, 0), want.weight) << what;
           expect_close(values(t.dx), want.dx, tolerance, what + " dx", 0.01);
           expect_close(values(t.dw), want.dw, tolerance, what + " dw", 0.01);
@@ -166,7 +165,7 @@ TEST(HeadLoss, ChunkBoundariesDoNotShow) {
 }
 
 TEST(HeadLoss, LossIsThePlainSumWhateverTheScaleOfGradients) {
-  for (DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+  for (DType dtype : kFloats) {
     Bench bench;
     Problem p{33, 7, 40, random_labels(33, 40, 2)};
     std::vector<double> losses;
@@ -183,7 +182,7 @@ TEST(HeadLoss, LossIsThePlainSumWhateverTheScaleOfGradients) {
 
 TEST(HeadLoss, ALabelOutsideTheVocabularyGivesNan) {
   for (cpu::Isa isa : available_isas())
-    for (DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (DType dtype : kFloats)
       for (const int64_t outside : {int64_t{-1}, int64_t{5}, INT64_MAX}) {
         Bench bench(isa);
         const Problem p{3, 2, 5, {1, outside, 4}};
@@ -213,7 +212,7 @@ TEST(HeadLoss, LossAddsAndWeightGradientsAddWhenAsked) {
 
 TEST(HeadLoss, EvaluationGivesTheLossOfTraining) {
   for (cpu::Isa isa : available_isas())
-    for (DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    for (DType dtype : kFloats) {
       Bench bench(isa, 2);
       const Problem p{50, 8, 301, random_labels(50, 301, 4)};
       const Tensors t(bench, p, dtype);

@@ -54,6 +54,4 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 
 inline DType accumulator_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-constexpr DType kFloats[] = {DType::f64, DType::f32, DType::bf16};
-
 }  // namespace gangway::ops_testing

@@ -62,7 +62,7 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
 }
 
 TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
-  for (DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (DType dtype : kFloats)
     for (int64_t tokens : {0, 1, 100, 700}) {
       Meta meta;
       Bench bench;

@@ -156,14 +156,34 @@ inline void expect_close(const Tensor& got, const std::vector<double>& want, dou
   expect_close(values(got), want, tolerance, what);
 }
 
-constexpr double kBf16Rounding = 0x1p-8;  // of one value, relative to it: 8 bits, to the nearest
+// What the operations compute in.
+constexpr DType kFloats[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+
+// What rounding to the dtype may change a value by, relative to it (f16: from 2^-14 on).
+inline double rounding_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return 0x1p-53;
+    case DType::f32: return 0x1p-24;
+    case DType::bf16: return 0x1p-8;
+    case DType::f16: return 0x1p-11;
+    default: ADD_FAILURE() << "rounding_of " << name(dtype); return 0;
+  }
+}
+
+// The value that x is stored as; f64 becomes a 16-bit number by way of f32.
+inline double rounded(DType dtype, double x) {
+  switch (dtype) {
+    case DType::f64: return x;
+    case DType::f32: return static_cast<double>(static_cast<float>(x));
+    case DType::bf16: return to_f32(to_bf16(static_cast<float>(x)));
+    case DType::f16: return to_f32(to_f16(static_cast<float>(x)));
+    default: ADD_FAILURE() << "rounded to " << name(dtype); return 0;
+  }
+}
 
 // What one rounding to the dtype and an f32 (f64) accumulation of moderate length may cost, relative to the
 // largest.
-inline double tolerance_of(DType dtype) {
-  constexpr double kF32 = 2e-5;
-  return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? kF32 : kBf16Rounding + kF32;
-}
+inline double tolerance_of(DType dtype) { return dtype == DType::f64 ? 1e-12 : rounding_of(dtype) + 2e-5; }
 
 inline std::string label(cpu::Isa isa, DType dtype) {
   return std::string(cpu::name(isa)) + " " + name(dtype);

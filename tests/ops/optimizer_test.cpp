@@ -12,19 +12,16 @@ struct Types {
 std::vector<Types> type_choices() {
   std::vector<Types> all;
   for (DType p : {DType::f32, DType::f64})
-    for (DType g : {DType::f32, DType::f64, DType::bf16})
-      for (DType m : {DType::f32, DType::f64, DType::bf16})
-        for (DType v : {DType::f32, DType::f64, DType::bf16}) all.push_back({p, g, m, v});
+    for (DType g : kFloats)
+      for (DType m : kFloats)
+        for (DType v : kFloats) all.push_back({p, g, m, v});
   return all;
 }
 
-double rounded(DType dtype, double x) {
-  return dtype == DType::f64   ? x
-         : dtype == DType::f32 ? static_cast<double>(static_cast<float>(x))
-                               : to_f32(to_bf16(static_cast<float>(x)));
-}
+double relative(DType dtype) { return dtype == DType::f64 ? 1e-14 : std::max(1e-6, 2 * rounding_of(dtype)); }
 
-double relative(DType dtype) { return dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 8e-3; }
+// Beside f16 gradients an f16 copy, else a bf16 one.
+DType copy_dtype(const Types& types) { return types.g == DType::f16 ? DType::f16 : DType::bf16; }
 
 struct AdamWState {
   std::vector<double> p, m, v;
@@ -58,7 +55,7 @@ TEST(AdamW, FollowsThePublishedFormulaInEveryDType) {
           std::vector<double> v(static_cast<size_t>(count));
           for (size_t i = 0; i < v.size(); ++i) v[i] = 0.01 + 0.001 * static_cast<double>(i % 7);
           args.v = tensor(bench, types.v, {count}, v);
-          args.copy = bench.empty(DType::bf16, {count});
+          args.copy = bench.empty(copy_dtype(types), {count});
           args.control = control;
           args.lr_scale = 0.7;
           args.weight_decay = 0.1;
@@ -71,7 +68,7 @@ TEST(AdamW, FollowsThePublishedFormulaInEveryDType) {
           expect_close(args.v, want.v, std::max(relative(types.p), relative(types.v)), what + " v");
           const std::vector<double> p = values(args.p), copy = values(args.copy);
           for (size_t i = 0; i < p.size(); ++i)
-            ASSERT_EQ(copy[i], rounded(DType::bf16, p[i])) << what << " copy " << i;
+            ASSERT_EQ(copy[i], rounded(args.copy.dtype(), p[i])) << what << " copy " << i;
         }
 }
 
@@ -97,7 +94,7 @@ TEST(AdamW, FiveStepsFromZeroMomentsAgreeInF64) {
 
 TEST(AdamW, NothingIsWrittenOutsideTheShard) {
   for (cpu::Isa isa : available_isas())
-    for (DType moments : {DType::f32, DType::bf16}) {
+    for (DType moments : {DType::f32, DType::bf16, DType::f16}) {
       Bench bench(isa, 2);
       const OptimizerControl control{.lr = 0.1, .step = 1};
       const auto guarded = [&](DType dtype) {
@@ -106,7 +103,7 @@ TEST(AdamW, NothingIsWrittenOutsideTheShard) {
         return t;
       };
       const Tensor p = guarded(DType::f32), m = guarded(moments), v = guarded(moments),
-                   copy = guarded(DType::bf16);
+                   copy = guarded(moments == DType::f16 ? DType::f16 : DType::bf16);
       AdamWArgs args;
       args.p = p.slice(0, 3, 16), args.m = m.slice(0, 3, 16), args.v = v.slice(0, 3, 16);
       args.copy = copy.slice(0, 3, 16);
@@ -130,7 +127,7 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
           args.p = random_tensor(bench, types.p, {9001}, 1);
           args.m =
               tensor(bench, types.m, {9001}, std::vector<double>(9001, std::nan("")));  // step 1 writes it
-          args.copy = bench.empty(DType::bf16, {9001});
+          args.copy = bench.empty(copy_dtype(types), {9001});
           args.control = control;
           args.lr_scale = 3;
           args.momentum = momentum;
@@ -156,7 +153,7 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
               expect_close(args.m, m, std::max(relative(types.p), relative(types.m)), what + " m");
           }
           const std::vector<double> p = values(args.p), copy = values(args.copy);
-          for (size_t i = 0; i < p.size(); ++i) ASSERT_EQ(copy[i], rounded(DType::bf16, p[i])) << what;
+          for (size_t i = 0; i < p.size(); ++i) ASSERT_EQ(copy[i], rounded(args.copy.dtype(), p[i])) << what;
         }
 }
 

@@ -14,6 +14,9 @@ struct SimdProbe {
   void (*exp_f64)(const double* x, double* y, int64_t n);
   void (*narrow)(const float* x, bf16_t* y, int64_t n);
   void (*widen)(const bf16_t* x, float* y, int64_t n);
+  void (*narrow_f16)(const float* x, f16_t* y, int64_t n);
+  void (*widen_f16)(const f16_t* x, float* y, int64_t n);
+  float (*scalar_f16)(f16_t x);
   void (*round_trip_f64)(const float* x, float* y, int64_t n);  // through two f64 halves; whole vectors only
   float (*sum)(const float* x);                                 // one vector
   float (*max_lane)(const float* x);

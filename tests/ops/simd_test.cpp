@@ -107,6 +107,39 @@ TEST_P(Simd, Bf16RoundsLikeTheScalar) {
   }
 }
 
+// The same bits as base/dtype.cpp for all halves, around every tie between two of them, beyond the largest, NaNs, and
+// floats all over the range.
+TEST_P(Simd, F16RoundsLikeTheScalar) {
+  std::vector<f16_t> halves;
+  std::vector<float> x = many_floats();
+  for (uint32_t bits = 0; bits < 0x10000u; ++bits) halves.push_back({static_cast<uint16_t>(bits)});
+  for (uint16_t size = 0; size < 0x7c00u; ++size) {
+    const float at = to_f32(f16_t{size});
+    const float next = size == 0x7bffu ? 65536.0f : to_f32(f16_t{static_cast<uint16_t>(size + 1)});
+    const float tie = (at + next) / 2;
+    for (const float f :
+         {at, std::nextafter(at, 1e9f), std::nextafter(tie, 0.0f), tie, std::nextafter(tie, 1e9f)})
+      for (const float sign : {1.0f, -1.0f}) x.push_back(sign * f);
+  }
+  for (uint32_t nan = 0x7f800000u; nan < 0x80000000u; nan += 4093)  // infinity first
+    for (uint32_t sign : {0u, 0x80000000u}) {
+      const uint32_t pattern = nan | sign;
+      x.emplace_back();
+      std::memcpy(&x.back(), &pattern, 4);
+    }
+  halves.pop_back(), x.resize(x.size() / 2 * 2 - 1);  // odd tails
+  std::vector<float> wide(halves.size());
+  probe().widen_f16(halves.data(), wide.data(), static_cast<int64_t>(halves.size()));
+  for (size_t i = 0; i < halves.size(); ++i) {
+    const float want = to_f32(halves[i]), scalar = probe().scalar_f16(halves[i]);
+    ASSERT_EQ(std::memcmp(&wide[i], &want, 4), 0) << i;
+    ASSERT_EQ(std::memcmp(&scalar, &want, 4), 0) << i;
+  }
+  std::vector<f16_t> y(x.size());
+  probe().narrow_f16(x.data(), y.data(), static_cast<int64_t>(x.size()));
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, to_f16(x[i]).bits) << i << ": " << x[i];
+}
+
 TEST_P(Simd, TailsTouchNothingElse) {
   for (int64_t n = 1; n < 40; ++n) {
     std::vector<float> x(static_cast<size_t>(n),
@@ -118,6 +151,10 @@ TEST_P(Simd, TailsTouchNothingElse) {
     probe().narrow(x.data(), z.data(), n);
     EXPECT_EQ(z.back().bits, 0x1234);
     EXPECT_EQ(z[static_cast<size_t>(n) - 1].bits, to_bf16(2.5f).bits);
+    std::vector<f16_t> h(static_cast<size_t>(n) + 1, f16_t{0x1234});
+    probe().narrow_f16(x.data(), h.data(), n);
+    EXPECT_EQ(h.back().bits, 0x1234);
+    EXPECT_EQ(h[static_cast<size_t>(n) - 1].bits, to_f16(2.5f).bits);
   }
 }
 

@@ -2,9 +2,24 @@
 
 #include <algorithm>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/config.h"
 
 namespace gangway::cpu {
+namespace {
+
+#if defined(__x86_64__)
+bool has_f16c() {
+  constexpr unsigned kF16c = 1u << 29;  // no name in clang 14's __builtin_cpu_supports
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
+}
+#endif
+
+}  // namespace
 
 const char* name(Isa isa) {
   switch (isa) {
@@ -18,7 +33,7 @@ const char* name(Isa isa) {
 Isa processor_isa() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::portable;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return Isa::portable;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return Isa::avx512;

@@ -16,7 +16,7 @@
 
 namespace gangway::cpu {
 
-// Lowest first. avx2 stands for AVX2 + FMA, avx512 for F + BW + DQ + VL beside it.
+// Lowest first. avx2 stands for AVX2 + FMA + F16C, avx512 for F + BW + DQ + VL beside it.
 enum class Isa : uint8_t { portable, avx2, avx512 };
 
 const char* name(Isa isa);  // "portable", "avx2", "avx512"

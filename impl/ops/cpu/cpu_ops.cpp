@@ -91,10 +91,10 @@ std::string describe_cpu_paths(Ops& ops) {
   Context& context = cpu->context();
   const std::string own = std::string("own kernel, ") + name(context.isa) + "\n";
   std::string out;
-  for (DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     out += std::string("gemm ") + name(dtype) + ": " +
            (gemm_by_vendor(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
-            : dtype == DType::bf16         ? "f32 panels, " + own
+            : item_bytes(dtype) == 2       ? "f32 panels, " + own
                                            : own);
   for (const char* op : {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding",
                          "head_loss", "loss_part", "loss_join", "adamw", "sgd", "cast", "fill", "add",

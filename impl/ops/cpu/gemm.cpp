@@ -1,7 +1,7 @@
 // By oneDNN where it has a product for the dtype on this processor (f32 always, bf16 with AVX-512 or where a
-// later version has more), else by our own blocked product, which turns bf16 into panels of f32. The result is
+// later version has more), else by our own blocked product, which turns bf16 and f16 into panels of f32. The result is
 // split over the pool's threads, the reduction never. Beyond what Ops::gemm promises, one of a and b may be f32 beside
-// the other in bf16 (products inside other operations).
+// the other in bf16 or f16 (products inside other operations).
 #include "ops/cpu/operations.h"
 
 #include <algorithm>
@@ -90,9 +90,10 @@ bool packs_badly(const GemmArgs& args, int64_t m, int64_t n) {
 constexpr int64_t kTiny = 32 * 32 * 32;
 
 // Whether oneDNN is asked. A cap on the instruction set below the processor's keeps bf16 and f64 to our own
-// product: oneDNN knows nothing of the cap.
+// product: oneDNN knows nothing of the cap. f16 is always ours: oneDNN multiplies it on the newest processors only, and
+// not everywhere with f32 sums.
 bool asks_vendor(const Context& context, DType dtype) {
-  if (context.isa == Isa::portable) return false;
+  if (context.isa == Isa::portable || dtype == DType::f16) return false;
   return dtype == DType::f32 || context.isa == processor_isa();
 }
 

@@ -33,7 +33,8 @@
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 
 // From simd_<set>.h: kBytes; F32, I32, U32, H16 (half as many bytes), F64, I64 as plain vector types;
-// set, fma, max, min, sqrt; narrow_u16 (U32 to its low halves).
+// set, fma, max, min, sqrt; narrow_u16 (U32 to its low halves); widen_f16 and narrow_f16 of vectors and to_scalar of
+// one f16, with the bits of base/dtype.h.
 constexpr int kLanes32 = kBytes / 4;
 constexpr int kLanes64 = kBytes / 8;
 
@@ -78,9 +79,9 @@ GW_SIMD To bits(From from) {
   return to;
 }
 
-GW_SIMD F32 widen(H16 h) { return bits<F32>(__builtin_convertvector(h, U32) << 16); }
+GW_SIMD F32 widen_bf16(H16 h) { return bits<F32>(__builtin_convertvector(h, U32) << 16); }
 // Round to nearest even; a NaN stays a quiet NaN. The bits of to_bf16 in base/dtype.h.
-GW_SIMD H16 narrow(F32 x) {
+GW_SIMD H16 narrow_bf16(F32 x) {
   const U32 u = bits<U32>(x);
   const U32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const U32 quiet = (u >> 16) | 0x40u;
@@ -103,33 +104,47 @@ GW_SIMD V load_part_as(const T* p, int n) {
 
 GW_SIMD F32 load(const float* p, Full = {}) { return load_as<F32>(p); }
 GW_SIMD F64 load(const double* p, Full = {}) { return load_as<F64>(p); }
-GW_SIMD F32 load(const bf16_t* p, Full = {}) { return widen(load_as<H16>(p)); }
+GW_SIMD F32 load(const bf16_t* p, Full = {}) { return widen_bf16(load_as<H16>(p)); }
+GW_SIMD F32 load(const f16_t* p, Full = {}) { return widen_f16(load_as<H16>(p)); }
 // Lanes from part.n on are 0 and their memory is not touched.
 GW_SIMD F32 load(const float* p, Part part) { return load_part_as<F32>(p, part.n); }
 GW_SIMD F64 load(const double* p, Part part) { return load_part_as<F64>(p, part.n); }
-GW_SIMD F32 load(const bf16_t* p, Part part) { return widen(load_part_as<H16>(p, part.n)); }
+GW_SIMD F32 load(const bf16_t* p, Part part) { return widen_bf16(load_part_as<H16>(p, part.n)); }
+GW_SIMD F32 load(const f16_t* p, Part part) { return widen_f16(load_part_as<H16>(p, part.n)); }
 
 GW_SIMD void store(float* p, F32 v, Full = {}) { __builtin_memcpy(p, &v, sizeof(v)); }
 GW_SIMD void store(double* p, F64 v, Full = {}) { __builtin_memcpy(p, &v, sizeof(v)); }
 GW_SIMD void store(bf16_t* p, F32 v, Full = {}) {
-  const H16 h = narrow(v);
+  const H16 h = narrow_bf16(v);
+  __builtin_memcpy(static_cast<void*>(p), &h, sizeof(h));
+}
+GW_SIMD void store(f16_t* p, F32 v, Full = {}) {
+  const H16 h = narrow_f16(v);
   __builtin_memcpy(static_cast<void*>(p), &h, sizeof(h));
 }
 GW_SIMD void store(float* p, F32 v, Part part) { __builtin_memcpy(p, &v, static_cast<size_t>(part.n) * 4); }
 GW_SIMD void store(double* p, F64 v, Part part) { __builtin_memcpy(p, &v, static_cast<size_t>(part.n) * 8); }
 GW_SIMD void store(bf16_t* p, F32 v, Part part) {
-  const H16 h = narrow(v);
+  const H16 h = narrow_bf16(v);
+  __builtin_memcpy(static_cast<void*>(p), &h, static_cast<size_t>(part.n) * 2);
+}
+GW_SIMD void store(f16_t* p, F32 v, Part part) {
+  const H16 h = narrow_f16(v);
   __builtin_memcpy(static_cast<void*>(p), &h, static_cast<size_t>(part.n) * 2);
 }
 
-// What a store to T and a load would give: f32 rounded to bf16, anything else as it is.
+// What a store to T and a load would give: f32 rounded to bf16 or f16, anything else as it is.
 template <typename T>
 GW_SIMD Vec<T> rounded(Vec<T> v) {
   return v;
 }
 template <>
 GW_SIMD F32 rounded<bf16_t>(F32 v) {
-  return widen(narrow(v));
+  return widen_bf16(narrow_bf16(v));
+}
+template <>
+GW_SIMD F32 rounded<f16_t>(F32 v) {
+  return widen_f16(narrow_f16(v));
 }
 
 // Horizontal sum and maximum, by halves: a fixed order.

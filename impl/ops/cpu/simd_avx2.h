@@ -1,4 +1,4 @@
-// 32-byte vectors: AVX2 with FMA.
+// 32-byte vectors: AVX2 with FMA and F16C.
 #pragma once
 
 #include <immintrin.h>
@@ -34,5 +34,8 @@ GW_SIMD H16 narrow_u16(U32 u) {
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
   return (H16)_mm256_castsi256_si128(packed);
 }
+GW_SIMD F32 widen_f16(H16 h) { return _mm256_cvtph_ps((__m128i)h); }
+GW_SIMD H16 narrow_f16(F32 x) { return (H16)_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+GW_SIMD float to_scalar(f16_t x) { return _cvtsh_ss(x.bits); }
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -1,4 +1,4 @@
-// 64-byte vectors: AVX-512 F, BW, DQ, VL.
+// 64-byte vectors: AVX-512 F, BW, DQ, VL, with F16C for single elements.
 #pragma once
 
 #include <immintrin.h>
@@ -30,5 +30,8 @@ GW_SIMD F64 min(F64 a, F64 b) { return _mm512_maskz_min_pd(0xff, a, b); }
 GW_SIMD F32 sqrt(F32 a) { return _mm512_maskz_sqrt_ps(0xffff, a); }
 GW_SIMD F64 sqrt(F64 a) { return _mm512_maskz_sqrt_pd(0xff, a); }
 GW_SIMD H16 narrow_u16(U32 u) { return __builtin_convertvector(u, H16); }
+GW_SIMD F32 widen_f16(H16 h) { return _mm512_maskz_cvtph_ps(0xffff, (__m256i)h); }
+GW_SIMD H16 narrow_f16(F32 x) { return (H16)_mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT); }
+GW_SIMD float to_scalar(f16_t x) { return _cvtsh_ss(x.bits); }
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

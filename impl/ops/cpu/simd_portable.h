@@ -33,5 +33,16 @@ GW_SIMD F64 sqrt(F64 a) {
   return a;
 }
 GW_SIMD H16 narrow_u16(U32 u) { return __builtin_convertvector(u, H16); }
+GW_SIMD float to_scalar(f16_t x) { return to_f32(x); }
+GW_SIMD F32 widen_f16(H16 h) {
+  F32 x;
+  for (int i = 0; i < 4; ++i) x[i] = to_f32(f16_t{h[i]});
+  return x;
+}
+GW_SIMD H16 narrow_f16(F32 x) {
+  H16 h;
+  for (int i = 0; i < 4; ++i) h[i] = to_f16(x[i]).bits;
+  return h;
+}
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

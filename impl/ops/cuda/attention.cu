@@ -129,7 +129,7 @@ Statistics statistics_of(const Tensor& t) { return {t.raw(), t.stride(0), t.stri
 void attention(const AttentionArgs& args, Stream& stream) {
   const int64_t batch = args.q.dim(0), rows = args.q.dim(1), heads = args.q.dim(2), width = args.q.dim(3);
   if (batch == 0 || rows == 0 || heads == 0) return;
-  with_compute(args.q.dtype(), [&](auto type) {
+  with_float(args.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     const Forward<T> p = {heads_of<const T>(args.q),
@@ -156,7 +156,7 @@ void attention_merge(const AttentionMergeArgs& args, Stream& stream) {
   const int64_t all = batch * rows * heads;
   if (all == 0) return;
   constexpr int kThreads = 256;
-  with_compute(args.part.dtype(), [&](auto type) {
+  with_float(args.part.dtype(), [&](auto type) {
     using T = decltype(type);
     const Merge<T> p = {heads_of<Wide<T>>(args.out),
                         heads_of<const T>(args.part),

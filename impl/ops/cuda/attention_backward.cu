@@ -193,7 +193,7 @@ void run(const Backward<T>& p, int64_t batch, Stream& stream) {
 void attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
   const int64_t batch = args.q.dim(0), rows = args.q.dim(1), heads = args.q.dim(2), width = args.q.dim(3);
   if (batch == 0 || heads == 0 || width == 0) return;
-  with_compute(args.q.dtype(), [&](auto type) {
+  with_float(args.q.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     S* const along_BHS =

@@ -71,7 +71,7 @@ int threads_for(int64_t width, int n) {
 void embedding(const EmbeddingArgs& args, Stream& stream) {
   const int64_t tokens = args.ids.dim(0), rows = args.table.dim(0), width = args.table.dim(1);
   if (tokens == 0 || width == 0) return;
-  with_compute(args.table.dtype(), [&](auto type) {
+  with_float(args.table.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool fit = fits_packs({address(args.table), address(args.y), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
@@ -85,7 +85,7 @@ void embedding(const EmbeddingArgs& args, Stream& stream) {
 void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) {
   const int64_t tokens = args.ids.dim(0), rows = args.dtable.dim(0), width = args.dtable.dim(1);
   if (tokens == 0 || width == 0) return;
-  with_compute(args.dy.dtype(), [&](auto type) {
+  with_float(args.dy.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool fit = fits_packs({address(args.dy), address(args.dtable), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {

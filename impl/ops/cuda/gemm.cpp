@@ -37,6 +37,7 @@ cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::f64: return CUDA_R_64F;
     case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
     default: return CUDA_R_32F;
   }
 }

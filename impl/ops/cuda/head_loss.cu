@@ -22,7 +22,7 @@ struct Rows {
   S scale;
 };
 
-// A block has a row. bf16 gradients (T) go to the front of the row of f32 logits: a tile is read by all before any of it
+// A block has a row. 16-bit gradients (T) go to the front of the row of f32 logits: a tile is read by all before any of it
 // is written, and what is written lies before what is still to be read.
 template <typename T, bool backward>
 __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
@@ -97,7 +97,7 @@ __global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t c
   }
 }
 
-// bf16 rows lie at the front of f32 rows.
+// 16-bit rows lie at the front of f32 rows.
 Tensor gradient_view(const Tensor& logits_CV, DType dtype) {
   if (dtype == logits_CV.dtype()) return logits_CV;
   const std::array<int64_t, 2> strides = {2 * logits_CV.dim(1), 1};
@@ -131,8 +131,8 @@ void add_losses(const double* losses_C, const int64_t* labels_C, int64_t rows, i
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
   const int64_t rows = c.dim(0), columns = c.dim(1);
   const Grid grid = {blocks(pieces(rows * columns, kThreads)), kThreads, 0};
-  with_compute(c.dtype(), [&](auto type) {
-    with_compute(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
+  with_float(c.dtype(), [&](auto type) {
+    with_float(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
       using B = decltype(bias_type);
       launch("gemm", start_rows_kernel<decltype(type), B>, grid, native(stream), c.data<decltype(type)>(),
              bias ? bias.data<B>() : nullptr, rows, columns, c.stride(0), accumulate);
@@ -151,7 +151,7 @@ void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries,
     const int64_t rows = std::min(step, tokens - t);
     const Tensor x_CD = args.x.slice(0, t, t + rows), logits_CV = logits.slice(0, 0, rows);
     products.gemm({.a = x_CD, .b = args.w, .c = logits_CV, .bias = {}, .transpose_b = true}, stream);
-    with_compute(args.x.dtype(), [&](auto type) {
+    with_float(args.x.dtype(), [&](auto type) {
       rows_of<decltype(type)>(args, logits_CV, args.labels.data<int64_t>() + t, backward, stream);
     });
     const Tensor dlogits_CV = gradient_view(logits_CV, args.x.dtype());

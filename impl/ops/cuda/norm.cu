@@ -123,7 +123,7 @@ void check_width(const char* what, int64_t width, size_t item, size_t shared) {
 void rmsnorm(const RmsNormArgs& args, Stream& stream) {
   const int64_t rows = args.x.dim(0), width = args.x.dim(1);
   if (rows == 0 || width == 0) return;
-  with_compute(args.x.dtype(), [&](auto type) {
+  with_float(args.x.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     const NormForward<T> p = {args.x.data<T>(),
@@ -149,7 +149,7 @@ void rmsnorm(const RmsNormArgs& args, Stream& stream) {
 void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
   const int64_t rows = args.x.dim(0), width = args.x.dim(1);
   if (rows == 0 || width == 0 || (!args.dx && !args.dweight)) return;
-  with_compute(args.x.dtype(), [&](auto type) {
+  with_float(args.x.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     const int64_t partials = args.dweight ? std::min(rows, kMostPartials) : 0;

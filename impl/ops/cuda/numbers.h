@@ -69,18 +69,14 @@ inline uint64_t row_bytes(const Tensor& t) {
 
 // body(T{}) with the dtype's type.
 template <typename Body>
-void with_compute(DType dtype, Body&& body) {
+void with_float(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::f64: return body(double{});
     case DType::f32: return body(float{});
     case DType::bf16: return body(Bf16{});
+    case DType::f16: return body(Half{});
     default: fail(Code::internal, "an operation on ", name(dtype), " has passed its check");
   }
-}
-template <typename Body>
-void with_float(DType dtype, Body&& body) {
-  if (dtype == DType::f16) return body(Half{});
-  with_compute(dtype, body);
 }
 // body(std::integral_constant<int, n>()) with the pack's length, or 1.
 template <typename T, typename Body>

@@ -29,7 +29,7 @@ __global__ void fill_normal_kernel(T* y, uint64_t key, uint64_t first, int64_t c
 void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation, Stream& stream) {
   const int64_t count = y.count();
   if (count == 0) return;
-  with_compute(y.dtype(), [&](auto type) {
+  with_float(y.dtype(), [&](auto type) {
     using T = decltype(type);
     launch("fill_normal", fill_normal_kernel<T>, {blocks(pieces(count / 2 + 1, kThreads)), kThreads, 0},
            native(stream), y.data<T>(), key, first_element, count, deviation);

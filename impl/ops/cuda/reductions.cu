@@ -108,7 +108,7 @@ void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
   const int64_t rows = x.dim(0), columns = x.dim(1);
   if (rows == 0 || columns == 0) return;
   const int64_t of_part = pieces(rows, std::min(kMostParts, pieces(rows, 16))), parts = pieces(rows, of_part);
-  with_compute(x.dtype(), [&](auto type) {
+  with_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     S* const partials_PD =

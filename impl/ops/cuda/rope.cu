@@ -47,7 +47,7 @@ __global__ void rope_kernel(Rope<T> p) {
 void rope(const RopeArgs& args, Stream& stream) {
   const int64_t rows = args.x.dim(0), width = args.x.dim(1);
   if (rows == 0 || width == 0) return;
-  with_compute(args.x.dtype(), [&](auto type) {
+  with_float(args.x.dtype(), [&](auto type) {
     using T = decltype(type);
     using S = Wide<T>;
     const int64_t half = width / args.heads / 2;

@@ -79,7 +79,7 @@ Grid grid_of(int64_t rows, int64_t width, int n) {
 void swiglu(const SwigluArgs& args, Stream& stream) {
   const int64_t rows = args.gate.dim(0), width = args.gate.dim(1);
   if (rows == 0 || width == 0) return;
-  with_compute(args.gate.dtype(), [&](auto type) {
+  with_float(args.gate.dtype(), [&](auto type) {
     using T = decltype(type);
     const Forward<T> p = {args.gate.data<T>(), args.up.data<T>(), args.y.data<T>(), rows, width,
                           args.gate.stride(0), args.up.stride(0)};
@@ -94,7 +94,7 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
 void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
   const int64_t rows = args.gate.dim(0), width = args.gate.dim(1);
   if (rows == 0 || width == 0) return;
-  with_compute(args.gate.dtype(), [&](auto type) {
+  with_float(args.gate.dtype(), [&](auto type) {
     using T = decltype(type);
     const Backward<T> p = {args.gate.data<T>(),
                            args.up.data<T>(),

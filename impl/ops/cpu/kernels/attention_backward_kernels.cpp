@@ -118,8 +118,8 @@ constexpr auto kRun = run_tasks<BackwardTask, T, AttentionBackward>;
 }  // namespace
 
 extern const AttentionBackwardKernels attention_backward_kernels = {
-    {kScratch<float>, kScratch<bf16_t>, kScratch<double>},
-    {kRun<float>, kRun<bf16_t>, kRun<double>},
+    {kScratch<float>, kScratch<bf16_t>, kScratch<f16_t>, kScratch<double>},
+    {kRun<float>, kRun<bf16_t>, kRun<f16_t>, kRun<double>},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

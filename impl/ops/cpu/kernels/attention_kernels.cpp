@@ -119,8 +119,8 @@ constexpr auto kRun = run_tasks<ForwardTask, T, AttentionForward>;
 }  // namespace
 
 extern const AttentionKernels attention_kernels = {
-    {kScratch<float>, kScratch<bf16_t>, kScratch<double>},
-    {kRun<float>, kRun<bf16_t>, kRun<double>},
+    {kScratch<float>, kScratch<bf16_t>, kScratch<f16_t>, kScratch<double>},
+    {kRun<float>, kRun<bf16_t>, kRun<f16_t>, kRun<double>},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

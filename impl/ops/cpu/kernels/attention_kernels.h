@@ -10,7 +10,7 @@
 
 namespace gangway::cpu {
 
-// A [batch, sequence, head, width] tensor. `wide`: its elements are f32 although the operation's are bf16.
+// A [batch, sequence, head, width] tensor. `wide`: its elements are f32 although the operation's are bf16 or f16.
 struct HeadsView {
   void* data = nullptr;
   int64_t batch_stride = 0, row_stride = 0, head_stride = 0;

@@ -43,6 +43,7 @@ void merge(const AttentionMerge& p, int64_t first, int64_t last) {
 
 }  // namespace
 
-extern const AttentionMergeKernels attention_merge_kernels = {{merge<float>, merge<bf16_t>, merge<double>}};
+extern const AttentionMergeKernels attention_merge_kernels = {
+    {merge<float>, merge<bf16_t>, merge<f16_t>, merge<double>}};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -11,11 +11,6 @@ constexpr int64_t kConvertBlock = 512;  // elements of a block: a few arrays of 
 template <typename S>
 constexpr DType kDTypeOf = sizeof(S) == 8 ? DType::f64 : DType::f32;
 
-GW_SIMD float read_one(f16_t x) { return to_f32(x); }
-template <typename T>
-GW_SIMD auto read_one(T x) {
-  return to_scalar(x);
-}
 template <typename S>
 GW_SIMD void write_one(S x, double* p) {
   *p = static_cast<double>(x);
@@ -24,32 +19,27 @@ template <typename S>
 GW_SIMD void write_one(S x, float* p) {
   *p = static_cast<float>(x);
 }
-template <typename S>
-GW_SIMD void write_one(S x, f16_t* p) {
-  *p = to_f16(static_cast<float>(x));
-}
-template <typename S>
-GW_SIMD void write_one(S x, bf16_t* p) {
+template <typename S, typename T>
+GW_SIMD void write_one(S x, T* p) {
   store(p, set(static_cast<float>(x)), Part{1});
 }
 
-// y[i] = x[i]; vectors between f32 and bf16, one by one elsewhere.
+// y[i] = x[i]; vectors between f32 and the 16-bit types, one by one elsewhere.
 template <typename X, typename Y>
 void convert(const X* x, Y* y, int64_t n) {
-  if constexpr ((sizeof(X) == 4 || sizeof(X) == 2) && (sizeof(Y) == 4 || sizeof(Y) == 2) &&
-                !__is_same(X, f16_t) && !__is_same(Y, f16_t)) {
+  if constexpr (sizeof(X) <= 4 && sizeof(Y) <= 4) {
     for_lanes<float>(
         n, [&](int64_t i, auto part)
                __attribute__((always_inline)) { store(y + i, load(x + i, part), part); });
-  } else if constexpr (__is_same(Y, bf16_t)) {
+  } else if constexpr (sizeof(Y) == 2) {
     float through[kConvertBlock];
     for (int64_t i = 0; i < n; i += kConvertBlock) {
       const int64_t count = n - i < kConvertBlock ? n - i : kConvertBlock;
-      for (int64_t j = 0; j < count; ++j) through[j] = static_cast<float>(read_one(x[i + j]));
+      for (int64_t j = 0; j < count; ++j) through[j] = static_cast<float>(x[i + j]);
       convert(through, y + i, count);
     }
   } else {
-    for (int64_t i = 0; i < n; ++i) write_one(read_one(x[i]), y + i);
+    for (int64_t i = 0; i < n; ++i) write_one(to_scalar(x[i]), y + i);
   }
 }
 

@@ -16,7 +16,7 @@ void cast(const Elements& x, const MutableElements& y, int64_t first, int64_t la
 void cast_strided(const Elements& x, int64_t x_step, const MutableElements& y, int64_t y_step, int64_t n) {
   typed(x.dtype, x.data, [&](const auto* from) {
     typed(y.dtype, y.data, [&](auto* to) {
-      for (int64_t i = 0; i < n; ++i) write_one(read_one(from[i * x_step]), to + i * y_step);
+      for (int64_t i = 0; i < n; ++i) write_one(to_scalar(from[i * x_step]), to + i * y_step);
     });
   });
 }
@@ -94,6 +94,8 @@ void column_sum(const Elements& x, int64_t rows, int64_t row, void* y, int64_t f
     column_sum_of(static_cast<const double*>(x.data), rows, row, static_cast<double*>(y), first, last);
   } else if (x.dtype == DType::bf16) {
     column_sum_of(static_cast<const bf16_t*>(x.data), rows, row, static_cast<float*>(y), first, last);
+  } else if (x.dtype == DType::f16) {
+    column_sum_of(static_cast<const f16_t*>(x.data), rows, row, static_cast<float*>(y), first, last);
   } else {
     column_sum_of(static_cast<const float*>(x.data), rows, row, static_cast<float*>(y), first, last);
   }

@@ -20,6 +20,7 @@ void scatter(const EmbeddingScatter& p, int64_t first, int64_t last) {
 
 }  // namespace
 
-extern const EmbeddingKernels embedding_kernels = {{scatter<float>, scatter<bf16_t>, scatter<double>}};
+extern const EmbeddingKernels embedding_kernels = {
+    {scatter<float>, scatter<bf16_t>, scatter<f16_t>, scatter<double>}};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -17,10 +17,15 @@ enum class Isa : uint8_t;
 // One function pointer per dtype of the activations.
 template <typename Function>
 struct ByDType {
-  Function f32, bf16, f64;
+  Function f32, bf16, f16, f64;
 
   Function operator[](DType dtype) const {
-    return dtype == DType::f64 ? f64 : dtype == DType::bf16 ? bf16 : f32;
+    switch (dtype) {
+      case DType::f64: return f64;
+      case DType::bf16: return bf16;
+      case DType::f16: return f16;
+      default: return f32;
+    }
   }
 };
 

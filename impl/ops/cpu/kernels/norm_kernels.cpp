@@ -130,8 +130,8 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
 }  // namespace
 
 extern const NormKernels norm_kernels = {
-    {forward<float>, forward<bf16_t>, forward<double>},
-    {backward<float>, backward<bf16_t>, backward<double>},
+    {forward<float>, forward<bf16_t>, forward<f16_t>, forward<double>},
+    {backward<float>, backward<bf16_t>, backward<f16_t>, backward<double>},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

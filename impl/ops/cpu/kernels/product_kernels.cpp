@@ -109,6 +109,8 @@ void pack(DType dtype, const void* source, int64_t offset, int64_t row, int64_t 
     pack_typed(static_cast<const double*>(source) + offset, row, column, count, depth, width, panel);
   } else if (dtype == DType::bf16) {
     pack_typed(static_cast<const bf16_t*>(source) + offset, row, column, count, depth, width, panel);
+  } else if (dtype == DType::f16) {
+    pack_typed(static_cast<const f16_t*>(source) + offset, row, column, count, depth, width, panel);
   } else {
     pack_typed(static_cast<const float*>(source) + offset, row, column, count, depth, width, panel);
   }
@@ -168,8 +170,9 @@ void block_product(int64_t m, int64_t n, int64_t depth, const S* a_KR, const S* 
 template <typename S>
 GW_SIMD S bias_of(const Product& p, int64_t j) {
   if constexpr (sizeof(S) == 8) return static_cast<const double*>(p.bias)[j];
-  return static_cast<S>(p.bias_dtype == DType::bf16 ? to_scalar(static_cast<const bf16_t*>(p.bias)[j])
-                                                    : static_cast<const float*>(p.bias)[j]);
+  if (p.bias_dtype == DType::bf16) return to_scalar(static_cast<const bf16_t*>(p.bias)[j]);
+  if (p.bias_dtype == DType::f16) return to_scalar(static_cast<const f16_t*>(p.bias)[j]);
+  return static_cast<const float*>(p.bias)[j];
 }
 
 template <typename S>
@@ -186,11 +189,12 @@ void zero_block(int64_t m, int64_t n, S* c_MN, int64_t c_row) {
     for (int64_t j = 0; j < n; ++j) c_MN[i * c_row + j] = 0;
 }
 
-// f32 results into bf16 memory, adding what is there when `accumulate`.
-void narrow_block(const Product& p, const float* from_MN, int64_t m, int64_t n, bf16_t* c_MN) {
+// f32 results into 16-bit memory, adding what is there when `accumulate`.
+template <typename T>
+void narrow_block(const Product& p, const float* from_MN, int64_t m, int64_t n, T* c_MN) {
   for (int64_t i = 0; i < m; ++i) {
     const float* from = from_MN + i * kBlockN;
-    bf16_t* to = c_MN + i * p.c_row;
+    T* to = c_MN + i * p.c_row;
     for_lanes<float>(
         n, [&](int64_t j, auto part) __attribute__((always_inline)) {
           F32 v = load(from + j, part);
@@ -202,7 +206,7 @@ void narrow_block(const Product& p, const float* from_MN, int64_t m, int64_t n, 
 
 template <typename S>
 void multiply(const Product& p) {
-  const bool waits = sizeof(S) == 4 && p.c_dtype == DType::bf16;
+  const bool waits = sizeof(S) == 4 && p.c_dtype != DType::f32;
   S* a_panel = static_cast<S*>(p.panels);
   S* b_panel = a_panel + kBlockM * kBlockK + kLanesOf<S>;  // pack_rows writes past its end
   S* edge = b_panel + kBlockN * kBlockK;
@@ -227,7 +231,11 @@ void multiply(const Product& p) {
       }
       if (p.bias != nullptr) add_bias(p, j, m1 - m0, n, c_MN, c_row);
       if constexpr (sizeof(S) == 4) {
-        if (waits) narrow_block(p, waiting, m1 - m0, n, static_cast<bf16_t*>(p.c) + m0 * p.c_row + j);
+        const int64_t at = m0 * p.c_row + j;
+        if (p.c_dtype == DType::bf16)
+          narrow_block(p, waiting, m1 - m0, n, static_cast<bf16_t*>(p.c) + at);
+        else if (p.c_dtype == DType::f16)
+          narrow_block(p, waiting, m1 - m0, n, static_cast<f16_t*>(p.c) + at);
       }
     }
   }

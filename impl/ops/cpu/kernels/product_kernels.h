@@ -1,6 +1,6 @@
 // The blocked matrix product: one thread's slice of c = a b [+ bias] [+ c] with any strides of a and b, so
 // that a transposition is a matter of strides. Operands are packed into panels of the accumulator's type,
-// which is where bf16 becomes f32. After Goto and van de Geijn, "Anatomy of high-performance matrix
+// which is where bf16 and f16 become f32. After Goto and van de Geijn, "Anatomy of high-performance matrix
 // multiplication", 2008.
 //
 // Thread rule: pure; each call has its own `panels`.
@@ -14,7 +14,7 @@
 namespace gangway::cpu {
 
 // a [m, k], b [k, n], c [m, n]; strides in elements, c's columns have stride 1. Accumulates in f64 when c is
-// f64, else in f32; then a, b and bias are f32 or bf16, each by its own dtype.
+// f64, else in f32; then a, b and bias are f32, bf16 or f16, each by its own dtype.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;
@@ -30,7 +30,7 @@ struct Product {
 // Rows, columns and depth of a block: a packed block of a stays in the second cache, a strip of b in the
 // first.
 constexpr int64_t kBlockM = 120, kBlockN = 512, kBlockK = 256;
-// Rows whose bf16 results wait in f32 until the last block of k.
+// Rows whose 16-bit results wait in f32 until the last block of k.
 constexpr int64_t kResultM = 960;
 // Panels of a and b (f64 the larger), a vector between them, a tile, and the waiting f32 results.
 constexpr size_t kProductBytes = (kBlockM + kBlockN) * kBlockK * 8 + 4096 + kResultM * kBlockN * 4;

@@ -29,6 +29,6 @@ void rotate(const RopeRows& p, int64_t first, int64_t last) {
 
 }  // namespace
 
-extern const RopeKernels rope_kernels = {{rotate<float>, rotate<bf16_t>, rotate<double>}};
+extern const RopeKernels rope_kernels = {{rotate<float>, rotate<bf16_t>, rotate<f16_t>, rotate<double>}};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

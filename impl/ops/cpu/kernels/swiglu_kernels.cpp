@@ -61,8 +61,8 @@ void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
 }  // namespace
 
 extern const SwigluKernels swiglu_kernels = {
-    {forward<float>, forward<bf16_t>, forward<double>},
-    {backward<float>, backward<bf16_t>, backward<double>},
+    {forward<float>, forward<bf16_t>, forward<f16_t>, forward<double>},
+    {backward<float>, backward<bf16_t>, backward<f16_t>, backward<double>},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE
