@@ -260,6 +260,8 @@ const gw_api kApi = {
     gw_gang_end_trace,
     gw_pipeline_input,
     gw_tensor_to_host,
+    gw_optimizer_loss_scale,
+    gw_optimizer_set_loss_scale,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -514,6 +516,8 @@ static_assert(offsetof(gw_api, gang_begin_trace) == 16 + 247 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_end_trace) == 16 + 248 * sizeof(void*));
 static_assert(offsetof(gw_api, pipeline_input) == 16 + 249 * sizeof(void*));
 static_assert(offsetof(gw_api, tensor_to_host) == 16 + 250 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_loss_scale) == 16 + 251 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_set_loss_scale) == 16 + 252 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -317,6 +317,8 @@ typedef struct gw_api {
   gw_status (*gang_end_trace)(gw_gang *gang);
   gw_status (*pipeline_input)(gw_pipeline *pipeline, size_t index, gw_tensor **out_tensor);
   gw_status (*tensor_to_host)(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
+  gw_status (*optimizer_loss_scale)(const gw_optimizer *optimizer, double *out_scale);
+  gw_status (*optimizer_set_loss_scale)(gw_optimizer *optimizer, double scale);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

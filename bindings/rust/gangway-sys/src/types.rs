@@ -4541,12 +4541,15 @@ pub struct gw_adamw_options {
     pub last_lr_ratio: f64,
     pub rules: *const gw_optimizer_rule,
     pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
 }
 #[test]
 fn bindgen_test_layout_gw_adamw_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_adamw_options>(),
-        104usize,
+        128usize,
         concat!("Size of: ", stringify!(gw_adamw_options))
     );
     assert_eq!(
@@ -4722,6 +4725,42 @@ fn bindgen_test_layout_gw_adamw_options() {
         );
     }
     test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
 }
 impl Default for gw_adamw_options {
     fn default() -> Self {
@@ -4747,12 +4786,15 @@ pub struct gw_sgd_options {
     pub last_lr_ratio: f64,
     pub rules: *const gw_optimizer_rule,
     pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
 }
 #[test]
 fn bindgen_test_layout_gw_sgd_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_sgd_options>(),
-        88usize,
+        112usize,
         concat!("Size of: ", stringify!(gw_sgd_options))
     );
     assert_eq!(
@@ -4904,6 +4946,42 @@ fn bindgen_test_layout_gw_sgd_options() {
         );
     }
     test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
 }
 impl Default for gw_sgd_options {
     fn default() -> Self {
@@ -6085,12 +6163,13 @@ pub struct gw_step_result {
     pub step: i64,
     pub skipped: i32,
     pub skip_reason: gw_skip_reason,
+    pub loss_scale: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_result() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_result>(),
-        88usize,
+        96usize,
         concat!("Size of: ", stringify!(gw_step_result))
     );
     assert_eq!(
@@ -6242,6 +6321,18 @@ fn bindgen_test_layout_gw_step_result() {
         );
     }
     test_field_skip_reason();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
 }
 impl Default for gw_step_result {
     fn default() -> Self {
@@ -7578,10 +7669,15 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub optimizer_loss_scale: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *const gw_optimizer, out_scale: *mut f64) -> gw_status,
+    >,
+    pub optimizer_set_loss_scale:
+        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer, scale: f64) -> gw_status>,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2024usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2040usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10631,4 +10727,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_tensor_to_host();
+    fn test_field_optimizer_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_loss_scale) as usize - ptr as usize
+            },
+            2024usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_loss_scale))
+        );
+    }
+    test_field_optimizer_loss_scale();
+    fn test_field_optimizer_set_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_set_loss_scale) as usize - ptr as usize
+            },
+            2032usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_loss_scale))
+        );
+    }
+    test_field_optimizer_set_loss_scale();
 }
