@@ -107,27 +107,20 @@ struct HalfErrors {
 };
 struct HalfLimits {
   nlohmann::json of;
-  double factor = 1;
   HalfErrors steps(const std::string& reference) const {
     const nlohmann::json at = of.at("steps").at(reference);
-    HalfErrors errors{at.at("loss"), at.at("gradients")};
-    errors.loss *= factor;
-    for (auto& [name, error] : errors.gradients) error *= factor;
-    return errors;
+    return {at.at("loss"), at.at("gradients")};
   }
   // The largest deviation of the loss over the steps of any of the runs.
   double training() const {
     const std::vector<double> of_seeds = of.at("training");
-    return factor * *std::max_element(of_seeds.begin(), of_seeds.end());
+    return *std::max_element(of_seeds.begin(), of_seeds.end());
   }
 };
-// Where the file was made without f16: errors are proportional to the unit roundoff, 2^-11 where bf16 has 2^-8.
 inline HalfLimits half_limits(DType dtype) {
   std::ifstream file(test_data("half.json"));
   if (!file) throw std::runtime_error("cannot open half.json");
-  const nlohmann::json all = nlohmann::json::parse(file);
-  if (all.contains(name(dtype))) return {all.at(name(dtype))};
-  return {all.at("bf16"), 0x1p-3};
+  return {nlohmann::json::parse(file).at(name(dtype))};
 }
 // Both round as often, but not at the same places: errors of the same size that know nothing of each other.
 constexpr double kBesidePyTorch = 2;
