@@ -23,6 +23,7 @@ builds_and_runs() { # FOLDER C-COMPILER C++-COMPILER BUILD-TYPE
 passed=0 failed=0
 for pair in "$@"; do
   c=${pair%%:*} type=${pair#*:}
+  case $type in Debug|Release|RelWithDebInfo|MinSizeRel) ;; *) echo "$pair names no build type" >&2; exit 2 ;; esac
   case $c in gcc) cxx=g++ ;; clang) cxx=clang++ ;; *) echo "$pair names no compiler: gcc or clang" >&2; exit 2 ;; esac
   what="$("$c" --version | head -n 1), $type" started=$SECONDS
   if builds_and_runs "$work/build" "$c" "$cxx" "$type" >"$work/log" 2>&1; then

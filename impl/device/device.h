@@ -91,7 +91,7 @@ class Device {
   virtual std::shared_ptr<Allocator> allocator() = 0;  // this device's plain memory
   // Memory of the host that copies reach without a detour; on a CPU its plain memory.
   virtual std::shared_ptr<Allocator> pinned_allocator() = 0;
-  // Can work of this device read and write there? False: plain memory of the host, which copies alone reach.
+  // Can work of this device read and write there? False: plain memory of the host, or memory of another device.
   virtual bool reaches(const void*) const { return true; }
   // Both blocks stay until the copy has run; either may be host memory.
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;

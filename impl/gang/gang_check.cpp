@@ -135,8 +135,8 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
 void check_reach(const Collective& c, int rank, int size, const Device& device) {
   const auto look = [&](const char* what, const void* data, size_t elements) {
     if (elements != 0 && data != nullptr && !device.reaches(data))
-      refuse(c, "the ", what, " is plain memory of the host; a gang of ", device.name(),
-             " takes memory of the device");
+      refuse(c, "the ", what, " is plain memory of the host or another device's; the gang takes memory of ",
+             device.name());
   };
   look("input", c.in, in_count(c, rank, size));
   look("output", c.out, out_count(c, rank, size));

@@ -275,7 +275,7 @@ void matrix(Gang& gang) { matrix_of(gang, {0, 1, 7, 4096}, kPlaces); }
 void small_matrix(Gang& gang) { matrix_of(gang, {0, 1, 7}, std::array{Where::plain}); }
 
 void several_chunks(Gang& gang) {
-  constexpr size_t kCount = 300'007;
+  constexpr size_t kCount = 33 * 16384 + 7;  // a ring holds 32 chunks of 64 KiB
   for (const Where where : kPlaces) {
     Places at(gang, where, (kCount * static_cast<size_t>(std::max(3, gang.size())) + 8) * sizeof(float));
     for (const Op op : {Op::all_reduce, Op::reduce_scatter, Op::reduce, Op::all_gather, Op::broadcast,

@@ -304,7 +304,9 @@ TEST(GangRanks, AHookThatThrowsOrEndsItsThreadBreaksTheGangOnEveryRank) {
     pthread_t thread;
     ASSERT_EQ(pthread_create(&thread, nullptr, call_with_hook, &hooked), 0);
     if (hook == sleeps) {
-      while (!asleep) std::this_thread::yield();
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (!asleep && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+      ASSERT_TRUE(asleep);
       pthread_cancel(thread);
     }
     void* answer = nullptr;

@@ -40,8 +40,8 @@ std::vector<Case> mismatches() {
   cases.push_back({"root", broadcast, broadcast, "(8 f32, root 1)"});
   cases.back().second.peer = 1;
   Collective large = broadcast;
-  large.count = 100000;
-  cases.push_back({"root of a large one", large, large, "(100000 f32, root 1)"});
+  large.count = 600000;  // more than is staged at once
+  cases.push_back({"root of a large one", large, large, "(600000 f32, root 1)"});
   cases.back().second.peer = 1;
   Collective all = sum;
   all.count = 100000;
@@ -62,7 +62,7 @@ TEST(HostMismatch, DifferentCallsAreAMismatchOnEveryRank) {
       ThreadRanks ranks(3);
       std::vector<Error> errors(3, Error(Code::ok, ""));
       ranks.run([&](int r, Engine& engine) {
-        std::vector<float> in(400000), out(400000);
+        std::vector<float> in(600000), out(600000);
         Collective c = r == 1 ? test.second : test.first;
         c.in = in.data();
         c.out = out.data();

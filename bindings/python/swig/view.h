@@ -151,10 +151,8 @@ static void refuse_because(const char* name) {
 
 static int fits(const View* view, const char* name, int wants) {
   if (view->view.device_type != GW_DEVICE_CPU)
-    refuse(
-        "%s is on device %d:%d (DLPack's numbers): pass an array on the CPU, which is copied to the GPU of a "
-        "gang",
-        name, (int)view->view.device_type, (int)view->view.device_id);
+    refuse("%s is on device %d:%d (DLPack's numbers): Python passes arrays on the CPU alone", name,
+           (int)view->view.device_type, (int)view->view.device_id);
   else if (gw_dtype_bytes(view->view.dtype) == 0)
     refuse("%s has element type 0x%x (DLPack's code, bits and lanes), which cannot be moved", name,
            (int)view->view.dtype);

@@ -93,10 +93,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::shared_ptr<Allocator> pinned_allocator() override;
   bool reaches(const void* data) const override {
     cudaPointerAttributes found{};
-    if (cudaPointerGetAttributes(&found, data) == cudaSuccess)
-      return found.type != cudaMemoryTypeUnregistered;
-    cudaGetLastError();
-    return false;
+    if (cudaPointerGetAttributes(&found, data) != cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+    if (found.type == cudaMemoryTypeDevice) return found.device == index_;
+    return found.type != cudaMemoryTypeUnregistered;
   }
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     const OnDevice on(index_);

@@ -44,7 +44,6 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
       member.own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
     }
   }
-  member.own().has_met.store(1, std::memory_order_release);
 }
 
 std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Member>& member,
@@ -94,6 +93,8 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
     join(member, handover, options, deadline);
     handover.end();
     std::shared_ptr<Engine> engine = root_engine(rank, member, options);
+    member->own().has_met.store(1,
+                                std::memory_order_release);  // from here on its engine tells that it leaves
     thread_end.returned = true;
     return engine;
   } catch (const Error& error) {

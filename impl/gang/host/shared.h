@@ -10,7 +10,7 @@
 
 namespace gangway::host {
 
-constexpr uint64_t kMagic = 0x33676e6177676e67ull;
+constexpr uint64_t kMagic = 0x34676e6177676e67ull;  // another one for each layout of what ranks share
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;

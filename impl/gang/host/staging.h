@@ -1,6 +1,6 @@
 // The memory that a queue of calls has in the arena beside its slots: small payloads, tables of counts, and a ring of kStages
-// chunks through which an input outside of the arena travels, with as long a ring of folded results. Each call goes on in
-// the ring where the one before it ended.
+// chunks through which an input outside of the arena travels, with as long a ring of folded results. A call that stages its
+// input goes on in the ring where the one before it ended.
 //
 // Progress through the chunks is counted in rounds, on the board: `filled` counts chunks that their owner put there,
 // `drained` those that a reader has read, `collected` those whose folded results a reader has fetched. The area goes

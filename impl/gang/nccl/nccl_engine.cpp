@@ -70,6 +70,8 @@ class NcclEngine final : public Engine {
     return facts;
   }
   void* native_handle() const override {
+    const std::lock_guard lock(mutex_);
+    failure_->throw_if();  // an abort has taken the communicator
     void* const comm = lane_of(Channel::user).comm;
     if (comm == nullptr)
       fail(Code::invalid_state,

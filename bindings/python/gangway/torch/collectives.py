@@ -165,7 +165,7 @@ class Collectives(Reductions):
         x = source(one(tensors, "send"))
         try:
             self._messages.check_peer(peer, "send")
-            return Work(iter(self._messages.send(x, peer, tag)), tensors)
+            return self._limited(Work(iter(self._messages.send(x, peer, tag)), tensors))
         except GangwayError as error:
             raise told(error)
 
@@ -184,7 +184,7 @@ class Collectives(Reductions):
         except GangwayError as error:
             raise told(error)
         work._sender = peer
-        return work
+        return self._limited(work)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
         """From the first rank that has sent this tag."""
@@ -192,4 +192,4 @@ class Collectives(Reductions):
         senders: list[int] = []
         work = Work(self._messages.receive_any(out, tag, senders.append), tensors, finish)
         work._senders = senders
-        return work
+        return self._limited(work)

@@ -72,10 +72,13 @@ class Running:
             raise told(error)
         return self._given(Work(iter((handle,)), result, finish), opts)
 
+    def _limited(self, work: Work) -> Work:
+        work.limit((self._patience or self._timeout).total_seconds(), self._h)
+        return work
+
     def _given(self, work: Work, opts: Any) -> Work | None:
         if opts.asyncOp:
-            work.limit((self._patience or self._timeout).total_seconds(), self._h)
-            return work
+            return self._limited(work)
         work.wait(self._patience)
         return None
 
@@ -84,9 +87,7 @@ class Running:
         works = [w for w in calls if w is not None]
         if not works:
             return Work(iter(()), result) if opts.asyncOp else None
-        work = Work(handles_of(works), result)
-        work.limit((self._patience or self._timeout).total_seconds(), self._h)
-        return work
+        return self._limited(Work(handles_of(works), result))
 
     def _one_each(self, tensors: Sequence[Any], name: str) -> None:
         if len(tensors) != self._size:

@@ -150,15 +150,16 @@ class Work(dist.Work):
 
     def _give_up(self) -> None:
         """Ends it, and its group, where it has taken longer than the group's time-out."""
-        if self._limit is None or time.monotonic() < self._limit[0] or self._ended:
+        limit, handle = self._limit, self._handle
+        if limit is None or time.monotonic() < limit[0]:
             return
-        if self._handle is not None:
-            self._nap(self._handle, 1)  # says whom it waits for
+        if handle is not None:
+            self._nap(handle, 1)  # says whom it waits for
         what, _, who = self._waiting.partition(": not ready; waiting for ")
-        text = f"{what}: {who or 'it'} did not come within {self._limit[1] * 1000:.0f} ms"
+        text = f"{what}: {who or 'it'} did not come within {limit[1] * 1000:.0f} ms"
         with self._lock:
-            if not self._ended and not self._advance():
-                c.gw_gang_abort(self._limit[2], text)  # so that the peers hear of it
+            if not self._advance():
+                c.gw_gang_abort(limit[2], text)  # so that the peers hear of it
                 self._end(dist.DistBackendError(f"{text}: the timeout has passed"))
 
     def _end(self, error: BaseException | None) -> None:
@@ -169,7 +170,7 @@ class Work(dist.Work):
             except Exception as failed:
                 error = failed
         self._error = None if error is None else told(error)
-        self._steps, self._handle, self._finish = iter(()), None, None
+        self._steps, self._handle, self._finish, self._limit = iter(()), None, None, None
         self._ended = True
         if self._ending is not None:
             self._ending.set_result(None)
@@ -204,8 +205,10 @@ class Completer:
 
     def _run(self) -> None:
         open_works: list[Work] = []
+        work = handle = None
         while True:
             if not open_works:
+                work = handle = None  # a work that is over keeps nothing of its group alive
                 open_works.append(self._works.get())
             while not self._works.empty():
                 open_works.append(self._works.get())
