@@ -53,7 +53,7 @@ class Optimizer {
   virtual const char* kind() const = 0;  // "adamw", "sgd"
 
   // One step over every trainable parameter that has rows here, its copy in the compute dtype included;
-  // counts the step. A gradient that was not written is zero. The loss scale is in `scale`, of which the caller knows.
+  // counts the step. A gradient that was not written is zero. `scale` has 1 / loss scale in it.
   void step(double scale, double clip, Stream& stream);
   virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 

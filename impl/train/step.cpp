@@ -272,7 +272,8 @@ void check_loss_scale(const StepOptions& options, const LossScale& scale) {
         Code::invalid_argument,
         "step.allow_non_finite beside a dynamic loss scale, which skips steps that are not finite and halves "
         "itself; give the optimizer a fixed loss_scale, or 1 for none");
-  if (scale.used() && options.norm_type > kMost && !std::isinf(options.norm_type))
+  if (scale.used() && options.max_grad_norm > 0 && options.norm_type > kMost &&
+      !std::isinf(options.norm_type))
     fail(Code::invalid_argument, "step.norm_type = ", options.norm_type, " is over ", kMost,
          " beside a loss scale: powers of scaled gradients overflow; infinity gives the largest gradient");
 }

@@ -229,7 +229,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   ENTER_BLAS();
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
     std::memcpy(&preference->workspace, value, 8);
-  else if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 4)
+  else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == 4)
+    return CUBLAS_STATUS_SUCCESS;  // sums here have one part
+  else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && bytes == 4)
     std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, 4);
   else
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "a preference of another size");

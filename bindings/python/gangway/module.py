@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with: 1/N for
-    a mean over N items."""
+    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with: for a
+    mean over N items the optimizer's loss_scale (1 where it has none) / N."""
 
     def __init__(self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
         options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch)

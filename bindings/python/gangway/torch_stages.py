@@ -38,7 +38,8 @@ class TorchStages:
     for the whole pass), and a pass reduces their gradients. Gradients of plain modules are this rank's own: sum them over
     the data ranks yourself. A stage takes one tensor or several and returns one or a tuple; tensors of integers travel, too.
     loss(*outputs, *targets): a scalar for each microbatch. Nothing divides: gradients are of the sum over the microbatches,
-    so a loss that sums over items goes with opt.step(scale=1 / items).
+    so a loss that sums over items goes with opt.step(scale=1 / items). Groups in float16 need one loss scale over all stages:
+    give each optimizer the same fixed loss_scale and multiply the loss by it.
 
     Schedules with input and weight halves go through a stage's graph twice, once to its inputs and once to its parameters:
     the halves cost together up to 1.5 backwards.

@@ -293,7 +293,8 @@ GW_API gw_frame *gw_frame_retain(gw_frame *frame);
 /* Local, never blocks; from any thread at any moment, on each rank at another time: the last release frees what was
  * saved (free_state of a custom module runs there). */
 GW_API void gw_frame_release(gw_frame *frame);
-/* Collective. Inputs on the host are copied to the device. Null frame: evaluation. The caller releases each of out_tensors, which are copies, *out_count of them.
+/* Collective. Inputs on the host are copied to the device. Null frame: evaluation. The caller releases each of
+ * out_tensors, which are copies, *out_count of them.
  * Refusals are agreed: before anything runs each rank looks at its own arguments; all return the first refusal
  * (lowest rank) with its text, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the outputs, an
  * input's shape or dtype, a token or label outside of the vocabulary, what a custom module's `shapes` returns (it
@@ -396,8 +397,8 @@ GW_API gw_status gw_parameter_gather(gw_parameter *parameter, void *stream, gw_t
 /* Collective. The whole gradient on every rank; the caller releases *out_tensor. INVALID_STATE: a frozen
  * parameter, a model without memory. */
 GW_API gw_status gw_parameter_gather_gradient(gw_parameter *parameter, void *stream, gw_tensor **out_tensor);
-/* Collective. New values from `values` (f64, f32, bf16 or f16; on the host or the device), which have the global shape, or are this rank's rows
- * alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or
+/* Collective. New values from `values` (f64, f32, bf16 or f16; on the host or the device), which have the global shape,
+ * or are this rank's rows alone, as gw_parameter_view shows them. Each rank may give either. INVALID_ARGUMENT, on every rank: a rank's shape or
  * dtype. INVALID_STATE: a forward awaits its backward, a unit is unsharded, between begin_update and end_update. */
 GW_API gw_status gw_parameter_assign(gw_parameter *parameter, const gw_view *values, void *stream);
 /* Collective. Compares the values of ranks that must hold the same: whole values under GW_NO_SHARD and gw_replicate, own

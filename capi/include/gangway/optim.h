@@ -32,7 +32,9 @@ GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
  * grad_norm) and compares (max_grad_norm) is unscaled; gw_call.loss_scale is scaled. A dynamic scale follows
  * PyTorch's torch.amp.GradScaler with growth_factor 2, backoff_factor 0.5 and growth_interval loss_scale_interval: a loss
  * or gradient that is not finite, on any rank, skips the step and halves the scale; so many finite steps in a row double
- * it. It stays between 1 and 2^24, and equal on all ranks. A scale that is a power of two changes no bits of gradients
+ * it. It stays between 1 and 2^24, and equal on all ranks of the
+ * optimizer's model. Where several optimizers step the gradients of one loss (stages that the caller computes, several
+ * shard groups), give each the same fixed loss_scale. A scale that is a power of two changes no bits of gradients
  * that neither underflow nor overflow. Of gw_step_options, norm_type is at most 32 (or infinity) beside a scale, and
  * allow_non_finite 0 beside a dynamic one; else INVALID_ARGUMENT. */
 typedef struct gw_adamw_options {

@@ -92,6 +92,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::shared_ptr<Allocator> allocator() override;
   std::shared_ptr<Allocator> pinned_allocator() override;
   bool reaches(const void* data) const override {
+    const OnDevice on(index_);
     cudaPointerAttributes found{};
     if (cudaPointerGetAttributes(&found, data) != cudaSuccess) {
       cudaGetLastError();

@@ -5,6 +5,11 @@
 #include <limits>
 
 namespace gangway::cuda {
+namespace {
+
+constexpr size_t kKeptPinned = 1 << 20;  // larger blocks are given back to the system
+
+}  // namespace
 
 Memory::Memory(int device) : device_(device) {
   const OnDevice on(device_);
@@ -101,6 +106,10 @@ void Memory::remove(cudaStream_t stream) noexcept {
 void Memory::give_back(const Freed& freed) noexcept {
   if (freed.pinned_bytes == 0) {
     cudaFreeAsync(freed.data, pool_);
+    return;
+  }
+  if (freed.pinned_bytes > kKeptPinned) {
+    cudaFreeHost(freed.data);
     return;
   }
   try {

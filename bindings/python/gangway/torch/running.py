@@ -73,7 +73,7 @@ class Running:
         return self._given(Work(iter((handle,)), result, finish), opts)
 
     def _limited(self, work: Work) -> Work:
-        work.limit((self._patience or self._timeout).total_seconds(), self._h)
+        work.limit((self._patience or self._timeout).total_seconds(), self)
         return work
 
     def _given(self, work: Work, opts: Any) -> Work | None:

@@ -39,7 +39,8 @@ class Work(dist.Work):
         self._ending: torch.futures.Future[None] | None = None
         self._future: torch.futures.Future[Any] | None = None
         self._waiting = "a receive: nothing has come"
-        self._limit: tuple[float, float, Any] | None = None  # when it is too late, after how long, for which gang
+        self._limit: tuple[float, Any] | None = None  # how long its parts may take, and the group
+        self._since = 0.0  # when the completing thread began to wait for this part
         self._sender = -1
         self._senders: list[int] = []  # of a receive from any rank
 
@@ -102,9 +103,9 @@ class Work(dist.Work):
         """The same as get_future()."""
         return self.get_future()
 
-    def limit(self, seconds: float, gang: Any) -> None:
+    def limit(self, seconds: float, group: Any) -> None:
         """The group's time-out, for a work that nobody but the completing thread waits for."""
-        self._limit = (time.monotonic() + seconds, seconds, gang)
+        self._limit = (seconds, group)
 
     # --- what moves it on
 
@@ -116,6 +117,7 @@ class Work(dist.Work):
                     if self._handle is not None and not c.gw_work_poll(self._handle):
                         return False
                     self._handle = next(self._steps)
+                    self._since = 0.0
                     if self._handle is None:
                         return False
                 except StopIteration:
@@ -151,15 +153,20 @@ class Work(dist.Work):
     def _give_up(self) -> None:
         """Ends it, and its group, where it has taken longer than the group's time-out."""
         limit, handle = self._limit, self._handle
-        if limit is None or time.monotonic() < limit[0]:
+        if limit is None:
+            return
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since < limit[0]:
             return
         if handle is not None:
-            self._nap(handle, 1)  # says whom it waits for
+            self._nap(handle, _SLICE_MS)  # says whom it waits for
         what, _, who = self._waiting.partition(": not ready; waiting for ")
-        text = f"{what}: {who or 'it'} did not come within {limit[1] * 1000:.0f} ms"
+        text = f"{what}: {who or 'it'} did not come within {limit[0] * 1000:.0f} ms"
         with self._lock:
             if not self._advance():
-                c.gw_gang_abort(limit[2], text)  # so that the peers hear of it
+                if limit[1]._h is not c.RELEASED:
+                    c.gw_gang_abort(limit[1]._h, text)  # so that the peers hear of it
                 self._end(dist.DistBackendError(f"{text}: the timeout has passed"))
 
     def _end(self, error: BaseException | None) -> None:

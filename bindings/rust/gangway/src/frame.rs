@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 options! {
     #[derive(Copy)]
     FrameOptions = gw_frame_options, gw_frame_options_init {
-        /// What the backward of a loss starts with: 1/N for a mean over N items.
+        /// What the backward of a loss starts with: for a mean over N items the optimizer's loss scale (1 where it
+        /// has none) / N.
         loss_scale: f64,
         step: i64,
         microbatch: i32,
