@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 
 HERE = pathlib.Path(__file__).parent
-FILES = ("llama_small", "llama_parity_tied")
+FILES = ("llama_small", "llama_small_bias_tied", "llama_parity", "llama_parity_tied")
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 SCALES = {torch.float16: 65536.0}  # of losses; else 1
 
@@ -44,7 +44,7 @@ def attend(x, p, name, c):
     batch, sequence, _ = x.shape
 
     def split(which, count):
-        return F.linear(x, p[f"{name}.{which}_proj.weight"]).view(batch, sequence, count, -1).transpose(1, 2)
+        return F.linear(x, p[f"{name}.{which}_proj.weight"], p.get(f"{name}.{which}_proj.bias")).view(batch, sequence, count, -1).transpose(1, 2)
 
     q, k, v = rotate(split("q", heads), c["rope_theta"]), rotate(split("k", kv_heads), c["rope_theta"]), split("v", kv_heads)
     k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))

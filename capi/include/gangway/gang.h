@@ -154,8 +154,9 @@ GW_API void gw_store_release(gw_store *store);
 
 /* Local. Sets up a gw_gang_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
 GW_API void gw_gang_options_init(gw_gang_options *options, size_t size);
-/* Collective over the future ranks. Null options: the environment decides (gangrun, torchrun, srun, mpirun);
- * if no variable is set: one rank. The caller releases *out_gang. INVALID_ARGUMENT names the variable or field;
+/* Collective over the future ranks. Null options: the environment decides: RANK and WORLD_SIZE, as gangrun and torchrun
+ * set them or by hand, beside them LOCAL_RANK and LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT or GANGWAY_JOB; or what srun
+ * (SLURM_*) and mpirun (OMPI_*, PMI_*) set. If no variable is set: one rank. The caller releases *out_gang. INVALID_ARGUMENT names the variable or field;
  * NOT_SUPPORTED: this build does not have the engine or device; PEER_LOST: a rank died after it had met rank 0;
  * TIMEOUT: a rank did not arrive in time, for example because it died before it met rank 0. */
 GW_API gw_status gw_gang_create(const gw_gang_options *options, gw_gang **out_gang);
