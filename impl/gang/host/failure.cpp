@@ -60,7 +60,8 @@ bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();
   const Op* first = &op;  // the call that waiting_for looks at
   while (const Op* const before = lanes.holder(*first)) first = before;
-  // Marks first, then who is awaited: a rank that comes, finishes and leaves between the two reads is not awaited.
+  // Marks and ends first, then who is awaited: a rank that comes, finishes and leaves between the reads is not awaited.
+  const std::vector<int64_t> ended_ns = thread_ends_ns();
   std::vector<Mark> marks;
   for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
   const std::vector<int> absent = waiting_for(team_, lanes, op, true);
@@ -74,7 +75,7 @@ bool Failure::check_absent(const Op& op) {
         mark == Mark::gone || (mark == Mark::fading && absent_yet && !will_begin(team_, *first, r));
     if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
     if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    notice_thread_exit(r, calls_.flights().begun_ns(op));
+    notice_thread_exit(r, ended_ns[static_cast<size_t>(r)], calls_.flights().begun_ns(op));
   }
   if (left >= 0) {
     break_with(left_error(team_, op, left), true);
@@ -84,15 +85,21 @@ bool Failure::check_absent(const Op& op) {
   return left >= 0 || leaving >= 0;
 }
 
-void Failure::notice_thread_exit(int r, int64_t waiting_since_ns) {
-  if (!team_.arena().threads()) return;
-  const int there = team_.domain_rank(r);
-  const int64_t since = team_.arena().rank(there).unattended_since_ns.load(std::memory_order_relaxed);
-  if (since == 0) return;
-  const int64_t longest = team_.member().attended_since() < since ? kUnattendedMs : kNextPhaseMs;
+std::vector<int64_t> Failure::thread_ends_ns() const {
+  std::vector<int64_t> ends(static_cast<size_t>(team_.size()), 0);
+  if (!team_.arena().threads()) return ends;
+  for (int r = 0; r < team_.size(); ++r)
+    ends[static_cast<size_t>(r)] =
+        team_.arena().rank(team_.domain_rank(r)).unattended_since_ns.load(std::memory_order_acquire);
+  return ends;
+}
+
+void Failure::notice_thread_exit(int r, int64_t ended_ns, int64_t waiting_since_ns) {
+  if (ended_ns == 0) return;
+  const int64_t longest = team_.member().attended_since() < ended_ns ? kUnattendedMs : kNextPhaseMs;
   const int64_t patience = timeout_ms_ < 0 ? longest : std::min(longest, timeout_ms_ / 2);
-  if (now_ns() - std::max(since, waiting_since_ns) > patience * 1'000'000)
-    team_.member().declare_lost(there, Loss{LossCause::thread_exit, 0, since});
+  if (now_ns() - std::max(ended_ns, waiting_since_ns) > patience * 1'000'000)
+    team_.member().declare_lost(team_.domain_rank(r), Loss{LossCause::thread_exit, 0, ended_ns});
 }
 
 void Failure::break_with(const Error& error, bool tell_peers) noexcept {

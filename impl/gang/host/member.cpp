@@ -174,7 +174,7 @@ void Member::leave_thread() noexcept {
   if (forked()) return;
   const std::lock_guard lock(attendance_mutex_);
   if (own().threads.fetch_sub(1, std::memory_order_seq_cst) == 1 && arena_->threads())
-    own().unattended_since_ns.store(now_ns(), std::memory_order_relaxed);
+    own().unattended_since_ns.store(now_ns(), std::memory_order_release);
 }
 
 int Member::take_notice() {

@@ -51,10 +51,8 @@ class CounterWait final : public Waitable {
               const char* what)
       : core_(core), counter_(counter), at_least_(at_least), owner_(owner), what_(what) {}
 
-  bool ready(int) override {
-    return counter_.load(std::memory_order_acquire) >= at_least_ || core_.failure().failed();
-  }
-  std::vector<int> missing() override { return {owner_}; }
+  bool ready(int) override { return published() || core_.failure().failed(); }
+  std::vector<int> missing() override { return published() ? std::vector<int>() : std::vector<int>{owner_}; }
   std::string what() override { return text(core_.team().label(), ".", what_); }
   const char* op() const override { return what_; }
   uint64_t counter_offset() const override {
@@ -63,6 +61,8 @@ class CounterWait final : public Waitable {
   uint64_t counter_value() const override { return at_least_; }
 
  private:
+  bool published() const { return counter_.load(std::memory_order_acquire) >= at_least_; }
+
   Core& core_;
   const std::atomic<uint64_t>& counter_;
   const uint64_t at_least_;
@@ -159,8 +159,7 @@ class Patience {
   // Sleeps until the bell rings. True: over.
   bool nap() {
     Member& member = core_.team().member();
-    if (what_.work() == nullptr && core_.team().arena().threads())
-      for (const int r : what_.missing()) core_.failure().notice_thread_exit(r, start_);
+    if (what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
     const uint32_t bell = member.lie_down();
     const uint64_t before = core_.calls().moves();
     bool ended = over(1, true);
@@ -187,6 +186,12 @@ class Patience {
            departed(core_, what_);
   }
 
+  void notice_thread_exits() {
+    const std::vector<int64_t> ends_ns = core_.failure().thread_ends_ns();
+    for (const int r : what_.missing())
+      core_.failure().notice_thread_exit(r, ends_ns[static_cast<size_t>(r)], start_);
+  }
+
   void ask(int64_t now) {
     asked_ = now;
     poll_interrupt();
@@ -199,6 +204,7 @@ class Patience {
       fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
     const int64_t timeout_ms = core_.timeout_ms();
     if (timeout_ms < 0 || now - start_ < timeout_ms * kMillisecond) return;
+    if (what_.ready(1)) return;  // a process that was stopped for so long finds what came meanwhile
     const std::string message =
         text(what_.what(), ": ", ranks_text(what_.missing()), " did not come within ", timeout_ms, " ms");
     const std::lock_guard lock(core_.mutex());
