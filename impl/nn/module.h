@@ -35,7 +35,7 @@ struct Context {
   bool training = false;      // gradients will be wanted (a null frame then means: recomputed later)
   bool recomputing = false;   // this forward repeats an earlier one
   bool defer_weight = false;  // weight halves run later (run_weight_gradients is the runner's)
-  double loss_scale = 1;      // 1/N: what backward of a loss starts with
+  double loss_scale = 1;      // loss scale / N: what backward of a loss starts with
   // A frame's loss is made by its backward, in one pass with its gradients; forward gives the memory for it. For a runner
   // that reads losses after backward; modules that read them in forward switch it off for those below.
   bool fused_loss = false;

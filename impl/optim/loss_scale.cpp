@@ -8,10 +8,12 @@
 namespace gangway {
 namespace {
 
-// Gradients are multiplied by 1 / value, which must not be infinite either.
+// Losses are multiplied by it and gradients by 1 / value, both in f32.
 void check_number(const char* kind, const char* what, double value) {
-  if (!(value > 0 && std::isfinite(value) && std::isfinite(1 / value)))
-    fail(Code::invalid_argument, kind, ": ", what, " = ", value, " is not a finite number over 0");
+  const auto number = static_cast<float>(value);
+  if (!(std::isnormal(number) && number > 0 && std::isnormal(1 / number)))
+    fail(Code::invalid_argument, kind, ": ", what, " = ", value,
+         " is not a number over 0 that f32 holds, and its inverse");
 }
 
 void check_bounds(const char* kind, const char* what, double value) {

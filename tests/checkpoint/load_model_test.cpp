@@ -346,6 +346,32 @@ TEST(LoadModel, AFileThatChangesWhileItIsReadIsToldToAllAndTheGangsWorkOn) {
   }
 }
 
+// What was read is compared between replicas. Rank 3 spoils a value that it has read while it reads the others.
+TEST(LoadModel, ReplicasThatDifferAfterwardsAreTold) {
+  const TemporaryFolder folder;
+  run_ranks(4, [&](Gang& root) {
+    const auto model = llama(root, seeded(24), small_llama(), 2);
+    save_model(*model, folder.path(), {});
+    load_model(*model, folder.path());
+    const Tensor first = model->inspect().parameters().front().parameter->shard;
+    if (root.rank() == 3)
+      set_before_call([&, self = std::this_thread::get_id()](const std::string& call, int64_t offset) {
+        if (call == "pread" && offset > 8 && std::this_thread::get_id() == self)
+          static_cast<float*>(first.data())[1] = 77;
+        return 0;
+      });
+    root.barrier();
+    const Error error = error_of([&] { load_model(*model, folder.path()); });
+    root.barrier();
+    if (root.rank() == 3) set_before_call(nullptr);
+    EXPECT_EQ(error.code(), Code::mismatch) << error.message();
+    EXPECT_NE(error.message().find("load: replicas differ: "), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("77 on rank 3"), std::string::npos) << error.message();
+    EXPECT_FALSE(root.error().has_value());
+    load_model(*model, folder.path());
+  });
+}
+
 TEST(LoadModel, RanksThatOpenDifferentFilesAreToldWithBoth) {
   const TemporaryFolder folders[2];
   run_ranks(2, [&](Gang& root) {

@@ -36,7 +36,7 @@ class Call:
         self.step: int
         self.seed: int
         self.loss_scale: float
-        """1/N: what the gradient of a loss starts with."""
+        """Loss scale / N: what the gradient of a loss starts with."""
         phase, self.training, self.recomputing, self.microbatch, self.step, self.seed, self.loss_scale = facts
         self.phase = _PHASES[phase]
 

@@ -102,8 +102,8 @@ def shard(
         opt.step(scale=1 / gangs.size)
 
     Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16 or
-    float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: None: the module's class; the other options are those
-    of Module.parallelize(). For less memory, shard each block by itself."""
+    float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: None: the module's class; the
+    other options are those of Module.parallelize(). For less memory, shard each block by itself."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:

@@ -32,8 +32,7 @@ GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
  * grad_norm) and compares (max_grad_norm) is unscaled; gw_call.loss_scale is scaled. A dynamic scale follows
  * PyTorch's torch.amp.GradScaler with growth_factor 2, backoff_factor 0.5 and growth_interval loss_scale_interval: a loss
  * or gradient that is not finite, on any rank, skips the step and halves the scale; so many finite steps in a row double
- * it. It stays between 1 and 2^24, and equal on all ranks of the
- * optimizer's model. Where several optimizers step the gradients of one loss (stages that the caller computes, several
+ * it. It stays between 1 and 2^24, and equal on all ranks of the optimizer's model. Where several optimizers step the gradients of one loss (stages that the caller computes, several
  * shard groups), give each the same fixed loss_scale. A scale that is a power of two changes no bits of gradients
  * that neither underflow nor overflow. Of gw_step_options, norm_type is at most 32 (or infinity) beside a scale, and
  * allow_non_finite 0 beside a dynamic one; else INVALID_ARGUMENT. */
@@ -52,7 +51,7 @@ typedef struct gw_adamw_options {
   double last_lr_ratio; /* of lr, from total_steps on */
   const gw_optimizer_rule *rules;
   size_t rule_count;
-  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0, it and its inverse in f32: fixed; 1: none */
   double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
   int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_adamw_options;
@@ -72,7 +71,7 @@ typedef struct gw_sgd_options {
   double last_lr_ratio;
   const gw_optimizer_rule *rules;
   size_t rule_count;
-  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0, it and its inverse in f32: fixed; 1: none */
   double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
   int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_sgd_options;
@@ -103,7 +102,7 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *out_scale);
 /* Local. Sets it, fixed or dynamic as it is (none: fixed), between a step and the backward of the next; a dynamic one
  * counts finite steps anew. The next step of ranks with different ones is a MISMATCH. One thread at a time.
- * INVALID_ARGUMENT: not a finite number over 0; a dynamic one outside 1 to 2^24. */
+ * INVALID_ARGUMENT: not over 0, or it or its inverse outside f32; a dynamic one outside 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum

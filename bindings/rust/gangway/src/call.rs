@@ -108,7 +108,7 @@ impl<'c> Call<'c> {
         self.raw().step
     }
 
-    /// 1/N: what the gradient of a loss starts with.
+    /// Loss scale / N: what the gradient of a loss starts with.
     pub fn loss_scale(&self) -> f64 {
         self.raw().loss_scale
     }
