@@ -357,7 +357,7 @@ TEST(LoadModel, ReplicasThatDifferAfterwardsAreTold) {
     if (root.rank() == 3)
       set_before_call([&, self = std::this_thread::get_id()](const std::string& call, int64_t offset) {
         if (call == "pread" && offset > 8 && std::this_thread::get_id() == self)
-          static_cast<float*>(first.data())[1] = 77;
+          first.data<float>()[1] = 77;
         return 0;
       });
     root.barrier();
