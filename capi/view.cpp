@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "dlpack.h"
+#include "tensor/host_view.h"
 #include "tensor_handle.h"
 
 using namespace gangway;
@@ -113,18 +114,11 @@ gw_status gw_tensor_to_host(const gw_tensor* tensor, void* stream, gw_tensor** o
     const Tensor& from = required(tensor, "tensor").tensor;
     Device& device = from.buffer()->device();
     Stream& ordered_on = device.wrap_stream(stream);
-    const std::shared_ptr<Allocator> host = host_device()->allocator();
-    if (is_on_host(from.buffer()->kind())) {
-      result = new gw_tensor(dense_copy(from, host), nullptr);
-      return;
-    }
-    if (!from.contiguous())
+    if (!is_on_host(from.buffer()->kind()) && !from.contiguous())
       fail(Code::invalid_argument, "tensor of shape ", from.shape().text(), " is strided; on ", device.name(),
            " it must be row-major");
-    const Tensor to = Tensor::allocate(host, from.dtype(), from.shape());
-    if (to.count() != 0) device.copy(to.raw(), from.raw(), to.bytes(), ordered_on);
-    ordered_on.synchronize();
-    result = new gw_tensor(to, nullptr);
+    const Tensor read = read_on_host(from, ordered_on);
+    result = new gw_tensor(dense_copy(read, host_device()->allocator()), nullptr);
   });
 }
 

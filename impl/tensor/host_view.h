@@ -1,37 +1,35 @@
-// The values of a small contiguous tensor where the host can read them: in place in memory of the host, else a copy,
-// for which it blocks until `stream` has run. Not for meta tensors, which have none.
+// The values of a contiguous tensor where the host can read them: in place in memory of the host, else a copy, for which
+// it blocks until `stream` has run. Not for meta tensors, which have none.
 //
 // Thread rule: that of the tensor's device.
 #pragma once
-
-#include <vector>
 
 #include "tensor/tensor.h"
 
 namespace gangway {
 
+// The copy is in pinned memory, which stays until the stream has run, also where waiting for it fails.
+inline Tensor read_on_host(const Tensor& tensor, Stream& stream) {
+  if (tensor.count() == 0 || tensor.on_host()) return tensor;
+  const Tensor copy = Tensor::allocate(tensor.device().pinned_allocator(), tensor.dtype(), tensor.shape());
+  tensor.device().copy(copy.raw(), tensor.raw(), tensor.bytes(), stream);
+  stream.synchronize();
+  return copy;
+}
+
 template <typename T>
 class HostView {
  public:
-  HostView(const Tensor& tensor, Stream& stream)
-      : values_(tensor.data<T>()), count_(static_cast<size_t>(tensor.count())) {
-    if (count_ == 0 || tensor.on_host()) return;
-    copied_.resize(count_);
-    tensor.device().copy(copied_.data(), values_, count_ * sizeof(T), stream);
-    stream.synchronize();
-    values_ = copied_.data();
-  }
+  HostView(const Tensor& tensor, Stream& stream) : host_(read_on_host(tensor, stream)) {}
   HostView(const HostView&) = delete;
   HostView& operator=(const HostView&) = delete;
 
-  const T* begin() const { return values_; }
-  const T* end() const { return values_ + count_; }
-  const T& operator[](size_t i) const { return values_[i]; }
+  const T* begin() const { return host_.data<T>(); }
+  const T* end() const { return begin() + host_.count(); }
+  const T& operator[](size_t i) const { return begin()[i]; }
 
  private:
-  const T* values_;
-  size_t count_;
-  std::vector<T> copied_;
+  const Tensor host_;
 };
 
 }  // namespace gangway

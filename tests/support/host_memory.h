@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "support/test_device.h"
@@ -19,8 +20,9 @@ class HostMemory {
     for (int i = 0; i < tensor.rank(); ++i)
       last += static_cast<size_t>((tensor.dim(i) - 1) * tensor.stride(i));
     if (tensor.on_host()) return;
-    copy_.resize((last + 1) * item_bytes(tensor.dtype()));
-    data_ = copy_.data();
+    // Pinned: it stays until its copies have run, also where waiting for them fails.
+    copy_ = Buffer::allocate(tensor.device().pinned_allocator(), (last + 1) * item_bytes(tensor.dtype()));
+    data_ = copy_->data();
     move(data_, tensor.raw());
   }
 
@@ -29,19 +31,19 @@ class HostMemory {
     return static_cast<T*>(data_);
   }
   void write() {
-    if (!copy_.empty()) move(tensor_.raw(), data_);
+    if (copy_ != nullptr) move(tensor_.raw(), data_);
   }
 
  private:
   void move(void* to, const void* from) {
     Stream& stream = tensor_.device().stream();
-    tensor_.device().copy(to, from, copy_.size(), stream);
+    tensor_.device().copy(to, from, copy_->bytes(), stream);
     stream.synchronize();
   }
 
   const Tensor tensor_;
   void* data_;
-  std::vector<char> copy_;
+  std::shared_ptr<Buffer> copy_;
 };
 
 // The elements of a contiguous tensor, and others in their place.

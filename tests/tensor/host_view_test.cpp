@@ -18,33 +18,48 @@ class Flipped final : public Device {
   Stream& wrap_stream(void*) override { return stream_; }
   std::unique_ptr<Event> make_event() override { return nullptr; }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
-  std::shared_ptr<Allocator> pinned_allocator() override { return allocator(); }
-  std::shared_ptr<Allocator> allocator() override { return std::make_shared<Memory>(*this); }
+  std::shared_ptr<Allocator> pinned_allocator() override {
+    return std::make_shared<Memory>(*this, MemoryKind::pinned);
+  }
+  std::shared_ptr<Allocator> allocator() override {
+    return std::make_shared<Memory>(*this, MemoryKind::device);
+  }
   void copy(void* to, const void* from, size_t bytes, Stream&) override {
     for (size_t i = 0; i < bytes; ++i)
       static_cast<unsigned char*>(to)[i] =
           static_cast<unsigned char>(~static_cast<const unsigned char*>(from)[i]);
+    last_written = to;
   }
   void zero(void*, size_t, Stream&) override {}
 
   int synchronized = 0;
+  void* last_written = nullptr;
+  bool fails = false;               // synchronize does
+  std::vector<void*> pinned_freed;  // in place of a free: what streams hold may still use it
 
  private:
   struct Queue final : Stream {
     explicit Queue(Flipped& device) : device_(device) {}
     Device& device() override { return device_; }
     void wait(Event&) override {}
-    void synchronize() override { ++device_.synchronized; }
+    void synchronize() override {
+      ++device_.synchronized;
+      if (device_.fails) fail(Code::gang, "the device was lost");
+    }
     void* native() override { return nullptr; }
     Flipped& device_;
   };
   struct Memory final : Allocator {
-    explicit Memory(Flipped& device) : device_(device) {}
+    Memory(Flipped& device, MemoryKind kind) : device_(device), kind_(kind) {}
     Device& device() override { return device_; }
-    MemoryKind kind() const override { return MemoryKind::device; }
+    MemoryKind kind() const override { return kind_; }
     Block allocate(size_t bytes) override { return {std::malloc(bytes), bytes, 0}; }
-    void free(const Block& block) noexcept override { std::free(block.data); }
+    void free(const Block& block) noexcept override {
+      if (kind_ == MemoryKind::pinned) device_.pinned_freed.push_back(block.data);
+      std::free(block.data);
+    }
     Flipped& device_;
+    const MemoryKind kind_;
   };
   Queue stream_{*this};
 };
@@ -57,6 +72,14 @@ TEST(HostView, ReadsADevicesMemoryByItsCopies) {
   const HostView<int64_t> here(there, device.stream());
   EXPECT_EQ(std::vector<int64_t>(here.begin(), here.end()), (std::vector<int64_t>{7, -100, 1 << 20}));
   EXPECT_EQ(device.synchronized, 1);
+}
+
+TEST(HostView, CopiesIntoMemoryThatIsTheStreamsWhereWaitingFails) {
+  Flipped device;
+  const Tensor there = Tensor::allocate(device.allocator(), DType::f64, Shape{3});
+  device.fails = true;
+  EXPECT_THROW((HostView<double>(there, device.stream())), Error);
+  EXPECT_EQ(device.pinned_freed, std::vector<void*>{device.last_written});
 }
 
 TEST(HostView, OfACpuIsInPlace) {

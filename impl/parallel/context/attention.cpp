@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nn/gradient.h"
+#include "tensor/host_write.h"
 
 namespace gangway {
 namespace {
@@ -40,12 +41,11 @@ Tensor LocalPositions::get(Context& ctx, int64_t tokens) {
   if (rows_ && rows_.dim(0) == tokens && &rows_.device() == &ctx.ops.device()) return rows_;
   rows_ = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{tokens});
   if (on_meta(ctx)) return rows_;
-  std::vector<int32_t> rows;
-  rows.reserve(static_cast<size_t>(tokens));
+  const HostWrite host(rows_);
+  auto* row = host.data<int32_t>();
   for (const Chunk& c : chunks_of(tokens, rank_, ranks_))
-    for (int64_t i = 0; i < c.count; ++i) rows.push_back(static_cast<int32_t>(c.position + i));
-  ctx.ops.device().copy(rows_.raw(), rows.data(), rows.size() * sizeof(int32_t), ctx.stream);
-  ctx.stream.synchronize();  // `rows` ends here
+    for (int64_t i = 0; i < c.count; ++i) *row++ = static_cast<int32_t>(c.position + i);
+  host.send(ctx.stream);
   return rows_;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "parallel/collective_call.h"
+#include "tensor/host_view.h"
 
 namespace gangway {
 namespace {
@@ -29,10 +30,8 @@ std::string block_of(const Parameter& p, size_t block, Stream& stream) {
   const Tensor own = p.shard.reshape(Shape{p.shard.count()});
   const int64_t first = static_cast<int64_t>(block) * kBlockElements;
   const Tensor part = own.slice(0, first, std::min(first + kBlockElements, own.count()));
-  std::string bytes(part.bytes(), '\0');
-  part.device().copy(bytes.data(), part.raw(), bytes.size(), stream);
-  stream.synchronize();
-  return bytes;
+  const Tensor host = read_on_host(part, stream);
+  return {static_cast<const char*>(host.raw()), host.bytes()};
 }
 
 std::vector<uint64_t> checksums_of(const Parameter& p, Stream& stream) {

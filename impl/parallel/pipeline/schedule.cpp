@@ -162,6 +162,8 @@ Schedule schedule_from_csv(std::string_view text) {
     if (schedule.rows.size() == kMostRows)
       fail(Code::invalid_argument, "schedule: more than ", kMostRows, " rows");
     schedule.rows.push_back(parse_row(line, schedule.rows.size()));
+    if (schedule.rows.back().empty())
+      fail(Code::invalid_argument, "schedule: row ", schedule.rows.size() - 1, " has no action");
   }
   place_stages(schedule);
   return schedule;

@@ -287,6 +287,7 @@ TEST(ScheduleCsv, RefusesHostileTextWithItsPlace) {
   refuses("0F0&0W0", "is no fused pair");
   refuses("0F0,0B0\n0F1,0B1", "stage 0 is computed in rows 0 and 1");
   refuses("2F0,2B0", "no row computes stage 0");
+  refuses("0F0,0B0\n,,", "row 1 has no action");
   refuses("0F1000000,0B1000000", "1 forwards; 1 stages and microbatches up to 1000000 need 1000001");
 }
 
