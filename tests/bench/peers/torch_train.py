@@ -127,6 +127,14 @@ def training_of(rank, size, folder, mesh):
 def main():
     path, rank, size, folder, mesh = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:]
     torch.set_num_threads(1)
+    blas = "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or none"
+    serve(path, rank, f"{blas}, eager f32, fused AdamW", lambda: training_of(rank, size, folder, mesh))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def serve(path, rank, words, make):
+    """Does what the driver asks for until it says quit; make() gives the training."""
     driver = socket.socket(socket.AF_UNIX)
     driver.connect(path)
     lines = driver.makefile("r")
@@ -134,8 +142,7 @@ def main():
     def say(text):
         driver.sendall((str(text).replace("\n", " ")[:3000] + "\n").encode())
 
-    blas = "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or none"
-    say(f"hello {rank} {os.getpid()} PyTorch {torch.__version__}, {blas}, eager f32, fused AdamW")
+    say(f"hello {rank} {os.getpid()} PyTorch {torch.__version__}, {words}")
     training = None
     for line in lines:
         words = line.split()
@@ -143,7 +150,7 @@ def main():
             if words[0] == "quit":
                 break
             if words[0] == "setup":
-                training = training_of(rank, size, folder, mesh)
+                training = make()
                 say("ready")
             elif words[0] == "step":
                 start, cpu = time.monotonic(), time.process_time()
@@ -151,6 +158,8 @@ def main():
                     loss = training.step()
                 count = int(words[1])
                 say(f"{(time.monotonic() - start) / count} 0 {loss} {(time.process_time() - cpu) / count}")
+            elif words[0] == "memory":
+                say(training.memory())
             elif words[0] == "profile":
                 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
                     start = time.monotonic()
@@ -162,8 +171,6 @@ def main():
                 say("error: " + line)
         except Exception as error:  # the driver prints it
             say(f"error: {type(error).__name__}: {error}")
-    if size > 1 and training is not None:
-        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

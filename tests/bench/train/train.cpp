@@ -13,6 +13,7 @@
 
 #include "common/machine.h"
 #include "common/peers.h"
+#include "train/gpu.h"
 #include "train/meshes.h"
 #include "train/model.h"
 #include "train/reference.h"
@@ -23,6 +24,8 @@ namespace {
 
 struct Settings {
   int rounds = 5;
+  std::string device = "cpu";
+  GpuSettings gpu;
   bool peers = false;
   std::string json;
   std::vector<std::string> only;
@@ -38,6 +41,17 @@ struct Folder {
     if (path[0] != 0) std::filesystem::remove_all(path);
   }
 };
+
+void write(const nlohmann::json& report, const std::string& path) {
+  if (!path.empty()) std::ofstream(path) << report.dump(1) << "\n";
+}
+
+void run_on_gpus(const Settings& settings) {
+  const Folder folder;
+  nlohmann::json report = train_on_gpus(settings.gpu, settings.rounds, folder.path);
+  report["rounds"] = settings.rounds;
+  write(report, settings.json);
+}
 
 void run(const Settings& settings) {
   const Machine machine = probe_machine();
@@ -57,11 +71,10 @@ void run(const Settings& settings) {
   std::fflush(stdout);
   const std::vector<Mesh> meshes = measure_meshes(settings.only, settings.rounds, folder.path);
   print(meshes, machine);
-  if (settings.json.empty()) return;
   add_to(report, meshes, machine);
   report["machine"] = json_of(machine);
   report["rounds"] = settings.rounds;
-  std::ofstream(settings.json) << report.dump(1) << "\n";
+  write(report, settings.json);
 }
 
 }  // namespace
@@ -73,8 +86,19 @@ int main(int argc, char** argv) {
   app.add_option("--only", settings.only, "sides and meshes whose name contains one of these words");
   app.add_option("--json", settings.json, "file for the same numbers");
   app.add_flag("--peers", settings.peers, "install PyTorch into the build folder first (5.6 GB)");
+  app.add_option("--device", settings.device, "cpu (S32), or cuda: the presets")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--preset", settings.gpu.presets, "models on a GPU (0.5B 1.5B)")
+      ->check(CLI::IsMember(preset_names()));
+  app.add_option("--ranks", settings.gpu.ranks, "GPUs (1)")->check(CLI::Range(1, 1024));
+  app.add_option("--steps", settings.gpu.steps, "steps a round on a GPU (10)")->check(CLI::Range(1, 10000));
+  app.add_option("--peak", settings.gpu.peak_tflops,
+                 "bf16 peak of one GPU in TFLOP/s (989.4), of which MFU is a share");
   CLI11_PARSE(app, argc, argv);
   if (settings.peers && !install_peers("train")) std::printf("installation of PyTorch failed\n");
-  run(settings);
+  if (settings.device == "cuda")
+    run_on_gpus(settings);
+  else
+    run(settings);
   return 0;
 }

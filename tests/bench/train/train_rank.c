@@ -1,6 +1,7 @@
 /* A training rank of ours, through the C ABI: "setup", then "step N" -> "SECONDS WAIT LOSS CPU" a step, "memory" -> counted
  * bytes. Arguments: socket path, f32 or bf16, rank of an unconnected copy (or -1: the environment decides), then words
- * NAME=VALUE: tp, pp, cp, dp_shard (degrees), sequence_parallel, schedule, microbatches, first_layers ("0,5"). */
+ * NAME=VALUE: tp, pp, cp, dp_shard (degrees), sequence_parallel, schedule, microbatches, first_layers ("0,5"); device, strategy
+ * ("no_shard"), bf16_moments, and of another model than S32: dim, layers, heads, kv_heads, ffn, vocab, sequence, batch. */
 #include "../common/rank.h"
 
 #include <gangway/gangway.h>
@@ -12,6 +13,7 @@
 typedef struct training {
   const char *const *words;
   int word_count, copy;
+  gw_gang *root;
   gw_gangs *gangs;
   gw_module *model;
   gw_optimizer *optimizer;
@@ -49,7 +51,11 @@ static gw_status create_gangs(training *t) {
   mesh.tp = number_of(t, "tp", 1);
   mesh.pp = number_of(t, "pp", 1);
   mesh.cp = number_of(t, "cp", 1);
-  return gw_gangs_create(NULL, &mesh, &t->gangs);
+  gw_gang_options gang;
+  gw_gang_options_init(&gang, sizeof gang);
+  gang.device = value_of(t, "device");
+  const gw_status status = gw_gang_create(&gang, &t->root);
+  return status == GW_OK ? gw_gangs_create(t->root, &mesh, &t->gangs) : status;
 }
 
 static gw_status parallelize(training *t, int bf16) {
@@ -62,6 +68,8 @@ static gw_status parallelize(training *t, int bf16) {
   gw_shard_options shard;
   gw_shard_options_init(&shard, sizeof shard);
   if (bf16) shard.param_dtype = GW_BF16;
+  if (value_of(t, "strategy") != NULL && strcmp(value_of(t, "strategy"), "no_shard") == 0)
+    shard.strategy = GW_NO_SHARD;
   parallel.shard = &shard;
   gw_tensor_parallel_options tensor_parallel;
   gw_tensor_parallel_options_init(&tensor_parallel, sizeof tensor_parallel);
@@ -83,15 +91,18 @@ static gw_status parallelize(training *t, int bf16) {
 static gw_status create(training *t, int bf16) {
   gw_llama_options llama;
   gw_llama_options_init(&llama, sizeof llama);
-  llama.vocab = S32_VOCAB;
-  llama.dim = S32_DIM;
-  llama.layers = S32_LAYERS;
-  llama.heads = S32_HEADS;
-  llama.kv_heads = S32_KV_HEADS;
-  llama.ffn = S32_FFN;
+  llama.vocab = number_of(t, "vocab", S32_VOCAB);
+  llama.dim = number_of(t, "dim", S32_DIM);
+  llama.layers = number_of(t, "layers", S32_LAYERS);
+  llama.heads = number_of(t, "heads", S32_HEADS);
+  llama.kv_heads = number_of(t, "kv_heads", S32_KV_HEADS);
+  llama.ffn = number_of(t, "ffn", S32_FFN);
+  const int sequence = number_of(t, "sequence", S32_SEQUENCE);
+  if (sequence > llama.max_positions) llama.max_positions = sequence;
   gw_adamw_options adamw;
   gw_adamw_options_init(&adamw, sizeof adamw);
   adamw.weight_decay = 0.1;
+  if (number_of(t, "bf16_moments", 0)) adamw.moment_dtype = GW_BF16;
   gw_step_options_init(&t->options, sizeof t->options);
   t->options.microbatches = number_of(t, "microbatches", 1);
   gw_status status = create_gangs(t);
@@ -101,17 +112,14 @@ static gw_status create(training *t, int bf16) {
   return status;
 }
 
-/* Random tokens, other ones for each data coordinate, S32_BATCH rows for each of its ranks; the labels are the next tokens. */
+/* Random tokens, other ones for each data coordinate, so many rows for each of its ranks; the labels are the next tokens. */
 static gw_status fill(training *t) {
-  int32_t size = 0, data = 0, data_count = 1;
-  gw_gang *root = NULL;
-  gw_status status = gw_gangs_get(t->gangs, "root", &root);
-  if (status == GW_OK) size = gw_gang_size(root);
-  if (status == GW_OK) status = gw_gangs_data_shard(t->gangs, &data, &data_count);
-  gw_gang_release(root);
+  int32_t data = 0, data_count = 1;
+  const gw_status status = gw_gangs_data_shard(t->gangs, &data, &data_count);
   if (status != GW_OK) return status;
-  t->shape[0] = S32_BATCH * size / data_count;
-  t->shape[1] = S32_SEQUENCE;
+  const uint64_t vocab = (uint64_t)number_of(t, "vocab", S32_VOCAB);
+  t->shape[0] = number_of(t, "batch", S32_BATCH) * gw_gang_size(t->root) / data_count;
+  t->shape[1] = number_of(t, "sequence", S32_SEQUENCE);
   const int64_t count = t->shape[0] * t->shape[1];
   t->tokens = malloc((size_t)(count + 1) * sizeof *t->tokens);
   if (t->tokens == NULL) return GW_E_OUT_OF_MEMORY;
@@ -121,7 +129,7 @@ static gw_status fill(training *t) {
     h ^= h << 13;
     h ^= h >> 7;
     h ^= h << 17;
-    t->tokens[i] = (int64_t)(h % S32_VOCAB);
+    t->tokens[i] = (int64_t)(h % vocab);
   }
   gw_view_set(&t->inputs, t->tokens, t->shape, 2, GW_I64);
   gw_view_set(&t->targets, t->labels, t->shape, 2, GW_I64);
@@ -193,6 +201,7 @@ int main(int argc, char **argv) {
   gw_module_release(t.model);
   gw_gangs_shutdown(t.gangs, -1);
   gw_gangs_release(t.gangs);
+  gw_gang_release(t.root);
   free(t.tokens);
   return 0;
 }

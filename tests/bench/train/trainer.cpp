@@ -10,12 +10,9 @@
 
 #include "common/peers.h"
 #include "common/table.h"
-#include "train/model.h"
 
 namespace gangway::bench {
 namespace {
-
-constexpr double kTokens = S32_BATCH * S32_SEQUENCE;  // of a rank's step
 
 Trainer started(const std::string& name, int ranks, bool connected, const Launch& launch) {
   Trainer t;
@@ -75,12 +72,12 @@ Trainer start_ours(const std::string& name, int ranks, const OursOptions& option
   return started(name, ranks, options.connected, launch);
 }
 
-Trainer start_torch(const std::string& name, int ranks, const std::string& folder, const MeshWords& mesh) {
+Trainer start_torch(const std::string& name, int ranks, const std::string& folder, const MeshWords& mesh,
+                    const char* program) {
   const std::string python = torch_python();
   if (python.empty()) return absent(name, ranks, "no PyTorch here (--peers installs it)");
   Launch launch;
-  launch.command = {python,   peer_source("torch_train.py"), "{socket}",
-                    "{copy}", std::to_string(ranks),         folder};
+  launch.command = {python, peer_source(program), "{socket}", "{copy}", std::to_string(ranks), folder};
   launch.command.insert(launch.command.end(), mesh.begin(), mesh.end());
   launch.copies = ranks;
   launch.environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}};
@@ -113,9 +110,9 @@ void Trainer::prepare() {
   }
 }
 
-void Trainer::step() {
+void Trainer::step(int count, double patience) {
   if (!runs()) return;
-  const auto replies = side->ask("step 1", kPatience);
+  const auto replies = side->ask("step " + std::to_string(count), patience);
   if (replies.empty()) return;
   double slowest = 0, sum_of_rates = 0, most_waited = 0, waited = 0, own_cpu = 0;
   for (const std::string& reply : replies) {
@@ -124,12 +121,12 @@ void Trainer::step() {
     if (!std::isnan(l)) loss = l;  // PyTorch's pipelines have it on one rank
     own_cpu += c;
     slowest = std::max(slowest, s);
-    sum_of_rates += kTokens / s;
+    sum_of_rates += tokens / s;
     most_waited = std::max(most_waited, w / s);
     waited += w / s;
   }
   seconds.add(slowest);
-  rate.add(connected ? kTokens * ranks / slowest : sum_of_rates);
+  rate.add(connected ? tokens * ranks / slowest : sum_of_rates);
   wait.add(most_waited);
   idle.add(waited / ranks);
   cpu.add(own_cpu);

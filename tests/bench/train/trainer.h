@@ -12,10 +12,12 @@
 
 #include "common/side.h"
 #include "common/stats.h"
+#include "train/model.h"
 
 namespace gangway::bench {
 
-constexpr double kPatience = 180;  // seconds that a command may take
+constexpr double kPatience = 180;                     // seconds that a command may take
+constexpr double kTokens = S32_BATCH * S32_SEQUENCE;  // of a rank's step
 
 // How the ranks of a side share the model: words like "tp=2" for train_rank.c and torch_parallel.py alike. None: fully sharded.
 using MeshWords = std::vector<std::string>;
@@ -24,6 +26,7 @@ struct Trainer {
   std::string name;
   int ranks = 1;
   bool connected = true;       // false: copies that do not know of each other
+  double tokens = kTokens;     // of a rank's step
   std::unique_ptr<Side> side;  // null: `absent` says why, or it has ended
   std::string absent;          // why it did not start
   std::string version;
@@ -40,8 +43,8 @@ struct Trainer {
   double taken_bytes() const { return peak_bytes - start_bytes; }
   // Memory at the start, a first step, then one whose memory is watched; neither is timed.
   void prepare();
-  void step();  // one round
-  void stop();  // ends the processes; what was measured stays
+  void step(int count = 1, double patience = kPatience);  // one round, of so many steps
+  void stop();                                            // ends the processes; what was measured stays
   std::string why_lost() const;
 
   std::string lost;  // of a side that was stopped
@@ -56,9 +59,9 @@ struct OursOptions {
   MeshWords mesh;
 };
 Trainer start_ours(const std::string& name, int ranks, const OursOptions& options);
-// `folder`: where its ranks meet.
-Trainer start_torch(const std::string& name, int ranks, const std::string& folder,
-                    const MeshWords& mesh = {});
+// `folder`: where its ranks meet; `program`: in peers/.
+Trainer start_torch(const std::string& name, int ranks, const std::string& folder, const MeshWords& mesh = {},
+                    const char* program = "torch_train.py");
 Trainer absent(const std::string& name, int ranks, const std::string& why);
 constexpr const char* kNotAskedFor = "not asked for";
 void show_progress(const std::string& what, int round, int rounds);  // on standard error
