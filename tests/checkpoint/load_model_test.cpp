@@ -356,8 +356,10 @@ TEST(LoadModel, ReplicasThatDifferAfterwardsAreTold) {
     const Tensor first = model->inspect().parameters().front().parameter->shard;
     if (root.rank() == 3)
       set_before_call([&, self = std::this_thread::get_id()](const std::string& call, int64_t offset) {
-        if (call == "pread" && offset > 8 && std::this_thread::get_id() == self)
-          first.data<float>()[1] = 77;
+        if (call != "pread" || offset <= 8 || std::this_thread::get_id() != self) return 0;
+        HostMemory values(first);
+        values.data<float>()[1] = 77;
+        values.write();
         return 0;
       });
     root.barrier();

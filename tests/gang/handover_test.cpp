@@ -33,6 +33,13 @@ void meet(int r, int size, const std::shared_ptr<Store>& store) {
   expect_to_work(rank, *make_engine("host", rank, options_of(r, size), store), size);
 }
 
+// Rank 0 waits for the other processes: who starts after it put its entry takes that for one of an earlier run.
+void await_processes(int r, int size, const std::shared_ptr<Store>& store) {
+  if (r != 0) store->put(text("test/here/", r), "");
+  for (int other = 1; r == 0 && other < size; ++other)
+    store->wait(text("test/here/", other), Deadline::after_ms(60'000));
+}
+
 // The name of rank 0's socket, which any process of this host can read in /proc/net/unix.
 std::string socket_name(Store& store) {
   constexpr size_t kToken = 32;
@@ -213,10 +220,7 @@ TEST(Handover, ARankThatIsKilledBeforeItHasTheMemoryIsNamedAtOnce) {
   const std::string ends[] = {"get host/failed", "", "put host/process/2"};  // rank 0 serves, rank 2 asks
   for (const int victim : {0, 2}) {
     Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
-      // All processes are there before rank 0 puts its entry: who starts later takes it for one of an earlier run.
-      if (r != 0) store->put(text("test/here/", r), "");
-      for (int other = 1; r == 0 && other < 3; ++other)
-        store->wait(text("test/here/", other), Deadline::after_ms(60'000));
+      await_processes(r, 3, store);
       std::shared_ptr<Store> own = store;
       if (r == victim) own = std::make_shared<EndingStore>(store, ends[r]);
       try {
@@ -241,6 +245,7 @@ TEST(Handover, ARankThatIsKilledBeforeItHasTheMemoryIsNamedAtOnce) {
 
 TEST(Handover, AnotherLivenessLimitThanRankZeroHasIsRefusedOnEveryRank) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    await_processes(r, 3, store);
     EngineOptions options = options_of(r, 3);
     options.liveness_ms = r == 1 ? 200 : 300;
     try {
@@ -260,12 +265,9 @@ TEST(Handover, WhoComesWhenAllHaveGivenUpAndGoneIsToldWhy) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     EngineOptions options = options_of(r, 3);
     options.liveness_ms = r == 1 ? 200 : 300;
-    if (r == 0) {  // its entry would else be older than rank 2's process, and so of another run
-      store->wait("test/rank2", Deadline::after_ms(60'000));
-      store->put("test/rank0", std::to_string(getpid()));
-    }
+    await_processes(r, 3, store);
+    if (r == 0) store->put("test/rank0", std::to_string(getpid()));
     if (r == 2) {
-      store->put("test/rank2", "began");
       const int pid = std::stoi(store->wait("test/rank0", Deadline::after_ms(60'000)));
       const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
       pollfd gone{fd, POLLIN, 0};
