@@ -27,20 +27,19 @@ cannot() { # WHY
   exit 0
 }
 
+export certificates=/etc/network-certificates.crt
 # What this machine needs to reach packages, given to the bare one.
 share_network_settings() { # SYSTEM
   cp -L /etc/resolv.conf /etc/hosts "$1/etc/"
   apt-config dump --format '%F "%v";%n' Acquire::http Acquire::https Acquire::Retries >"$1/etc/apt/apt.conf.d/90network"
-  mkdir -p "$1/etc/ssl/certs"
-  local file
-  for file in /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do
-    [ ! -e $file ] || cp -L $file "$1$file"
-  done
+  [ ! -e /etc/pip.conf ] || sed '/^cert *=/d' /etc/pip.conf >"$1/etc/pip.conf"
+  # Under a name of its own: the package ca-certificates writes its own file anew.
+  [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp -L /etc/ssl/certs/ca-certificates.crt "$1$certificates"
 }
 
 # The bare system, made once in each folder.
 make_system() { # FOLDER
-  [ ! -e "$1.made" ] || return 0
+  if [ -e "$1.made" ]; then share_network_settings "$1"; return; fi
   command -v debootstrap >/dev/null || { apt-get update -qq; apt-get install -y -qq debootstrap >/dev/null; }
   local mirror
   mirror=$({ cat /etc/apt/sources.list.d/* /etc/apt/sources.list 2>/dev/null || true; } |
@@ -64,7 +63,10 @@ run_inside() { # SYSTEM WORK REPOSITORY COMMAND
   mount --rbind /sys "$root/sys"
   git -c safe.directory='*' clone -q "$repository" "$root/root/project"
   local status=0 left
-  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+  local trusted=()
+  [ ! -e "$root$certificates" ] ||
+    trusted=({SSL_CERT_FILE,PIP_CERT,REQUESTS_CA_BUNDLE,CURL_CA_BUNDLE,GIT_SSL_CAINFO,CARGO_HTTP_CAINFO}="$certificates")
+  env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "${trusted[@]}" \
     chroot "$root" bash -c "cd /root/project && $command" || status=$?
   left=$(git -C "$root/root/project" status --porcelain)
   [ -z "$left" ] || { echo "left in the clone, and not ignored:"; echo "$left"; [ $status -ne 0 ] || status=1; }

@@ -28,7 +28,7 @@ unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}"
 binding_packages=(swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang libclang-rt-dev \
-    castxml clang-format jargon-text valgrind abigail-tools doxygen man-db mandoc \
+    castxml clang-format file jargon-text valgrind abigail-tools doxygen man-db mandoc \
     libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 libboost-context-dev || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1

@@ -8,9 +8,9 @@ SUITE=${JULIA_SUITE:-bullseye}
 W=$(mktemp -d); trap 'rm -rf "$W"' EXIT
 
 # 1. mirror of the running suite (deb822 first, then one-line sources).
-uri=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null |
+uri=$({ cat /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
       awk '/^URIs:/ && $2 !~ /security/ {print $2; exit}')
-[ -n "$uri" ] || uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+[ -n "$uri" ] || uri=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true; } |
       awk '$1=="deb" {for(i=2;i<=NF;i++) if($i ~ /^https?:/ && $i !~ /security/){print $i; exit}}')
 [ -n "$uri" ] || { echo "no apt mirror found" >&2; exit 1; }
 

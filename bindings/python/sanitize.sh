@@ -23,7 +23,7 @@ exec env -u LD_PRELOAD "$build/impl/tools/gangrun" "\${options[@]}" env LD_PRELO
 LAUNCHER
 chmod +x "$library/impl/tools/gangrun"
 make_venv "$venv" || exit 1
-CC=$clang install_wheel "$venv" "$library" "$work" "cmake.define.CMAKE_C_FLAGS=-fsanitize=address" || exit 1
+CC=$clang install_wheel "$venv" "$library" "$work" "cmake.define.CMAKE_C_FLAGS=-fsanitize=address" cmake.define.CMAKE_STRIP= || exit 1
 
 tests=()
 for name in life owned arrays models callbacks texts collectives counted errors interrupts; do

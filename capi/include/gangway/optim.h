@@ -51,7 +51,7 @@ typedef struct gw_adamw_options {
   double last_lr_ratio; /* of lr, from total_steps on */
   const gw_optimizer_rule *rules;
   size_t rule_count;
-  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0, it and its inverse in f32: fixed; 1: none */
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
   double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
   int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_adamw_options;
@@ -71,7 +71,7 @@ typedef struct gw_sgd_options {
   double last_lr_ratio;
   const gw_optimizer_rule *rules;
   size_t rule_count;
-  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0, it and its inverse in f32: fixed; 1: none */
+  double loss_scale; /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none */
   double initial_loss_scale;   /* 65536; of a dynamic one; 1 to 2^24 */
   int64_t loss_scale_interval; /* 2000; finite steps in a row that double a dynamic one; at least 1 */
 } gw_sgd_options;
@@ -102,7 +102,7 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *out_scale);
 /* Local. Sets it, fixed or dynamic as it is (none: fixed), between a step and the backward of the next; a dynamic one
  * counts finite steps anew. The next step of ranks with different ones is a MISMATCH. One thread at a time.
- * INVALID_ARGUMENT: not over 0, or it or its inverse outside f32; a dynamic one outside 1 to 2^24. */
+ * INVALID_ARGUMENT: below 2^-126 or not finite; a dynamic one outside 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum

@@ -40,7 +40,7 @@ fn partitions_are_lists_of_workers_in_a_grid() {
         let few = all.inclusive(&[4, 1]).unwrap();
         assert_eq!(few.rank(), [4, 1].iter().position(|r| *r == rank));
         assert_eq!((few.is_active(), few.index().is_some()), (few.rank().is_some(), few.rank().is_some()));
-        assert_eq!(few.clone().union(&all.inclusive(&[0]).unwrap()).unwrap().size(), 3);
+        assert_eq!(few.union(&all.inclusive(&[0]).unwrap()).unwrap().size(), 3);
         assert_eq!(grid.subtopology(&[1]).unwrap().rank(), Some(rank % 3));
         let error = all.cartesian(&[2, 2]).unwrap_err();
         assert_eq!(error.code, Code::InvalidArgument);
