@@ -1,5 +1,7 @@
 #include <gangway/partition.h>
 
+#include <tuple>
+
 #include "gang_handle.h"
 #include "parallel/collective_call.h"
 #include "parallel/partition.h"

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "checkpoint/config_json.h"

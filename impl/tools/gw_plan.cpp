@@ -1,6 +1,7 @@
 // gw-plan: what a training would do, told before it runs. `gw-plan schedule`: a pipeline schedule's time, bubble and
 // memory, as a table and as a picture. `gw-plan model`: memory per rank by mesh.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <fstream>

@@ -1,5 +1,6 @@
 // gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>

@@ -1,4 +1,5 @@
 // A data engine that notices nothing, with a control engine that does: what two planes give together.
+#include <algorithm>
 #include <random>
 
 #include "base/error_of.h"

@@ -1,6 +1,7 @@
 // Counters that a rank publishes and others wait for, and ranks whose threads end; ranks as threads.
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 
 #include "base/expect_error.h"
 #include "gang/host/member.h"

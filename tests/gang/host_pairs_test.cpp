@@ -1,6 +1,8 @@
 // Blocking sends and receives, with ranks as threads.
 #include "gang/host_threads.h"
 
+#include <algorithm>
+
 namespace gangway::test {
 namespace {
 

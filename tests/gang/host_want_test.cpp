@@ -1,5 +1,8 @@
 // Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash.
 #include "gang/host_threads.h"
+
+#include <cstdio>
+
 #include "gang/rank_want.h"
 #include "gang/thread_ranks.h"
 #include "mesh/gangs.h"

@@ -1,7 +1,10 @@
 // Each kind of mistake is caught, and the test says by what. Kernels here are what a module's kernels are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include <cuda_bf16.h>

@@ -3,6 +3,7 @@
 // collectives, plain memory of the host, and communicators that two devices launch in different orders (real NCCL may hang then).
 #include <nccl.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>

@@ -1,4 +1,7 @@
 #include "nn/ids.h"
+
+#include <tuple>
+
 #include "nn/nn_testing.h"
 #include "nn/rope_table.h"
 

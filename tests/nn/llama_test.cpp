@@ -1,4 +1,7 @@
 #include "nn/ids.h"
+
+#include <tuple>
+
 #include "nn/nn_testing.h"
 
 namespace gangway {

@@ -1,5 +1,7 @@
 #include "nn/module.h"
 
+#include <tuple>
+
 #include "base/philox.h"
 #include "nn/nn_testing.h"
 

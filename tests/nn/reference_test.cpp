@@ -1,6 +1,8 @@
 // A whole model on the library's own operations against values made elsewhere.
 #include "nn/reference_file.h"
 
+#include <tuple>
+
 #include "nn/nn_testing.h"
 
 namespace gangway {

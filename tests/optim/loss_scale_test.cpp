@@ -1,5 +1,6 @@
 #include "optim/loss_scale.h"
 
+#include <iterator>
 #include <limits>
 
 #include "optim/optim_testing.h"

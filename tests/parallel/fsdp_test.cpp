@@ -1,4 +1,5 @@
 // Sharded units: rows, frozen and unused parameters, microbatches, local gradients, storage, precision, norms.
+#include <limits>
 #include <numeric>
 
 #include "base/config.h"

@@ -1,5 +1,6 @@
 #include "parallel/pipeline/schedule.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 

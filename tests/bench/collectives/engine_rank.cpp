@@ -3,6 +3,8 @@
 // checks too.
 #include "common/rank.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "collectives/job.h"

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "collectives/job.h"
 #include "common/copy.h"

@@ -1,6 +1,7 @@
 #include "collectives/measure.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <sstream>
 
 #include "common/copy.h"
