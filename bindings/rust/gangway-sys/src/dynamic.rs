@@ -18,6 +18,8 @@ const RTLD_NOW: c_int = 2;
 static TABLE: AtomicPtr<gw_api> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
+    // Clippy of Debian 12 takes the macro's own constant for ours.
+    #[allow(clippy::declare_interior_mutable_const)]
     static LACKING: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 

@@ -51,7 +51,7 @@ fn moves<T: Element + PartialEq + std::fmt::Debug>(gang: &Gang, make: impl Fn(u8
     assert_eq!(from, all[3 * previous..3 * previous + 3]);
     assert_eq!(gang.probe(previous).unwrap(), None);
     gang.barrier().unwrap();
-    let work = gang.send_async(own.clone(), next).unwrap();
+    let work = gang.send_async(own, next).unwrap();
     while gang.probe(previous).unwrap().map(|message| message.0) != Some(3) {}
     gang.recv(&mut from, previous).unwrap();
     work.wait().unwrap();
