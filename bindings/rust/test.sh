@@ -82,9 +82,10 @@ as_docs_rs() {
 check "documentation is made as docs.rs does" as_docs_rs
 check "documentation has no warnings" env RUSTDOCFLAGS="-D warnings" "$cargo" doc -q --no-deps --workspace
 if "$cargo" clippy --version >/dev/null 2>&1; then
-  check "clippy has no warnings" "$cargo" clippy -q --workspace --all-targets -- -D warnings
+  # Debian 12's also finds clones redundant that a test is about; later ones left that lint out.
+  check "clippy has no warnings" "$cargo" clippy -q --workspace --all-targets -- -D warnings -A clippy::redundant_clone
   check "clippy has no warnings (dlopen)" "${dlopen[@]}" clippy -q --workspace --all-targets \
-    --features gangway/dlopen -- -D warnings
+    --features gangway/dlopen -- -D warnings -A clippy::redundant_clone
 else
   skip "clippy has no warnings" "there is no cargo clippy"
 fi
