@@ -15,7 +15,11 @@
 #include "callbacks.h"
 %}
 %init %{
+#if SWIG_VERSION >= 0x040400  /* the module's second phase, which returns a status */
+  if (!gwpy_ready(m)) return -1;
+#else
   if (!gwpy_ready(m)) return NULL;
+#endif
 %}
 
 // --- statuses ---------------------------------------------------------------------------------------------------------

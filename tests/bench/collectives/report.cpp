@@ -10,7 +10,7 @@
 namespace gangway::bench {
 namespace {
 
-const Samples& seconds_of(const Result& result, const std::string& column) {
+const Samples& seconds_of(const Result& result, const char* column) {
   static const Samples none;
   const auto found = result.columns.find(column);
   return found == result.columns.end() ? none : found->second.seconds;
@@ -25,7 +25,7 @@ std::string best_peer(const Result& result) {
   std::string best;
   for (const char* peer : kPeers) {
     const Samples& s = seconds_of(result, peer);
-    if (!s.empty() && (best.empty() || s.median() < seconds_of(result, best).median())) best = peer;
+    if (!s.empty() && (best.empty() || s.median() < seconds_of(result, best.c_str()).median())) best = peer;
   }
   return best;
 }
@@ -45,8 +45,8 @@ std::string misses(const Result& result) {
   const auto miss = [&](const std::string& text) { out += (out.empty() ? "" : ", ") + text; };
   if (arena.empty()) return "not measured";
   if (const std::string peer = best_peer(result); !peer.empty()) {
-    if (paired_ratio(seconds_of(result, peer), arena) <= 1) miss("LOSES to " + peer);
-    if (result.row.bytes >= 16384 && paired_ratio(seconds_of(result, peer), plain) < 1.5)
+    if (paired_ratio(seconds_of(result, peer.c_str()), arena) <= 1) miss("LOSES to " + peer);
+    if (result.row.bytes >= 16384 && paired_ratio(seconds_of(result, peer.c_str()), plain) < 1.5)
       miss("plain < 1.5x " + peer);
   }
   const double limit = seconds_of(result, "limit").median();
@@ -93,14 +93,15 @@ void print(const std::vector<Result>& results) {
     const std::string peer = best_peer(r);
     const Samples &arena = seconds_of(r, "arena"), &plain = seconds_of(r, "plain"),
                   &limit = seconds_of(r, "limit");
-    table.row(
-        {job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)), r.row.in_place ? "yes" : "no",
-         text_of(arena), text_of(plain), text_of(limit), percent(limit.median() / arena.median()),
-         text_of(seconds_of(r, "Open MPI")), text_of(seconds_of(r, "MPICH")), text_of(seconds_of(r, "Gloo")),
-         times(paired_ratio(seconds_of(r, peer), arena)), times(paired_ratio(seconds_of(r, peer), plain)),
-         fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" +
-             (flag_moved(r) ? "!" : ""),
-         misses(r)});
+    table.row({job_op_names[r.row.op], size_text(static_cast<double>(r.row.bytes)),
+               r.row.in_place ? "yes" : "no", text_of(arena), text_of(plain), text_of(limit),
+               percent(limit.median() / arena.median()), text_of(seconds_of(r, "Open MPI")),
+               text_of(seconds_of(r, "MPICH")), text_of(seconds_of(r, "Gloo")),
+               times(paired_ratio(seconds_of(r, peer.c_str()), arena)),
+               times(paired_ratio(seconds_of(r, peer.c_str()), plain)),
+               fixed(r.flag_before * 1e9, 0) + "/" + fixed(r.flag_after * 1e9, 0) + " ns" +
+                   (flag_moved(r) ? "!" : ""),
+               misses(r)});
   }
   table.print();
 }

@@ -188,7 +188,7 @@ pub struct Action<'p> {
     pass: PhantomData<&'p mut Pipeline>,
 }
 
-impl<'p> Action<'p> {
+impl Action<'_> {
     /// Input `index`, without a copy, for as long as the tensor lives. None: it has no gradient.
     pub fn keep(&self, index: usize) -> Result<Option<Tensor>> {
         let mut tensor = std::ptr::null_mut();
