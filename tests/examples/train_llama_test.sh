@@ -29,7 +29,7 @@ for mesh in "dp_replicate=2" "tp=2 sequence_parallel=1" "tp=2 loss_parallel=0 re
   ranks=$(($(grep -oE '(dp_[a-z]+|cp|tp|pp)=[0-9]+' <<<"$mesh" | cut -d= -f2 | paste -sd'*')))
   # shellcheck disable=SC2086
   "$gangrun" -n $ranks --no-prefix "$train" "$work/text" "$work/model" 20 $mesh >"$work/log" 2>&1 || fail "$mesh"
-  sed -n 's|^step 1/20  loss \([0-9.]*\) .*|\1|p' "$work/log" | grep -qx "$want" || fail "$mesh: the first loss is not $want"
+  sed -n 's|^step 1/20  loss \([0-9.]*\) .*|\1|p' "$work/log" | grep -x "$want" >/dev/null || fail "$mesh: the first loss is not $want"
 done
 for wrong in "" "$work/text" "$work/absent $work/model" "$work/text $work/model 1 tp=x" "$work/text $work/model 1 xp=2" \
   "$work/text $work/model 1 recompute=some" "$work/text $work/model 1 tp"; do

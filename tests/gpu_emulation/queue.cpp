@@ -71,9 +71,10 @@ void Queue::run_first(std::unique_lock<std::mutex>& lock, Runner& runner) {
   busy_ = true;
   std::function<void(Runner&)> task = std::move(tasks_.front());
   tasks_.pop_front();
+  // One task runs at a time, so random_ is its own. Settings have the runtime's lock, under which a queue's is taken.
+  lock.unlock();
   const bool pause = settings().seed > 1 && random_() % kPauseOneIn == 0;
   const auto length = std::chrono::microseconds(random_() % kLongestPause);
-  lock.unlock();
   if (pause) std::this_thread::sleep_for(length);
   task(runner);
   task = nullptr;  // what it held may end here

@@ -41,7 +41,8 @@ printf '%s\n' /usr/bin/{gangrun,gw-info,gw-plan,gw-trace} /usr/share/man/man1/{g
   # One file of targets for each build type, named after it.
   files libgangway-dev | grep "^$lib/cmake/gangway/gangway-" || true
 } | holds libgangway-dev || bad=1
-files libgangway-dev | grep -q "^$lib/cmake/gangway/gangway-config.cmake$" || wrong "no CMake package"
+# Not grep -q before the end of a pipe: who writes would end by SIGPIPE, which pipefail takes for a failure.
+files libgangway-dev | grep "^$lib/cmake/gangway/gangway-config.cmake$" >/dev/null || wrong "no CMake package"
 
 field() { dpkg-deb -f "$(package "$1")" "$2"; }
 for need in libc6 libstdc++6 libdnnl2 libxxhash0; do
@@ -56,7 +57,7 @@ dpkg-deb -e "$(package "$library")" "$work/control"
 grep -q "^libgangway $major $library (>= " "$work/control/shlibs" || wrong "$library has no shlibs"
 grep -q "activate-noawait ldconfig" "$work/control/triggers" || wrong "$library does not activate ldconfig"
 dpkg-deb -x "$(package "$library")" "$work/library"
-readelf -S "$work/library$lib/$soname" | grep -q '\.debug_info' && wrong "$library is not stripped"
+readelf -S "$work/library$lib/$soname" | grep '\.debug_info' >/dev/null && wrong "$library is not stripped"
 [ $bad -eq 0 ] || exit 1
 
 # An installation of its own: a database that has nothing but what the packages depend on, in this machine's versions.
