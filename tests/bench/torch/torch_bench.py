@@ -5,8 +5,9 @@
 Needs PyTorch and the gangway wheel in one venv (bindings/python/tests/pytorch/run.sh makes it: BUILD_DIR/python/venv). Rounds
 alternate between the sides; each row prints median [p10 p90] of each side and how many times as fast gangway is. Calls:
 microseconds by bytes of the largest tensor, gangway on plain memory, on memory of the arena (gangway.torch.empty), Gloo; and
-the same call by the library alone, whose difference is what PyTorch costs. Training: tokens/s of S32 (targets.md 2) by FSDP2,
-DDP, tensor parallel and 1F1B with 4 microbatches; losses of the sides are compared."""
+the same call by the library alone, whose difference is what PyTorch costs. Training: tokens/s of S32 (targets.md 2) by each
+rank alone, which no data parallel run can exceed, by FSDP2, DDP, tensor parallel and 1F1B with 4 microbatches; losses of the
+sides are compared."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Callable
 
@@ -130,6 +132,11 @@ class Bench:
         """A row for each form of parallelism."""
         from torch.distributed.device_mesh import DeviceMesh
 
+        model, mine, labels = parts(self.rank)
+        alone = self.alternate({"each rank alone": stepping(model, mine, labels)}, {"each rank alone": 1})
+        self.row("no communication", "tokens/s", {s: [self.size * mine.numel() / t for t in v] for s, v in alone.items()},
+                 "each rank alone", faster_is_less=False)
+        del model
         for name, make in (("FSDP2", fsdp2), ("FSDP2 in the arena", fsdp2_arena), ("DDP", ddp), ("TP", tensor_parallel),
                            ("PP 1F1B", pipeline)):
             steps, losses = {}, {}
@@ -158,8 +165,11 @@ def parts(seed: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
 
 
 def stepping(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> Callable[[], float]:
-    """One step of training, as torch_train.py makes it."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
+    """One step of training, as torch_train.py makes it. The fused AdamW takes DTensors or tensors in one group, not both."""
+    kinds: dict[type, list[Any]] = {}
+    for parameter in model.parameters():
+        kinds.setdefault(type(parameter.data), []).append(parameter)
+    optimizer = torch.optim.AdamW([{"params": p} for p in kinds.values()], lr=1e-3, weight_decay=0.1, fused=True)
 
     def step() -> float:
         loss = model(tokens, labels)
@@ -262,6 +272,8 @@ def run_rank(rank: int, size: int, meeting: str, given: argparse.Namespace) -> N
         dist.barrier()
         dist.destroy_process_group()
         status = 0
+    except BaseException:  # os._exit() below would end without a word
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(status)
