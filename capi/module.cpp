@@ -325,6 +325,6 @@ gw_status gw_module_memory(gw_module* model, gw_memory_use* memory) {
     const MemoryUse m = required(model, "model").ready().inspect().memory();
     write_struct(memory, gw_memory_use{0, nullptr, m.master, m.region_rows, m.gradient_shards, m.gathered,
                                        m.full_gradients, m.activations, m.gradients, m.temporaries, m.copies,
-                                       m.optimizer});
+                                       m.optimizer, m.host});
   });
 }

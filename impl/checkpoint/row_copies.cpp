@@ -28,7 +28,7 @@ void RowReader::read(const SafetensorsFile& file, const StoredTensor& tensor, ui
   const StackScope scope(model_.temporaries());
   const Tensor stored = in_dtype(model_, rows, tensor.dtype);
   const uint64_t to = from + stored.bytes();
-  if (stored.on_host()) {
+  if (is_on_host(model_.device().memory_kind())) {
     file.read(tensor, from, to, stored.raw());
   } else {
     PinnedPieces::Piece& piece = pieces_[pieces_.next()];
@@ -44,7 +44,7 @@ void RowWriter::write(const Tensor& rows, DType dtype, uint64_t to) {
   const StackScope scope(model_.temporaries());
   const Tensor stored = in_dtype(model_, rows, dtype);
   if (dtype != rows.dtype()) model_.ops().cast(rows, stored, stream_);
-  if (stored.on_host()) return file_.write(to, stored.raw(), stored.bytes());
+  if (is_on_host(model_.device().memory_kind())) return file_.write(to, stored.raw(), stored.bytes());
   const size_t piece = pieces_.next();
   write_pending(piece);
   model_.device().copy(pieces_[piece].memory->data(), stored.raw(), stored.bytes(), stream_);

@@ -57,6 +57,8 @@ class Parameter {
   // Key of the initial values: the whole name with the global layer number. Set with the storage.
   std::string full_name;
 
+  bool rests_on_host =
+      false;  // shard, its gradient and what is kept of them; else on the device. Set with the storage.
   DType compute_dtype = DType{};  // of what compute reads; none: the master's. Set with the storage.
 
   // --- storage: set by who owns it (nn/materialize, parallel/fsdp, parallel/replicate) ---

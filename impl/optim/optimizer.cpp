@@ -119,10 +119,11 @@ void Optimizer::add_facts(Facts& facts) const {
   loss_scale_.add_facts(facts);
 }
 
-size_t Optimizer::state_bytes() const {
+size_t Optimizer::state_bytes(bool on_host) const {
   size_t bytes = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    for (const Slot& slot : state(i)) bytes += slot.tensor.bytes();
+    if (parameters_[i].parameter->rests_on_host == on_host)
+      for (const Slot& slot : state(i)) bytes += slot.tensor.bytes();
   return bytes;
 }
 
@@ -137,7 +138,10 @@ std::vector<Tensor> Optimizer::make_moments() const {
       continue;
     }
     const DType dtype = parameter.dtype == DType::f64 ? DType::f64 : options_.moment_dtype;
-    moments.push_back(Tensor::allocate(ops_.device().allocator(), dtype, parameter.shard.shape()));
+    Device& device = ops_.device();
+    moments.push_back(
+        Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(), dtype,
+                         parameter.shard.shape()));
     ops_.fill(moments.back(), 0, ops_.device().stream());
   }
   return moments;

@@ -64,7 +64,7 @@ class Optimizer {
   LossScale& loss_scale() { return loss_scale_; }
   const LossScale& loss_scale() const { return loss_scale_; }
   const OptimizerOptions& options() const { return options_; }
-  size_t state_bytes() const;
+  size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
   // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate, loss scale and number of
   // the next step.
   void add_facts(Facts& facts) const;

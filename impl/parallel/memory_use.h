@@ -19,7 +19,8 @@ struct MemoryUse {
   uint64_t activations = 0;     // most bytes that a frame held
   uint64_t gradients = 0;       // most bytes of gradient stacks
   uint64_t temporaries = 0;     // and tables that modules keep
-  uint64_t total() const;
+  uint64_t host = 0;            // shards, gradients and state that cpu_offload keeps on the host
+  uint64_t total() const;       // on the device
 };
 
 }  // namespace gangway

@@ -32,7 +32,10 @@ void check(const ShardOptions& o, DType master) {
   const auto strategy = static_cast<int32_t>(o.strategy);
   if (strategy < 0 || strategy > 2)
     fail(Code::invalid_argument, "strategy ", strategy, " is unknown (0 to 2)");
-  if (o.cpu_offload) fail(Code::not_supported, "cpu_offload is not supported");
+  if (o.cpu_offload && o.strategy == Strategy::no_shard)
+    fail(Code::invalid_argument,
+         "cpu_offload is 1, but NO_SHARD computes with the values that are stepped; take FULL_SHARD or "
+         "SHARD_GRAD_OP");
   if (o.reshard_after_forward < -1)
     fail(Code::invalid_argument, "reshard_after_forward is ", o.reshard_after_forward,
          "; it must be 0, 1, a number of ranks or -1 (the strategy's)");

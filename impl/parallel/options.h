@@ -34,7 +34,10 @@ struct ShardOptions {
   DType output_dtype = DType{};  // of the unit's outputs; none: as computed
   bool cast_forward_inputs = true;
   std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
-  bool cpu_offload = false;            // NOT_SUPPORTED
+  // Shards, their gradients and what the optimizer keeps of them lie in pinned memory of the host; own rows are copied to
+  // the device for each gather, sums of gradients to the host. Not with NO_SHARD. Where the device's memory is the host's
+  // it changes nothing.
+  bool cpu_offload = false;
   int prefetch_forward = 1, prefetch_backward = 1;
   // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce
   // once); 0, 1.

@@ -36,13 +36,15 @@ WholeGather::WholeGather(const Gangs& gangs, const Parameter& parameter, DType d
     const auto outer_end = static_cast<std::ptrdiff_t>(i);
     const Layout outer(layout.begin(), layout.begin() + outer_end);
     const Box box = local_box(outer, parameter.shape, std::span(parameter.place).first(i));
-    stages_.push_back(stage_of(gangs, layout[i], box.shape, parameter.place[i]));
+    // Peers do not reach what rests on the host; what the first stage joined lies on the device.
+    const bool from_host = stages_.empty() && parameter.rests_on_host;
+    stages_.push_back(stage_of(gangs, layout[i], box.shape, parameter.place[i], from_host));
   }
   if (stages_.empty()) copy_ = Tensor::allocate(gangs.root()->device().allocator(), dtype, parameter.shape);
 }
 
 WholeGather::Stage WholeGather::stage_of(const Gangs& gangs, const Placement& placement, const Shape& outer,
-                                         int index) const {
+                                         int index, bool from_host) const {
   const std::shared_ptr<Allocator> memory = gangs.root()->device().allocator();
   Stage stage;
   stage.gang = gangs.by_axes(placement.axis);
@@ -54,7 +56,8 @@ WholeGather::Stage WholeGather::stage_of(const Gangs& gangs, const Placement& pl
   }
   stage.padded = outer;
   stage.padded[placement.dim] = most_rows(placement);
-  if (!placement.at_rest && rows_of(placement, static_cast<size_t>(index)) != stage.padded[placement.dim])
+  if (from_host ||
+      (!placement.at_rest && rows_of(placement, static_cast<size_t>(index)) != stage.padded[placement.dim]))
     stage.piece = Tensor::allocate(memory, dtype_, stage.padded);
   stage.pieces = Tensor::allocate(memory, dtype_, Shape{stage.gang->size(), stage.padded.count()});
   stage.joined = in_sequence(placement, stage.padded[placement.dim])

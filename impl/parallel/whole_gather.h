@@ -32,7 +32,8 @@ class WholeGather {
   };
   static void run(const Stage& stage, const Collective& record, Stream& stream);
   Tensor from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const;
-  Stage stage_of(const Gangs& gangs, const Placement& placement, const Shape& outer, int index) const;
+  Stage stage_of(const Gangs& gangs, const Placement& placement, const Shape& outer, int index,
+                 bool from_host) const;
 
   DType dtype_;
   std::vector<Stage> stages_;  // innermost first

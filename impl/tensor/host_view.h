@@ -1,5 +1,5 @@
-// The values of a contiguous tensor where the host can read them: in place in memory of the host, else a copy, for which
-// it blocks until `stream` has run. Not for meta tensors, which have none.
+// The values of a contiguous tensor where the host can read them: in place in memory of the host, else a copy. Where the
+// device is not the host it blocks until `stream` has run. Not for meta tensors, which have none.
 //
 // Thread rule: that of the tensor's device.
 #pragma once
@@ -10,7 +10,11 @@ namespace gangway {
 
 // The copy is in pinned memory, which stays until the stream has run, also where waiting for it fails.
 inline Tensor read_on_host(const Tensor& tensor, Stream& stream) {
-  if (tensor.count() == 0 || tensor.on_host()) return tensor;
+  if (tensor.count() == 0 || is_on_host(tensor.device().memory_kind())) return tensor;
+  if (tensor.on_host()) {  // pinned: work of the stream writes there
+    stream.synchronize();
+    return tensor;
+  }
   const Tensor copy = Tensor::allocate(tensor.device().pinned_allocator(), tensor.dtype(), tensor.shape());
   tensor.device().copy(copy.raw(), tensor.raw(), tensor.bytes(), stream);
   stream.synchronize();

@@ -61,7 +61,8 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
   OptimizerOptions adamw;
   adamw.moment_dtype = request.moment_dtype;
   const auto optimizer = make_adamw(model.inspect().parameters(), adamw, model.ops());
-  const auto counted = model.inspect().count_optimizer(optimizer->state_bytes());
+  const auto counted =
+      model.inspect().count_optimizer(optimizer->state_bytes(), optimizer->state_bytes(/*on_host=*/true));
   const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64,
                                       Shape{request.rows * microbatches, request.sequence});
   model.device().zero(ids.raw(), ids.bytes(), model.device().stream());

@@ -68,7 +68,7 @@ std::string mesh_text(const MeshOptions& m) {
 
 void print_row(const MeshPlan& plan, uint64_t limit) {
   const MemoryUse& m = plan.use;
-  std::printf("%-44s%5d%13s%13s%13s%13s%13s%13s%13s%6s\n", mesh_text(plan.degrees).c_str(), plan.microbatches,
+  std::printf("%-44s%5d%13s%13s%13s%13s%13s%13s%13s%6s", mesh_text(plan.degrees).c_str(), plan.microbatches,
               amount(m.master + m.copies + m.region_rows).c_str(), amount(m.gathered).c_str(),
               amount(m.gradient_shards + m.full_gradients).c_str(), amount(m.optimizer).c_str(),
               amount(m.activations + m.gradients).c_str(), amount(m.temporaries).c_str(),
@@ -76,6 +76,8 @@ void print_row(const MeshPlan& plan, uint64_t limit) {
               limit == 0           ? ""
               : m.total() <= limit ? "fits"
                                    : "no");
+  if (m.host != 0) std::printf("  %s on the host", amount(m.host).c_str());
+  std::printf("\n");
 }
 
 void print(const ModelCommand& command, const std::vector<MeshPlan>& plans, uint64_t limit) {
@@ -138,6 +140,10 @@ CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16"}));
   model->add_option("--strategy", c.strategy)->capture_default_str()->check(CLI::IsMember(kStrategies));
+  model
+      ->add_flag("--cpu-offload", c.plan.options.shard.cpu_offload,
+                 "shards, gradients and optimizer state in memory of the host")
+      ->needs(gpus);
   model->add_option("--recompute", c.recompute)->capture_default_str()->check(CLI::IsMember(kRecompute));
   model->add_option("--schedule", c.plan.options.pipeline.schedule, "of meshes with pp")
       ->capture_default_str();

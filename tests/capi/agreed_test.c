@@ -284,7 +284,7 @@ static const struct {
     {"gw_parallelize", parallelize, GW_E_INVALID_ARGUMENT, "bucket_cap_mb is -3"},
     {"gw_parallelize", parallelize_null, GW_E_INVALID_ARGUMENT, "model is null"},
     {"gw_fully_shard", fully_shard, GW_E_NOT_FOUND, "no.such.*"},
-    {"gw_replicate", replicate, GW_E_NOT_SUPPORTED, "cpu_offload"},
+    {"gw_replicate", replicate, GW_E_INVALID_ARGUMENT, "cpu_offload"},
     {"gw_module_materialize", materialize, GW_E_INVALID_ARGUMENT, "bf16"},
     {"gw_shard_group_create", create_group, GW_E_INVALID_ARGUMENT, "-6"},
     {"gw_shard_group_create, fill", fill_group, GW_E_CALLER, "fill"},

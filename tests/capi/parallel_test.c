@@ -119,9 +119,6 @@ static void refused_options(rank* me) {
   s.rule_count = 1;
   EXPECT_REFUSED(gw_fully_shard(m, "", gangs, &s), "options.rules[0].pattern is null");
   gw_shard_options_init(&s, sizeof s);
-  s.cpu_offload = 1;
-  EXPECT_STATUS(gw_fully_shard(m, "", gangs, &s), GW_E_NOT_SUPPORTED, "offload");
-  s.cpu_offload = 0;
   EXPECT_REFUSED(gw_fully_shard(m, last ? NULL : "", gangs, &s), "pattern is null");
   EXPECT_REFUSED(gw_fully_shard(last ? NULL : m, "", gangs, &s), "model is null");
   EXPECT_REFUSED(gw_replicate(last ? NULL : m, gangs, NULL), "model is null");

@@ -58,7 +58,9 @@ static void options_of_parallelism(void** state) {
   ROW(WITH_SHARD(param_dtype, 0x22002), INVALID_ARGUMENT, "dtype");
   ROW(WITH_SHARD(reduce_dtype, GW_U8), INVALID_ARGUMENT, "reduce_dtype is u8");
   ROW(WITH_SHARD(bucket_cap_mb, 0), INVALID_ARGUMENT, "bucket_cap_mb is 0");
-  ROW(WITH_SHARD(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
+  ROW((gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s,
+       s.strategy = GW_NO_SHARD, s.cpu_offload = 1, gw_parallelize(m, NULL, &p)),
+      INVALID_ARGUMENT, "cpu_offload is 1");
   ROW(WITH_SHARD(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
   ROW(WITH_SHARD(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
   ROW(WITH_SHARD(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");
@@ -75,7 +77,6 @@ static void options_of_parallelism(void** state) {
   ROW(PARALLEL(context_method, 3), INVALID_ARGUMENT, "options.context_method is 3");
   ROW(PARALLEL(stage_split, 3), INVALID_ARGUMENT, "options.stage_split is 3");
   ROW(PARALLEL(first_layer_count, 1), INVALID_ARGUMENT, "options.first_layers is null");
-  ROW(SHARD(cpu_offload, 1), NOT_SUPPORTED, "cpu_offload");
   ROW(SHARD(output_dtype, GW_I8), INVALID_ARGUMENT, "output_dtype is i8");
   ROW(SHARD(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
   ROW(SHARD(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");

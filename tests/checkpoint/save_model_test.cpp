@@ -18,10 +18,12 @@ TEST(SaveModel, EveryMeshAndDeviceWritesTheSameBytes) {
     int ranks, replicas;
     Strategy strategy;
     std::string device = test_device();
+    bool cpu_offload = false;
   };
   for (const Mesh& mesh : std::vector<Mesh>{{1, 1, Strategy::full_shard, "cpu"},
                                             {1, 1, Strategy::full_shard},
                                             {2, 1, Strategy::full_shard},
+                                            {2, 1, Strategy::full_shard, test_device(), true},
                                             {3, 1, Strategy::shard_grad_op},
                                             {4, 2, Strategy::full_shard},
                                             {3, 1, Strategy::no_shard},
@@ -32,7 +34,9 @@ TEST(SaveModel, EveryMeshAndDeviceWritesTheSameBytes) {
     run_ranks(
         mesh.ranks,
         [&](Gang& root) {
-          const auto model = llama(root, seeded(5, DType::f32, mesh.strategy), small_llama(), mesh.replicas);
+          ParallelOptions parallel = seeded(5, DType::f32, mesh.strategy);
+          parallel.shard.cpu_offload = mesh.cpu_offload;
+          const auto model = llama(root, parallel, small_llama(), mesh.replicas);
           save_model(*model, folder.path(), {});
         },
         options);

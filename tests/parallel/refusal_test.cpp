@@ -61,7 +61,12 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
       expect_refusal(
           code, [&] { model.build().parallelize(options); }, parts);
     };
-    refuse(Code::not_supported, [](auto& o) { o.shard.cpu_offload = true; }, {"cpu_offload"});
+    refuse(Code::invalid_argument,
+           [](auto& o) {
+             o.shard.cpu_offload = true;
+             o.shard.strategy = Strategy::no_shard;
+           },
+           {"cpu_offload is 1", "NO_SHARD"});
     refuse(Code::invalid_argument, [](auto& o) { o.shard.reshard_after_forward = 3; },
            {"reshard_after_forward is 3", "no factor of the 2 ranks"});
     refuse(Code::invalid_argument,

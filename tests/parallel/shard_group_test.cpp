@@ -49,17 +49,18 @@ TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
 TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
   for (const int ranks : {1, 2, 4})
     for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
-      for (const int replicas : {1, 2}) {
-        if (ranks % replicas != 0) continue;
+      for (const auto& [replicas, offload] : {std::pair{1, false}, {2, false}, {1, true}, {2, true}}) {
+        if (ranks % replicas != 0 || (offload && strategy == Strategy::no_shard)) continue;
         Vector want(15);
         for (int r = 0; r < ranks; ++r)
           for (int m = 0; m < 4; ++m) {
             const Vector g = random_vector(15, static_cast<uint32_t>(100 * m + r));
             for (size_t i = 0; i < 15; ++i) want[i] += g[i];
           }
-        run_ranks(ranks, [&](Gang& root) {
+        run_ranks(ranks, [&, replicas = replicas, offload = offload](Gang& root) {
           ShardOptions options;
           options.strategy = strategy;
+          options.cpu_offload = offload;
           const auto group = make_shard_group(mesh_of(root, replicas), "g", parameters(), options, 3);
           const auto model = model_from_groups({group});
           Stream& stream = root.device().stream();
@@ -98,10 +99,15 @@ TEST(ShardGroup, ReduceAddsTheSumOverAllDataRanks) {
 }
 
 TEST(ShardGroup, FullValuesFollowTheUpdateAndCopiesStay) {
-  for (const DType compute : {DType{}, DType::bf16, DType::f16})
-    run_ranks(3, [&](Gang& root) {
+  for (const auto& [compute, offload] : {std::pair{DType{}, false},
+                                         {DType::bf16, false},
+                                         {DType::f16, false},
+                                         {DType{}, true},
+                                         {DType::bf16, true}})
+    run_ranks(3, [&, compute = compute, offload = offload](Gang& root) {
       ShardOptions options;
       options.param_dtype = compute;
+      options.cpu_offload = offload;
       const auto group = make_shard_group(mesh_of(root), "g", parameters(DType::f32), options, 3);
       Stream& stream = root.device().stream();
       const Tensor copy = Tensor::allocate(root.device().allocator(), DType::f32, Shape{5, 3});

@@ -10,8 +10,8 @@
 
 namespace gangway::test {
 
-// The memory of a tensor from its first to its last element: in place where the host may read it, else a copy, made
-// after everything that the rank's own stream holds. write() brings the copy back.
+// The memory of a tensor from its first to its last element, after everything that the rank's own stream holds: in place
+// where the host may read it, else a copy. write() brings the copy back.
 class HostMemory {
  public:
   explicit HostMemory(const Tensor& tensor) : tensor_(tensor), data_(tensor.raw()) {
@@ -19,7 +19,10 @@ class HostMemory {
     size_t last = 0;
     for (int i = 0; i < tensor.rank(); ++i)
       last += static_cast<size_t>((tensor.dim(i) - 1) * tensor.stride(i));
-    if (tensor.on_host()) return;
+    if (tensor.on_host()) {  // pinned memory of a device may still be written by its stream
+      if (!is_on_host(tensor.device().memory_kind())) tensor.device().stream().synchronize();
+      return;
+    }
     // Pinned: it stays until its copies have run, also where waiting for them fails.
     copy_ = Buffer::allocate(tensor.device().pinned_allocator(), (last + 1) * item_bytes(tensor.dtype()));
     data_ = copy_->data();

@@ -42,6 +42,11 @@ grep -q '^dp_replicate 8 .* no$' "$work/out" || wrong "8B, 16 bytes a parameter,
 grep -Eq '^[0-9]+ of 10 meshes fit 80GiB' "$work/out" || wrong "meshes are not counted: $(tail -n 1 "$work/out")"
 "$plan" model "$work/config.json" --gpus 16 --tp 16 --dp-shard 1 >"$work/out"
 grep -q '8 key and value heads, which tp 16 does not divide' "$work/out" || wrong "8 KV heads over tp 16 are not refused: $(cat "$work/out")"
+"$plan" model "$work/config.json" --gpus 8 --pp 1 --cp 1 --tp 1 --dp-replicate 1 --cpu-offload >"$work/out"
+grep -q '^dp_shard 8 .* on the host$' "$work/out" || wrong "what cpu_offload keeps on the host is not told: $(cat "$work/out")"
+"$plan" model "$work/config.json" --gpus 8 --strategy no_shard --cpu-offload --dp-shard 8 >"$work/out"
+grep -q 'cpu_offload is 1, but NO_SHARD' "$work/out" || wrong "cpu_offload without shards is not refused: $(cat "$work/out")"
+refuses 2 '' model "$work/config.json" --ranks 8 --cpu-offload
 refuses 1 'cannot read' model "$work/none.json" --gpus 8
 refuses 1 '--gpus or --ranks is missing' model "$work/config.json"
 refuses 1 'no mesh of 8 ranks' model "$work/config.json" --gpus 8 --tp 3

@@ -41,7 +41,7 @@ struct Case {
 struct Trained {
   std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
-  std::shared_ptr<const uint64_t> counted;
+  std::shared_ptr<const ModelInspector::OptimizerBytes> counted;
 };
 
 // Two steps: after the first a stack has one block of the size that it needs.

@@ -517,6 +517,7 @@ struct gw_memory_use
     temporaries::UInt64
     copies::UInt64
     optimizer::UInt64
+    host::UInt64
 end
 
 struct gw_save_options
@@ -722,7 +723,7 @@ const LAYOUT = (
     (gw_custom_options, 144, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128), (:parallel_plan, 136),)),
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
     (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
-    (gw_memory_use, 96, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88),)),
+    (gw_memory_use, 104, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88), (:host, 96),)),
     (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),

@@ -271,6 +271,7 @@ class gw_memory_use:
     temporaries: int
     copies: int
     optimizer: int
+    host: int
 
 class gw_save_options:
     struct_size: int

@@ -71,7 +71,10 @@ typedef struct gw_shard_options {
   gw_dtype reduce_dtype;        /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
   gw_dtype output_dtype;        /* of the unit's outputs; GW_DTYPE_NONE: as computed */
   int32_t cast_forward_inputs;  /* 1 */
-  int32_t cpu_offload;          /* 0; 1: NOT_SUPPORTED */
+  /* 0; 1: shards, their gradients and optimizer state lie in pinned memory of the host (gw_memory_use.host), and travel
+   * beside compute. Same numbers. Streams order them like memory of the device, which their views name. It changes nothing
+   * on a CPU. INVALID_ARGUMENT with GW_NO_SHARD. */
+  int32_t cpu_offload;
   int32_t prefetch_forward;     /* 1 unit */
   int32_t prefetch_backward;    /* 1 unit */
   int32_t accumulate_unsharded; /* -1: the strategy's; 0: reduce each microbatch; 1: once */

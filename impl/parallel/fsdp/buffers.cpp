@@ -1,8 +1,20 @@
 #include "parallel/fsdp/buffers.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace gangway {
+
+// Pinned memory by the host, at once: no stream uses it yet.
+std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes) {
+  auto buffer = Buffer::allocate(from, bytes);
+  Device& device = buffer->device();
+  if (buffer->kind() != MemoryKind::pinned)
+    device.zero(buffer->data(), bytes, device.stream());
+  else if (bytes != 0)
+    std::memset(buffer->data(), 0, bytes);
+  return buffer;
+}
 
 void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
   from = std::move(allocator);

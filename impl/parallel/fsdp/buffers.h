@@ -15,6 +15,9 @@
 
 namespace gangway {
 
+// A block of zeros: on a device by its own stream, on the host at once.
+std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes);
+
 // One place for the whole values of a group. The group that takes it gets a lease, and has the values for as long as
 // that is the place's lease: while they are only gathered ahead another group may take the place.
 struct AllGatherBuffer {
@@ -24,6 +27,8 @@ struct AllGatherBuffer {
   std::shared_ptr<Buffer> buffer;
   Use use = Use::free;
   WorkPtr gathering;  // null: nothing comes in
+  std::shared_ptr<Event>
+      copied;  // of values that come from the host and are whole there; null: none on the way
   uint64_t lease = 0;
 
   void allocate(std::shared_ptr<Allocator> allocator, size_t size);

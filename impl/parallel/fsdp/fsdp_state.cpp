@@ -86,6 +86,10 @@ GroupContext FsdpState::place_of(const ParamGroup& unit) {
     place.replica_axes = "dp_replicate+dp_shard+cp";
     return place;
   }
+  if (rests_on_host(unit)) {
+    if (side_ == nullptr) side_ = std::make_unique<SideStream>(ops_.device());
+    place.offload = side_.get();
+  }
   place.shards = gangs_->fsdp_gang();
   place.replicas = gangs_->rdp();
   place.replica_axes = "dp_replicate";
@@ -94,10 +98,16 @@ GroupContext FsdpState::place_of(const ParamGroup& unit) {
   return place;
 }
 
+// On a device whose memory is the host's everything does.
+bool FsdpState::rests_on_host(const ParamGroup& unit) const {
+  return unit.options().cpu_offload && !is_on_host(ops_.device().memory_kind());
+}
+
 bool FsdpState::has_keepers(const ParamGroup& unit) const {
   const int k = unit.options().reshard_after_forward;
   Gang& shards = *gangs_->fsdp_gang();
-  const bool in_region = regions_ && shards.shared_memory() != nullptr;  // there nothing is gathered
+  const bool in_region =
+      regions_ && shards.shared_memory() != nullptr && !rests_on_host(unit);  // there nothing is gathered
   return unit.options().strategy != Strategy::no_shard && k > 1 && k < shards.size() && !in_region;
 }
 

@@ -69,6 +69,7 @@ class FsdpState {
   void count(MemoryUse& use) const;
 
  private:
+  bool rests_on_host(const ParamGroup& unit) const;
   bool has_keepers(const ParamGroup& unit) const;  // who keep values between them after forward
   GroupContext place_of(const ParamGroup& unit);
   void plan(DType master);
@@ -80,6 +81,7 @@ class FsdpState {
   std::shared_ptr<Gangs> gangs_;
   Ops& ops_;
   // Before the units, which let go of them.
+  std::unique_ptr<SideStream> side_;  // of units that rest on the host; null: there are none
   AllGatherBuffers values_;
   GradientBuffers gradients_;
   PendingReductions reductions_;

@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "parallel/fsdp/buffers.h"
 #include "parallel/fsdp/pending_reductions.h"
+#include "parallel/fsdp/side_stream.h"
 
 namespace gangway {
 
@@ -21,6 +22,8 @@ struct GroupContext {
   std::string axis;  // name of `shards` in layouts
   std::string replica_axes;
   bool regions = true;  // shared regions where they are possible
+  SideStream* offload =
+      nullptr;  // values and gradients rest on the host, and travel on this; null: they do not
   AllGatherBuffers* values = nullptr;
   GradientBuffers* gradients = nullptr;
   PendingReductions* reductions = nullptr;
@@ -33,6 +36,10 @@ struct GroupContext {
     return partial_axes.empty() ? replicas : gangs->by_axes(replica_axes + "+" + partial_axes);
   }
   std::shared_ptr<Allocator> plain() const { return ops->device().allocator(); }
+  // Where shards and their gradients rest.
+  std::shared_ptr<Allocator> rest() const {
+    return offload == nullptr ? plain() : ops->device().pinned_allocator();
+  }
   // Memory that the peers of a reduction reach directly.
   std::shared_ptr<Allocator> reachable() const {
     return shard_ranks() > 1 ? shards->allocator() : replicas->allocator();

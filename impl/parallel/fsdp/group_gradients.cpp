@@ -44,7 +44,7 @@ ShardedGradients::ShardedGradients(const GroupContext& place, const Packing& pac
 }
 
 bool ShardedGradients::reduces() const {
-  return sharded() || mode_.external ||
+  return sharded() || mode_.external || place_.offload != nullptr ||
          std::any_of(packing_.parameters.begin(), packing_.parameters.end(),
                      [&](const PackedParameter& p) { return replicas_of(*p.parameter)->size() > 1; });
 }
@@ -52,7 +52,8 @@ bool ShardedGradients::reduces() const {
 // Whether the reduction over shards adds to the local gradient by itself: nothing comes after it, and it travels in
 // the local dtype.
 bool ShardedGradients::adds_in_place(const PackedParameter& packed) const {
-  return sharded() && packing_.same_reduce_dtype && replicas_of(*packed.parameter)->size() == 1;
+  return sharded() && place_.offload == nullptr && packing_.same_reduce_dtype &&
+         replicas_of(*packed.parameter)->size() == 1;
 }
 
 GangPtr ShardedGradients::replicas_of(const Parameter& parameter) const {
@@ -60,10 +61,7 @@ GangPtr ShardedGradients::replicas_of(const Parameter& parameter) const {
 }
 
 void ShardedGradients::allocate() {
-  Device& device = place_.ops->device();
-  const size_t bytes = packing_.bytes.shard_gradients;
-  local_memory_ = Buffer::allocate(place_.plain(), bytes);
-  device.zero(local_memory_->data(), bytes, device.stream());  // padding stays so
+  local_memory_ = zeroed(place_.rest(), packing_.bytes.shard_gradients);  // padding stays so
   const bool whole = !reduces() || packing_.bytes.gradients == 0;
   for (const PackedParameter& packed : packing_.parameters) {
     Parameter& p = *packed.parameter;
@@ -116,8 +114,8 @@ void ShardedGradients::reduce(Stream& stream) {
     p.grad = nullptr;
     if (full_[i] != nullptr) *full_[i] = {};  // lets go of the buffer
   }
-  slot.reduction =
-      place_.reductions->push(*place_.ops, sharded() ? place_.shards : nullptr, std::move(terms), stream);
+  slot.reduction = place_.reductions->push(*place_.ops, sharded() ? place_.shards : nullptr, std::move(terms),
+                                           place_.offload, stream);
   slot.held = false;
 }
 
@@ -168,7 +166,7 @@ void ShardedGradients::zero(Stream& stream) {
 }
 
 void ShardedGradients::count(MemoryUse& use) const {
-  use.gradient_shards += packing_.bytes.shard_gradients;
+  (place_.offload != nullptr ? use.host : use.gradient_shards) += packing_.bytes.shard_gradients;
   use.full_gradients += own_.bytes();
 }
 

@@ -4,14 +4,15 @@
 #include "parallel/memory_use.h"
 
 namespace gangway {
-
 GroupValues::GroupValues(const std::string& unit, const GroupContext& place, const Packing& packing,
                          bool shares_slots)
     : name_(unit), place_(place), packing_(packing) {
   gathering_.shares_slots = shares_slots;
-  if (place_.shard_ranks() == 1 || packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
-  storage_ =
-      place_.regions && place_.shards->shared_memory() != nullptr ? Storage::region : Storage::gathered;
+  if (packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
+  if (place_.shard_ranks() == 1 && place_.offload == nullptr) return;
+  const bool shared =
+      place_.offload == nullptr && place_.regions && place_.shards->shared_memory() != nullptr;
+  storage_ = shared ? Storage::region : Storage::gathered;
   if (storage_ != Storage::gathered) return;
   if (shares_slots) place_.values->need(packing_.bytes.full);
   if (place_.keepers == nullptr) return;
@@ -30,12 +31,10 @@ GroupValues::~GroupValues() {
 
 void GroupValues::allocate() {
   const GroupBytes& b = packing_.bytes;
-  Device& device = place_.ops->device();
-  masters_ = Buffer::allocate(place_.plain(), b.masters);
-  device.zero(masters_->data(), b.masters, device.stream());  // padding stays so
+  masters_ = zeroed(place_.rest(), b.masters);  // padding stays so
   if (storage_ == Storage::region) return;
-  own_ = Buffer::allocate(storage_ == Storage::gathered ? place_.reachable() : place_.plain(), b.own);
-  device.zero(own_->data(), b.own, device.stream());
+  const bool peers_read = storage_ == Storage::gathered && place_.offload == nullptr;
+  own_ = zeroed(peers_read ? place_.reachable() : place_.rest(), b.own);
   if (storage_ == Storage::gathered && !gathering_.shares_slots)
     gathering_.own.allocate(place_.plain(), b.full);
   if (kept_.bytes != 0) kept_.buffer = Buffer::allocate(place_.reachable(), kept_.bytes);
@@ -80,6 +79,7 @@ void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
   gathering_.slot = &slot;
   gathering_.lease = slot.take();
   gathering_.from_keepers = kept_.valid;
+  if (place_.offload != nullptr && !kept_.valid) return gather_from_host(slot, stream);
   const GangPtr& from = kept_.valid ? place_.keepers : place_.shards;
   std::byte* kept = kept_.valid ? static_cast<std::byte*>(kept_.buffer->data()) : nullptr;
   std::vector<Collective> span;
@@ -96,6 +96,33 @@ void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
   }
   WorkPtr& last = kept_.valid ? kept_.last : gathering_.last;
   slot.gathering = last = from->run(Channel::fsdp_gather, span, &stream);
+}
+
+// Own rows go to their place among the whole, from where they are gathered in place.
+void GroupValues::gather_from_host(AllGatherBuffer& slot, Stream& stream) {
+  Stream& side = place_.offload->after(stream);
+  std::vector<Collective> span;
+  for (const PackedParameter& p : packing_.parameters) {
+    const size_t bytes = p.piece_bytes(p.compute);
+    const Tensor own = own_piece(own_, p.own_at, p.compute, p);
+    const Tensor whole = all_pieces(slot.buffer, p.full_at, p.compute, p);
+    void* const piece =
+        whole.slice(0, p.piece * place_.shard_rank(), p.piece * (place_.shard_rank() + 1)).raw();
+    if (piece != nullptr) place_.ops->device().copy(piece, own.raw(), bytes, side);
+    Collective c;
+    c.op = CollectiveOp::all_gather;
+    c.in = piece;
+    c.out = whole.raw();
+    c.count = static_cast<size_t>(p.piece);
+    c.dtype = p.compute;
+    span.push_back(c);
+  }
+  if (place_.shard_ranks() > 1) {
+    slot.gathering = gathering_.last = place_.shards->run(Channel::fsdp_gather, span, &side);
+    return;
+  }
+  if (slot.copied == nullptr) slot.copied = place_.ops->device().make_event();
+  slot.copied->record(side);
 }
 
 void GroupValues::keep_part(Stream& stream) {
@@ -144,6 +171,7 @@ void GroupValues::wait_gathered(Stream& stream) {
 void GroupValues::wait_for(AllGatherBuffer& slot, Stream& stream) {
   if (slot.gathering != nullptr) slot.gathering->order(stream);
   slot.gathering = nullptr;
+  if (slot.copied != nullptr) stream.wait(*slot.copied);
 }
 
 // The next user's take ends the lease; until then a gather starts anew.
@@ -194,6 +222,7 @@ void GroupValues::wait_released(Stream& stream) {
   if (fence_) fence_->wait_released();
   if (gathering_.last != nullptr) gathering_.last->order_input(stream);
   gathering_.last = nullptr;
+  if (place_.offload != nullptr) place_.offload->before(stream);
 }
 
 void GroupValues::publish(bool cast, Stream& stream) {
@@ -208,13 +237,13 @@ void GroupValues::publish(bool cast, Stream& stream) {
 
 void GroupValues::count(MemoryUse& use) const {
   const GroupBytes& b = packing_.bytes;
-  use.master += b.masters;
+  (place_.offload != nullptr ? use.host : use.master) += b.masters;
   if (storage_ == Storage::region) {
     use.region_rows += b.own;
     return;
   }
-  use.master += b.own_masters;
-  use.copies += b.own_copies;
+  (place_.offload != nullptr ? use.host : use.master) += b.own_masters;
+  (place_.offload != nullptr ? use.host : use.copies) += b.own_copies;
   use.gathered += gathering_.own.bytes + kept_.bytes;
 }
 

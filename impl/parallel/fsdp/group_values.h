@@ -10,6 +10,8 @@
 //             fence, made of the gathers' own ends.
 //             With keepers (k ranks of the gang, k > 1) a rank copies its k-th of the whole values after forward; backward
 //             gathers from those k ranks instead of all W.
+//             With cpu_offload shards rest on the host: own rows are copied to their place in the slot on a stream beside
+//             compute, and gathered there in place. So it is for W = 1, too, where the copy is all.
 //   whole     W = 1: the whole value is the value. No region, no slot, no counters.
 //
 // Thread rule: one thread at a time; unshard and the update are collective.
@@ -78,6 +80,7 @@ class GroupValues {
   void show(const std::shared_ptr<Buffer>& buffer);
   bool gathered() const;  // or on the way
   void gather(AllGatherBuffer& slot, Stream& stream);
+  void gather_from_host(AllGatherBuffer& slot, Stream& stream);
   void wait_gathered(Stream& stream);
   void wait_for(AllGatherBuffer& slot, Stream& stream);
   void leave_slot();

@@ -36,13 +36,17 @@ Tensor visible(const ReductionTerm& term) {
 
 }  // namespace
 
-uint64_t PendingReductions::push(Ops& ops, GangPtr shards, std::vector<ReductionTerm> terms, Stream& stream) {
-  Reduction reduction{&ops, std::move(terms), {}, {}};
+uint64_t PendingReductions::push(Ops& ops, GangPtr shards, std::vector<ReductionTerm> terms, SideStream* side,
+                                 Stream& stream) {
+  Reduction reduction{&ops, std::move(terms), {}, {}, side, false, nullptr};
   if (shards != nullptr) {
     WorkPtr work = reduce_over_shards(*shards, reduction.terms, stream);
     reduction.first.push_back({std::move(shards), std::move(work)});
   }
-  for (Reduction& older : line_) start_second(older, stream);
+  for (Reduction& older : line_) {
+    start_second(older, stream);
+    if (older.side != nullptr) add_beside(older, stream);
+  }
   if (reduction.first.empty()) start_second(reduction, stream);
   line_.push_back(std::move(reduction));
   return ++started_;
@@ -93,15 +97,35 @@ void PendingReductions::start_second(Reduction& reduction, Stream& stream) {
   }
 }
 
+void PendingReductions::add_sums(const Reduction& reduction, Stream& stream) {
+  order(reduction.second, stream);
+  for (const ReductionTerm& term : reduction.terms)
+    if (!term.in_place) term.local->add(*reduction.ops, visible(term), stream);
+  order_input(reduction.first, stream);
+  order_input(reduction.second, stream);
+}
+
+// Once. A reduction without a collective has its sums where `stream` is.
+void PendingReductions::add_beside(Reduction& reduction, Stream& stream) {
+  if (reduction.added != nullptr) return;
+  const bool here = reduction.first.empty() && reduction.second.empty();
+  Stream& side = here ? reduction.side->after(stream) : reduction.side->stream();
+  order(reduction.first, side);
+  add_sums(reduction, side);
+  reduction.added = reduction.ops->device().make_event();
+  reduction.added->record(side);
+}
+
 void PendingReductions::finish_oldest(Stream& stream) {
   Reduction& oldest = line_.front();
   order(oldest.first, stream);
   start_second(oldest, stream);
-  order(oldest.second, stream);
-  for (const ReductionTerm& term : oldest.terms)
-    if (!term.in_place) term.local->add(*oldest.ops, visible(term), stream);
-  order_input(oldest.first, stream);
-  order_input(oldest.second, stream);
+  if (oldest.side != nullptr) {
+    add_beside(oldest, stream);
+    stream.wait(*oldest.added);
+  } else {
+    add_sums(oldest, stream);
+  }
   line_.pop_front();
   ++ended_;
 }

@@ -13,6 +13,7 @@
 
 #include "gang/gang.h"
 #include "nn/accumulator.h"
+#include "parallel/fsdp/side_stream.h"
 
 namespace gangway {
 
@@ -29,8 +30,9 @@ struct ReductionTerm {
 class PendingReductions {
  public:
   // Starts a reduction over `shards` (null: not sharded); gives its ticket. The second half of each starts with the
-  // next push, after its first half, so program order alone decides what is launched when.
-  uint64_t push(Ops& ops, GangPtr shards, std::vector<ReductionTerm> terms, Stream& stream);
+  // next push, after its first half, so program order alone decides what is launched when. With `side` the sums are added
+  // on that stream as soon as they are launched, beside compute: local gradients rest on the host.
+  uint64_t push(Ops& ops, GangPtr shards, std::vector<ReductionTerm> terms, SideStream* side, Stream& stream);
   bool in_flight(uint64_t ticket) const { return ticket > ended_; }
   // Later work of the stream comes after everything up to `ticket`: sums are in the local accumulators, and no peer
   // reads what was pushed.
@@ -48,11 +50,15 @@ class PendingReductions {
     Ops* ops;
     std::vector<ReductionTerm> terms;
     std::vector<Half> first, second;
+    SideStream* side = nullptr;
     bool second_started = false;
+    std::unique_ptr<Event> added;  // on the side stream; null: not yet
   };
   static void order(const std::vector<Half>& halves, Stream& stream);
   static void order_input(const std::vector<Half>& halves, Stream& stream);
   static void start_second(Reduction& reduction, Stream& stream);
+  static void add_beside(Reduction& reduction, Stream& stream);
+  static void add_sums(const Reduction& reduction, Stream& stream);
   void finish_oldest(Stream& stream);
 
   std::deque<Reduction> line_;  // oldest first

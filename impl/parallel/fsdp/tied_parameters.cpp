@@ -29,7 +29,7 @@ void TiedParameters::add_gradients(Stream& stream) {
     if (t.copy != nullptr) {
       Accumulator& gradient = *t.copy->shard_grad;
       const Collective send =
-          record(CollectiveOp::send, gradient.zero_if_unwritten(ops_, stream), t.ranks[0]);
+          record(CollectiveOp::send, to_send(gradient.zero_if_unwritten(ops_, stream), stream), t.ranks[0]);
       sends.push_back(pp_->run(Channel::pp_previous, send, &stream));
       gradient.written = false;
     }
@@ -40,21 +40,43 @@ void TiedParameters::add_gradients(Stream& stream) {
     }
   }
   wait(sends, stream);
+  sent_.clear();
+}
+
+// Peers do not reach what rests on the host.
+Tensor TiedParameters::on_device(const Tensor& tensor) const {
+  const bool rests = tensor.buffer()->kind() == MemoryKind::pinned;
+  return rests ? Tensor::allocate(pp_->allocator(), tensor.dtype(), tensor.shape()) : tensor;
+}
+
+Tensor TiedParameters::to_send(const Tensor& tensor, Stream& stream) {
+  Tensor out = on_device(tensor);
+  if (out.buffer() == tensor.buffer()) return out;
+  if (out.count() != 0) ops_.cast(tensor, out, stream);
+  sent_.push_back(out);
+  return out;
 }
 
 void TiedParameters::send_values(Stream& stream) {
   if (!std::exchange(opened_, true))
     for (const Channel channel : {Channel::pp_next, Channel::pp_previous}) pp_->open(channel);
   std::vector<WorkPtr> works;
+  std::vector<Tensor> received;  // by tied parameter; absent where nothing comes
   for (const TiedParameter& t : tied_) {
+    received.push_back(t.copy == nullptr ? Tensor() : on_device(t.copy->shard));
     if (t.copy != nullptr)
       works.push_back(
-          pp_->run(Channel::pp_next, record(CollectiveOp::recv, t.copy->shard, t.ranks[0]), &stream));
+          pp_->run(Channel::pp_next, record(CollectiveOp::recv, received.back(), t.ranks[0]), &stream));
     for (size_t r = 1; owns(t) && r < t.ranks.size(); ++r)
-      works.push_back(
-          pp_->run(Channel::pp_next, record(CollectiveOp::send, t.original->shard, t.ranks[r]), &stream));
+      works.push_back(pp_->run(Channel::pp_next,
+                               record(CollectiveOp::send, to_send(t.original->shard, stream), t.ranks[r]),
+                               &stream));
   }
   wait(works, stream);
+  sent_.clear();
+  for (size_t i = 0; i < tied_.size(); ++i)
+    if (received[i] && received[i].buffer() != tied_[i].copy->shard.buffer() && received[i].count() != 0)
+      ops_.cast(received[i], tied_[i].copy->shard, stream);
   for (const TiedParameter& t : tied_)
     if (t.copy != nullptr && t.copy->shard_copy && t.copy->shard.count() != 0)
       ops_.cast(t.copy->shard, t.copy->shard_copy, stream);

@@ -34,12 +34,15 @@ class TiedParameters {
  private:
   bool owns(const TiedParameter& tied) const { return tied.ranks[0] == pp_->rank(); }
   Collective record(CollectiveOp op, const Tensor& tensor, int peer) const;
+  Tensor on_device(const Tensor& tensor) const;
+  Tensor to_send(const Tensor& tensor, Stream& stream);  // a copy stays in sent_
   void wait(const std::vector<WorkPtr>& works, Stream& stream) const;
 
   Ops& ops_;
   const GangPtr pp_;
   const std::vector<TiedParameter> tied_;
   std::vector<Tensor> rooms_;  // of each: what the owner receives a gradient in; absent elsewhere
+  std::vector<Tensor> sent_;   // copies of what rests on the host, until they are sent
   bool begun_ = false, opened_ = false;
 };
 

@@ -117,13 +117,17 @@ MemoryUse ModelInspector::memory() const {
     for (const Tensor& table : named.module->tables())
       if (table && tables.insert(table.buffer().get()).second) use.temporaries += table.bytes();
   for (const auto& held : optimizers_)
-    if (const auto bytes = held.lock()) use.optimizer += *bytes;
+    if (const auto bytes = held.lock()) {
+      use.optimizer += bytes->device;
+      use.host += bytes->host;
+    }
   return use;
 }
 
-std::shared_ptr<const uint64_t> ModelInspector::count_optimizer(uint64_t bytes) {
+std::shared_ptr<const ModelInspector::OptimizerBytes> ModelInspector::count_optimizer(uint64_t device,
+                                                                                      uint64_t host) {
   std::erase_if(optimizers_, [](const auto& held) { return held.expired(); });
-  auto held = std::make_shared<const uint64_t>(bytes);
+  auto held = std::make_shared<const OptimizerBytes>(device, host);
   optimizers_.push_back(held);
   return held;
 }

@@ -35,13 +35,16 @@ class ModelInspector {
   // MISMATCH, on all ranks: values that replicas hold are not equal. Collective.
   void check_replicas(Stream& stream);
   MemoryUse memory() const;
-  // `bytes` are part of MemoryUse::optimizer for as long as the result lives.
-  std::shared_ptr<const uint64_t> count_optimizer(uint64_t bytes);
+  // Part of MemoryUse::optimizer, or ::host, for as long as the result lives.
+  struct OptimizerBytes {
+    uint64_t device, host;
+  };
+  std::shared_ptr<const OptimizerBytes> count_optimizer(uint64_t device, uint64_t host = 0);
 
  private:
   ModelParts& parts_;
   ModelRunner& runner_;
-  std::vector<std::weak_ptr<const uint64_t>> optimizers_;  // bytes of each
+  std::vector<std::weak_ptr<const OptimizerBytes>> optimizers_;
 };
 
 }  // namespace gangway

@@ -4078,12 +4078,13 @@ pub struct gw_memory_use {
     pub temporaries: u64,
     pub copies: u64,
     pub optimizer: u64,
+    pub host: u64,
 }
 #[test]
 fn bindgen_test_layout_gw_memory_use() {
     assert_eq!(
         ::std::mem::size_of::<gw_memory_use>(),
-        96usize,
+        104usize,
         concat!("Size of: ", stringify!(gw_memory_use))
     );
     assert_eq!(
@@ -4235,6 +4236,18 @@ fn bindgen_test_layout_gw_memory_use() {
         );
     }
     test_field_optimizer();
+    fn test_field_host() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).host) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(host))
+        );
+    }
+    test_field_host();
 }
 impl Default for gw_memory_use {
     fn default() -> Self {

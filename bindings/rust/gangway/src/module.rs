@@ -47,6 +47,8 @@ results! {
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
+        /// Shards, gradients and optimizer state that `cpu_offload` keeps in memory of the host, in none of the above.
+        host: u64,
     }
 }
 
