@@ -123,7 +123,7 @@ struct HeadLossArgs {
   Tensor x, w, labels;
   Tensor loss, weight;        // f64 [1] each; absent: not wanted
   Tensor dx, dw;              // absent: evaluation
-  double scale = 1;           // 1/N: what the gradients start with
+  double scale = 1;           // loss scale / N: what the gradients start with
   bool dw_accumulate = true;  // false: dw is written (first use)
   int64_t ignore = -100;
 };

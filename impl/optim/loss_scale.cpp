@@ -1,18 +1,17 @@
 #include "optim/loss_scale.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 
 namespace gangway {
 namespace {
 
-// A smaller one takes gradients in f32 to zero unseen; one that is too large makes them infinite, which skips the step.
+// f32 holds it and its reciprocal to full precision: outside, gradients would become 0 unseen.
 void check_number(const char* kind, const char* what, double value) {
-  if (!(value >= 0x1p-126 && std::isfinite(value)))
+  if (!(value >= 0x1p-126 && value <= 0x1p126))
     fail(Code::invalid_argument, kind, ": ", what, " = ", value,
-         " is not a finite number of at least 2^-126, the smallest of f32");
+         " is outside [2^-126, 2^126], what f32 can multiply and divide by");
 }
 
 void check_bounds(const char* kind, const char* what, double value) {

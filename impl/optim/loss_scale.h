@@ -27,7 +27,7 @@ class LossScale {
   double value() const { return value_; }  // 1: none
   bool dynamic() const { return dynamic_; }
   bool used() const { return dynamic_ || value_ != 1; }
-  // Counts finite steps from 0 again. INVALID_ARGUMENT: no finite number over 0; a dynamic one outside its bounds.
+  // Counts finite steps from 0 again. INVALID_ARGUMENT: outside of 2^-126 to 2^126; a dynamic one outside its bounds.
   void set(double value);
   void follow(bool finite);  // after a step, or after its skip
   void add_facts(Facts& facts) const;

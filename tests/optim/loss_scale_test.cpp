@@ -87,7 +87,9 @@ TEST(LossScale, RefusesWithOptionAndValue) {
     LossScaleOptions options;
     const char* words;
   } table[] = {
-      {{.fixed = -1}, "loss_scale = -1 is not a finite number of at least 2^-126"},
+      {{.fixed = -1}, "loss_scale = -1 is outside [2^-126, 2^126]"},
+      {{.fixed = 0x1p127}, "loss_scale = 1.70141e+38 is outside"},
+      {{.fixed = 1e46}, "loss_scale = 1e+46"},
       {{.fixed = std::nan("")}, "loss_scale = nan"},
       {{.fixed = kInfinity}, "loss_scale = inf"},
       {{.fixed = 0x1p-1074}, "loss_scale = "},

@@ -9,7 +9,7 @@ from . import _low as c
 from .arrays import OUTPUT, Array, DTypeLike, borrow, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
-from .mesh import Gangs
+from .mesh import Gangs, current_gangs
 from .module import Module
 from .options import shard_options
 from .parameters import Spec, parameter_options, spec_of
@@ -39,7 +39,7 @@ class ShardGroup:
         self.names = list(specs)
         self._frozen = {n for n, spec in specs.items() if spec.frozen}
         made, fills = parameter_options(specs)
-        self._mesh = gangs
+        self._mesh = gangs if gangs is not None else current_gangs()
         root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
         shard = shard_options(
             strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,

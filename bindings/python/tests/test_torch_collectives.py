@@ -259,6 +259,8 @@ def test_wrong_arguments_are_refused_and_harm_nothing(world):
         (lambda: dist.reduce_scatter_tensor(torch.empty(2), torch.ones(3)), "3 elements"),
         (lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3)), "not a multiple"),
         (lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3), [1, 1], [2, 1]), "split sizes"),
+        (lambda: dist.all_to_all_single(torch.empty(2), torch.ones(4)), "output 2; without split sizes they must be alike"),
+        (lambda: dist.all_to_all_single(torch.empty(4), torch.ones(4, 3)), "must be alike"),
         (lambda: dist.all_reduce(torch.ones(2, device="meta")), "is on meta"),
     ]
     for call, says in refused:

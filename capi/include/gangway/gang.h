@@ -4,7 +4,8 @@
  * done when it returns. The _async form returns a work; only gw_work_wait and gw_work_order order other work after
  * it. Collectives in flight run in the order of the calls, so one may read or overwrite what an earlier one writes or
  * reads. Sends and receives are ordered per pair of ranks only; their buffers must not overlap with others in flight.
- * `stream`: null for the rank's own. Ranks, roots and peers are relative to the gang.
+ * `stream`: null for the rank's own; another must live until the gang is released. Ranks, roots and peers are relative to
+ * the gang.
  *
  * If one rank refuses a call for its arguments, the collective has not begun there and the gang is not broken. Peers
  * in the call wait until that rank makes the call with correct arguments, or until their deadline; gw_gang_abort ends

@@ -2,7 +2,8 @@
  * gw_module_materialize gives it memory; parameters are then filled shard by shard. One thread at a time per model.
  *
  * `stream`: null for the rank's own. Calls on a model may use one stream after another: each comes after all that is on
- * the stream of the call before, which must live until then. A view of a parameter shows what the rank's own stream has made. */
+ * the stream of the call before. A stream that was passed must live until the gang is released. A view of a parameter shows
+ * what the rank's own stream has made. */
 #ifndef GANGWAY_MODULE_H
 #define GANGWAY_MODULE_H
 

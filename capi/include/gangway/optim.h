@@ -102,7 +102,7 @@ GW_API gw_status gw_optimizer_set_lr(gw_optimizer *optimizer, double lr);
 GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *out_scale);
 /* Local. Sets it, fixed or dynamic as it is (none: fixed), between a step and the backward of the next; a dynamic one
  * counts finite steps anew. The next step of ranks with different ones is a MISMATCH. One thread at a time.
- * INVALID_ARGUMENT: below 2^-126 or not finite; a dynamic one outside 1 to 2^24. */
+ * INVALID_ARGUMENT: outside 2^-126 to 2^126; a dynamic one outside 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)); *out_norm is the norm before that: (sum

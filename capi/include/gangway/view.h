@@ -38,7 +38,7 @@ GW_API gw_status gw_view_set(gw_view *view, void *data, const int64_t *shape, in
 GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
 /* Local. A new tensor with a copy of the elements in memory of the host, row-major; the caller releases *out_tensor. Waits
  * for the work on `stream` (null: the device's own), which should be that of the call that made the tensor.
- * INVALID_ARGUMENT: null, a strided tensor of another device; OUT_OF_MEMORY. */
+ * INVALID_ARGUMENT: null, a strided tensor of another device, one of the meta device; OUT_OF_MEMORY. */
 GW_API gw_status gw_tensor_to_host(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
 /* Local. *out_view is borrowed until the release of the tensor. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);

@@ -1,13 +1,18 @@
 #include "device/cuda/memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 
 namespace gangway::cuda {
 namespace {
 
-constexpr size_t kKeptPinned = 1 << 20;  // larger blocks are given back to the system
+// Eight classes an octave: of requests that differ a little all take the same blocks, an eighth is lost at most.
+size_t size_class(size_t bytes) {
+  const size_t step = std::max<size_t>(std::bit_floor(bytes) / 8, 512);
+  return (bytes + step - 1) / step * step;
+}
 
 }  // namespace
 
@@ -58,18 +63,33 @@ void* Memory::allocate_pinned(size_t bytes) {
   const std::lock_guard lock(mutex_);
   const OnDevice on(device_);
   collect(/*wait=*/false);
-  void* data = nullptr;
-  if (const auto kept = pinned_.find(bytes); kept != pinned_.end()) {
-    data = kept->second;
-    pinned_.erase(kept);
-    return data;
+  bytes = size_class(bytes);
+  void* data = take_pinned(bytes);
+  if (data != nullptr) return data;
+  cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    collect(/*wait=*/true);
+    data = take_pinned(bytes);
+    if (data != nullptr) return data;
+    for (const auto& [size, kept] : pinned_) cudaFreeHost(kept);
+    pinned_.clear();
+    error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   }
-  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  check(error, "cudaHostAlloc");
+  return data;
+}
+
+void* Memory::take_pinned(size_t bytes) {
+  const auto kept = pinned_.find(bytes);
+  if (kept == pinned_.end()) return nullptr;
+  void* const data = kept->second;
+  pinned_.erase(kept);
   return data;
 }
 
 void Memory::free(void* data) noexcept { free_later(data, 0); }
-void Memory::free_pinned(void* data, size_t bytes) noexcept { free_later(data, bytes); }
+void Memory::free_pinned(void* data, size_t bytes) noexcept { free_later(data, size_class(bytes)); }
 
 void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
   const std::lock_guard lock(mutex_);
@@ -106,10 +126,6 @@ void Memory::remove(cudaStream_t stream) noexcept {
 void Memory::give_back(const Freed& freed) noexcept {
   if (freed.pinned_bytes == 0) {
     cudaFreeAsync(freed.data, pool_);
-    return;
-  }
-  if (freed.pinned_bytes > kKeptPinned) {
-    cudaFreeHost(freed.data);
     return;
   }
   try {

@@ -1,6 +1,6 @@
 // Memory of one CUDA device, and pinned memory of the host beside it: blocks that are freed wait for the streams that may
-// still use them. Plain ones go back to the device's pool then. Pinned ones are kept for the next request of the same size:
-// to give one back to the driver would stop all streams.
+// still use them. Plain ones go back to the device's pool then. Pinned ones are kept for the next request of their size class:
+// to give one back to the driver stops all streams, so that happens only when the host has no more memory, and at the end.
 // Thread rule: any thread.
 #pragma once
 
@@ -36,6 +36,7 @@ class Memory {
     std::vector<cudaEvent_t> events;
   };
 
+  void* take_pinned(size_t bytes);
   void free_later(void* data, size_t pinned_bytes) noexcept;
   void give_back(const Freed& freed) noexcept;
   void collect(bool wait) noexcept;
@@ -47,7 +48,7 @@ class Memory {
   cudaStream_t pool_ = nullptr;  // holds nothing but allocations
   std::vector<cudaStream_t> streams_;
   std::deque<Freed> freed_;
-  std::multimap<size_t, void*> pinned_;  // to use again, by size
+  std::multimap<size_t, void*> pinned_;  // to use again, by size class
   std::vector<cudaEvent_t> events_;      // to use again
 };
 

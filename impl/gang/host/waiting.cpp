@@ -200,11 +200,12 @@ class Patience {
   bool moved() { return moves_ != std::exchange(moves_, core_.calls().moves()); }
 
   void give_up(int64_t now) {
+    const int64_t timeout_ms = core_.timeout_ms();
+    const bool too_long = timeout_ms >= 0 && now - start_ >= timeout_ms * kMillisecond;
+    if (!too_long && !deadline_.passed()) return;
+    if (what_.ready(1)) return;  // a process that was stopped for so long finds what came meanwhile
     if (deadline_.passed())
       fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
-    const int64_t timeout_ms = core_.timeout_ms();
-    if (timeout_ms < 0 || now - start_ < timeout_ms * kMillisecond) return;
-    if (what_.ready(1)) return;  // a process that was stopped for so long finds what came meanwhile
     const std::string message =
         text(what_.what(), ": ", ranks_text(what_.missing()), " did not come within ", timeout_ms, " ms");
     const std::lock_guard lock(core_.mutex());

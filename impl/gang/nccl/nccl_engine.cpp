@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "device/cuda/cuda_device.h"
 #include "gang/nccl/event_work.h"
 #include "gang/nccl/one_rank_engine.h"
@@ -80,8 +81,7 @@ class NcclEngine final : public Engine {
   }
 
   void open(Channel channel) override {
-    Lane& lane = lanes_[static_cast<size_t>(channel)];
-    if (lane.comm != nullptr) return;
+    if (is_open(channel)) return;
     const cuda::OnDevice on(owner_->device().index());
     const ncclUniqueId id = agreed_id();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -89,12 +89,12 @@ class NcclEngine final : public Engine {
     ncclComm_t comm = nullptr;
     try {
       check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
-      settle(comm);
+      settle(comm, "the communicator", poll_interrupt);
       auto stream = owner_->device().make_stream(StreamPriority::high);
       auto ready = owner_->device().make_event();
       const std::lock_guard lock(mutex_);
       failure_->throw_if();  // abort() knows the communicators of lanes only
-      lane = {comm, std::move(stream), std::move(ready)};
+      lane_of(channel) = {comm, std::move(stream), std::move(ready)};
     } catch (...) {
       if (comm != nullptr) api().abort(comm);
       throw;
@@ -103,7 +103,7 @@ class NcclEngine final : public Engine {
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
-    if (lane_of(channel).comm == nullptr) open(channel);  // of two ranks, both are here
+    if (!is_open(channel)) open(channel);  // of two ranks, both are here
     const std::lock_guard lock(mutex_);
     failure_->throw_if();  // an abort since then has taken the communicator
     Lane& lane = lane_of(channel);
@@ -119,7 +119,7 @@ class NcclEngine final : public Engine {
       throw;
     }
     check(api().group_end(), "ncclGroupEnd");
-    settle(lane.comm);
+    settle(lane.comm, "a launch", [] {});  // no hook runs under the mutex
     for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);
@@ -157,6 +157,10 @@ class NcclEngine final : public Engine {
 
   Lane& lane_of(Channel channel) { return lanes_[static_cast<size_t>(channel)]; }
   const Lane& lane_of(Channel channel) const { return lanes_[static_cast<size_t>(channel)]; }
+  bool is_open(Channel channel) const {
+    const std::lock_guard lock(mutex_);
+    return lane_of(channel).comm != nullptr;
+  }
 
   // Of a new communicator: rank 0 makes it.
   ncclUniqueId agreed_id() {
@@ -173,17 +177,19 @@ class NcclEngine final : public Engine {
     return id;
   }
 
-  // Waits until the communicator is ready for the next call.
-  void settle(ncclComm_t comm) {
+  // Waits until the communicator is ready for the next call; `what` of it is awaited, and `each` runs meanwhile.
+  template <typename Each>
+  void settle(ncclComm_t comm, const char* what, Each each) {
     const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
     for (ncclResult_t state = ncclInProgress;;) {
       check(api().get_async_error(comm, &state), "ncclCommGetAsyncError");
-      if (state != ncclInProgress) return check(state, "a communicator");
+      if (state != ncclInProgress) return check(state, what);
       if (const auto first = error()) throw *first;
       if (const auto first = control_->error()) throw *first;
       if (deadline.passed())
-        fail(Code::timeout, options_.label, ": NCCL did not make a communicator of ", size(), " ranks in ",
+        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(), " ranks within ",
              options_.timeout_ms, " ms");
+      each();
       std::this_thread::sleep_for(kNap);
     }
   }

@@ -20,15 +20,14 @@ constexpr int kFirstSteps = 3;        // not timed
 struct Preset {
   const char* name;
   int dim, layers, heads, kv_heads, ffn, vocab, sequence, batch;
-  // Masters and moments in f32; else ours has bf16 moments and PyTorch bf16 parameters, and one side runs after the other: it
-  // fills a GPU.
-  bool small;
+  bool f32_moments;  // and masters; else ours has bf16 moments and PyTorch bf16 parameters
+  bool together;     // rounds alternate between the sides; else one runs after the other, since each may fill a GPU
 };
 constexpr Preset kPresets[] = {
-    {"toy", 64, 2, 4, 2, 176, 256, 32, 2, true},
-    {"0.5B", 896, 24, 14, 2, 4864, 151936, 4096, 4, true},
-    {"1.5B", 1536, 28, 12, 2, 8960, 151936, 4096, 4, true},
-    {"8B", 4096, 32, 32, 8, 14336, 128256, 4096, 1, false},
+    {"toy", 64, 2, 4, 2, 176, 256, 32, 2, true, true},
+    {"0.5B", 896, 24, 14, 2, 4864, 151936, 4096, 4, true, false},
+    {"1.5B", 1536, 28, 12, 2, 8960, 151936, 4096, 2, true, false},
+    {"8B", 4096, 32, 32, 8, 14336, 128256, 4096, 1, false, false},
 };
 
 MeshWords words_of(const Preset& p) {
@@ -44,7 +43,7 @@ MeshWords words_of(const Preset& p) {
           word("vocab", p.vocab),
           word("sequence", p.sequence),
           word("batch", p.batch),
-          word("bf16_moments", p.small ? 0 : 1)};
+          word("bf16_moments", p.f32_moments ? 0 : 1)};
 }
 
 // Products of a token in forward and backward: 6 for each weight but the embedding's, and attention's, of which the causal
@@ -104,9 +103,9 @@ void measure(Measured& m, const GpuSettings& settings, int rounds, const std::st
   m.sides.reserve(std::size(starts));
   for (const Start& one : starts) {
     m.sides.push_back(one());
-    if (!p.small) run({&m.sides.back(), 1});
+    if (!p.together) run({&m.sides.back(), 1});
   }
-  if (p.small) run(m.sides);
+  if (p.together) run(m.sides);
 }
 
 double mfu(const Trainer& t, const Preset& p, const GpuSettings& settings) {

@@ -81,15 +81,6 @@ class Collectives(Reductions):
         return self._run("gather", (address, flat.data_ptr(), count, word, root), opts, outs, lambda: parted(flat, outs), x,
                          flat)
 
-    def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work | None:
-        """Into one tensor of the root."""
-        x, root = source(input, "input"), opts.rootRank
-        address, count, word = raw(x)
-        if self._rank != root:
-            return self._run("gather", (address, None, count, word, root), opts, [], None, x)
-        out, finish = target(output, "output")
-        return self._run("gather", (address, out.data_ptr(), count, word, root), opts, [output], finish, x, out)
-
     # --- giving out
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Work | None:
@@ -126,6 +117,9 @@ class Collectives(Reductions):
         same([output], x, "output")
         sent = rows(x, input_splits, self._size, "input")
         got = rows(output, output_splits, self._size, "output")
+        if not input_splits and not output_splits and sent != got:
+            raise InvalidArgument(f"all_to_all: input has {x.numel()} elements, output {output.numel()}; without split sizes "
+                                  "they must be alike")
         out, finish = target(output, "output")
         return self._exchange(x, out, sent, got, bool(input_splits or output_splits), opts, [output], finish)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
+from collections import deque
 from typing import Any, Sequence
 
 import torch
@@ -20,33 +20,29 @@ _KEPT = 1 << 30  # bytes that a pool keeps for the next tensors of these sizes
 
 class Pool:
     """Blocks of one gang's memory. A block that a tensor gave back is kept for the next one of its size, because its pages
-    are there already."""
+    are there already. Any thread may take and give. There is no lock: a collection of garbage may end a tensor, and so give
+    a block, in the middle of either."""
 
     def __init__(self, handle: Any) -> None:
         self._h = handle
-        self._free: dict[int, list[int]] = {}
-        self._held = 0
-        self._lock = threading.Lock()
+        self._free: dict[int, deque[int]] = {}  # a deque's append and pop are atomic
 
     def take(self, bytes: int) -> tuple[int, int]:
         """Address and size of a block of at least so many bytes."""
         size = max(_LEAST, 1 << (bytes - 1).bit_length()) if bytes <= 1 << 20 else -(-bytes // (1 << 20)) << 20
-        with self._lock:
-            blocks = self._free.get(size)
-            if blocks:
-                self._held -= size
-                return blocks.pop(), size
+        try:
+            return self._free.setdefault(size, deque()).pop(), size
+        except IndexError:
+            pass
         with telling():
             return int(c.gw_gang_alloc(self._h, size)), size
 
     def give(self, address: int, size: int) -> None:
-        """A block back."""
-        with self._lock:
-            if self._held + size <= _KEPT:
-                self._held += size
-                self._free.setdefault(size, []).append(address)
-                return
-        c.gw_gang_free(None, address)
+        """A block back. Its size has been taken before."""
+        if size + sum(n * len(blocks) for n, blocks in list(self._free.items())) <= _KEPT:
+            self._free[size].append(address)
+        else:
+            c.gw_gang_free(None, address)
 
     def __del__(self) -> None:
         for blocks in self._free.values():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import torch
@@ -37,6 +38,14 @@ class Inbox:
         self.came: dict[int, int] = {}  # messages of a tag so far
         self.kept: dict[tuple[int, int], tuple[int, int, Tensor]] = {}  # by tag and number
         self.lock = threading.Lock()
+        self.given_up: deque[tuple[int, int]] = deque()  # receives by tag and number; added without the lock
+
+    def take_back(self) -> None:
+        """Under the lock. What a receive that was given up would have got is for the next one."""
+        while self.given_up:
+            tag, number = self.given_up.pop()
+            if self.asked[tag] == number + 1:
+                self.asked[tag] = number
 
 
 class Messages:
@@ -72,6 +81,7 @@ class Messages:
         """Steps of a receive of `tag`, which is not 0, into a contiguous tensor."""
         box = self._inboxes[peer]
         with box.lock:
+            box.take_back()
             number = box.asked.get(tag, 0)
             box.asked[tag] = number + 1
         return self._take(tensor, peer, tag, number)
@@ -86,9 +96,7 @@ class Messages:
                     handle, over = self._try(box, peer, tag, number, tensor)
         finally:
             if handle is None and not over:
-                with box.lock:
-                    if box.asked[tag] == number + 1:
-                        box.asked[tag] = number  # given up: the message is for the next receive
+                box.given_up.append((tag, number))  # no lock: a collection of garbage may run this while it is held
         if handle is not None:
             yield handle
 
@@ -158,6 +166,7 @@ class Messages:
 
     def _try_any(self, box: Inbox, peer: int, tag: int, tensor: Tensor) -> tuple[Any, bool]:
         if tag != 0:
+            box.take_back()
             number = box.asked.get(tag, 0)  # behind the receives that name this rank
             handle, over = self._try(box, peer, tag, number, tensor)
             if handle is not None or over:
