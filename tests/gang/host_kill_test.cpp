@@ -133,6 +133,26 @@ TEST(HostKill, AStoppedRankIsLostByTheLivenessLimit) {
   ranks.kill(1, SIGKILL);
 }
 
+// It was stopped before the last peer came, and goes on after its deadline.
+TEST(HostKill, ARankThatWasStoppedPastItsDeadlineSeesThatAllCame) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    Joined joined(r, 2, store);
+    report.stage = 1;
+    if (r == 1) stay(report);
+    joined.engine->shutdown(Deadline::after_ms(r == 0 ? 1000 : 60'000));
+    EXPECT_FALSE(joined.engine->error().has_value()) << joined.engine->error()->message();
+    report.stage = 2;
+  });
+  ranks.wait_for_stage(0, 1);
+  usleep(200'000);  // it sleeps in its shutdown
+  ranks.kill(0, SIGSTOP);
+  ranks.report(1).number[14] = 1;
+  ranks.wait_for_stage(1, 2);
+  usleep(1'000'000);
+  ranks.kill(0, SIGCONT);
+  ranks.expect_all_well();
+}
+
 TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
   Processes ranks(4, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 4, store);
