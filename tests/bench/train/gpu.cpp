@@ -21,7 +21,8 @@ struct Preset {
   const char* name;
   int dim, layers, heads, kv_heads, ffn, vocab, sequence, batch;
   bool f32_moments;  // and masters; else ours has bf16 moments and PyTorch bf16 parameters
-  bool together;     // rounds alternate between the sides; else one runs after the other, since each may fill a GPU
+  bool
+      together;  // rounds alternate between the sides; else one runs after the other, since each may fill a GPU
 };
 constexpr Preset kPresets[] = {
     {"toy", 64, 2, 4, 2, 176, 256, 32, 2, true, true},
