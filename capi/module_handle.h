@@ -66,7 +66,8 @@ struct gw_optimizer : gangway::capi::Handle {
   gw_optimizer(std::shared_ptr<gangway::Model> m, std::unique_ptr<gangway::Optimizer> o)
       : model(std::move(m)),
         optimizer(std::move(o)),
-        counted(model->inspect().count_optimizer(optimizer->state_bytes(), optimizer->state_bytes(/*on_host=*/true))) {}
+        counted(model->inspect().count_optimizer(optimizer->state_bytes(),
+                                                 optimizer->state_bytes(/*on_host=*/true))) {}
   std::shared_ptr<gangway::Model> model;
   std::unique_ptr<gangway::Optimizer> optimizer;
   std::shared_ptr<const gangway::ModelInspector::OptimizerBytes> counted;

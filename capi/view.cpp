@@ -114,7 +114,8 @@ gw_status gw_tensor_to_host(const gw_tensor* tensor, void* stream, gw_tensor** o
     const Tensor& from = required(tensor, "tensor").tensor;
     Device& device = from.buffer()->device();
     if (device.kind() == DeviceKind::meta)
-      fail(Code::invalid_argument, "tensor of shape ", from.shape().text(), " is on the meta device, where it has no values");
+      fail(Code::invalid_argument, "tensor of shape ", from.shape().text(),
+           " is on the meta device, where it has no values");
     Stream& ordered_on = device.wrap_stream(stream);
     if (!is_on_host(from.buffer()->kind()) && !from.contiguous())
       fail(Code::invalid_argument, "tensor of shape ", from.shape().text(), " is strided; on ", device.name(),
