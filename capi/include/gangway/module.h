@@ -359,7 +359,7 @@ typedef struct gw_memory_use {
   uint64_t temporaries;
   uint64_t copies;    /* private own rows in the compute dtype */
   uint64_t optimizer; /* state of the optimizers that this model has at present */
-  uint64_t host;      /* shards, gradients and optimizer state that cpu_offload keeps in memory of the host, in none of the above */
+  uint64_t host;      /* what cpu_offload keeps on the host, in none of the above */
 } gw_memory_use;
 
 /* Local. How many parameters the model has; tied ones count once. INVALID_ARGUMENT: null. */
