@@ -4,6 +4,7 @@
 // - kernels: block.h
 // - memory: memory.h
 // - streams: each is a queue that its own thread runs late, with pauses at random (queue.h); a legacy stream does not exist
+// - graphs: capture.h
 // - an argument of a kernel that points to plain memory of the host is a fault
 // - a fault stays: later calls on the device return it, until reset()
 //
@@ -43,7 +44,7 @@ void reset();
 // The first fault since reset(), in words; empty: none.
 std::string report();
 
-// What is not given back. Blocks of memory, streams and events.
+// What is not given back. Blocks of memory, streams, events and graphs.
 int64_t living();
 
 }  // namespace gpu_emulation

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_emulation/capture.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
 
@@ -78,7 +79,7 @@ std::string report() {
   return all().report;
 }
 int64_t living() {
-  int64_t count = pinned_blocks();
+  int64_t count = pinned_blocks() + living_graphs();
   for (int d = 0; d < kMostDevices; ++d) count += device_blocks(d);
   const std::lock_guard lock(all().mutex);
   return count + static_cast<int64_t>(all().streams.size() + all().events.size());
@@ -134,12 +135,14 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task) {
                                                       " while device " + std::to_string(current) +
                                                       " is current");
   if (const cudaError_t fault = fault_of(device)) return fault;
-  stream->queue->push([device, task = std::move(task)](Runner& runner) {
+  const auto guarded = [device, task = std::move(task)](Runner& runner) {
     if (fault_of(device) != cudaSuccess) return;
     const Access access;
     task(runner);
-  });
-  return cudaSuccess;
+  };
+  cudaError_t error = cudaSuccess;
+  if (!captures(stream, guarded, error)) stream->queue->push(guarded);
+  return error;
 }
 
 void name_next_kernel(const char* name) { kernel_name = name; }
@@ -193,6 +196,12 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorIllegalState: return "cudaErrorIllegalState";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     case cudaErrorUnknown: return "cudaErrorUnknown";
   }
   return "cudaErrorUnknown";
@@ -292,17 +301,22 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER();
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbidden_in_capture(stream, "a wait for the end of work")) return error;
   stream->queue->drain();
   return fault_of(stream->queue->device());
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   ENTER();
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbidden_in_capture(stream, "a question for the state of work"))
+    return error;
   return stream->queue->idle() ? fault_of(stream->queue->device()) : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   ENTER();
   if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
+  cudaError_t error = cudaSuccess;
+  if (captures_wait(stream, event, error)) return error;
   const std::lock_guard lock(event->mutex);
   if (event->point != nullptr) stream->queue->push([point = event->point](Runner&) { point->wait(); });
   return cudaSuccess;
@@ -310,7 +324,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
   ENTER();
   const std::lock_guard lock(all().mutex);
-  *event = new CUevent_st{current, {}, nullptr};
+  *event = new CUevent_st{current, {}, nullptr, 0};
   all().events.insert(*event);
   return cudaSuccess;
 }
@@ -326,6 +340,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
   if (event->device != stream->queue->device())
     return refuse(cudaErrorInvalidResourceHandle, "an event of another device than the stream's");
+  cudaError_t error = cudaSuccess;
+  if (captures_record(stream, event, error)) return error;
   auto point = std::make_shared<Point>();
   {
     const std::lock_guard lock(event->mutex);
@@ -337,12 +353,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   ENTER();
   if (!is_living(event)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = unsafe_beside_captures("cudaEventQuery")) return error;
+  if (const cudaError_t error = captured_event(event)) return error;
   const std::lock_guard lock(event->mutex);
   return event->point == nullptr || event->point->reached() ? fault_of(event->device) : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ENTER();
   if (!is_living(event)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = unsafe_beside_captures("cudaEventSynchronize")) return error;
+  if (const cudaError_t error = captured_event(event)) return error;
   std::shared_ptr<Point> point;
   {
     const std::lock_guard lock(event->mutex);
@@ -355,12 +375,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
   ENTER();
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbidden_in_capture(stream, "cudaMallocAsync")) return error;
   *data = allocate_device(stream->queue->device(), bytes, settings().memory);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   enter(__func__);
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (const cudaError_t error = forbidden_in_capture(stream, "cudaFreeAsync")) return error;
   if (where(data).place != Place::device) return cudaErrorInvalidValue;
   stream->queue->push([data](Runner&) {
     if (!free_device(data)) std::abort();
@@ -369,11 +391,13 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
   ENTER();
+  if (const cudaError_t error = unsafe_beside_captures("cudaHostAlloc")) return error;
   *data = allocate_pinned(bytes);
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
   enter(__func__);
+  if (const cudaError_t error = unsafe_beside_captures("cudaFreeHost")) return error;
   std::vector<std::shared_ptr<Queue>> queues;  // as the real one, it waits for all that may use the block
   {
     const std::lock_guard lock(all().mutex);
@@ -400,6 +424,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (kind != cudaMemcpyDefault) return refuse(cudaErrorInvalidValue, "a copy that names its direction");
   if (!holds(to, bytes) || !holds(from, bytes))
     return refuse(cudaErrorInvalidValue, "a copy of " + std::to_string(bytes) + " bytes leaves its block");
+  if (where(to).place == Place::host || where(from).place == Place::host)
+    if (const cudaError_t error = forbidden_in_capture(stream, "a copy of plain memory of the host"))
+      return error;
   return enqueue(stream, [to, from, bytes](Runner&) { std::memmove(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
