@@ -54,6 +54,7 @@ Config read_config() {
   c.module_folder = words("GANGWAY_MODULES", "");
   c.trace_folder = words("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
+  c.cuda_graphs = integer("GANGWAY_CUDA_GRAPHS", 1, 0, 1) != 0;
   return c;
 }
 
@@ -81,6 +82,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_MODULES", c.module_folder);
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
+  line("GANGWAY_CUDA_GRAPHS", c.cuda_graphs);
   return out.str();
 }
 

@@ -39,6 +39,9 @@ struct Config {
   std::string trace_folder;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;
+  // GANGWAY_CUDA_GRAPHS: 1 starts runs of operations that repeat as one CUDA graph each; 0 starts every operation at once. Read
+  // again for each device that is made.
+  bool cuda_graphs = true;
 };
 
 // Parsed from the process's environment at the first call.

@@ -48,6 +48,9 @@ class Stream {
   virtual void wait(Event& event) = 0;  // later work waits for the point that was recorded last
   virtual void synchronize() = 0;  // blocks the calling thread until everything has run; throws what failed
   virtual void* native() = 0;      // cudaStream_t and the like; null on a CPU
+  // Starts what the stream has kept back to start it together with more. Every other use of the stream does so by itself;
+  // work that a caller puts on native() later, which the stream cannot see, needs this call before it.
+  virtual void submit() {}
 };
 
 enum class StreamPriority : uint8_t { normal, high };

@@ -5,31 +5,12 @@
 #include <mutex>
 #include <utility>
 
+#include "base/config.h"
 #include "device/cuda/architectures.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/memory.h"
 
 namespace gangway::cuda {
-
-class CudaDevice;
-
-class CudaStream final : public Stream {
- public:
-  CudaStream(CudaDevice& device, cudaStream_t stream, bool owned);
-  ~CudaStream() override;
-  Device& device() override;
-  void wait(Event& event) override;
-  void synchronize() override;
-  void* native() override { return stream_; }
-  cudaStream_t stream() const { return stream_; }
-  void* workspace(size_t bytes);
-
- private:
-  CudaDevice& device_;
-  const cudaStream_t stream_;
-  const bool owned_;
-  void* workspace_ = nullptr;
-  size_t workspace_bytes_ = 0;
-};
 
 class CudaEvent final : public Event {
  public:
@@ -66,7 +47,10 @@ class CudaEvent final : public Event {
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
   explicit CudaDevice(int index)
-      : index_(index), memory_(index), stream_(*this, make_native(0), /*owned=*/true) {}
+      : index_(index),
+        graphs_(read_config().cuda_graphs),
+        memory_(index),
+        stream_(owner(), make_native(0), /*owned=*/true) {}
   ~CudaDevice() override { wrapped_.clear(); }
   DeviceKind kind() const override { return DeviceKind::cuda; }
   int index() const override { return index_; }
@@ -76,15 +60,15 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     int lowest = 0, highest = 0;
     const OnDevice on(index_);
     check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    return std::make_unique<CudaStream>(*this, make_native(priority == StreamPriority::high ? highest : 0),
+    return std::make_unique<CudaStream>(owner(), make_native(priority == StreamPriority::high ? highest : 0),
                                         true);
   }
   Stream& wrap_stream(void* native) override {
-    if (native == nullptr || native == stream_.native()) return stream_;
+    if (native == nullptr || native == stream_.handle()) return stream_;
     const std::lock_guard lock(mutex_);
     std::unique_ptr<CudaStream>& stream = wrapped_[native];
     if (stream == nullptr)
-      stream = std::make_unique<CudaStream>(*this, static_cast<cudaStream_t>(native), false);
+      stream = std::make_unique<CudaStream>(owner(), static_cast<cudaStream_t>(native), false);
     return *stream;
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_); }
@@ -110,9 +94,23 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     const OnDevice on(index_);
     if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
   }
+  StreamList& streams() { return streams_; }
+
+  // Where memory is short, the operations that streams keep back may hold some that nothing else needs.
+  template <typename Take>
+  void* take(Take&& take) {
+    try {
+      return take(memory_);
+    } catch (const Error& error) {
+      if (error.code() != Code::out_of_memory) throw;
+      streams_.submit();
+      return take(memory_);
+    }
+  }
   Memory& memory() { return memory_; }
 
  private:
+  CudaStream::Owner owner() { return {*this, index_, memory_, streams_, graphs_}; }
   cudaStream_t make_native(int priority) const {
     const OnDevice on(index_);
     cudaStream_t stream = nullptr;
@@ -122,7 +120,9 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
 
   const int index_;
+  const bool graphs_;
   Memory memory_;
+  StreamList streams_;
   CudaStream stream_;
   std::mutex mutex_;
   std::map<void*, std::unique_ptr<CudaStream>> wrapped_;
@@ -137,7 +137,7 @@ class DeviceMemory final : public Allocator {
   MemoryKind kind() const override { return MemoryKind::device; }
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    return {device_->memory().allocate(bytes), bytes, 0};
+    return {device_->take([&](Memory& memory) { return memory.allocate(bytes); }), bytes, 0};
   }
   void free(const Block& block) noexcept override {
     if (block.data != nullptr) device_->memory().free(block.data);
@@ -154,7 +154,7 @@ class PinnedMemory final : public Allocator {
   MemoryKind kind() const override { return MemoryKind::pinned; }
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    return {device_->memory().allocate_pinned(bytes), bytes, 0};
+    return {device_->take([&](Memory& memory) { return memory.allocate_pinned(bytes); }), bytes, 0};
   }
   void free(const Block& block) noexcept override {
     if (block.data != nullptr) device_->memory().free_pinned(block.data, block.bytes);
@@ -209,41 +209,6 @@ int index_of(const std::string& name, const DeviceOptions& options) {
 
 }  // namespace
 
-CudaStream::CudaStream(CudaDevice& device, cudaStream_t stream, bool owned)
-    : device_(device), stream_(stream), owned_(owned) {
-  device_.memory().add(stream_);
-}
-
-// Its work goes on; blocks that the work uses wait for it.
-CudaStream::~CudaStream() {
-  cudaStreamSynchronize(stream_);
-  if (workspace_ != nullptr) device_.memory().free(workspace_);
-  device_.memory().remove(stream_);
-  if (owned_) cudaStreamDestroy(stream_);
-}
-
-Device& CudaStream::device() { return device_; }
-
-void CudaStream::wait(Event& event) {
-  const OnDevice on(device_.index());
-  check(cudaStreamWaitEvent(stream_, cuda::native(event), 0), "cudaStreamWaitEvent");
-}
-
-void CudaStream::synchronize() {
-  const OnDevice on(device_.index());
-  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-}
-
-void* CudaStream::workspace(size_t bytes) {
-  if (bytes > workspace_bytes_) {
-    void* const larger = device_.memory().allocate(bytes);
-    if (workspace_ != nullptr) device_.memory().free(workspace_);
-    workspace_ = larger;
-    workspace_bytes_ = bytes;
-  }
-  return workspace_;
-}
-
 std::shared_ptr<Allocator> CudaDevice::allocator() {
   return std::make_shared<DeviceMemory>(shared_from_this());
 }
@@ -256,9 +221,14 @@ CudaStream& cuda_stream(Stream& stream) {
   if (mine == nullptr) fail(Code::internal, "a stream of device ", stream.device().name(), " is not CUDA's");
   return *mine;
 }
-cudaStream_t native(Stream& stream) { return cuda_stream(stream).stream(); }
+cudaStream_t native(Stream& stream) { return cuda_stream(stream).ready(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
+bool keeps(Stream& stream) { return cuda_stream(stream).keeps(); }
+void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run) {
+  cuda_stream(stream).segments().keep(words, std::move(run));
+}
+void submit(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit(); }
 
 std::string describe_devices() {
   int driver = 0, devices = 0;
@@ -266,7 +236,9 @@ std::string describe_devices() {
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   cudaGetLastError();
   return text("  driver for CUDA ", version(driver), ", module of CUDA ", version(CUDART_VERSION), ", ",
-              devices, " GPUs\n");
+              devices, " GPUs\n  operations that repeat are started ",
+              read_config().cuda_graphs ? "as CUDA graphs (GANGWAY_CUDA_GRAPHS = 1)\n"
+                                        : "one by one (GANGWAY_CUDA_GRAPHS = 0)\n");
 }
 
 std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOptions& options) {

@@ -4,12 +4,16 @@
 //   first one asks the driver for nothing. A block that is freed goes back when every stream has run what it held then:
 //   events tell, and the host never waits for them unless memory is short.
 // - The rank's stream and those of make_stream do not wait for the legacy stream, nor it for them.
+// - Operations that repeat are started as CUDA graphs, unless GANGWAY_CUDA_GRAPHS is 0 (segments.h).
 // - A program's own current device is left as it was.
 //
 // Thread rule: a Device's (device/device.h).
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "device/cuda/calls.h"
@@ -24,11 +28,17 @@ std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOp
 // Lines on driver and devices, for gw-info.
 std::string describe_devices();
 
-// A stream of the given device, ready for work: INTERNAL for a stream of another kind of device.
+// A stream, ready for work: what it keeps back is started first. INTERNAL for a stream of another kind of device.
 class CudaStream;
 CudaStream& cuda_stream(Stream& stream);
 cudaStream_t native(Stream& stream);
 cudaEvent_t native(Event& event);
+
+// Whether the stream keeps operations back, and one of them (Segments::keep).
+bool keeps(Stream& stream);
+void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run);
+// Starts what the streams of the device keep back.
+void submit(Device& device);
 
 // Memory for what one operation needs beside its arguments; the next operation on the stream uses it again. At least
 // `bytes` bytes, aligned to 256. Valid until the next call for this stream.

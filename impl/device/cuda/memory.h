@@ -29,6 +29,10 @@ class Memory {
   void add(cudaStream_t stream);
   void remove(cudaStream_t stream) noexcept;
 
+  // While this is held no block is taken or freed, so nothing asks a stream how far it is: a stream that captures must not
+  // be asked.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+
  private:
   struct Freed {
     void* data;

@@ -7,25 +7,29 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
+#include "ops/cuda/words.h"
 
 namespace gangway::cuda {
 namespace {
 
+// Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since their
+// segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
       : device_(std::move(device)), products_(device_->index()) {}
+  // What is kept back holds memory, which holds the device, and points here.
+  ~CudaOps() override {
+    try {
+      submit(*device_);
+    } catch (...) {  // nobody is left to be told
+    }
+  }
   Device& device() override { return *device_; }
 
   void gemm(const GemmArgs& args, Stream& stream) override {
     check(args);
-    const OnDevice on(device_->index());
-    products_.gemm(args, stream);
-  }
-  void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
-    check(args);
-    const OnDevice on(device_->index());
-    cuda::head_loss(products_, args, temporaries, stream);
+    later(stream, multiply, &products_, args);
   }
   void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, cuda::rmsnorm); }
   void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
@@ -48,62 +52,88 @@ class CudaOps final : public Ops {
     run(args, stream, cuda::embedding_backward);
   }
   void loss_part(const LossPartArgs& args, Stream& stream) override { run(args, stream, cuda::loss_part); }
-  void loss_join(const LossJoinArgs& args, Stream& stream) override { run(args, stream, cuda::loss_join); }
-  void adamw(const AdamWArgs& args, Stream& stream) override { run(args, stream, cuda::adamw); }
-  void sgd(const SgdArgs& args, Stream& stream) override { run(args, stream, cuda::sgd); }
 
-  void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
-    check_cast(x, y);
-    const OnDevice on(device_->index());
-    cuda::cast(x, y, stream);
+  void loss_join(const LossJoinArgs& args, Stream& stream) override {
+    check(args);
+    now(stream, cuda::loss_join, args);
   }
-  void fill(const Tensor& y, double value, Stream& stream) override {
-    check_fill(y);
+  void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
+    check(args);
+    stream.submit();
     const OnDevice on(device_->index());
-    cuda::fill(y, value, stream);
+    cuda::head_loss(products_, args, temporaries, stream);
   }
-  void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) override {
-    check_add(x, y);
-    const OnDevice on(device_->index());
-    cuda::add(x, factor, y, stream);
+  void adamw(const AdamWArgs& args, Stream& stream) override {
+    check(args);
+    now(stream, cuda::adamw, args);
+  }
+  void sgd(const SgdArgs& args, Stream& stream) override {
+    check(args);
+    now(stream, cuda::sgd, args);
   }
   void scale(const Tensor& y, double factor, Stream& stream) override {
     check_scale(y);
-    const OnDevice on(device_->index());
-    cuda::scale(y, factor, stream);
-  }
-  void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
-    check_column_sum(x, y);
-    const OnDevice on(device_->index());
-    cuda::column_sum(x, y, stream);
-  }
-  void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
-    check_norm_power(x, p, out);
-    const OnDevice on(device_->index());
-    cuda::norm_power(x, p, out, stream);
+    now(stream, cuda::scale, y, factor);
   }
   void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
                    Stream& stream) override {
     check_fill_normal(y);
-    const OnDevice on(device_->index());
-    cuda::fill_normal(y, key, first_element, deviation, stream);
+    now(stream, cuda::fill_normal, y, key, first_element, deviation);
+  }
+
+  void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
+    check_cast(x, y);
+    later(stream, cuda::cast, x, y);
+  }
+  void fill(const Tensor& y, double value, Stream& stream) override {
+    check_fill(y);
+    later(stream, cuda::fill, y, value);
+  }
+  void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) override {
+    check_add(x, y);
+    later(stream, cuda::add, x, factor, y);
+  }
+  void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
+    check_column_sum(x, y);
+    later(stream, cuda::column_sum, x, y);
+  }
+  void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
+    check_norm_power(x, p, out);
+    later(stream, cuda::norm_power, x, p, out);
   }
   void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) override {
     check_id_range(ids, out);
-    const OnDevice on(device_->index());
-    cuda::id_range(ids, ignore, out, stream);
+    later(stream, cuda::id_range, ids, ignore, out);
   }
 
  private:
+  static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
+    products->gemm(args, stream);
+  }
+
   template <typename Args>
   void run(const Args& args, Stream& stream, void (*operation)(const Args&, Stream&)) {
     check(args);
+    later(stream, operation, args);
+  }
+  template <typename... Arguments, typename Operation>
+  void now(Stream& stream, Operation* operation, const Arguments&... arguments) {
+    stream.submit();
     const OnDevice on(device_->index());
-    operation(args, stream);
+    operation(arguments..., stream);
+  }
+  template <typename... Arguments, typename Operation>
+  void later(Stream& stream, Operation* operation, const Arguments&... arguments) {
+    if (!keeps(stream)) return now(stream, operation, arguments...);
+    words_.clear();
+    append(words_, operation);
+    (append(words_, arguments), ...);
+    keep(stream, words_, [operation, &stream, arguments...] { operation(arguments..., stream); });
   }
 
   const std::shared_ptr<Device> device_;
   Products products_;
+  Words words_;  // of one operation; its memory is used again
 };
 
 }  // namespace

@@ -1,0 +1,83 @@
+#include "device/cuda/cuda_stream.h"
+
+#include <exception>
+
+#include "device/cuda/cuda_device.h"
+
+namespace gangway::cuda {
+
+void StreamList::add(CudaStream* stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(stream);
+}
+void StreamList::remove(CudaStream* stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(streams_, stream);
+}
+// Not under the mutex: memory that is given back on the way may be a caller's, whose own code runs then.
+void StreamList::submit() {
+  std::vector<CudaStream*> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = streams_;
+  }
+  std::exception_ptr first;
+  for (CudaStream* const stream : all) try {
+      stream->submit();
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+CudaStream::CudaStream(const Owner& owner, cudaStream_t stream, bool owned)
+    : owner_(owner), stream_(stream), owned_(owned), segments_(owner.memory, owner.index, stream) {
+  owner_.memory.add(stream_);
+  owner_.streams.add(this);
+}
+
+// Its work goes on; blocks that the work uses wait for it.
+CudaStream::~CudaStream() {
+  owner_.streams.remove(this);
+  try {
+    submit();
+  } catch (...) {  // nobody is left to be told
+  }
+  cudaStreamSynchronize(stream_);
+  segments_.forget();
+  if (workspace_ != nullptr) owner_.memory.free(workspace_);
+  owner_.memory.remove(stream_);
+  if (owned_) cudaStreamDestroy(stream_);
+}
+
+cudaStream_t CudaStream::ready() {
+  submit();
+  return stream_;
+}
+
+void CudaStream::wait(Event& event) {
+  const OnDevice on(owner_.index);
+  check(cudaStreamWaitEvent(ready(), cuda::native(event), 0), "cudaStreamWaitEvent");
+}
+
+void CudaStream::synchronize() {
+  const OnDevice on(owner_.index);
+  check(cudaStreamSynchronize(ready()), "cudaStreamSynchronize");
+}
+
+void* CudaStream::workspace(size_t bytes) {
+  submit();
+  if (bytes <= workspace_bytes_) return workspace_;
+  // A segment has run before it is captured, and a workspace never shrinks.
+  if (segments_.capturing())
+    fail(Code::internal, "device ", owner_.device.name(), ": the workspace of ", workspace_bytes_,
+         " bytes must grow to ", bytes, " in a capture");
+  void* const larger = owner_.memory.allocate(bytes);
+  segments_.forget();
+  if (workspace_ != nullptr) owner_.memory.free(workspace_);
+  workspace_ = larger;
+  workspace_bytes_ = bytes;
+  return workspace_;
+}
+
+}  // namespace gangway::cuda

@@ -1,0 +1,68 @@
+// Operations that a stream keeps back to start them together. A segment is a run of operations between two other uses of the
+// stream, about a layer's block. The second time that a segment comes with the same contents (operations, addresses, shapes,
+// strides, numbers) it is captured into a CUDA graph; from then on it is one launch.
+//
+// A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the stream
+// orders both uses. The workspace is the exception, because no segment names it: forget() when it moves.
+//
+// Thread rule: its stream's (device/device.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "device/cuda/calls.h"
+#include "device/cuda/memory.h"
+
+namespace gangway::cuda {
+
+// An operation with all its arguments, as numbers. Equal words mean that the same kernels run on the same addresses, and no
+// operation's words are the beginning of another's.
+using Words = std::vector<uint64_t>;
+
+class Segments {
+ public:
+  Segments(Memory& memory, int device, cudaStream_t stream)
+      : memory_(memory), device_(device), stream_(stream) {}
+  ~Segments();
+  Segments(const Segments&) = delete;
+  Segments& operator=(const Segments&) = delete;
+
+  // `run` puts the operation on the stream; it holds the operation's memory, and must take none.
+  void keep(std::span<const uint64_t> words, std::function<void()> run);
+  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then.
+  void submit();
+  // The graphs so far are of no use any more. Segments are captured again when they come again.
+  void forget();
+  bool capturing() const { return capturing_; }
+
+ private:
+  struct Segment {
+    cudaGraphExec_t graph = nullptr;  // null: not captured
+    bool seen = false;
+    uint64_t last_use = 0;
+  };
+  struct Hash {
+    size_t operator()(const Words& words) const;
+  };
+
+  void start();
+  void start_each();
+  Segment& found();
+  cudaGraphExec_t capture();
+  cudaGraph_t captured();
+
+  Memory& memory_;
+  const int device_;
+  const cudaStream_t stream_;
+  std::vector<std::function<void()>> kept_, started_;
+  Words kept_words_, started_words_;
+  std::unordered_map<Words, Segment, Hash> segments_;  // the whole of the words is compared
+  uint64_t uses_ = 0;
+  bool starting_ = false, capturing_ = false;
+};
+
+}  // namespace gangway::cuda
