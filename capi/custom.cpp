@@ -56,7 +56,9 @@ Running& running(gw_call* call) {
   gw_call& c = required(call, "call");
   if (c.context == nullptr)
     fail(Code::invalid_state, "call has no module that runs; use the call a callback was given");
-  return *static_cast<Running*>(c.context);
+  Running& r = *static_cast<Running*>(c.context);
+  EntryStream::use(r.call.ctx.stream);
+  return r;
 }
 
 Module& child_of(Running& r, int32_t child) {

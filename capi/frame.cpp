@@ -10,6 +10,7 @@ void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_
               size_t* out_count) {
   if (values.size() > capacity)  // check_room has asked for as many as the module says that it gives
     fail(Code::internal, "the module gave ", values.size(), " tensors, but out_capacity is ", capacity);
+  EntryStream::submit();  // an error must come before the handles
   std::vector<std::unique_ptr<gw_tensor>> handles;
   for (const Tensor& value : values)
     handles.push_back(value ? std::make_unique<gw_tensor>(value, model.gangs().root()) : nullptr);
@@ -57,7 +58,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
     ManualFrame* saved = nullptr;
     std::vector<Tensor> tensors;
     CollectiveCall(m.gangs(), "forward").read([&] {
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       if (frame != nullptr) saved = &frame_of(*model, frame);
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, *ordered_on, "inputs");
@@ -75,7 +76,7 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
     Stream* ordered_on = nullptr;
     std::vector<Tensor> tensors;
     CollectiveCall(m.gangs(), "backward").read([&] {
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       frame_of(*model, frame);
       check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
       tensors = tensors_of(output_grads, grad_count, *ordered_on, "output_grads");

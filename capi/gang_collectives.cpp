@@ -16,7 +16,7 @@ namespace {
 // Starts the records; waits for them, or hands out the work.
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
   Gang& gang = gang_of(handle);
-  Stream& ordered_on = gang.device().wrap_stream(stream);
+  Stream& ordered_on = EntryStream::of(gang.device(), stream);
   if (out_work == nullptr) {
     gang.run_now(Channel::user, records, &ordered_on);
     gang.owner()->works()->settle();

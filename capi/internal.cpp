@@ -81,6 +81,16 @@ gw_status current_exception_status(const char* call) noexcept try {
   return set_error(Code::out_of_memory, "out of memory");
 }
 
+thread_local constinit Stream* EntryStream::now_ = nullptr;
+
+EntryStream::~EntryStream() {
+  try {
+    submit();
+  } catch (...) {  // the entry's own error is the one to tell
+  }
+  now_ = outer_;
+}
+
 std::atomic<bool> fault_was_armed{false};
 
 void arm_fault(int kind) noexcept {

@@ -56,15 +56,37 @@ class CancellationDeferred {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
+// The stream that an entry's work is ordered on. When the entry returns, nothing of its work is kept back any more: what
+// the caller puts on the native stream himself comes after it. Entries nest by callbacks.
+class EntryStream {
+ public:
+  EntryStream() noexcept : outer_(std::exchange(now_, nullptr)) {}
+  ~EntryStream();  // after an error, too
+  EntryStream(const EntryStream&) = delete;
+  EntryStream& operator=(const EntryStream&) = delete;
+  static void submit() {
+    if (now_ != nullptr) std::exchange(now_, nullptr)->submit();
+  }
+  // The stream of a caller's native one (Device::wrap_stream), as the innermost entry's; an entry has one.
+  static Stream& of(Device& device, void* native) { return use(device.wrap_stream(native)); }
+  static Stream& use(Stream& stream) { return *(now_ = &stream); }
+
+ private:
+  static thread_local constinit Stream* now_;
+  Stream* const outer_;
+};
+
 template <typename Body>
 gw_status guarded(Body&& body, const char* call = __builtin_FUNCTION()) {
   clear_error();
   const CancellationDeferred deferred;
+  const EntryStream entry;
   try {
     check_fork();
     if (fault_was_armed.load(std::memory_order_relaxed)) [[unlikely]]
       throw_armed_fault();
     body();
+    EntryStream::submit();
     return GW_OK;
   } catch (const abi::__forced_unwind&) {
     throw;

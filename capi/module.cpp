@@ -312,7 +312,9 @@ gw_status gw_module_check_replicas(gw_module* model, void* stream) {
   return guarded([&] {
     Stream* ordered_on = nullptr;
     Model& m = required(model, "model").ready();
-    CollectiveCall(m.gangs(), "check_replicas").read([&] { ordered_on = &m.device().wrap_stream(stream); });
+    CollectiveCall(m.gangs(), "check_replicas").read([&] {
+      ordered_on = &EntryStream::of(m.device(), stream);
+    });
     m.inspect().check_replicas(*ordered_on);
   });
 }

@@ -82,7 +82,7 @@ gw_status gw_adamw_create(gw_module* model, const gw_adamw_options* options, gw_
     r.eps = o.eps;
     if (o.moment_dtype != GW_DTYPE_NONE) r.moment_dtype = dtype_of(o.moment_dtype);
     Model& m = required(model, "model").ready();
-    m.run().order(m.device().stream());  // on which the state is made
+    m.run().order(EntryStream::use(m.device().stream()));  // on which the state is made
     result = new gw_optimizer(model->model, make_adamw(m.inspect().parameters(), r, m.ops()));
   });
 }
@@ -95,7 +95,7 @@ gw_status gw_sgd_create(gw_module* model, const gw_sgd_options* options, gw_opti
     r.momentum = o.momentum;
     r.nesterov = o.nesterov != 0;
     Model& m = required(model, "model").ready();
-    m.run().order(m.device().stream());  // on which the state is made
+    m.run().order(EntryStream::use(m.device().stream()));  // on which the state is made
     result = new gw_optimizer(model->model, make_sgd(m.inspect().parameters(), r, m.ops()));
   });
 }
@@ -139,7 +139,7 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "clip_grad_norm").read([&] {
       out(out_norm, "out_norm");
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
     });
     *out_norm = m.run().clip_gradients(max_norm, p, *ordered_on);
   });
@@ -148,7 +148,7 @@ gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* s
 gw_status gw_zero_grad(gw_module* model, void* stream) {
   return guarded([&] {
     Model& m = required(model, "model").ready();
-    Stream& ordered_on = m.device().wrap_stream(stream);
+    Stream& ordered_on = EntryStream::of(m.device(), stream);
     CollectiveCall(m.gangs(), "zero_grad").run([&] { m.run().zero_gradients(ordered_on); });
   });
 }

@@ -28,7 +28,7 @@ Model& model_of(gw_parameter& parameter) {
 
 // What it shows is there when the rank's own stream has run.
 Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name) {
-  model.run().order(model.device().stream());
+  model.run().order(EntryStream::use(model.device().stream()));
   switch (part) {
     case GW_PART_VALUE: return p.shard;
     case GW_PART_GRADIENT: return model.inspect().gradient(p, model.device().stream());
@@ -155,7 +155,7 @@ gw_status gw_parameter_state_tensor(gw_parameter* parameter, const gw_optimizer*
     gw_tensor*& result = out(out_tensor, "out_tensor");
     const gw_optimizer& o = required(optimizer, "optimizer");
     const Tensor state = state_of(required(parameter, "parameter"), *o.optimizer, &required(name, "name"));
-    o.model->run().order(o.model->device().stream());
+    o.model->run().order(EntryStream::use(o.model->device().stream()));
     result = new gw_tensor(state, o.model->gangs().root());
   });
 }
@@ -168,7 +168,7 @@ gw_status gw_parameter_gather(gw_parameter* parameter, void* stream, gw_tensor**
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "gather").read([&] {
       out(out_tensor, "out_tensor");
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
     });
     *out_tensor = new gw_tensor(m.inspect().gather(*p.parameter, *ordered_on), m.gangs().root());
   });
@@ -182,7 +182,7 @@ gw_status gw_parameter_gather_gradient(gw_parameter* parameter, void* stream, gw
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "gather_gradient").read([&] {
       out(out_tensor, "out_tensor");
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
     });
     *out_tensor = new gw_tensor(m.inspect().gather_gradient(*p.parameter, *ordered_on), m.gangs().root());
   });
@@ -195,7 +195,7 @@ gw_status gw_parameter_assign(gw_parameter* parameter, const gw_view* values, vo
     Tensor value;
     Stream* ordered_on = nullptr;
     CollectiveCall(m.gangs(), "assign").read([&] {
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       value = input_of(required(values, "values"), *ordered_on, "values");
     });
     m.inspect().assign(*p.parameter, value, *ordered_on);

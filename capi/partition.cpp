@@ -35,7 +35,7 @@ struct gw_movement : Handle {
     std::pair<Tensor, Stream*> arguments;
     CollectiveCall({&gang, 1}, module->kind()).read([&] {
       out(out_tensor, "out_tensor");
-      Stream& ordered_on = gang->device().wrap_stream(stream);
+      Stream& ordered_on = EntryStream::of(gang->device(), stream);
       arguments = {input_of(required(view, name), ordered_on, name), &ordered_on};
     });
     order.enter(*arguments.second);

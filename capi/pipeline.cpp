@@ -137,7 +137,7 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
   return guarded([&] {
     check_out_struct(action, "action");
     gw_pipeline& p = required(pipeline, "pipeline");
-    Stream& ordered_on = p.pipeline.device().wrap_stream(stream);
+    Stream& ordered_on = EntryStream::of(p.pipeline.device(), stream);
     PassAction next;
     gw_pipeline_action filled;
     gw_pipeline_action_init(&filled, sizeof filled);
@@ -174,7 +174,7 @@ gw_status gw_pipeline_done(gw_pipeline* pipeline, const gw_view* outputs, size_t
   return guarded([&] {
     gw_pipeline& p = required(pipeline, "pipeline");
     if (output_count != 0) required(outputs, "outputs");
-    Stream& ordered_on = p.pipeline.device().wrap_stream(stream);
+    Stream& ordered_on = EntryStream::of(p.pipeline.device(), stream);
     Values results;
     for (size_t i = 0; i < output_count; ++i) {
       const bool absent = outputs[i].data == nullptr && outputs[i].shape == nullptr;

@@ -62,7 +62,9 @@ std::vector<Tensor> targets_of(const gw_shard_group& group, const gw_view* into,
   return targets;
 }
 
-Stream& stream_of(gw_shard_group& group, void* stream) { return group.group->device().wrap_stream(stream); }
+Stream& stream_of(gw_shard_group& group, void* stream) {
+  return EntryStream::of(group.group->device(), stream);
+}
 
 }  // namespace
 

@@ -75,7 +75,7 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
     StepOptions s;
     Stream* ordered_on = &m.device().stream();
     CollectiveCall(m.gangs(), "train_step").read([&] {
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       if (result != nullptr) check_out_struct(result, "result");
       b = batch_of(batch, *ordered_on);
       s = step_options_of(options);
@@ -96,7 +96,7 @@ gw_status gw_eval_step(gw_module* model, const gw_batch* batch, const gw_step_op
     StepOptions s;
     Stream* ordered_on = &m.device().stream();
     CollectiveCall(m.gangs(), "eval_step").read([&] {
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       check_out_struct(result, "result");
       b = batch_of(batch, *ordered_on);
       s = step_options_of(options);
@@ -113,7 +113,7 @@ gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* opti
     StepOptions s;
     Stream* ordered_on = &o.model->device().stream();
     CollectiveCall(o.model->gangs(), "optimizer_step").read([&] {
-      ordered_on = &o.model->device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(o.model->device(), stream);
       if (result != nullptr) check_out_struct(result, "result");
       s = step_options_of(options);
     });
@@ -141,7 +141,7 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
     Stream* ordered_on = &m.device().stream();
     CollectiveCall(m.gangs(), "generate").read([&] {
       out(out_count, "out_count");
-      ordered_on = &m.device().wrap_stream(stream);
+      ordered_on = &EntryStream::of(m.device(), stream);
       const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
       if (prompt_count > 0) required(prompt, "prompt");
       if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);

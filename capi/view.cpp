@@ -116,7 +116,7 @@ gw_status gw_tensor_to_host(const gw_tensor* tensor, void* stream, gw_tensor** o
     if (device.kind() == DeviceKind::meta)
       fail(Code::invalid_argument, "tensor of shape ", from.shape().text(),
            " is on the meta device, where it has no values");
-    Stream& ordered_on = device.wrap_stream(stream);
+    Stream& ordered_on = EntryStream::of(device, stream);
     if (!is_on_host(from.buffer()->kind()) && !from.contiguous())
       fail(Code::invalid_argument, "tensor of shape ", from.shape().text(), " is strided; on ", device.name(),
            " it must be row-major");

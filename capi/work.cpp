@@ -56,7 +56,7 @@ gw_status gw_work_wait_many(gw_work* const* works, size_t work_count, int64_t ti
 gw_status gw_work_order(gw_work* work, void* stream) {
   return guarded([&] {
     gw_work& w = required(work, "work");
-    w.work->order(w.gang->device().wrap_stream(stream));
+    w.work->order(EntryStream::of(w.gang->device(), stream));
   });
 }
 
