@@ -101,11 +101,14 @@ void run_some(const std::shared_ptr<Device>& device) {
   };
   const Tensor a = tensor({4, 6}), b = tensor({6, 5}), c = tensor({4, 5}),
                out = Tensor::allocate(device->allocator(), DType::f64, {1});
-  ops->fill(a, 1, device->stream());
-  ops->fill(b, 2, device->stream());
-  ops->gemm({.a = a, .b = b, .c = c, .bias = {}}, device->stream());
-  ops->fill(out, 0, device->stream());
-  ops->norm_power(c, 2, out, device->stream());
+  for (int time = 0; time < 3; ++time) {  // one by one, captured, as a graph
+    ops->fill(a, 1, device->stream());
+    ops->fill(b, 2, device->stream());
+    ops->gemm({.a = a, .b = b, .c = c, .bias = {}}, device->stream());
+    ops->fill(out, 0, device->stream());
+    ops->norm_power(c, 2, out, device->stream());
+    device->stream().submit();
+  }
   const auto other = device->make_stream(StreamPriority::high);
   const auto event = device->make_event();
   event->record(device->stream());
