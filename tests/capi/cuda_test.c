@@ -2,6 +2,7 @@
  * environment names is loaded (GANGWAY_MODULES); each rank is a thread and has an emulated GPU of its own. */
 #include "models.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
@@ -135,6 +136,70 @@ static void views_and_handles_are_the_gpus(void** state) {
   run_ranks_of("cuda", 2, look, NULL);
 }
 
+/* CUDA's functions, which a program puts work on its own stream with. */
+typedef struct cuda_runtime {
+  void* library;
+  int (*set_device)(int device);
+  int (*create_stream)(void** stream, unsigned flags, int priority);
+  int (*copy)(void* to, const void* from, size_t bytes, int kind, void* stream);
+  int (*synchronize)(void* stream);
+  int (*destroy_stream)(void* stream);
+  void* stream;
+} cuda_runtime;
+
+static cuda_runtime open_cuda(void) {
+  cuda_runtime cuda = {0};
+  cuda.library = dlopen("libgpu_emulation.so", RTLD_NOW);
+  assert_non_null(cuda.library);
+  *(void**)&cuda.set_device = dlsym(cuda.library, "cudaSetDevice");
+  *(void**)&cuda.create_stream = dlsym(cuda.library, "cudaStreamCreateWithPriority");
+  *(void**)&cuda.copy = dlsym(cuda.library, "cudaMemcpyAsync");
+  *(void**)&cuda.synchronize = dlsym(cuda.library, "cudaStreamSynchronize");
+  *(void**)&cuda.destroy_stream = dlsym(cuda.library, "cudaStreamDestroy");
+  assert_int_equal(cuda.set_device(0), 0);
+  assert_int_equal(cuda.create_stream(&cuda.stream, /*cudaStreamNonBlocking*/ 1, 0), 0);
+  return cuda;
+}
+
+/* Whatever the call keeps back to start it together, it is on the caller's stream when the call returns. */
+static void use_own_stream(rank* me) {
+  cuda_runtime* cuda = me->user;
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  const gw_llama_options o = small_llama();
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_parallelize(model, gangs, NULL));
+  small_batch b;
+  fill_batch(&b, 2, 0);
+  for (int time = 0; time < 4; ++time) {
+    gw_tensor *out = NULL, *copy = NULL;
+    gw_view view;
+    size_t count = 0;
+    float here[256];
+    EXPECT_OK(gw_module_forward(model, b.batch.inputs, 1, NULL, cuda->stream, &out, 1, &count));
+    EXPECT_OK(gw_tensor_view(out, &view));
+    const size_t values = (size_t)(view.shape[0] * view.shape[1] * view.shape[2]);
+    EXPECT(view.ndim == 3 && values <= 256);
+    EXPECT(cuda->copy(here, view.data, values * sizeof *here, /*cudaMemcpyDefault*/ 4, cuda->stream) == 0);
+    EXPECT(cuda->synchronize(cuda->stream) == 0);
+    EXPECT_OK(gw_tensor_to_host(out, cuda->stream, &copy));
+    EXPECT_OK(gw_tensor_view(copy, &view));
+    for (size_t i = 0; i < values; ++i) EXPECT(isfinite(here[i]) && here[i] == ((const float*)view.data)[i]);
+    gw_tensor_release(copy);
+    gw_tensor_release(out);
+  }
+  gw_module_release(model);
+  EXPECT_OK(gw_gangs_shutdown(gangs, -1));
+  gw_gangs_release(gangs);
+}
+static void the_work_of_a_call_is_on_the_callers_stream_when_it_returns(void** state) {
+  (void)state;
+  cuda_runtime cuda = open_cuda();
+  run_ranks_of("cuda", 1, use_own_stream, &cuda);
+  assert_int_equal(cuda.destroy_stream(cuda.stream), 0);
+}
+
 /* Host memory in a collective of GPUs is refused on every rank. */
 static void host_memory(rank* me) {
   float values[4] = {1, 2, 3, 4};
@@ -151,6 +216,7 @@ int main(void) {
       cmocka_unit_test(training_on_gpus_gives_the_cpus_losses),
       cmocka_unit_test(what_one_device_saves_the_other_loads),
       cmocka_unit_test(views_and_handles_are_the_gpus),
+      cmocka_unit_test(the_work_of_a_call_is_on_the_callers_stream_when_it_returns),
       cmocka_unit_test(host_memory_in_a_collective_of_gpus_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
