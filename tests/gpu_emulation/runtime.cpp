@@ -377,6 +377,10 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "cudaMallocAsync")) return error;
   *data = allocate_device(stream->queue->device(), bytes, settings().memory);
+  if (*data == nullptr) {  // what was freed on the stream before is there, by the order of the stream
+    stream->queue->drain();
+    *data = allocate_device(stream->queue->device(), bytes, settings().memory);
+  }
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
