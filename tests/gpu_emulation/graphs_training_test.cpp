@@ -115,21 +115,29 @@ TEST_F(CudaGraphsTraining, TheBitsAreThoseOfSingleLaunchesAlsoWhereShapesChange)
   }
 }
 
+// What is new in each step stays as it is: the optimizer's numbers, the batch's addresses.
 TEST_F(CudaGraphsTraining, TheThirdStepStartsFarLessThanTheFirst) {
   turn(true);
-  test::run_ranks(1, [](Gang& root) {
-    Rig rig(root, 8);
-    int64_t of_step[4];
-    for (int64_t& count : of_step) {
-      const int64_t before = launches();
-      rig.step(2);
-      count = launches() - before;
-    }
-    EXPECT_LT(of_step[2], of_step[0] / 3);
-    EXPECT_EQ(of_step[3], of_step[2]);
-    std::printf("launches of a step, 8 blocks: first %d, third %d\n", static_cast<int>(of_step[0]),
-                static_cast<int>(of_step[2]));
-  });
+  std::printf("launches of the host in a step of 10 blocks, all ranks\n");
+  for (const int ranks : {1, 2})
+    test::run_ranks(ranks, [&](Gang& root) {
+      Rig rig(root, 10);
+      int64_t of_step[4];
+      for (int64_t& count : of_step) {
+        root.barrier(Channel::user);
+        const int64_t before = launches();
+        root.barrier(Channel::user);
+        rig.step(2);
+        root.barrier(Channel::user);
+        count = launches() - before;
+      }
+      if (root.rank() != 0) return;
+      EXPECT_LT(of_step[2], of_step[0] / 2);
+      EXPECT_LT(of_step[3], of_step[0] * 2 / 5);
+      std::printf("%d ranks:", ranks);
+      for (const int64_t count : of_step) std::printf(" %d", static_cast<int>(count));
+      std::printf("\n");
+    });
 }
 
 struct Launches {
@@ -161,7 +169,7 @@ Launches counted(int ranks, int64_t layers) {
 }
 
 TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
-  std::printf("launches of the host for a block and a rank (f32, full_shard)\n");
+  std::printf("launches of the host for a block and a rank (f32, full_shard, gradients accumulate)\n");
   std::printf("%-8s %-10s %10s %10s\n", "ranks", "graphs", "forward", "backward");
   for (const int ranks : {1, 2}) {
     double sums[2] = {};
@@ -173,7 +181,7 @@ TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
       std::printf("%-8d %-10s %10.2f %10.2f\n", ranks, graphs ? "on" : "off", forward, backward);
       sums[graphs ? 1 : 0] = forward + backward;
     }
-    EXPECT_LT(sums[1], sums[0] / 4) << ranks << " ranks";
+    EXPECT_LT(sums[1], sums[0] / (ranks == 1 ? 10 : 2)) << ranks << " ranks";
   }
 }
 
