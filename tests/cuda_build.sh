@@ -5,7 +5,7 @@
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
-if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv || exit 1; fi
+if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv libgtest-dev libgmock-dev libcmocka-dev libboost-context-dev || exit 1; fi
 build=${1:-$top/build-cuda}
 toolkit=$build/toolkit
 passed=0 failed=0
@@ -17,7 +17,8 @@ check() { # WHAT COMMAND...
 mkdir -p "$build"
 [ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
 "$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
-  nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* || exit 1
+  nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* nvidia-cuda-nvrtc==13.0.* \
+  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* || exit 1
 root=$(echo "$toolkit"/lib/python3*/site-packages/nvidia/cu13)
 for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/lib$library.so"; done # what a linker looks for
 

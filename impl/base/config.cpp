@@ -54,6 +54,10 @@ Config read_config() {
   c.module_folder = words("GANGWAY_MODULES", "");
   c.trace_folder = words("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
+  const std::string cudnn = words("GANGWAY_CUDNN", "0");
+  if (cudnn != "auto" && cudnn != "0")
+    fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
+  c.cudnn = cudnn == "auto";
   return c;
 }
 
@@ -81,6 +85,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_MODULES", c.module_folder);
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
+  line("GANGWAY_CUDNN", c.cudnn ? "auto" : "0");
   return out.str();
 }
 

@@ -39,6 +39,9 @@ struct Config {
   std::string trace_folder;
   // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
   bool shared_regions = true;
+  // GANGWAY_CUDNN: auto lets cuDNN compute attention on NVIDIA GPUs where it is installed and takes the call; 0 never asks it.
+  // Off by default until it ran on hardware: the own kernels are tested on the software GPU.
+  bool cudnn = false;
 };
 
 // Parsed from the process's environment at the first call.

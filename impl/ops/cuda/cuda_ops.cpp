@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/check.h"
+#include "ops/cuda/attention_paths.h"
 #include "ops/cuda/families.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
@@ -14,7 +15,7 @@ namespace {
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
-      : device_(std::move(device)), products_(device_->index()) {}
+      : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
   Device& device() override { return *device_; }
 
   void gemm(const GemmArgs& args, Stream& stream) override {
@@ -36,12 +37,18 @@ class CudaOps final : public Ops {
   void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::swiglu_backward);
   }
-  void attention(const AttentionArgs& args, Stream& stream) override { run(args, stream, cuda::attention); }
+  void attention(const AttentionArgs& args, Stream& stream) override {
+    check(args);
+    const OnDevice on(device_->index());
+    attention_.attention(args, stream);
+  }
   void attention_merge(const AttentionMergeArgs& args, Stream& stream) override {
     run(args, stream, cuda::attention_merge);
   }
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
-    run(args, stream, cuda::attention_backward);
+    check(args);
+    const OnDevice on(device_->index());
+    attention_.attention_backward(args, stream);
   }
   void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
@@ -94,6 +101,8 @@ class CudaOps final : public Ops {
     cuda::id_range(ids, ignore, out, stream);
   }
 
+  AttentionPaths& attention_paths() { return attention_; }
+
  private:
   template <typename Args>
   void run(const Args& args, Stream& stream, void (*operation)(const Args&, Stream&)) {
@@ -104,12 +113,19 @@ class CudaOps final : public Ops {
 
   const std::shared_ptr<Device> device_;
   Products products_;
+  AttentionPaths attention_;
 };
 
 }  // namespace
 
 std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device) {
   return std::make_unique<CudaOps>(device);
+}
+
+std::string describe_cuda_paths(Ops& ops) {
+  auto* const mine = dynamic_cast<CudaOps*>(&ops);
+  if (mine == nullptr) return {};
+  return mine->attention_paths().describe() + "other operations: own kernels, products by cuBLASLt\n";
 }
 
 }  // namespace gangway::cuda
