@@ -89,7 +89,8 @@ void interpret_forward(const AttentionGraph& graph, const AttentionPointers& poi
 
 void interpret_backward(const AttentionGraph& graph, const AttentionPointers& pointers) {
   const Values q(graph, pointers, Operand::q), k(graph, pointers, Operand::k), v(graph, pointers, Operand::v),
-      out(graph, pointers, Operand::out), lse(graph, pointers, Operand::lse), dout(graph, pointers, Operand::dout);
+      out(graph, pointers, Operand::out), lse(graph, pointers, Operand::lse),
+      dout(graph, pointers, Operand::dout);
   // Sums of all rows in f64, rounded once at the end.
   const auto sums = [](const Values& like) {
     return std::vector<double>(static_cast<size_t>(like.dim(0) * like.dim(1) * like.dim(2) * like.dim(3)));
@@ -101,13 +102,12 @@ void interpret_backward(const AttentionGraph& graph, const AttentionPointers& po
   const double scale = static_cast<double>(graph.scale);
   for_rows(q, k, [&](const Row& r) {
     const int64_t end = graph.causal ? std::min(r.i + 1, k.dim(2)) : k.dim(2);
-    const double along = dot(dout, {r.b, r.h, r.i, 0}, out, {r.b, r.h, r.i, 0}), row_lse = lse[{r.b, r.h, r.i, 0}];
+    const double along = dot(dout, {r.b, r.h, r.i, 0}, out, {r.b, r.h, r.i, 0}),
+                 row_lse = lse[{r.b, r.h, r.i, 0}];
     double* const dq_row = at(dq, q, r.b, r.h, r.i);
     for (int64_t j = 0; j < end; ++j) {
-      const double weight =
-          std::exp(scale * dot(q, {r.b, r.h, r.i, 0}, k, {r.b, r.g, j, 0}) - row_lse);
-      const double dscore =
-          weight * (dot(dout, {r.b, r.h, r.i, 0}, v, {r.b, r.g, j, 0}) - along) * scale;
+      const double weight = std::exp(scale * dot(q, {r.b, r.h, r.i, 0}, k, {r.b, r.g, j, 0}) - row_lse);
+      const double dscore = weight * (dot(dout, {r.b, r.h, r.i, 0}, v, {r.b, r.g, j, 0}) - along) * scale;
       double *const dk_row = at(dk, k, r.b, r.g, j), *const dv_row = at(dv, v, r.b, r.g, j);
       for (int64_t d = 0; d < q.dim(3); ++d) {
         dq_row[d] += dscore * k[{r.b, r.g, j, d}];

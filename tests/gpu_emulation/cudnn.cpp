@@ -42,11 +42,13 @@ class EmulatedPlan final : public CudnnPlan {
         fail(Code::internal, "cuDNN: ", name(static_cast<Operand>(o)), " is not aligned");
     }
     const size_t bytes = workspace_bytes();
-    if (bytes > 0 && !is_on_device(workspace, bytes)) fail(Code::internal, "cuDNN: the workspace is too small");
-    check(enqueue(stream, [graph = graph_, pointers, workspace, bytes](Runner&) {
-            if (bytes > 0) std::memset(workspace, 0xff, std::min<size_t>(bytes, 4096));
-            interpret(graph, pointers);
-          }),
+    if (bytes > 0 && !is_on_device(workspace, bytes))
+      fail(Code::internal, "cuDNN: the workspace is too small");
+    check(enqueue(stream,
+                  [graph = graph_, pointers, workspace, bytes](Runner&) {
+                    if (bytes > 0) std::memset(workspace, 0xff, std::min<size_t>(bytes, 4096));
+                    interpret(graph, pointers);
+                  }),
           "cudnnBackendExecute");
   }
 
@@ -69,7 +71,8 @@ class EmulatedCudnn final : public Cudnn {
 }  // namespace
 
 std::unique_ptr<Cudnn> open_cudnn(const CudnnTarget&) {
-  if (enter("cudnnCreate") != cudaSuccess) fail(Code::not_supported, describe_cudnn(), ": an error that was asked for");
+  if (enter("cudnnCreate") != cudaSuccess)
+    fail(Code::not_supported, describe_cudnn(), ": an error that was asked for");
   return std::make_unique<EmulatedCudnn>();
 }
 

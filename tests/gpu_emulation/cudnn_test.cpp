@@ -38,7 +38,7 @@ struct Call {
     v = random_tensor(bench, dtype, {1, rows, 1, 16}, 3);
     dout = random_tensor(bench, dtype, {1, rows, 2, 16}, 4);
     out = bench.empty(dtype, {1, rows, 2, 16});
-    lse = bench.empty(accumulator_of(dtype), {1, 2, rows});
+    lse = bench.empty(DType::f32, {1, 2, rows});
     dq = bench.empty(dtype, q.shape());
     dk = bench.empty(dtype, k.shape());
     dv = bench.empty(dtype, v.shape());
@@ -106,8 +106,9 @@ TEST_F(CudnnPath, ThePathsAreDescribedWithTheirRules) {
   const std::string all = paths(bench);
   EXPECT_TRUE(has(all, "attention: cuDNN (software GPU); own kernels where\n")) << all;
   EXPECT_TRUE(has(all, "  - the width of a head is no multiple of 8\n")) << all;
-  EXPECT_TRUE(has(all, "  attention bf16 128 queries, 128 keys, batch 1, heads 2/1 of width 16, causal: cuDNN, "
-                       "0 bytes of workspace\n"))
+  EXPECT_TRUE(has(all,
+                  "  attention bf16 128 queries, 128 keys, batch 1, heads 2/1 of width 16, causal: cuDNN, "
+                  "0 bytes of workspace\n"))
       << all;
   EXPECT_TRUE(has(all, "causal: cuDNN, 65536 bytes of workspace\n")) << all;
 }
@@ -131,7 +132,8 @@ TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsTold) {
   for (int i = 0; i < 2; ++i) bench.ops->attention(call.args(), bench.stream());
   bench.stream().synchronize();
   EXPECT_EQ(plans() + runs(), 0);
-  EXPECT_TRUE(has(paths(bench), "attention: own kernels; no cuDNN: cuDNN (software GPU): an error")) << paths(bench);
+  EXPECT_TRUE(has(paths(bench), "attention: own kernels; no cuDNN: cuDNN (software GPU): an error"))
+      << paths(bench);
 }
 
 TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {

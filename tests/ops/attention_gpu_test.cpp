@@ -34,8 +34,7 @@ struct Shapes {
 struct Call {
   Call(Bench& bench, DType dtype, const Shapes& s, int64_t gap) : shapes(s) {
     const auto heads = [&](int64_t count, uint32_t seed) {
-      const Tensor t =
-          bench.empty(dtype, {2, s.rows, count, s.width + 8 * gap}).slice(3, gap, gap + s.width);
+      const Tensor t = bench.empty(dtype, {2, s.rows, count, s.width + 8 * gap}).slice(3, gap, gap + s.width);
       assign(t, random_values(static_cast<size_t>(t.count()), seed));
       return t;
     };
@@ -61,7 +60,8 @@ struct Call {
 
 TEST_F(AttentionOnGpu, CudnnEqualsTheOwnKernels) {
   for (const DType dtype : {DType::bf16, DType::f16})
-    for (const Shapes& s : {Shapes{128, 4, 4, 64, true}, Shapes{512, 8, 2, 128, true}, Shapes{384, 6, 3, 80, false}}) {
+    for (const Shapes& s :
+         {Shapes{128, 4, 4, 64, true}, Shapes{512, 8, 2, 128, true}, Shapes{384, 6, 3, 80, false}}) {
       const Call cudnn(*bench_, dtype, s, 0), own(*bench_, dtype, s, 1);
       cudnn.run(*bench_);
       own.run(*bench_);

@@ -13,9 +13,9 @@ struct Case {
   bool causal;
   bool fused;  // q, k and v as slices of one projection; else heads and sequence exchanged in memory
 };
-constexpr Case kCases[] = {{2, 5, 5, 4, 2, 8, true, true},    {1, 7, 7, 3, 3, 16, false, true},
-                           {2, 4, 9, 6, 2, 8, true, false},   {1, 9, 4, 2, 1, 24, true, false},
-                           {3, 6, 11, 4, 4, 8, false, false}, {1, 2, 3, 1, 1, 8, true, false},
+constexpr Case kCases[] = {{2, 5, 5, 4, 2, 8, true, true},     {1, 7, 7, 3, 3, 16, false, true},
+                           {2, 4, 9, 6, 2, 8, true, false},    {1, 9, 4, 2, 1, 24, true, false},
+                           {3, 6, 11, 4, 4, 8, false, false},  {1, 2, 3, 1, 1, 8, true, false},
                            {1, 130, 70, 4, 1, 64, true, false}};
 
 // Operands with the strides of a case, and a second set of outputs for the definition (the CPU's operations).
@@ -56,8 +56,8 @@ struct Operands {
 void interpret(const AttentionCall& call) { gpu_emulation::interpret(call.graph, call.pointers); }
 
 std::string text_of(const Case& c, DType dtype) {
-  return text(name(dtype), " ", c.queries, " by ", c.keys, " heads ", c.heads, "/", c.groups, " width ", c.width,
-              c.causal ? " causal" : " full");
+  return text(name(dtype), " ", c.queries, " by ", c.keys, " heads ", c.heads, "/", c.groups, " width ",
+              c.width, c.causal ? " causal" : " full");
 }
 
 TEST(AttentionGraph, ADescribedForwardIsTheDefinition) {
@@ -136,7 +136,8 @@ void set_width(AttentionCall& call, int64_t width) {
   for (OperandLayout& layout : call.graph.operands) layout.dims[3] = width;
 }
 void set_rows(AttentionCall& call, int64_t queries, int64_t keys) {
-  for (const Operand o : {Operand::q, Operand::out, Operand::dout, Operand::dq}) call.graph[o].dims[2] = queries;
+  for (const Operand o : {Operand::q, Operand::out, Operand::dout, Operand::dq})
+    call.graph[o].dims[2] = queries;
   for (const Operand o : {Operand::k, Operand::v, Operand::dk, Operand::dv}) call.graph[o].dims[2] = keys;
 }
 
@@ -156,13 +157,15 @@ constexpr Refusal kRefusals[] = {
     {"gradients are added to what is there", [](AttentionCall& c) { c.accumulate = true; }},
     {"gradients are wider than the activations",
      [](AttentionCall& c) { c.graph[Operand::dk].dtype = c.graph[Operand::dv].dtype = DType::f32; }},
-    {"queries and keys of a causal call begin at different positions", [](AttentionCall& c) { c.offset = 1; }},
+    {"queries and keys of a causal call begin at different positions",
+     [](AttentionCall& c) { c.offset = 1; }},
     {"the width of a head is no multiple of 8", [](AttentionCall& c) { set_width(c, 60); }},
     {"heads are wider than 128 (256 on sm_90)", [](AttentionCall& c) { set_width(c, 136); }, 80},
     {"there are fewer than 2 queries or keys", [](AttentionCall& c) { set_rows(c, 1, 128); }},
     {"a backward's numbers of queries and keys are no multiples of 128",
      [](AttentionCall& c) { set_rows(c, 128, 192); }},
-    {"batch or heads are 0, or more than 65535", [](AttentionCall& c) { c.graph[Operand::q].dims[0] = 65536; }},
+    {"batch or heads are 0, or more than 65535",
+     [](AttentionCall& c) { c.graph[Operand::q].dims[0] = 65536; }},
     {"an address or a stride is no multiple of 16 bytes",
      [](AttentionCall& c) { c.graph[Operand::dout].strides[2] += 4; }},
 };
@@ -203,7 +206,8 @@ TEST(AttentionTable, CudnnIsAskedForWhatItTakes) {
     for (OperandLayout& layout : c.graph.operands)
       if (layout.dtype == DType::bf16) layout.dtype = DType::f16;
   }));
-  EXPECT_FALSE(taken([](AttentionCall& c) { c.graph[Operand::k].strides[1] = 0, c.graph[Operand::k].dims[1] = 2; }));
+  EXPECT_FALSE(
+      taken([](AttentionCall& c) { c.graph[Operand::k].strides[1] = 0, c.graph[Operand::k].dims[1] = 2; }));
   EXPECT_FALSE(taken([](AttentionCall& c) { c.pointers[0] = static_cast<char*>(c.pointers[0]) + 2; }));
 }
 

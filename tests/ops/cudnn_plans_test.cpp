@@ -25,20 +25,26 @@ constexpr Gpu kGpus[] = {
 
 // As cuDNN writes them (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 std::string properties_of(const Gpu& gpu) {
-  return text("{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"cudaDeviceId\": 0, "
-              "\"deviceVer\": ", 10 * gpu.architecture, ", \"driverVer\": 13000, \"regsPerBlock\": 65536, "
-              "\"multiProcessorCount\": ", gpu.processors, ", \"smClockRateKHz\": ", gpu.clock,
-              ", \"memClockRateKHz\": ", gpu.memory_clock, ", \"l2CacheSize\": ", gpu.l2_bytes,
-              ", \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": ",
-              gpu.shared_bytes, ", \"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, "
-              "\"pciDeviceId\": 0, \"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, "
-              "\"isTccDriver\": 0, \"supportCoopLaunch\": 1, \"totalGlobalMem\": ", gpu.memory,
-              ", \"deviceName\": \"", gpu.name, "\"}");
+  return text(
+      "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"cudaDeviceId\": "
+      "0, "
+      "\"deviceVer\": ",
+      10 * gpu.architecture,
+      ", \"driverVer\": 13000, \"regsPerBlock\": 65536, "
+      "\"multiProcessorCount\": ",
+      gpu.processors, ", \"smClockRateKHz\": ", gpu.clock, ", \"memClockRateKHz\": ", gpu.memory_clock,
+      ", \"l2CacheSize\": ", gpu.l2_bytes,
+      ", \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": ",
+      gpu.shared_bytes,
+      ", \"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, "
+      "\"pciDeviceId\": 0, \"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, "
+      "\"isTccDriver\": 0, \"supportCoopLaunch\": 1, \"totalGlobalMem\": ",
+      gpu.memory, ", \"deviceName\": \"", gpu.name, "\"}");
 }
 
 // Calls on the meta device: shapes and strides alone.
-AttentionCall call_of_shape(bool backward, DType dtype, int64_t rows, int64_t heads, int64_t groups, int64_t width,
-                            bool causal) {
+AttentionCall call_of_shape(bool backward, DType dtype, int64_t rows, int64_t heads, int64_t groups,
+                            int64_t width, bool causal) {
   const auto meta = make_device("meta");
   const auto empty = [&](const Shape& shape) { return Tensor::allocate(meta->allocator(), dtype, shape); };
   const auto projection = [&] { return empty({2, rows, heads + 2 * groups, width}); };
@@ -56,7 +62,8 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
  protected:
   void SetUp() override {
     try {
-      library_ = open_cudnn({.architecture = GetParam().architecture, .properties = properties_of(GetParam())});
+      library_ =
+          open_cudnn({.architecture = GetParam().architecture, .properties = properties_of(GetParam())});
     } catch (const Error& error) {
       if (error.code() != Code::not_supported) throw;
       GTEST_SKIP() << error.message();
@@ -66,7 +73,8 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
   size_t workspace_of(const AttentionCall& call) {
     EXPECT_EQ(why_own_kernels(call, GetParam().architecture), nullptr) << call.graph.text();
     const size_t bytes = library_->plan(call.graph)->workspace_bytes();
-    std::printf("sm_%d: %s: %zu bytes of workspace\n", GetParam().architecture, call.graph.text().c_str(), bytes);
+    std::printf("sm_%d: %s: %zu bytes of workspace\n", GetParam().architecture, call.graph.text().c_str(),
+                bytes);
     return bytes;
   }
   std::unique_ptr<Cudnn> library_;
@@ -77,7 +85,8 @@ TEST_P(CudnnPlans, EveryKindOfCallThatIsSentToCudnnHasAPlan) {
     for (const bool causal : {true, false})
       for (const DType dtype : {DType::bf16, DType::f16})
         for (const int64_t width : {64, 128})
-          EXPECT_LE(workspace_of(call_of_shape(backward, dtype, 256, 8, 2, width, causal)), kMostCudnnWorkspace);
+          EXPECT_LE(workspace_of(call_of_shape(backward, dtype, 256, 8, 2, width, causal)),
+                    kMostCudnnWorkspace);
 }
 
 TEST_P(CudnnPlans, OddWidthsAndLengthsHavePlans) {

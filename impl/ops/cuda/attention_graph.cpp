@@ -64,7 +64,8 @@ int64_t width_of(const AttentionGraph& g) { return g[Operand::q].dims[3]; }
 bool is_strided_by_vectors(const OperandLayout& layout) {
   if (layout.strides[3] != 1) return false;
   for (size_t d = 0; d < 3; ++d)
-    if (layout.dims[d] > 1 && (layout.strides[d] < 1 || layout.strides[d] % kAlignedElements != 0)) return false;
+    if (layout.dims[d] > 1 && (layout.strides[d] < 1 || layout.strides[d] % kAlignedElements != 0))
+      return false;
   return true;
 }
 
@@ -133,9 +134,9 @@ const char* name(Operand operand) {
 
 std::string AttentionGraph::text() const {
   const OperandLayout &q = (*this)[Operand::q], &k = (*this)[Operand::k];
-  return gangway::text(backward ? "attention_backward " : "attention ", gangway::name(q.dtype), " ", q.dims[2],
-                       " queries, ", k.dims[2], " keys, batch ", q.dims[0], ", heads ", q.dims[1], "/", k.dims[1],
-                       " of width ", q.dims[3], causal ? ", causal" : ", full");
+  return gangway::text(backward ? "attention_backward " : "attention ", gangway::name(q.dtype), " ",
+                       q.dims[2], " queries, ", k.dims[2], " keys, batch ", q.dims[0], ", heads ", q.dims[1],
+                       "/", k.dims[1], " of width ", q.dims[3], causal ? ", causal" : ", full");
 }
 
 AttentionCall call_of(const AttentionArgs& args) { return common_call(args); }

@@ -77,9 +77,8 @@ std::string AttentionPaths::describe() {
   std::string out = text("attention: ", describe_cudnn(), "; own kernels where\n", all_reasons("  - "));
   for (const auto& [graph, path] : paths_)
     out += text("  ", graph.text(), ": ",
-                path.plan != nullptr
-                    ? text("cuDNN, ", path.plan->workspace_bytes(), " bytes of workspace")
-                    : text("own kernels: ", path.why),
+                path.plan != nullptr ? text("cuDNN, ", path.plan->workspace_bytes(), " bytes of workspace")
+                                     : text("own kernels: ", path.why),
                 "\n");
   return out;
 }

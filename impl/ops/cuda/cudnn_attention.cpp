@@ -32,7 +32,8 @@ void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char words[1024] = "";
   cudnnGetLastErrorString(words, sizeof(words));
-  fail(Code::internal, "cuDNN: ", what, ": ", cudnnGetErrorString(status), words[0] != '\0' ? ": " : "", words);
+  fail(Code::internal, "cuDNN: ", what, ": ", cudnnGetErrorString(status), words[0] != '\0' ? ": " : "",
+       words);
 }
 
 class Handle {
@@ -75,8 +76,8 @@ void add_forward(fe::graph::Graph& to, const AttentionGraph& graph) {
                  .set_attn_scale(graph.scale);
   if (graph.causal)
     how.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-  const auto [out, lse] = to.sdpa(input(to, graph, Operand::q), input(to, graph, Operand::k),
-                                  input(to, graph, Operand::v), how);
+  const auto [out, lse] =
+      to.sdpa(input(to, graph, Operand::q), input(to, graph, Operand::k), input(to, graph, Operand::v), how);
   output(out, graph, Operand::out);
   if (wants_lse) output(lse, graph, Operand::lse);
 }
@@ -88,10 +89,9 @@ void add_backward(fe::graph::Graph& to, const AttentionGraph& graph) {
                  .set_deterministic_algorithm(true);
   if (graph.causal)
     how.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
-  const auto [dq, dk, dv] =
-      to.sdpa_backward(input(to, graph, Operand::q), input(to, graph, Operand::k), input(to, graph, Operand::v),
-                       input(to, graph, Operand::out), input(to, graph, Operand::dout),
-                       input(to, graph, Operand::lse), how);
+  const auto [dq, dk, dv] = to.sdpa_backward(
+      input(to, graph, Operand::q), input(to, graph, Operand::k), input(to, graph, Operand::v),
+      input(to, graph, Operand::out), input(to, graph, Operand::dout), input(to, graph, Operand::lse), how);
   output(dq, graph, Operand::dq);
   output(dk, graph, Operand::dk);
   output(dv, graph, Operand::dv);
@@ -166,7 +166,7 @@ class FrontendCudnn final : public Cudnn {
   }
 
   const int architecture_;
-  std::shared_ptr<Handle> handle_;                            // null: plans for a GPU that is not there
+  std::shared_ptr<Handle> handle_;                          // null: plans for a GPU that is not there
   std::shared_ptr<const fe::DeviceProperties> properties_;  // null: the current device
 };
 

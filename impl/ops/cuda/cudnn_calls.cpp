@@ -29,8 +29,8 @@ CudnnApi load_cudnn(const char* file) {
   find(library, file, "cudnnGetVersion", api.get_version);
   const size_t version = api.get_version();
   if (version < kOldestCudnn)
-    fail(Code::not_supported, "cuDNN: ", file, " is version ", cudnn_version_text(version), ", older than the ",
-         cudnn_version_text(kOldestCudnn), " that this module needs");
+    fail(Code::not_supported, "cuDNN: ", file, " is version ", cudnn_version_text(version),
+         ", older than the ", cudnn_version_text(kOldestCudnn), " that this module needs");
   find(library, file, "cudnnGetErrorString", api.get_error_string);
   find(library, file, "cudnnGetLastErrorString", api.get_last_error_string);
   find(library, file, "cudnnCreate", api.create);
@@ -68,7 +68,8 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
 cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
   return cudnn_api().get_stream(handle, stream);
 }
-cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* made) {
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* made) {
   return cudnn_api().create_descriptor(type, made);
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
@@ -78,9 +79,9 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
                                        cudnnBackendAttributeType_t type, int64_t count, const void* values) {
   return cudnn_api().set_attribute(descriptor, name, type, count, values);
 }
-cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t capacity, int64_t* count,
-                                       void* values) {
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                       int64_t capacity, int64_t* count, void* values) {
   return cudnn_api().get_attribute(descriptor, name, type, capacity, count, values);
 }
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
@@ -92,7 +93,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 }
 
 // The frontend compiles an RMSNorm of its own by NVRTC; no graph here asks for one.
-nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
+nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*,
+                               const char* const*) {
   return NVRTC_ERROR_PROGRAM_CREATION_FAILURE;
 }
 nvrtcResult nvrtcDestroyProgram(nvrtcProgram*) { return NVRTC_ERROR_INVALID_PROGRAM; }
