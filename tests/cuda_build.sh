@@ -34,7 +34,7 @@ echo "compiled in $((SECONDS - started)) s"
 check "no undefined symbol" bash -c '! ldd -r "$1/capi/libgangway_cuda.so" | grep -E "undefined symbol|not found"' - "$build"
 check "it needs no cuDNN" bash -c '! ldd "$1/capi/libgangway_cuda.so" | grep -i cudnn' - "$build"
 check "without cuDNN, or with an old one, it is said in words" "$build/tests/ops/cudnn_calls_test"
-check "cuDNN makes plans of attention for sm_80, sm_90 and sm_100" env LD_LIBRARY_PATH="$site/nvidia/cudnn/lib:$root/lib" \
+check "cuDNN makes plans of attention for sm_80, sm_90 and sm_100" env LD_LIBRARY_PATH="$build/tests/ops/driver:$site/nvidia/cudnn/lib:$root/lib" \
   bash -c 'set -o pipefail; "$0" | tee "$1" && ! grep SKIPPED "$1"' "$build/tests/ops/cudnn_plans_test" "$build/cudnn_plans.txt"
 if [ -e /dev/nvidiactl ]; then
   check "it is loaded" bash -c '"$0/impl/tools/gw-info" | grep "^devices:.*cuda"' "$build"

@@ -125,7 +125,7 @@ TEST(AttentionGraph, AnAbsentLseIsNotDescribed) {
   EXPECT_NE(call.graph, call_of(Operands(bench, DType::bf16, kCases[0]).args).graph);
 }
 
-// The table. Each reason has a call that it alone refuses.
+// The table.
 struct Refusal {
   const char* words;
   void (*change)(AttentionCall& call);
@@ -170,7 +170,7 @@ constexpr Refusal kRefusals[] = {
      [](AttentionCall& c) { c.graph[Operand::dout].strides[2] += 4; }},
 };
 
-TEST(AttentionTable, EachReasonRefusesACallThatNothingElseRefuses) {
+TEST(AttentionTable, EveryReasonRefusesACallOfItsOwn) {
   Bench bench;
   const AttentionCall base = base_call(bench);
   std::string all;

@@ -1,6 +1,6 @@
-// cuDNN itself, without a GPU: it makes whole plans, kernels compiled, for the described properties of one. What this shows: the
-// graphs are valid, cuDNN has kernels for them, and how much workspace they need. What it does not: numbers.
-// Skipped where libcudnn.so.9 is not found.
+// cuDNN itself, without a GPU: it makes whole plans, kernels compiled, for the described properties of one. It wants a driver to
+// load the code into, which driver_without_gpu.c stands for. What this shows: the graphs are valid, cuDNN has kernels for them,
+// and how much workspace they need. What it does not: numbers. Skipped where libcudnn.so.9 is not found.
 #include <cstdio>
 
 #include "base/error_of.h"
@@ -83,14 +83,13 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
 TEST_P(CudnnPlans, EveryKindOfCallThatIsSentToCudnnHasAPlan) {
   for (const bool backward : {false, true})
     for (const bool causal : {true, false})
-      for (const DType dtype : {DType::bf16, DType::f16})
-        for (const int64_t width : {64, 128})
-          EXPECT_LE(workspace_of(call_of_shape(backward, dtype, 256, 8, 2, width, causal)),
-                    kMostCudnnWorkspace);
+      for (const auto& [dtype, width] : {std::pair(DType::bf16, 128), std::pair(DType::f16, 64)})
+        EXPECT_LE(workspace_of(call_of_shape(backward, dtype, 256, 8, 2, width, causal)),
+                  kMostCudnnWorkspace);
 }
 
 TEST_P(CudnnPlans, OddWidthsAndLengthsHavePlans) {
-  for (const int64_t width : {8, 24, 80, 96}) {
+  for (const int64_t width : {24, 96}) {
     workspace_of(call_of_shape(false, DType::bf16, 77, 6, 3, width, true));
     workspace_of(call_of_shape(true, DType::bf16, 384, 6, 3, width, true));
   }
@@ -101,7 +100,7 @@ TEST_P(CudnnPlans, OddWidthsAndLengthsHavePlans) {
 
 // What decides whether the deterministic backward is of use: an 8B model's attention, by length.
 TEST_P(CudnnPlans, WorkspaceOfABackwardByLength) {
-  for (const int64_t rows : {1024, 2048, 4096, 8192})
+  for (const int64_t rows : {1024, 4096})
     workspace_of(call_of_shape(true, DType::bf16, rows, 32, 8, 128, true));
 }
 
