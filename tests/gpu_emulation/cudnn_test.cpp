@@ -125,6 +125,19 @@ TEST_F(CudnnPath, AShapeThatCudnnRefusesIsNotAskedAgain) {
   EXPECT_TRUE(has(paths(bench), ": own kernels: cuDNN: attention bf16 16 queries")) << paths(bench);
 }
 
+TEST_F(CudnnPath, APlanWithTooMuchWorkspaceIsNotUsed) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 16);
+  gpu_emulation::fail_call("cudnn workspace", 1, cudaErrorUnknown);
+  for (int i = 0; i < 2; ++i) bench.ops->attention(call.args(), bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(plans(), 1);
+  EXPECT_EQ(runs(), 0);
+  EXPECT_TRUE(
+      has(paths(bench), ": own kernels: cuDNN needs 1099511627776 bytes of workspace, more than 536870912\n"))
+      << paths(bench);
+}
+
 TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsTold) {
   Bench bench;
   gpu_emulation::fail_call("cudnnCreate", 1, cudaErrorUnknown);

@@ -54,7 +54,7 @@ const char* why_own_kernels(const AttentionCall& call, int architecture);
 // The whole table, one reason a line.
 std::string all_reasons(const char* indent);
 
-// A plan that needs more than this is not used: cuDNN's deterministic backward may store a matrix of scores.
-inline constexpr size_t kMostCudnnWorkspace = size_t{256} << 20;
+// A plan that needs more than this is not used: cuDNN's deterministic backward may store scores there.
+inline constexpr size_t kMostCudnnWorkspace = size_t{512} << 20;
 
 }  // namespace gangway::cuda
