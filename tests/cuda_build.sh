@@ -5,7 +5,7 @@
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
-if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv || exit 1; fi
+if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv libgtest-dev libgmock-dev libcmocka-dev libboost-context-dev || exit 1; fi
 build=${1:-$top/build-cuda}
 toolkit=$build/toolkit
 passed=0 failed=0
@@ -17,18 +17,25 @@ check() { # WHAT COMMAND...
 mkdir -p "$build"
 [ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
 "$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
-  nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* || exit 1
-root=$(echo "$toolkit"/lib/python3*/site-packages/nvidia/cu13)
+  nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* nvidia-cuda-nvrtc==13.0.* \
+  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* || exit 1
+site=$(echo "$toolkit"/lib/python3*/site-packages)
+root=$site/nvidia/cu13
 for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/lib$library.so"; done # what a linker looks for
 
 started=$SECONDS
 check "compiled by $("$root/bin/nvcc" --version | grep -o 'release [0-9.]*')" bash -c '
-  cmake -S "$0" -B "$1" -G Ninja -DGANGWAY_CUDA=ON -DGANGWAY_WERROR=ON -DCUDAToolkit_ROOT="$2" -DGANGWAY_CUDA_ARCHITECTURES="$3" &&
-    ninja -C "$1" gangway gangway_cuda gw-info && cat "$1"/impl/cuda/*.o.txt >"$1/nvcc.txt" && ! grep -i "warning" "$1/nvcc.txt"' \
-  "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}"
+  cmake -S "$0" -B "$1" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_CUDA=ON -DGANGWAY_CUDNN=ON -DGANGWAY_WERROR=ON -DCUDAToolkit_ROOT="$2" \
+    -DGANGWAY_CUDA_ARCHITECTURES="$3" -DGANGWAY_CUDNN_INCLUDE="$4" -DGANGWAY_CUDNN_FRONTEND_INCLUDE="$5" &&
+    ninja -C "$1" gangway gangway_cuda gw-info cudnn_plans_test cudnn_calls_test && cat "$1"/impl/cuda/*.o.txt >"$1/nvcc.txt" && ! grep -i "warning" "$1/nvcc.txt"' \
+  "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}" "$site/nvidia/cudnn/include" "$site/include"
 [ $failed -eq 0 ] || { echo "$passed passed, $failed failed, 0 skipped"; exit 1; }
 echo "compiled in $((SECONDS - started)) s"
 check "no undefined symbol" bash -c '! ldd -r "$1/capi/libgangway_cuda.so" | grep -E "undefined symbol|not found"' - "$build"
+check "it needs no cuDNN" bash -c '! ldd "$1/capi/libgangway_cuda.so" | grep -i cudnn' - "$build"
+check "without cuDNN, or with an old one, it is said in words" "$build/tests/ops/cudnn_calls_test"
+check "cuDNN makes plans of attention for sm_80, sm_90 and sm_100" env LD_LIBRARY_PATH="$build/tests/ops/driver:$site/nvidia/cudnn/lib:$root/lib" \
+  bash -c 'set -o pipefail; "$0" | tee "$1" && ! grep SKIPPED "$1"' "$build/tests/ops/cudnn_plans_test" "$build/cudnn_plans.txt"
 if [ -e /dev/nvidiactl ]; then
   check "it is loaded" bash -c '"$0/impl/tools/gw-info" | grep "^devices:.*cuda"' "$build"
 else

@@ -55,6 +55,10 @@ Config read_config() {
   c.trace_folder = words("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   c.cuda_graphs = integer("GANGWAY_CUDA_GRAPHS", 1, 0, 1) != 0;
+  const std::string cudnn = words("GANGWAY_CUDNN", "0");
+  if (cudnn != "auto" && cudnn != "0")
+    fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
+  c.cudnn = cudnn == "auto";
   return c;
 }
 
@@ -83,6 +87,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
   line("GANGWAY_CUDA_GRAPHS", c.cuda_graphs);
+  line("GANGWAY_CUDNN", c.cudnn ? "auto" : "0");
   return out.str();
 }
 

@@ -42,6 +42,9 @@ struct Config {
   // GANGWAY_CUDA_GRAPHS: 1 starts runs of operations that repeat as one CUDA graph each; 0 starts every operation at once. Read
   // again for each device that is made.
   bool cuda_graphs = true;
+  // GANGWAY_CUDNN: auto lets cuDNN compute attention on NVIDIA GPUs where it is installed and takes the call; 0 never asks it.
+  // Off by default until it ran on hardware: the own kernels are tested on the software GPU.
+  bool cudnn = false;
 };
 
 // Parsed from the process's environment at the first call.

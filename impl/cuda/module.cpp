@@ -3,6 +3,7 @@
 #include "device/cuda_module.h"
 #include "gang/nccl/nccl_engine.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/cudnn.h"
 #include "ops/cuda/families.h"
 
 namespace gangway {
@@ -21,12 +22,15 @@ std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::sh
   return nccl::make_data_engines(ranks, control, options, add);
 }
 
+std::string describe() { return cuda::describe_devices() + "  " + cuda::describe_cudnn() + "\n"; }
+
 }  // namespace
 }  // namespace gangway
 
 extern "C" __attribute__((visibility("default"))) const void* gangway_cuda_module() {
   using namespace gangway;
-  static constexpr CudaModule module{kBuildId, cuda::make_cuda_device, cuda::make_cuda_ops, make_data_engines,
-                                     cuda::describe_devices};
+  static constexpr CudaModule module{
+      kBuildId, cuda::make_cuda_device,   cuda::make_cuda_ops, make_data_engines,
+      describe, cuda::describe_cuda_paths};
   return &module;
 }

@@ -28,6 +28,7 @@ struct CudaModule {
                                                             const EngineOptions& options);
   // Lines on driver, devices and libraries, for gw-info.
   std::string (*describe)();
+  std::string (*describe_paths)(Ops& ops);
 };
 
 // NOT_SUPPORTED with what is missing; INVALID_STATE for a module of another build, with both ids. It stays loaded.

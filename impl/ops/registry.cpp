@@ -28,8 +28,7 @@ std::unique_ptr<Ops> make_ops(const std::shared_ptr<Device>& device) {
 
 std::string describe_paths(Ops& ops) {
   if (ops.device().kind() == DeviceKind::meta) return "all operations: shape checks only\n";
-  if (ops.device().kind() == DeviceKind::cuda)
-    return "all operations: kernels of the CUDA module, products by cuBLASLt\n";
+  if (ops.device().kind() == DeviceKind::cuda) return cuda_module(ops.device().name()).describe_paths(ops);
   return cpu::describe_cpu_paths(ops);
 }
 

@@ -24,6 +24,17 @@ std::string processor() {
   return "unknown";
 }
 
+// Empty where there is no GPU: why is told beside the module.
+std::string paths_on_cuda() {
+  try {
+    const auto device = gangway::make_device("cuda");
+    return gangway::text("operations on ", device->name(), ":\n",
+                         gangway::describe_paths(*gangway::make_ops(device)), "\n");
+  } catch (const gangway::Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -45,6 +56,7 @@ int main(int count, char** arguments) {
         describe_modules().c_str());
     std::printf("%snot in this build: gloo\n\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
                 describe_paths(*ops).c_str());
+    std::printf("%s", paths_on_cuda().c_str());
     std::printf("configuration:\n%s", describe(config()).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gw-info: %s\n", error.what());

@@ -37,6 +37,19 @@ TEST(Config, ANamedInterfaceIsToldFromNone) {
   unsetenv("GANGWAY_INTERFACE");
 }
 
+TEST(Config, CudnnIsOffUnlessItSaysAuto) {
+  unsetenv("GANGWAY_CUDNN");
+  EXPECT_FALSE(read_config().cudnn);
+  setenv("GANGWAY_CUDNN", "0", 1);
+  EXPECT_FALSE(read_config().cudnn);
+  setenv("GANGWAY_CUDNN", "auto", 1);
+  EXPECT_TRUE(read_config().cudnn);
+  EXPECT_NE(describe(read_config()).find("GANGWAY_CUDNN = auto (set)"), std::string::npos);
+  setenv("GANGWAY_CUDNN", "1", 1);
+  EXPECT_THROW(read_config(), Error);
+  unsetenv("GANGWAY_CUDNN");
+}
+
 TEST(Config, EmptyCountsAsNotSet) {
   setenv("GANGWAY_PORT", "", 1);
   EXPECT_EQ(read_config().port, 0);

@@ -81,6 +81,13 @@ TEST_F(CudaModule, AFreedBlockWaitsForTheStreams) {
   EXPECT_EQ(test::copy_out<float>(sum), std::vector<float>(1000, 50));
 }
 
+TEST_F(CudaModule, CudnnIsNotAskedUnlessTheEnvironmentSaysSo) {
+  const auto ops = make_ops(make_device("cuda"));
+  EXPECT_EQ(describe_paths(*ops),
+            "attention: own kernels; no cuDNN: GANGWAY_CUDNN is not auto\n"
+            "other operations: own kernels, products by cuBLASLt\n");
+}
+
 TEST_F(CudaModule, AProgramsCurrentDeviceIsLeftAsItWas) {
   ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
   {

@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/check.h"
+#include "ops/cuda/attention_paths.h"
 #include "ops/cuda/families.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
@@ -17,7 +18,7 @@ namespace {
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
-      : device_(std::move(device)), products_(device_->index()) {}
+      : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
   // What is kept back holds memory, which holds the device, and points here.
   ~CudaOps() override {
     try {
@@ -40,12 +41,16 @@ class CudaOps final : public Ops {
   void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::swiglu_backward);
   }
-  void attention(const AttentionArgs& args, Stream& stream) override { run(args, stream, cuda::attention); }
+  void attention(const AttentionArgs& args, Stream& stream) override {
+    check(args);
+    later(stream, attend, &attention_, args);
+  }
   void attention_merge(const AttentionMergeArgs& args, Stream& stream) override {
     run(args, stream, cuda::attention_merge);
   }
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
-    run(args, stream, cuda::attention_backward);
+    check(args);
+    later(stream, attend_backward, &attention_, args);
   }
   void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
@@ -106,9 +111,18 @@ class CudaOps final : public Ops {
     later(stream, cuda::id_range, ids, ignore, out);
   }
 
+  AttentionPaths& attention_paths() { return attention_; }
+
  private:
   static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
     products->gemm(args, stream);
+  }
+  // A plan is made when a call first runs, which is before it is captured.
+  static void attend(AttentionPaths* paths, const AttentionArgs& args, Stream& stream) {
+    paths->attention(args, stream);
+  }
+  static void attend_backward(AttentionPaths* paths, const AttentionBackwardArgs& args, Stream& stream) {
+    paths->attention_backward(args, stream);
   }
 
   template <typename Args>
@@ -133,6 +147,7 @@ class CudaOps final : public Ops {
 
   const std::shared_ptr<Device> device_;
   Products products_;
+  AttentionPaths attention_;
   Words words_;  // of one operation; its memory is used again
 };
 
@@ -140,6 +155,12 @@ class CudaOps final : public Ops {
 
 std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device) {
   return std::make_unique<CudaOps>(device);
+}
+
+std::string describe_cuda_paths(Ops& ops) {
+  auto* const mine = dynamic_cast<CudaOps*>(&ops);
+  if (mine == nullptr) return {};
+  return mine->attention_paths().describe() + "other operations: own kernels, products by cuBLASLt\n";
 }
 
 }  // namespace gangway::cuda

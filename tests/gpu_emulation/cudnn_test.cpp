@@ -1,0 +1,162 @@
+// The module for CUDA with GANGWAY_CUDNN=auto on the software GPU, where plans run by plain loops: who computes what, how often
+// plans are made, and what happens when cuDNN refuses or fails.
+#include <cstdlib>
+
+#include "base/error_of.h"
+#include "gpu_emulation/emulator.h"
+#include "ops/ops_testing.h"
+
+namespace gangway {
+namespace {
+
+using namespace ops_testing;
+
+class CudnnPath : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_CUDNN", "auto", 1);
+    setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
+  }
+  void SetUp() override {
+    plans_before_ = gpu_emulation::calls("cudnnBackendFinalize");
+    runs_before_ = gpu_emulation::calls("cudnnBackendExecute");
+  }
+  void TearDown() override { gpu_emulation::reset(); }
+  int64_t plans() const { return gpu_emulation::calls("cudnnBackendFinalize") - plans_before_; }
+  int64_t runs() const { return gpu_emulation::calls("cudnnBackendExecute") - runs_before_; }
+
+ private:
+  int64_t plans_before_ = 0, runs_before_ = 0;
+};
+
+// One call's tensors on a device, the same numbers on every device.
+struct Call {
+  Call(Bench& bench, DType dtype, int64_t rows) {
+    q = random_tensor(bench, dtype, {1, rows, 2, 16}, 1);
+    k = random_tensor(bench, dtype, {1, rows, 1, 16}, 2);
+    v = random_tensor(bench, dtype, {1, rows, 1, 16}, 3);
+    dout = random_tensor(bench, dtype, {1, rows, 2, 16}, 4);
+    out = bench.empty(dtype, {1, rows, 2, 16});
+    lse = bench.empty(DType::f32, {1, 2, rows});
+    dq = bench.empty(dtype, q.shape());
+    dk = bench.empty(dtype, k.shape());
+    dv = bench.empty(dtype, v.shape());
+  }
+  AttentionArgs args() const { return {q, k, v, out, lse, 0.25, true, 0, 0}; }
+  AttentionBackwardArgs backward() const {
+    return {q, k, v, out, lse, dout, dq, dk, dv, 0.25, true, 0, 0, false};
+  }
+  Tensor q, k, v, out, lse, dout, dq, dk, dv;
+};
+
+std::string paths(Bench& bench) { return describe_paths(*bench.ops); }
+bool has(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
+
+TEST_F(CudnnPath, BothDirectionsEqualTheCpus) {
+  Bench bench;
+  setenv("GANGWAY_TEST_DEVICE", "cpu", 1);
+  Bench cpu;
+  setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Call got(bench, dtype, 128), want(cpu, dtype, 128);
+    for (const auto& [on, call] : {std::pair(&bench, &got), std::pair(&cpu, &want)}) {
+      on->ops->attention(call->args(), on->stream());
+      on->ops->attention_backward(call->backward(), on->stream());
+    }
+    const double tolerance = 5 * rounding_of(dtype);
+    expect_close(got.out, values(want.out), tolerance_of(dtype), "out");
+    expect_close(got.lse, values(want.lse), 2e-5, "lse");
+    expect_close(values(got.dq), values(want.dq), tolerance, "dq", 0.2);
+    expect_close(values(got.dk), values(want.dk), tolerance, "dk", 0.2);
+    expect_close(values(got.dv), values(want.dv), tolerance, "dv", 0.2);
+  }
+  EXPECT_EQ(plans(), 4);
+  EXPECT_EQ(runs(), 4);
+}
+
+TEST_F(CudnnPath, APlanIsMadeOnceForAShape) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 128), other(bench, DType::bf16, 64), again(bench, DType::bf16, 128);
+  for (int i = 0; i < 3; ++i)
+    for (const Call* each : {&call, &other, &again}) bench.ops->attention(each->args(), bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(plans(), 2);
+  EXPECT_EQ(runs(), 9);
+}
+
+TEST_F(CudnnPath, OtherCallsGoToTheOwnKernels) {
+  Bench bench;
+  const Call wide(bench, DType::f32, 8), part(bench, DType::bf16, 64);
+  bench.ops->attention(wide.args(), bench.stream());
+  AttentionArgs later = part.args();
+  later.q_offset = 1;
+  bench.ops->attention(later, bench.stream());
+  bench.ops->attention_backward(part.backward(), bench.stream());  // 64 keys are no whole tile
+  bench.stream().synchronize();
+  EXPECT_EQ(runs(), 0);
+}
+
+TEST_F(CudnnPath, ThePathsAreDescribedWithTheirRules) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 128);
+  bench.ops->attention(call.args(), bench.stream());
+  bench.ops->attention_backward(call.backward(), bench.stream());
+  bench.stream().synchronize();
+  const std::string all = paths(bench);
+  EXPECT_TRUE(has(all, "attention: cuDNN (software GPU); own kernels where\n")) << all;
+  EXPECT_TRUE(has(all, "  - the width of a head is no multiple of 8\n")) << all;
+  EXPECT_TRUE(has(all,
+                  "  attention bf16 128 queries, 128 keys, batch 1, heads 2/1 of width 16, causal: cuDNN, "
+                  "0 bytes of workspace\n"))
+      << all;
+  EXPECT_TRUE(has(all, "causal: cuDNN, 65536 bytes of workspace\n")) << all;
+}
+
+// cuDNN has no plan: the own kernels compute that shape from then on, and the reason is told.
+TEST_F(CudnnPath, AShapeThatCudnnRefusesIsNotAskedAgain) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 16);
+  gpu_emulation::fail_call("cudnnBackendFinalize", 1, cudaErrorUnknown);
+  for (int i = 0; i < 2; ++i) bench.ops->attention(call.args(), bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(plans(), 1);
+  EXPECT_EQ(runs(), 0);
+  EXPECT_TRUE(has(paths(bench), ": own kernels: cuDNN: attention bf16 16 queries")) << paths(bench);
+}
+
+TEST_F(CudnnPath, APlanWithTooMuchWorkspaceIsNotUsed) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 16);
+  gpu_emulation::fail_call("cudnn workspace", 1, cudaErrorUnknown);
+  for (int i = 0; i < 2; ++i) bench.ops->attention(call.args(), bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(plans(), 1);
+  EXPECT_EQ(runs(), 0);
+  EXPECT_TRUE(
+      has(paths(bench), ": own kernels: cuDNN needs 1099511627776 bytes of workspace, more than 536870912\n"))
+      << paths(bench);
+}
+
+TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsTold) {
+  Bench bench;
+  gpu_emulation::fail_call("cudnnCreate", 1, cudaErrorUnknown);
+  const Call call(bench, DType::bf16, 16);
+  for (int i = 0; i < 2; ++i) bench.ops->attention(call.args(), bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(plans() + runs(), 0);
+  EXPECT_TRUE(has(paths(bench), "attention: own kernels; no cuDNN: cuDNN (software GPU): an error"))
+      << paths(bench);
+}
+
+TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 16);
+  gpu_emulation::fail_call("cudnnBackendExecute", 1, cudaErrorUnknown);
+  const Error error = test::error_of([&] { bench.ops->attention(call.args(), bench.stream()); });
+  EXPECT_EQ(error.code(), Code::internal);
+  EXPECT_TRUE(has(error.message(), "cuDNN: attention bf16 16 queries, 16 keys")) << error.message();
+}
+
+}  // namespace
+}  // namespace gangway
