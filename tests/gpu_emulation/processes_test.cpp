@@ -2,7 +2,7 @@
 // what is left of it when one of them is killed.
 #include <dirent.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "train/five_steps.h"
@@ -46,9 +46,11 @@ class CudaProcesses : public testing::Test {
 
 TEST_F(CudaProcesses, TwoShardedRanksEqualTheReference) { expect(2, {1, Strategy::full_shard, 1}); }
 TEST_F(CudaProcesses, TwoShardedRanksEqualTheReferenceInF32) {
+  if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "20 s; with GANGWAY_TEST_ALL=1";
   expect(2, {1, Strategy::full_shard, 1}, DType::f32);
 }
 TEST_F(CudaProcesses, FourRanksOfShardsAndTensorParallelEqualTheReference) {
+  if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "30 s; with GANGWAY_TEST_ALL=1";
   expect(4, {1, Strategy::full_shard, 1, /*tp=*/2, /*sequence=*/true});
 }
 TEST_F(CudaProcesses, FourRanksOfShardsAndStagesEqualTheReference) {
@@ -69,15 +71,45 @@ struct Death {
 void train(const Death& death, int r, const std::shared_ptr<Store>& store, Report& report) {
   const GangPtr root = cuda_root(r, death.size, store);
   report.stage = 1;
-  const Rig rig = llama_rig(*root, Strategy::full_shard, DType::f32);
+  Rig rig;
   StepOptions step;
   step.max_grad_norm = 1;
   until_failure(report, [&] {
+    if (!rig.model) rig = llama_rig(*root, Strategy::full_shard, DType::f32);
     rig.step(pattern_batch(*rig.model, 1, 6, r), step);
     ++report.stage;
   });
   stay(report);
   report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+}
+
+// The host waits for its GPU, the GPU for a peer that is gone.
+TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 2, store);
+    Stream& stream = root->device().stream();
+    const Tensor one = Tensor::allocate(root->device().allocator(), DType::f32, {1});
+    Collective c;
+    c.op = CollectiveOp::all_reduce;
+    c.reduce = Reduce::sum;
+    c.in = c.out = one.raw();
+    c.count = 1;
+    root->run(Channel::user, c, &stream)->wait(Deadline::after_ms(60'000));
+    report.stage = 1;
+    while (r == 1) pause();
+    until_failure(report, [&] {
+      const WorkPtr work = root->run(Channel::user, c, &stream);
+      work->order(stream);
+      report.stage = 2;
+      stream.synchronize();
+    });
+  });
+  ranks.wait_for_stage(1, 1);
+  ranks.wait_for_stage(0, 2);
+  ranks.kill(1, SIGKILL);
+  ASSERT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).number[2], 1);
 }
 
 // The engine that moves the data waits for ever; the control plane has to know.

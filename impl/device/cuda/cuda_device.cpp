@@ -33,7 +33,7 @@ class CudaStream final : public Stream {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(int device) : device_(device) {
+  CudaEvent(int device, std::shared_ptr<Watches> watches) : device_(device), watches_(std::move(watches)) {
     const OnDevice on(device_);
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
@@ -53,6 +53,7 @@ class CudaEvent final : public Event {
     return true;
   }
   void wait() override {
+    if (!watches_->empty()) watches_->wait([&] { return done(); });
     const OnDevice on(device_);
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
@@ -60,6 +61,7 @@ class CudaEvent final : public Event {
 
  private:
   const int device_;
+  const std::shared_ptr<Watches> watches_;  // it may outlive its device
   cudaEvent_t event_ = nullptr;
 };
 
@@ -87,7 +89,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       stream = std::make_unique<CudaStream>(*this, static_cast<cudaStream_t>(native), false);
     return *stream;
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_, watches_); }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> allocator() override;
   std::shared_ptr<Allocator> pinned_allocator() override;
@@ -111,6 +113,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
   }
   Memory& memory() { return memory_; }
+  Watches& watches() { return *watches_; }
 
  private:
   cudaStream_t make_native(int priority) const {
@@ -122,6 +125,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
 
   const int index_;
+  const std::shared_ptr<Watches> watches_ = std::make_shared<Watches>();
   Memory memory_;
   CudaStream stream_;
   std::mutex mutex_;
@@ -231,6 +235,12 @@ void CudaStream::wait(Event& event) {
 
 void CudaStream::synchronize() {
   const OnDevice on(device_.index());
+  const auto done = [&] {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaErrorNotReady) cudaGetLastError();
+    return state != cudaErrorNotReady;
+  };
+  if (!device_.watches().empty()) device_.watches().wait(done);
   check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
@@ -258,6 +268,7 @@ CudaStream& cuda_stream(Stream& stream) {
 }
 cudaStream_t native(Stream& stream) { return cuda_stream(stream).stream(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
+Watches& watches(Device& device) { return dynamic_cast<CudaDevice&>(device).watches(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
 
 std::string describe_devices() {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "device/cuda/calls.h"
+#include "device/cuda/watches.h"
 #include "device/device.h"
 
 namespace gangway::cuda {
@@ -29,6 +30,9 @@ class CudaStream;
 CudaStream& cuda_stream(Stream& stream);
 cudaStream_t native(Stream& stream);
 cudaEvent_t native(Event& event);
+
+// Those who are asked while the host waits for a stream or an event of the device.
+Watches& watches(Device& device);
 
 // Memory for what one operation needs beside its arguments; the next operation on the stream uses it again. At least
 // `bytes` bytes, aligned to 256. Valid until the next call for this stream.
