@@ -22,5 +22,7 @@ install_wheel "$venv" "$build" "$work" || exit 1
 numpy=$(grep '^numpy==' "$here/tests/requirements.txt")
 compgen -G "$work/wheels/numpy-${numpy#*==}-*.whl" >/dev/null ||
   "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$numpy" || exit 1
+# Of the extra: with the software GPU's module in place of nvcc's, which tests/cuda_build.sh tries.
+PATH=$venv/bin:$PATH PYTHON=$venv/bin/python bash "$here/cuda_wheel.sh" "$build" "$work/wheels" "$build/tests/gpu_emulation/libgangway_cuda.so" || exit 1
 export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation
 GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "$here/tests"
