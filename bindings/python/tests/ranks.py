@@ -87,7 +87,7 @@ def main() -> None:
     assert spec is not None and spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    gangs = gw.init(timeout=PATIENCE / 2)
+    gangs = gw.init(timeout=PATIENCE / 2, device=os.environ.get("GANGWAY_TEST_DEVICE", "cpu"))
     for name in sys.argv[2:]:
         getattr(program, name).body(gangs)
         print(f"{name} is done", flush=True)
