@@ -13,6 +13,14 @@ static_assert(static_cast<int>(Reduce::sum) == GW_SUM && static_cast<int>(Reduce
 
 namespace {
 
+// Its memory is taken before the call starts.
+template <typename Run>
+void hand_out(gw_gang* handle, gw_work** out_work, Run&& run) {
+  auto work = std::make_unique<gw_work>(nullptr, handle->gang);
+  work->work = run();
+  *out_work = work.release();
+}
+
 // Starts the records; waits for them, or hands out the work.
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
   Gang& gang = gang_of(handle);
@@ -22,9 +30,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
     gang.owner()->works()->settle();
     return;
   }
-  auto work = std::make_unique<gw_work>(nullptr, handle->gang);
-  work->work = gang.run(Channel::user, records, &ordered_on);
-  *out_work = work.release();
+  hand_out(handle, out_work, [&] { return gang.run(Channel::user, records, &ordered_on); });
 }
 
 // `call`: the entry's own name, for texts.
@@ -68,13 +74,17 @@ std::vector<Collective> gather_list(gw_gang* gang, const void* input, void* cons
   return all;
 }
 
-// One word, in place; zero again when the call is refused.
+// One word of the host, in place; zero again when the call is refused.
 template <typename T>
-void start_word(gw_gang* gang, T& word, T value, Collective record, gw_work** out_work) {
+void start_word(gw_gang* handle, T& word, T value, Collective record, gw_work** out_work) {
   word = value;
   record.in = record.out = &word;
   try {
-    start(gang, std::span(&record, 1), nullptr, out_work);
+    Gang& gang = gang_of(handle);
+    if (out_work != nullptr)
+      return hand_out(handle, out_work, [&] { return gang.tell_later(Channel::user, record); });
+    gang.tell(Channel::user, record);
+    gang.owner()->works()->settle();
   } catch (...) {
     word = T{};
     throw;

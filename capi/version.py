@@ -16,8 +16,8 @@ import sys
 import levels
 
 ROOT = levels.CAPI.parent
-MANIFESTS = ["bindings/python/pyproject.toml", "bindings/rust/gangway/Cargo.toml", "bindings/rust/gangway-sys/Cargo.toml",
-             "bindings/julia/Project.toml"]
+WHEELS = ["bindings/python/pyproject.toml", "bindings/python/cuda/pyproject.toml"]  # each pins the other
+MANIFESTS = [*WHEELS, "bindings/rust/gangway/Cargo.toml", "bindings/rust/gangway-sys/Cargo.toml", "bindings/julia/Project.toml"]
 LOCKS = [f"{folder}/Cargo.lock" for folder in ("bindings/rust", "tests/bindings/bench", "tests/bindings/mixed")]
 TEXTS = ["README.md", "bindings/python/README.md", "bindings/rust/README.md", "bindings/julia/README.md"]
 
@@ -30,9 +30,9 @@ def facts():
             "package": f"libgangway{major}", "level": f"{level[0]}.{level[1]}"}
 
 
-def replaced(path, pattern, value):
+def replaced(path, pattern, value, text=None):
     """The text of a file that is written by hand, with `value` for what the pattern's group holds."""
-    text, count = re.subn(pattern, lambda m: m[0].replace(m[1], value), (ROOT / path).read_text(), flags=re.M)
+    text, count = re.subn(pattern, lambda m: m[0].replace(m[1], value), text or (ROOT / path).read_text(), flags=re.M)
     if count == 0:
         sys.exit(f"{path} has nothing like {pattern}")
     return text
@@ -81,6 +81,8 @@ const LIBRARY = "{soname}"
     }
     for name in MANIFESTS:
         found[name] = replaced(name, r'^(?:gangway-sys = .*)?version = "([^"]*)"', known["release"])
+    for name in WHEELS:
+        found[name] = replaced(name, r'"gangway(?:-cuda)?==([^"]*)"', known["release"], found[name])
     for name in LOCKS:
         found[name] = replaced(name, r'^name = "gangway(?:-sys)?"\nversion = "([^"]*)"$', known["release"])
     for name in TEXTS:

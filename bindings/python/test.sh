@@ -3,6 +3,7 @@
 #   usage: bash bindings/python/test.sh BUILD_DIR
 # BUILD_DIR has capi/libgangway.so and impl/tools/gangrun. GANGWAY_TEST_VENV names a venv to borrow PyTorch from (default:
 # that of the benchmarks in BUILD_DIR). GANGWAY_NO_INSTALL=1: no Debian packages are installed.
+# GANGWAY_TEST_DEVICE=cuda: models, pipelines and arrays on the software GPU instead.
 # GANGWAY_TEST_PIP_BUILD=1: also what pip builds from the source folder alone, library included; minutes the first time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,5 +23,13 @@ install_wheel "$venv" "$build" "$work" || exit 1
 numpy=$(grep '^numpy==' "$here/tests/requirements.txt")
 compgen -G "$work/wheels/numpy-${numpy#*==}-*.whl" >/dev/null ||
   "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$numpy" || exit 1
+# Of the extra: with the software GPU's module in place of nvcc's, which tests/cuda_build.sh tries.
+PATH=$venv/bin:$PATH PYTHON=$venv/bin/python bash "$here/cuda_wheel.sh" "$build" "$work/wheels" "$build/tests/gpu_emulation/libgangway_cuda.so" || exit 1
 export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation
-GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "$here/tests"
+# On the software GPU: what needs neither PyTorch nor NumPy in a GPU's memory; ranks are processes, each with GPUs of its own.
+tests=("$here/tests")
+if [ -n "${GANGWAY_TEST_DEVICE:-}" ]; then
+  export GANGWAY_MODULES=$GANGWAY_TEST_GPUS
+  tests=("$here"/tests/test_{arrays,models,pipeline}.py -k "not torch")
+fi
+GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "${tests[@]}"

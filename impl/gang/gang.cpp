@@ -79,17 +79,20 @@ WorkPtr Gang::run(Channel channel, std::span<const Collective> records, Stream* 
   return named(records, [&] {
     admit(channel, records, stream);
     if (records.empty()) return finished_work();
-    const bool trace = rank_->tracer().on();
-    const int64_t start_ns = trace ? Tracer::now_ns() : 0;
-    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
-    const bool control = channel == Channel::control;
-    Stream& on = control ? rank_->host_stream() : stream != nullptr ? *stream : device().stream();
-    WorkPtr work = (control ? control_ : *engine_).run(channel, records, on);
-    if (trace) [[unlikely]]
-      return traced(std::move(work), rank_->works(), trace_name(records),
-                    trace_detail(*this, channel, records), start_ns);
-    return work;
+    if (channel == Channel::control) return start(control_, channel, records, rank_->host_stream());
+    return start(*engine_, channel, records, stream != nullptr ? *stream : device().stream());
   });
+}
+
+WorkPtr Gang::start(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream) {
+  const bool trace = rank_->tracer().on();
+  const int64_t start_ns = trace ? Tracer::now_ns() : 0;
+  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+  WorkPtr work = engine.run(channel, records, stream);
+  if (trace) [[unlikely]]
+    return traced(std::move(work), rank_->works(), trace_name(records), trace_detail(*this, channel, records),
+                  start_ns);
+  return work;
 }
 
 void Gang::run_now(Channel channel, std::span<const Collective> records, Stream* stream) {
@@ -116,6 +119,14 @@ void Gang::tell(Channel channel, const Collective& record) {
   named(records, [&] {
     admit(Channel::control, records, nullptr);  // values of the host on any channel
     block_on(control_, channel, records, rank_->host_stream());
+  });
+}
+
+WorkPtr Gang::tell_later(Channel channel, const Collective& record) {
+  const std::span<const Collective> records(&record, 1);
+  return named(records, [&] {
+    admit(Channel::control, records, nullptr);
+    return start(control_, channel, records, rank_->host_stream());
   });
 }
 

@@ -99,6 +99,10 @@ class Gang : public std::enable_shared_from_this<Gang> {
     run_now(channel, std::span<const Collective>(&record, 1), stream);
   }
 
+  // One value of the host on any channel, over the control engine, whatever the device is.
+  void tell(Channel channel, const Collective& record);
+  WorkPtr tell_later(Channel channel, const Collective& record);
+
   void barrier(Channel channel = Channel::control);
   // Collective, beside other channels' calls. An engine of devices makes the communicator of a channel in the channel's
   // first call, which waits for all ranks: open a channel on which only some of them will send and receive.
@@ -160,8 +164,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
   void vote(const std::optional<Error>& refusal, const std::string& arguments);
+  WorkPtr start(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
   void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
-  void tell(Channel channel, const Collective& record);  // run_now over the control engine
   [[noreturn]] void throw_when_all_know(Error error);
   void check(Channel channel, const Collective& record) const;
   void check_usable(const char* call) const;

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <math.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum { kSteps = 3 };
@@ -53,18 +52,9 @@ static void train(rank* me) {
   gw_gangs_release(gangs);
 }
 
-/* The software GPU keeps the host off its memory by SIGSEGV; CMocka takes that signal anew for each test. */
-static void run_ranks_of(const char* device, int32_t count, rank_fn run, void* user) {
-  static struct sigaction emulator;
-  static int known = 0;
-  if (known) sigaction(SIGSEGV, &emulator, NULL);
-  run_ranks_on(device, count, run, user);
-  if (strcmp(device, "cuda") == 0) known = sigaction(SIGSEGV, NULL, &emulator) == 0;
-}
-
 static job run_on(const char* device, int32_t ranks, const char* load, const char* save_to) {
   job work = {device, {0}, save_to, load};
-  run_ranks_of(device, ranks, train, &work);
+  run_ranks_on(device, ranks, train, &work);
   return work;
 }
 
@@ -133,7 +123,7 @@ static void look(rank* me) {
 
 static void views_and_handles_are_the_gpus(void** state) {
   (void)state;
-  run_ranks_of("cuda", 2, look, NULL);
+  run_ranks_on("cuda", 2, look, NULL);
 }
 
 /* CUDA's functions, which a program puts work on its own stream with. */
@@ -208,7 +198,7 @@ static void host_memory(rank* me) {
 }
 static void host_memory_in_a_collective_of_gpus_is_refused(void** state) {
   (void)state;
-  run_ranks_of("cuda", 2, host_memory, NULL);
+  run_ranks_on("cuda", 2, host_memory, NULL);
 }
 
 int main(void) {

@@ -125,6 +125,7 @@ static void gradients_add(rank* me) {
 
 static void gradients_add_up_and_are_emptied_by_the_step(void** state) {
   (void)state;
+  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, gradients_add, &s);
 }
@@ -177,6 +178,7 @@ static void parameters_gradients(rank* me) {
 
 static void a_parameters_gradient_is_zero_after_a_step_and_writable(void** state) {
   (void)state;
+  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, parameters_gradients, &s);
 }
@@ -228,6 +230,7 @@ static void whole_gradients(rank* me) {
 
 static void a_whole_gradient_is_zero_after_a_step(void** state) {
   (void)state;
+  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, whole_gradients, &s);
 }
@@ -296,6 +299,7 @@ static void exports(rank* me) {
 
 static void an_export_pins_its_buffer(void** state) {
   (void)state;
+  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, exports, NULL);
   gw_tensor* tensor = NULL;
   assert_refused(gw_shard_group_tensor(NULL, 0, GW_PART_VALUE, &tensor), "group is null");
@@ -326,6 +330,7 @@ static void copies(rank* me) {
 
 static void unshard_into_the_callers_memory_is_a_stable_copy(void** state) {
   (void)state;
+  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, copies, NULL);
 }
 

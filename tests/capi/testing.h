@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,43 @@ static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted,
 #define assert_ok(call) assert_refused_as(call, GW_OK, NULL)
 #define assert_refused(call, part) assert_refused_as(call, GW_E_INVALID_ARGUMENT, part)
 
+/* A suite is written once; ctest runs some for GPUs too, with the name in GANGWAY_TEST_DEVICE. */
+static MAYBE_UNUSED const char* test_device(void) {
+  const char* const wanted = getenv("GANGWAY_TEST_DEVICE");
+  return wanted == NULL ? "cpu" : wanted;
+}
+static MAYBE_UNUSED int on_gpus(const char* device) { return strncmp(device, "cuda", 4) == 0; }
+/* Leaves a test out where its device is a GPU; counted as skipped. */
+#define SKIP_ON_GPUS(reason)               \
+  do {                                     \
+    if (on_gpus(test_device())) {          \
+      print_message("skip: %s\n", reason); \
+      skip();                              \
+    }                                      \
+  } while (0)
+
+/* The software GPU keeps the host off its memory by SIGSEGV; CMocka takes that signal anew for each test. To be called
+ * before a test's first work on a device; `gang`: a new one, or null. */
+static MAYBE_UNUSED void lend_signals_to(const char* device, gw_gang* gang) {
+  static struct sigaction emulator;
+  static int known = 0;
+  void* block = NULL;
+  if (!on_gpus(device)) return;
+  if (known) sigaction(SIGSEGV, &emulator, NULL);
+  if (known || gang == NULL) return;
+  assert_int_equal(gw_gang_alloc(gang, 1, &block), GW_OK);
+  gw_gang_free(gang, block);
+  known = sigaction(SIGSEGV, NULL, &emulator) == 0;
+}
+
 static MAYBE_UNUSED gw_gang* alone(void) {
   gw_gang* gang = NULL;
-  assert_ok(gw_gang_create(NULL, &gang));
+  gw_gang_options options;
+  gw_gang_options_init(&options, sizeof options);
+  options.device = test_device();
+  if (!on_gpus(options.device)) options.device = NULL;
+  assert_ok(gw_gang_create(options.device == NULL ? NULL : &options, &gang));
+  lend_signals_to(test_device(), gang);
   return gang;
 }
 
@@ -108,6 +143,7 @@ static MAYBE_UNUSED void run_ranks_on(const char* device, int32_t count, rank_fn
   options.arena_bytes = (uint64_t)1 << 32;
   memset(starts, 0, sizeof starts);
   assert_ok(gw_gang_create_threads(count, &options, gangs));
+  lend_signals_to(device, gangs[0]);
   for (int32_t i = 0; i < count; ++i) {
     starts[i].rank.index = i;
     starts[i].rank.size = count;
@@ -131,7 +167,7 @@ static MAYBE_UNUSED void run_ranks_on(const char* device, int32_t count, rank_fn
 }
 
 static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
-  run_ranks_on("cpu", count, run, user);
+  run_ranks_on(test_device(), count, run, user);
 }
 
 /* Counts calls of a free function. */

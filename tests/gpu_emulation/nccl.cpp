@@ -1,273 +1,57 @@
-// NCCL between threads of one process. A collective is a task of its stream: it begins when the stream reaches it, and
-// blocks the stream until all ranks have come. What real NCCL leaves undefined is a fault here: ranks that call different
+// NCCL between threads and processes of one host. A collective is a task of its stream: it begins when the stream reaches it,
+// and blocks the stream until all ranks have come. What real NCCL leaves undefined is a fault here: ranks that call different
 // collectives, plain memory of the host, and communicators that two devices launch in different orders (real NCCL may hang then).
 #include <nccl.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "gpu_emulation/communicator.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/segment.h"
 #include "gpu_emulation/state.h"
 
 using namespace gpu_emulation;
 
-namespace {
-
-enum class Op { all_reduce, reduce, reduce_scatter, broadcast, all_gather, send, recv };
-
-struct Call {
-  Op op;
-  const void* in;
-  void* out;
-  size_t count;
-  ncclDataType_t type;
-  ncclRedOp_t reduce;
-  int peer;  // root, or the other end
-};
-
-size_t bytes_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8: return 1;
-    case ncclFloat16:
-    case ncclBfloat16: return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32: return 4;
-    default: return 8;
-  }
-}
-
-// All ranks' part in one collective.
-struct Meeting {
-  std::vector<Call> calls;
-  std::vector<bool> came;
-  int missing = 0;
-  bool done = false;
-};
-
-// A message of a pair.
-struct Message {
-  Call call;
-  bool done = false;
-};
-
-// What the ranks of a communicator share.
-struct Group {
-  explicit Group(int size) : size(size), devices(static_cast<size_t>(size), -1) {}
-  const int size;
-  std::mutex mutex;
-  std::condition_variable changed;
-  int joined = 0;
-  std::vector<int> devices;
-  bool aborted = false;
-  std::map<uint64_t, Meeting> meetings;
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> sends, recvs;  // by (from, to)
-};
-
-struct Groups {
-  std::mutex mutex;
-  uint64_t ids = 0;
-  std::map<uint64_t, std::shared_ptr<Group>> by_id;
-  // Of each pair of devices, what both take part in, in the order in which each launched it.
-  struct Order {
-    std::deque<std::pair<const Group*, uint64_t>> ahead;
-    int who = -1;  // the device that is ahead
-  };
-  std::map<std::pair<int, int>, Order> orders;
-};
-Groups& groups() {
-  static auto* const groups = new Groups;
-  return *groups;
-}
-
-}  // namespace
-
 struct ncclComm {
-  std::shared_ptr<Group> group;
-  int rank, device;
-  uint64_t launched = 0;
+  std::shared_ptr<Member> member;
+  uint64_t launches = 0;     // by the thread that calls
+  uint64_t collectives = 0;  // under the lock of living()
 };
 
 namespace {
 
-void fault(int device, const std::string& words) {
-  keep_fault(device, {cudaErrorLaunchFailure, "NCCL: " + words});
+// Of each device.
+struct Living {
+  std::mutex mutex;
+  std::multimap<int, ncclComm_t> comms;
+};
+Living& living_comms() {
+  static auto* const living = new Living;
+  return *living;
 }
 
-// Two devices have to launch what they share in one order.
-void check_order(const ncclComm& comm, uint64_t number) {
-  const std::lock_guard lock(groups().mutex);
-  for (const int other : comm.group->devices) {
-    if (other == comm.device || other < 0) continue;
-    Groups::Order& order = groups().orders[std::minmax(comm.device, other)];
-    const std::pair<const Group*, uint64_t> mine = {comm.group.get(), number};
-    if (order.ahead.empty() || order.who == comm.device) {
-      order.who = comm.device;
-      order.ahead.push_back(mine);
-      continue;
-    }
-    if (order.ahead.front() == mine) {
-      order.ahead.pop_front();
-      continue;
-    }
-    fault(comm.device, "devices " + std::to_string(comm.device) + " and " + std::to_string(other) +
-                           " launch their communicators in different orders");
-  }
+// Counts a collective; how often its device launched on its other communicators before.
+std::vector<Launches> count_collective(ncclComm& comm) {
+  const std::lock_guard lock(living_comms().mutex);
+  std::vector<Launches> others;
+  const auto [first, last] = living_comms().comms.equal_range(comm.member->device());
+  for (auto it = first; it != last; ++it)
+    if (it->second != &comm && !it->second->member->broken())
+      others.push_back({it->second->member->id(), it->second->collectives});
+  ++comm.collectives;
+  return others;
 }
 
-// The order of what a communicator did ends with it.
-void forget(const ncclComm& comm) {
-  const std::lock_guard lock(groups().mutex);
-  for (auto& [pair, order] : groups().orders)
-    if (pair.first == comm.device || pair.second == comm.device)
-      std::erase_if(order.ahead, [&](const auto& launch) { return launch.first == comm.group.get(); });
-}
-
-template <typename T>
-T fold(ncclRedOp_t op, T a, T b) {
-  switch (op) {
-    case ncclProd: return static_cast<T>(a * b);
-    case ncclMax: return a > b ? a : b;
-    case ncclMin: return a < b ? a : b;
-    default: return static_cast<T>(a + b);
+void remove(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(living_comms().mutex);
+    std::erase_if(living_comms().comms, [&](const auto& entry) { return entry.second == comm; });
   }
-}
-
-float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
-float wide(__half x) { return __half2float(x); }
-template <typename T>
-T wide(T x) {
-  return x;
-}
-void narrow(float x, __nv_bfloat16& to) { to = __float2bfloat16_rn(x); }
-void narrow(float x, __half& to) { to = __float2half_rn(x); }
-template <typename T>
-void narrow(T x, T& to) {
-  to = x;
-}
-
-template <typename T>
-void reduce_as(const Meeting& meeting, size_t first, size_t count, void* out) {
-  const Call& some = meeting.calls[0];
-  std::vector<T> result(count);
-  for (size_t i = 0; i < count; ++i) {
-    auto sum = wide(static_cast<const T*>(some.in)[first + i]);
-    for (size_t r = 1; r < meeting.calls.size(); ++r)
-      sum = fold(some.reduce, sum, wide(static_cast<const T*>(meeting.calls[r].in)[first + i]));
-    if (some.reduce == ncclAvg)
-      sum = static_cast<decltype(sum)>(sum / static_cast<decltype(sum)>(meeting.calls.size()));
-    narrow(sum, result[i]);
-  }
-  std::memcpy(out, result.data(), count * sizeof(T));
-}
-
-void reduce(const Meeting& meeting, size_t first, size_t count, void* out) {
-  switch (meeting.calls[0].type) {
-    case ncclInt8: return reduce_as<int8_t>(meeting, first, count, out);
-    case ncclUint8: return reduce_as<uint8_t>(meeting, first, count, out);
-    case ncclInt32: return reduce_as<int32_t>(meeting, first, count, out);
-    case ncclUint32: return reduce_as<uint32_t>(meeting, first, count, out);
-    case ncclInt64: return reduce_as<int64_t>(meeting, first, count, out);
-    case ncclUint64: return reduce_as<uint64_t>(meeting, first, count, out);
-    case ncclFloat16: return reduce_as<__half>(meeting, first, count, out);
-    case ncclFloat32: return reduce_as<float>(meeting, first, count, out);
-    case ncclFloat64: return reduce_as<double>(meeting, first, count, out);
-    case ncclBfloat16: return reduce_as<__nv_bfloat16>(meeting, first, count, out);
-  }
-}
-
-// All outputs are made before any is written: they may lie over inputs.
-void perform(const Meeting& meeting) {
-  const Call& some = meeting.calls[0];
-  const size_t size = meeting.calls.size(), bytes = some.count * bytes_of(some.type);
-  std::vector<char> all(some.op == Op::all_gather || some.op == Op::reduce_scatter ? size * bytes : bytes);
-  switch (some.op) {
-    case Op::all_gather:
-      for (size_t r = 0; r < size; ++r) std::memcpy(all.data() + r * bytes, meeting.calls[r].in, bytes);
-      break;
-    case Op::broadcast:
-      std::memcpy(all.data(), meeting.calls[static_cast<size_t>(some.peer)].in, bytes);
-      break;
-    case Op::reduce_scatter: reduce(meeting, 0, size * some.count, all.data()); break;
-    default: reduce(meeting, 0, some.count, all.data());
-  }
-  for (size_t r = 0; r < size; ++r) {
-    void* const out = meeting.calls[r].out;
-    if (some.op == Op::reduce_scatter)
-      std::memcpy(out, all.data() + r * bytes, bytes);
-    else if (some.op != Op::reduce || r == static_cast<size_t>(some.peer))
-      std::memcpy(out, all.data(), all.size());
-  }
-}
-
-void meet(Group& group, int rank, int device, uint64_t number, const Call& call) {
-  std::unique_lock lock(group.mutex);
-  Meeting& meeting = group.meetings[number];
-  if (meeting.calls.empty()) {
-    meeting.calls.assign(static_cast<size_t>(group.size), call);
-    meeting.came.assign(static_cast<size_t>(group.size), false);
-    meeting.missing = group.size;
-  }
-  for (int r = 0; r < group.size; ++r) {
-    const Call& other = meeting.calls[static_cast<size_t>(r)];
-    if (meeting.came[static_cast<size_t>(r)] &&
-        (other.op != call.op || other.count != call.count || other.type != call.type ||
-         other.peer != call.peer || other.reduce != call.reduce)) {
-      fault(device,
-            "ranks " + std::to_string(r) + " and " + std::to_string(rank) + " call different collectives");
-      group.aborted = true;
-    }
-  }
-  meeting.calls[static_cast<size_t>(rank)] = call;
-  meeting.came[static_cast<size_t>(rank)] = true;
-  if (--meeting.missing == 0) {
-    if (!group.aborted) perform(meeting);
-    meeting.done = true;
-  }
-  group.changed.notify_all();
-  group.changed.wait(lock, [&] { return meeting.done || group.aborted; });
-  // The last one to leave forgets it.
-  meeting.came[static_cast<size_t>(rank)] = false;
-  for (const bool here : meeting.came)
-    if (here) return;
-  if (meeting.done) group.meetings.erase(number);
-}
-
-// Sends and receives of one launch go on together, as real NCCL's do.
-void exchange(Group& group, int rank, int device, const std::vector<Call>& calls) {
-  std::vector<std::shared_ptr<Message>> mine;
-  std::unique_lock lock(group.mutex);
-  for (const Call& call : calls) {
-    const bool sends = call.op == Op::send;
-    const std::pair<int, int> pair = sends ? std::pair(rank, call.peer) : std::pair(call.peer, rank);
-    auto& peers = sends ? group.recvs[pair] : group.sends[pair];
-    mine.push_back(std::make_shared<Message>(Message{call}));
-    if (peers.empty()) {
-      (sends ? group.sends[pair] : group.recvs[pair]).push_back(mine.back());
-      continue;
-    }
-    Message& peer = *peers.front();
-    const size_t bytes = call.count * bytes_of(call.type);
-    if (bytes != peer.call.count * bytes_of(peer.call.type)) {
-      fault(device, "ranks " + std::to_string(pair.first) + " and " + std::to_string(pair.second) +
-                        " exchange different numbers of bytes");
-      group.aborted = true;
-    } else {
-      std::memcpy(sends ? peer.call.out : call.out, sends ? call.in : peer.call.in, bytes);
-    }
-    peer.done = mine.back()->done = true;
-    peers.pop_front();
-  }
-  group.changed.notify_all();
-  for (const auto& message : mine) group.changed.wait(lock, [&] { return message->done || group.aborted; });
+  delete comm;
 }
 
 struct Pending {
@@ -284,21 +68,18 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
     const ncclComm_t comm = calls.front().comm;
     const cudaStream_t stream = calls.front().stream;
     std::vector<Call> pairs;
-    std::vector<std::pair<uint64_t, Call>> meetings;
+    std::vector<Meeting> meetings;
     std::erase_if(calls, [&](const Pending& p) {
       if (p.comm != comm) return false;
       if (p.call.op == Op::send || p.call.op == Op::recv)
         pairs.push_back(p.call);
       else
-        meetings.emplace_back(comm->launched++, p.call);
+        meetings.push_back({p.call, count_collective(*comm)});
       return true;
     });
-    for (const auto& [number, call] : meetings) check_order(*comm, number);
-    const cudaError_t error = enqueue(
-        stream, [group = comm->group, rank = comm->rank, device = comm->device, pairs, meetings](Runner&) {
-          if (!pairs.empty()) exchange(*group, rank, device, pairs);
-          for (const auto& [number, call] : meetings) meet(*group, rank, device, number, call);
-        });
+    const cudaError_t error =
+        enqueue(stream, [member = comm->member, launch = comm->launches++, pairs = std::move(pairs),
+                         meetings = std::move(meetings)](Runner&) { member->run(launch, pairs, meetings); });
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }
   return ncclSuccess;
@@ -306,10 +87,11 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
 
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const Call& call) {
   if (enter("ncclCollective") != cudaSuccess) return ncclSystemError;
-  if (comm->group->aborted) return ncclInvalidUsage;
+  if (comm->member->broken()) return ncclInvalidUsage;
   for (const void* const data : {call.in, static_cast<const void*>(call.out)})
     if (call.count != 0 && is_plain_host_memory(reinterpret_cast<uint64_t>(data)))
-      fault(comm->device, "a buffer is plain memory of the host");
+      keep_fault(comm->member->device(),
+                 {cudaErrorLaunchFailure, "NCCL: a buffer is plain memory of the host"});
   pending.push_back({comm, stream, call});
   return depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));
 }
@@ -331,10 +113,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
-  const std::lock_guard lock(groups().mutex);
-  *id = {};
-  const uint64_t number = ++groups().ids;
-  std::memcpy(id->internal, &number, sizeof(number));
+  *id = Segment::make_id();
   return ncclSuccess;
 }
 
@@ -342,47 +121,32 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
-  if (config == nullptr || config->blocking != 0 || rank < 0 || rank >= size) return ncclInvalidArgument;
-  uint64_t number = 0;
-  std::memcpy(&number, id.internal, sizeof(number));
-  const std::lock_guard lock(groups().mutex);
-  std::shared_ptr<Group>& group = groups().by_id[number];
-  if (group == nullptr) group = std::make_shared<Group>(size);
-  if (group->size != size) return ncclInvalidArgument;
-  const std::lock_guard group_lock(group->mutex);
-  if (group->devices[static_cast<size_t>(rank)] != -1) return ncclInvalidUsage;
-  for (const int device : group->devices)
-    if (device == current_device()) {
-      refuse(cudaErrorInvalidValue, "NCCL: two ranks of a communicator on one device");
-      return ncclInvalidUsage;
-    }
-  group->devices[static_cast<size_t>(rank)] = current_device();
-  ++group->joined;
-  *comm = new ncclComm{group, rank, current_device()};
-  if (group->joined == size) groups().by_id.erase(number);
+  if (config == nullptr || config->blocking != 0 || rank < 0 || rank >= size || size > kMostDevices)
+    return ncclInvalidArgument;
+  std::shared_ptr<Segment> segment = Segment::open(id, size);
+  if (segment == nullptr) return ncclSystemError;  // who made the id is gone
+  auto member = std::make_shared<Member>(std::move(segment), rank, current_device());
+  const ncclResult_t result = member->sit_down();
+  if (result != ncclInProgress) return result;
+  *comm = new ncclComm{std::move(member)};
+  const std::lock_guard lock(living_comms().mutex);
+  living_comms().comms.emplace(current_device(), *comm);
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  const std::lock_guard lock(comm->group->mutex);
-  *result = comm->group->aborted                      ? ncclRemoteError
-            : comm->group->joined < comm->group->size ? ncclInProgress
-            : fault_of(comm->device) != cudaSuccess   ? ncclUnhandledCudaError
-                                                      : ncclSuccess;
+  *result = comm->member->broken()                            ? ncclRemoteError
+            : !comm->member->all_joined()                     ? ncclInProgress
+            : fault_of(comm->member->device()) != cudaSuccess ? ncclUnhandledCudaError
+                                                              : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  forget(*comm);
-  delete comm;
+  remove(comm);
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  {
-    const std::lock_guard lock(comm->group->mutex);
-    comm->group->aborted = true;
-    comm->group->changed.notify_all();
-  }
-  forget(*comm);
-  delete comm;
+  comm->member->abort();
+  remove(comm);
   return ncclSuccess;
 }
 

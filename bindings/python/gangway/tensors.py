@@ -44,7 +44,9 @@ class Tensor:
     def to(self, kind: str) -> Array:
         """The same memory as an array: "numpy", "torch" or "jax". Of a tensor on a GPU NumPy gets a copy."""
         if kind == "numpy" and self._view.__dlpack_device__()[0] != _CPU:
-            return as_kind(self.to_host()._view, kind)
+            copy = self.to_host()
+            copy._view.read_only = self._view.read_only
+            return as_kind(copy._view, kind)
         return as_kind(self._view, kind)
 
     def to_host(self) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any, Callable
 import pytest
 
 HERE = Path(__file__).parent
+DEVICE = os.environ.get("GANGWAY_TEST_DEVICE", "cpu")  # of the ranks; test.sh runs some files on the software GPU, too
 PATIENCE = 600  # seconds until a launcher gives its ranks up, and half of them until a rank does its peers
 
 
@@ -48,16 +49,19 @@ def over(*sizes: int, needs: str | None = None,
 _bodies: dict[tuple[str, int], list[str]] = {}
 
 
-def together(*sizes: int) -> Callable[[Callable[..., None]], Any]:
-    """As over(); a body that fails takes those after it with it."""
+def together(*sizes: int, not_on_gpus: str = "") -> Callable[[Callable[..., None]], Any]:
+    """As over(); a body that fails takes those after it with it. `not_on_gpus`: why it cannot hold there."""
 
     def wrap(body: Callable[..., None]) -> Any:
         file = body.__code__.co_filename
-        for size in sizes:
+        left_out = not_on_gpus != "" and DEVICE != "cpu"
+        for size in () if left_out else sizes:
             _bodies.setdefault((file, size), []).append(body.__name__)
 
         @pytest.mark.parametrize("ranks", sizes)
         def test(ranks: int) -> None:
+            if left_out:
+                pytest.skip(not_on_gpus)
             output = _all_of(file, ranks)
             assert output.count(f"{body.__name__} is done") == ranks, output
 
@@ -87,7 +91,7 @@ def main() -> None:
     assert spec is not None and spec.loader is not None
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    gangs = gw.init(timeout=PATIENCE / 2)
+    gangs = gw.init(timeout=PATIENCE / 2, device=DEVICE)
     for name in sys.argv[2:]:
         getattr(program, name).body(gangs)
         print(f"{name} is done", flush=True)

@@ -134,7 +134,7 @@ def test_a_batch_may_be_rows_of_a_longer_array(gangs):
     assert strided.loss == dense.loss and strided.weight == 8 * 16
 
 
-@together(1, 2)
+@together(1, 2, not_on_gpus="NumPy gets copies of a GPU's memory")
 def test_arrays_of_parameters_outlive_model_and_optimizer(gangs):
     model = gw.Linear(4, 4).parallelize(gangs, seed=1)
     opt = gw.AdamW(model, lr=0.1)
@@ -216,7 +216,7 @@ class SquaredError:
         call.parameter_grads["w"] += np.float32(call.loss_scale) * ((x @ w - 1) @ x)
 
 
-@together(1, 2)
+@together(1, 2, not_on_gpus="NumPy cannot compute in a callback on a GPU's memory")
 def test_without_shapes_each_output_is_one_f64(gangs):
     model = gw.Custom(SquaredError(), parameters={"w": np.zeros(2, np.float32)}, outputs=2).parallelize(gangs)
     opt = gw.SGD(model, lr=0.25)
@@ -234,7 +234,7 @@ class NanLoss(SquaredError):
         call.outputs[0][0] = np.nan
 
 
-@together(1, 2)
+@together(1, 2, not_on_gpus="NumPy cannot compute in a callback on a GPU's memory")
 def test_what_cannot_be_learned_from_is_skipped_and_said(gangs):
     x = np.ones((4, 2), np.float32)
     model = gw.Custom(NanLoss(), parameters={"w": np.zeros(2, np.float32)}, outputs=2).parallelize(gangs)
@@ -301,7 +301,7 @@ def test_outputs_may_be_numbers_and_lists_and_a_shape_that_nobody_said_is_refuse
         model.forward(x)
 
 
-@together(1, 2)
+@together(1, 2, not_on_gpus="NumPy cannot compute in a callback on a GPU's memory")
 def test_custom_modules_with_children(gangs):
     model = gw.Custom(Scale(), parameters={"w": np.arange(3, dtype=np.float32)}, children={"inner": gw.Custom(Double())})
     model.parallelize(gangs)
@@ -347,7 +347,7 @@ def test_arrays_that_a_callback_keeps_are_refused():
         gw.Custom(Keeper()).materialize().forward(np.ones(3, np.float32))
 
 
-@together(1, 2, 4)
+@together(1, 2, 4, not_on_gpus="NumPy cannot compute in a GPU's memory")
 def test_shard_groups_train_like_plain_numpy(gangs):
     start = {"w": np.arange(10, dtype=np.float32), "b": np.float32([1, 2, 3]), "c": np.float64([4])}
     group = gw.ShardGroup(gangs, "g", start)
@@ -381,7 +381,7 @@ def test_shard_groups_train_like_plain_numpy(gangs):
         group.add_gradients([np.ones(10), np.ones(3), np.ones(1)]) or group.full_gradients()
 
 
-@together(2)
+@together(2, not_on_gpus="NumPy cannot compute in a GPU's memory")
 def test_several_groups_are_one_model(gangs):
     groups = [gw.ShardGroup(gangs, f"layers.{i}", {"w": np.full(4, i, np.float32)}) for i in range(3)]
     opt = gw.AdamW(groups, lr=0.1)

@@ -131,6 +131,58 @@ def test_wheel_and_numpy_are_all_that_a_fresh_environment_needs(tmp_path):
     all_reduce_works(fresh, tmp_path, kept)
 
 
+ON_A_GPU = """
+import gangway as gw
+try:
+    with gw.init(device="cuda") as gangs:
+        module, = {line.split()[-1] for line in open("/proc/self/maps") if "libgangway_cuda" in line}
+        print("loaded", module, gangs.root.device)
+except gw.GangwayError as error:
+    print("refused", error)
+"""
+
+# The first word of the module's table.
+BUILD_ID = """
+import ctypes, sys
+entry = ctypes.CDLL(sys.argv[1]).gangway_cuda_module
+entry.restype = ctypes.POINTER(ctypes.c_char_p)
+print(entry()[0].decode())
+"""
+
+
+def test_the_extra_cuda_puts_the_module_beside_the_library(tmp_path):
+    """With the module on the software GPU as the wheel's: found in the package, refused without a driver or of another build."""
+    gpus = os.environ.get("GANGWAY_TEST_GPUS", "")
+    if "GANGWAY_TEST_WHEELS" not in os.environ or not Path(gpus, "libnccl.so.2").exists():
+        pytest.skip("GANGWAY_TEST_WHEELS or GANGWAY_TEST_GPUS, folders with wheels and the software GPU, are not set")
+    release = ".".join(map(str, RELEASE))
+    assert f'gangway-cuda=={release}; extra == "cuda"' in metadata.requires("gangway")
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": gpus}
+    fresh = tmp_path / "fresh"
+    python = str(fresh / "bin" / "python")
+    run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=env)
+
+    def install(*names):
+        run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index", "--no-deps", "--find-links",
+            os.environ["GANGWAY_TEST_WHEELS"], *names, folder=tmp_path, env=env)
+
+    def on_a_gpu(**settings):
+        return run(python, "-c", ON_A_GPU, folder=tmp_path, env={**env, **settings})
+
+    install("gangway", "numpy")
+    without = {"LD_LIBRARY_PATH": ""}  # the folder of the software GPU has a module, too
+    assert on_a_gpu(**without).startswith('refused device "cuda": libgangway_cuda.so')
+    install(f"gangway-cuda=={release}")
+    (module,) = fresh.glob("lib/python3*/site-packages/gangway/libgangway_cuda.so")
+    assert on_a_gpu() == f"loaded {module} cuda\n"
+    assert "this machine has no NVIDIA driver" in on_a_gpu(GPU_EMULATION_DRIVER="0")
+    build = run(python, "-c", BUILD_ID, str(module), folder=tmp_path, env=env).strip().encode()
+    stranger = b"0" * len(build)
+    module.write_bytes(module.read_bytes().replace(build, stranger))
+    refused = on_a_gpu()
+    assert refused.startswith("refused") and build.decode() in refused and stranger.decode() in refused
+
+
 def test_auditwheel_bundles_what_the_library_links_to(tmp_path):
     """libgangway keeps its name; the libraries that it links to come along under names of their own."""
     tool = Path(sys.executable).with_name("auditwheel")

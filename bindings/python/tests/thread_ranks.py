@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Callable
 
@@ -22,7 +23,8 @@ def together(count: int, body: Callable[[gw.Gang], Any]) -> list[Any]:
             failures.append((gang.rank, error))
             gang.abort(f"rank {gang.rank} failed: {error}")
 
-    threads = [threading.Thread(target=run, args=(gang,)) for gang in gw.Gang.create_threads(count, timeout=PATIENCE, threads=1)]
+    gangs = gw.Gang.create_threads(count, timeout=PATIENCE, threads=1, device=os.environ.get("GANGWAY_TEST_DEVICE", "cpu"))
+    threads = [threading.Thread(target=run, args=(gang,)) for gang in gangs]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -14,7 +14,7 @@ namespace gangway::cuda {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(int device) : device_(device) {
+  CudaEvent(int device, std::shared_ptr<Watches> watches) : device_(device), watches_(std::move(watches)) {
     const OnDevice on(device_);
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
@@ -34,6 +34,7 @@ class CudaEvent final : public Event {
     return true;
   }
   void wait() override {
+    if (!watches_->empty()) watches_->wait([&] { return done(); });
     const OnDevice on(device_);
     check(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
@@ -41,6 +42,7 @@ class CudaEvent final : public Event {
 
  private:
   const int device_;
+  const std::shared_ptr<Watches> watches_;  // it may outlive its device
   cudaEvent_t event_ = nullptr;
 };
 
@@ -71,7 +73,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       stream = std::make_unique<CudaStream>(owner(), static_cast<cudaStream_t>(native), false);
     return *stream;
   }
-  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_, watches_); }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> allocator() override;
   std::shared_ptr<Allocator> pinned_allocator() override;
@@ -108,9 +110,10 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     }
   }
   Memory& memory() { return memory_; }
+  Watches& watches() { return *watches_; }
 
  private:
-  CudaStream::Owner owner() { return {*this, index_, memory_, streams_, graphs_}; }
+  CudaStream::Owner owner() { return {*this, index_, memory_, streams_, *watches_, graphs_}; }
   cudaStream_t make_native(int priority) const {
     const OnDevice on(index_);
     cudaStream_t stream = nullptr;
@@ -121,6 +124,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 
   const int index_;
   const bool graphs_;
+  const std::shared_ptr<Watches> watches_ = std::make_shared<Watches>();
   Memory memory_;
   StreamList streams_;
   CudaStream stream_;
@@ -223,6 +227,7 @@ CudaStream& cuda_stream(Stream& stream) {
 }
 cudaStream_t native(Stream& stream) { return cuda_stream(stream).ready(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
+Watches& watches(Device& device) { return dynamic_cast<CudaDevice&>(device).watches(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
 bool keeps(Stream& stream) { return cuda_stream(stream).keeps(); }
 void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run) {

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "device/cuda/calls.h"
+#include "device/cuda/watches.h"
 #include "device/device.h"
 
 namespace gangway::cuda {
@@ -39,6 +40,9 @@ bool keeps(Stream& stream);
 void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run);
 // Starts what the streams of the device keep back.
 void submit(Device& device);
+
+// Those who are asked while the host waits for a stream or an event of the device.
+Watches& watches(Device& device);
 
 // Memory for what one operation needs beside its arguments; the next operation on the stream uses it again. At least
 // `bytes` bytes, aligned to 256. Valid until the next call for this stream.

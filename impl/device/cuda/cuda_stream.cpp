@@ -62,7 +62,14 @@ void CudaStream::wait(Event& event) {
 
 void CudaStream::synchronize() {
   const OnDevice on(owner_.index);
-  check(cudaStreamSynchronize(ready()), "cudaStreamSynchronize");
+  const cudaStream_t stream = ready();
+  const auto done = [&] {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state == cudaErrorNotReady) cudaGetLastError();
+    return state != cudaErrorNotReady;
+  };
+  if (!owner_.watches.empty()) owner_.watches.wait(done);
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 void* CudaStream::workspace(size_t bytes) {

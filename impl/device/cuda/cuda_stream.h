@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/cuda/segments.h"
+#include "device/cuda/watches.h"
 #include "device/device.h"
 
 namespace gangway::cuda {
@@ -33,6 +34,7 @@ class CudaStream final : public Stream {
     int index;
     Memory& memory;
     StreamList& streams;
+    Watches& watches;
     bool graphs;
   };
   // `owned`: the stream is destroyed with this.

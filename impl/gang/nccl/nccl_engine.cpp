@@ -36,7 +36,7 @@ struct Lane {
   std::unique_ptr<Event> ready;
 };
 
-class NcclEngine final : public Engine {
+class NcclEngine final : public Engine, private cuda::Watch {
  public:
   NcclEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, EngineOptions options, Add add)
       : owner_(std::move(owner)),
@@ -45,10 +45,12 @@ class NcclEngine final : public Engine {
         add_(add),
         dummy_(Buffer::allocate(owner_->device().allocator(), 1)) {
     api();
+    cuda::watches(owner_->device()).add(*this);
   }
 
   // Peers that never come must not keep this rank from ending: what is still in flight is aborted.
   ~NcclEngine() override {
+    cuda::watches(owner_->device()).remove(*this);
     const cuda::OnDevice on(owner_->device().index());
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
     while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
@@ -152,6 +154,10 @@ class NcclEngine final : public Engine {
   std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
+  // A kernel waits for a lost peer for ever, and the host for the kernel: cuda::Watch.
+  std::optional<Error> lost() override { return failure_->get() ? std::nullopt : control_->error(); }
+  void give_up(const Error& error) noexcept override { abort(error); }
+
   static constexpr std::chrono::seconds kPatience{5};
   static constexpr std::chrono::microseconds kNap{50};
 

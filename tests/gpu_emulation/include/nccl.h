@@ -1,4 +1,4 @@
-// The part of NCCL that Gangway uses, on the software GPU: communicators of threads of one process (../nccl.cpp). Names and
+// The part of NCCL that Gangway uses, on the software GPU: communicators of threads and processes of one host (../nccl.cpp). Names and
 // numbers are NCCL's.
 #pragma once
 

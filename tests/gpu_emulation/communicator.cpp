@@ -1,0 +1,245 @@
+#include "gpu_emulation/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gpu_emulation/reduce.h"
+#include "gpu_emulation/segment.h"
+#include "gpu_emulation/state.h"
+
+namespace gpu_emulation {
+namespace {
+
+// Items of a rank's input.
+size_t inputs(const Call& call, int size) {
+  return call.op == Op::reduce_scatter ? call.count * static_cast<size_t>(size) : call.count;
+}
+char* at(const void* data, size_t items, ncclDataType_t type) {
+  return static_cast<char*>(const_cast<void*>(data)) + items * bytes_of(type);
+}
+
+}  // namespace
+
+Member::Member(std::shared_ptr<Segment> segment, int rank, int device)
+    : segment_(std::move(segment)), rank_(rank), device_(device) {}
+Member::~Member() { segment_->forget(); }
+
+uint64_t Member::id() const { return segment_->id(); }
+bool Member::broken() const { return segment_->broken(); }
+
+ncclResult_t Member::sit_down() {
+  int free = 0;
+  if (!segment_->seat(rank_).device.compare_exchange_strong(free, device_ + 1)) return ncclInvalidUsage;
+  for (int r = 0; r < segment_->size(); ++r) {
+    if (r == rank_ || segment_->seat(r).device != device_ + 1) continue;
+    segment_->seat(rank_).device = 0;
+    refuse(cudaErrorInvalidValue, "NCCL: two ranks of a communicator on one device");
+    return ncclInvalidUsage;
+  }
+  return ncclInProgress;
+}
+bool Member::all_joined() const {
+  for (int r = 0; r < segment_->size(); ++r)
+    if (segment_->seat(r).device == 0) return false;
+  return true;
+}
+
+void Member::abort() {
+  aborted_ = true;
+  segment_->changed();
+}
+void Member::fault(const std::string& words) {
+  keep_fault(device_, {cudaErrorLaunchFailure, "NCCL: " + words});
+  segment_->set_broken();
+}
+
+// False: the communicator is of no use any more.
+template <typename Happened>
+bool Member::wait(Happened&& happened) {
+  for (;;) {
+    const uint32_t seen = segment_->changes();
+    if (aborted_ || broken()) return false;
+    if (happened()) return true;
+    segment_->sleep(seen);
+  }
+}
+
+void Member::run(uint64_t launch, const std::vector<Call>& pairs, const std::vector<Meeting>& meetings) {
+  if (!wait([&] { return next_launch_ == launch; })) return;
+  exchange(pairs);
+  for (const Meeting& meeting : meetings) meet(meeting);
+  next_launch_ = launch + 1;
+  segment_->changed();
+}
+
+void Member::meet(const Meeting& meeting) {
+  const Call& call = meeting.call;
+  const size_t all = inputs(call, segment_->size()), most = kSlot / bytes_of(call.type);
+  for (size_t first = 0; first == 0 || first < all; first += most) {
+    const size_t count = std::min(most, all - first);
+    if (!stage(meeting, first, count) || !all_came(meeting)) return;
+    take(call, first, count);
+    ++segment_->seat(rank_).read;
+    segment_->changed();
+  }
+}
+
+// Puts a chunk of the input into this rank's slot when all have read the one before.
+bool Member::stage(const Meeting& meeting, size_t first, size_t count) {
+  Seat& mine = segment_->seat(rank_);
+  const auto all_read = [&] {
+    for (int r = 0; r < segment_->size(); ++r)
+      if (segment_->seat(r).read < mine.staged) return false;
+    return true;
+  };
+  if (!wait(all_read)) return false;
+  const Call& call = meeting.call;
+  const bool gives = call.op != Op::broadcast || rank_ == call.peer;
+  if (gives && count > 0)
+    std::memcpy(segment_->slot(rank_), at(call.in, first, call.type), count * bytes_of(call.type));
+  Notice& notice = mine.notice;
+  notice.op = static_cast<int>(call.op);
+  notice.type = call.type;
+  notice.reduce = call.reduce;
+  notice.root = call.peer;
+  notice.count = call.count;
+  notice.others = static_cast<int>(std::min(meeting.others.size(), static_cast<size_t>(kMostLaunches)));
+  std::copy_n(meeting.others.begin(), notice.others, notice.launches);
+  ++mine.staged;
+  segment_->changed();
+  return true;
+}
+
+// False, and a fault, if another rank called something else.
+bool Member::all_came(const Meeting& meeting) {
+  const uint64_t stages = segment_->seat(rank_).staged;
+  for (int r = 0; r < segment_->size(); ++r) {
+    if (!wait([&] { return segment_->seat(r).staged >= stages; })) return false;
+    const std::string words = difference(meeting, r);
+    if (words.empty()) continue;
+    fault(words);
+    return false;
+  }
+  return true;
+}
+
+std::string Member::difference(const Meeting& meeting, int rank) const {
+  const Seat& seat = segment_->seat(rank);
+  const Notice& notice = seat.notice;
+  const Call& call = meeting.call;
+  const auto both = [](const char* who, int a, int b) {
+    return std::string(who) + std::to_string(std::min(a, b)) + " and " + std::to_string(std::max(a, b));
+  };
+  if (notice.op != static_cast<int>(call.op) || notice.count != call.count || notice.type != call.type ||
+      notice.root != call.peer || notice.reduce != call.reduce)
+    return both("ranks ", rank, rank_) + " call different collectives";
+  for (const Launches& mine : meeting.others)
+    for (int i = 0; i < notice.others; ++i)
+      if (notice.launches[i].communicator == mine.communicator && notice.launches[i].count != mine.count)
+        return both("devices ", seat.device - 1, device_) + " launch their communicators in different orders";
+  return {};
+}
+
+// Items [first, first + count) of all inputs are in the slots. An output may lie over the input up to them.
+void Member::take(const Call& call, size_t first, size_t count) {
+  const auto items = [&](int rank, size_t skip) { return at(segment_->slot(rank), skip, call.type); };
+  const auto copy = [&](size_t to, int rank) {
+    if (count > 0) std::memcpy(at(call.out, to, call.type), items(rank, 0), count * bytes_of(call.type));
+  };
+  const auto sum = [&](size_t to, size_t skip, size_t n) {
+    std::vector<const void*> in;
+    for (int r = 0; r < segment_->size(); ++r) in.push_back(items(r, skip));
+    reduce(call.type, call.reduce, in, at(call.out, to, call.type), n);
+  };
+  switch (call.op) {
+    case Op::all_gather:
+      for (int r = 0; r < segment_->size(); ++r) copy(static_cast<size_t>(r) * call.count + first, r);
+      return;
+    case Op::broadcast: return copy(first, call.peer);
+    case Op::reduce_scatter: {
+      const size_t mine = static_cast<size_t>(rank_) * call.count;
+      const size_t from = std::max(first, mine), to = std::min(first + count, mine + call.count);
+      if (from < to) sum(from - mine, from - first, to - from);
+      return;
+    }
+    case Op::reduce:
+      if (rank_ != call.peer) return;
+      [[fallthrough]];
+    default: sum(first, 0, count);
+  }
+}
+
+struct Member::Transfer {
+  const Call& call;
+  size_t bytes = call.count * bytes_of(call.type);
+  size_t done = 0;
+  bool begun = false, ended = false;
+
+  bool shares_mailbox(const Transfer& other) const {
+    return call.op == other.call.op && call.peer == other.call.peer;
+  }
+};
+
+// Messages of a pair pass in the order of the calls, and those of different pairs together, as real NCCL's do.
+void Member::exchange(const std::vector<Call>& calls) {
+  std::vector<Transfer> transfers;
+  for (const Call& call : calls) transfers.push_back({call});
+  const auto move_all = [&] {
+    bool moved = false, ended = true;
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      const bool waits =
+          std::any_of(transfers.begin(), transfers.begin() + static_cast<std::ptrdiff_t>(i),
+                      [&](const Transfer& t) { return !t.ended && t.shares_mailbox(transfers[i]); });
+      if (!waits && !transfers[i].ended) moved |= move(transfers[i]);
+      ended &= transfers[i].ended;
+    }
+    if (moved) segment_->changed();
+    return ended;
+  };
+  wait(move_all);
+}
+
+// Whether a chunk passed.
+bool Member::move(Transfer& transfer) {
+  const bool sends = transfer.call.op == Op::send;
+  const Mailbox& mailbox =
+      sends ? segment_->mailbox(rank_, transfer.call.peer) : segment_->mailbox(transfer.call.peer, rank_);
+  const bool full = mailbox.posted > mailbox.taken;
+  if (sends) {
+    const bool all_posted = transfer.begun && transfer.done == transfer.bytes;
+    if (full) return false;
+    transfer.ended = all_posted;
+    if (!all_posted) send_chunk(transfer);
+    return !all_posted;
+  }
+  if (!full) return false;
+  receive_chunk(transfer);
+  return true;
+}
+void Member::send_chunk(Transfer& transfer) {
+  Mailbox& mailbox = segment_->mailbox(rank_, transfer.call.peer);
+  const size_t chunk = std::min(kSlot, transfer.bytes - transfer.done);
+  if (chunk > 0)
+    std::memcpy(segment_->slot(rank_, transfer.call.peer),
+                static_cast<const char*>(transfer.call.in) + transfer.done, chunk);
+  transfer.done += chunk;
+  transfer.begun = true;
+  mailbox.bytes = transfer.bytes;
+  ++mailbox.posted;
+}
+void Member::receive_chunk(Transfer& transfer) {
+  Mailbox& mailbox = segment_->mailbox(transfer.call.peer, rank_);
+  if (mailbox.bytes != transfer.bytes)
+    return fault("ranks " + std::to_string(transfer.call.peer) + " and " + std::to_string(rank_) +
+                 " exchange different numbers of bytes");
+  const size_t chunk = std::min(kSlot, transfer.bytes - transfer.done);
+  if (chunk > 0)
+    std::memcpy(static_cast<char*>(transfer.call.out) + transfer.done,
+                segment_->slot(transfer.call.peer, rank_), chunk);
+  transfer.done += chunk;
+  transfer.ended = transfer.done == transfer.bytes;
+  ++mailbox.taken;
+}
+
+}  // namespace gpu_emulation

@@ -1,0 +1,147 @@
+// Training on the module for CUDA where every rank is a process with GPUs of its own: equal to the reference files, and
+// what is left of it when one of them is killed.
+#include <dirent.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "train/five_steps.h"
+
+#include "gang/host_mix.h"
+#include "gang/joined.h"
+#include "gpu_emulation/emulator.h"
+#include "gpu_emulation/ranks.h"
+#include "train/rig.h"
+
+namespace gangway::test {
+namespace {
+
+std::set<std::string> shared_memory() {
+  std::set<std::string> names;
+  DIR* const folder = opendir("/dev/shm");
+  if (folder == nullptr) return names;
+  while (const dirent* const entry = readdir(folder)) names.insert(entry->d_name);
+  closedir(folder);
+  return names;
+}
+
+// Of this machine's other programs may come and go; what this test made has stayed if it is there now alone.
+class CudaProcesses : public testing::Test {
+ protected:
+  void expect(int size, const FiveSteps& steps, DType dtype = DType::f64) {
+    Processes ranks(size, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+      const Reference reference("llama_parity");
+      {
+        const GangPtr root = cuda_root(r, size, store);
+        EXPECT_STREQ(root->engine_name(), "nccl");
+        expect_five_steps(*root, reference, steps, dtype);
+        root->shutdown(60'000);
+      }
+      EXPECT_EQ(gpu_emulation::report(), "");
+      EXPECT_EQ(gpu_emulation::living(), 0);
+    });
+    ranks.expect_all_well();
+  }
+};
+
+TEST_F(CudaProcesses, TwoShardedRanksEqualTheReference) { expect(2, {1, Strategy::full_shard, 1}); }
+TEST_F(CudaProcesses, TwoShardedRanksEqualTheReferenceInF32) {
+  if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "20 s; with GANGWAY_TEST_ALL=1";
+  expect(2, {1, Strategy::full_shard, 1}, DType::f32);
+}
+TEST_F(CudaProcesses, FourRanksOfShardsAndTensorParallelEqualTheReference) {
+  if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "30 s; with GANGWAY_TEST_ALL=1";
+  expect(4, {1, Strategy::full_shard, 1, /*tp=*/2, /*sequence=*/true});
+}
+TEST_F(CudaProcesses, FourRanksOfShardsAndStagesEqualTheReference) {
+  expect(4, {1, Strategy::full_shard, 2, 1, false, 1, /*pp=*/2});
+}
+
+struct Death {
+  int size, victim, steps, later_us;  // when: so long after so many of the victim's steps
+
+  explicit Death(uint64_t round) {
+    size = 2 + static_cast<int>(round % 2);
+    victim = static_cast<int>(drawn(31 + round, 0) % static_cast<uint64_t>(size));
+    steps = static_cast<int>(drawn(31 + round, 1) % 3);
+    later_us = static_cast<int>(drawn(31 + round, 2) % 60'000);
+  }
+};
+
+void train(const Death& death, int r, const std::shared_ptr<Store>& store, Report& report) {
+  const GangPtr root = cuda_root(r, death.size, store);
+  report.stage = 1;
+  Rig rig;
+  StepOptions step;
+  step.max_grad_norm = 1;
+  until_failure(report, [&] {
+    if (!rig.model) rig = llama_rig(*root, Strategy::full_shard, DType::f32);
+    rig.step(pattern_batch(*rig.model, 1, 6, r), step);
+    ++report.stage;
+  });
+  stay(report);
+  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+}
+
+// The host waits for its GPU, the GPU for a peer that is gone.
+TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 2, store);
+    Stream& stream = root->device().stream();
+    const Tensor one = Tensor::allocate(root->device().allocator(), DType::f32, {1});
+    Collective c;
+    c.op = CollectiveOp::all_reduce;
+    c.reduce = Reduce::sum;
+    c.in = c.out = one.raw();
+    c.count = 1;
+    root->run(Channel::user, c, &stream)->wait(Deadline::after_ms(60'000));
+    report.stage = 1;
+    while (r == 1) pause();
+    until_failure(report, [&] {
+      const WorkPtr work = root->run(Channel::user, c, &stream);
+      work->order(stream);
+      report.stage = 2;
+      stream.synchronize();
+    });
+  });
+  ranks.wait_for_stage(1, 1);
+  ranks.wait_for_stage(0, 2);
+  ranks.kill(1, SIGKILL);
+  ASSERT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).number[2], 1);
+}
+
+// The engine that moves the data waits for ever; the control plane has to know.
+TEST_F(CudaProcesses, AKilledRankIsNamedByAllOthers) {
+  const std::set<std::string> before = shared_memory();
+  const uint64_t rounds = std::getenv("GANGWAY_TEST_ALL") == nullptr ? 6 : 40;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    const Death death(round);
+    Processes ranks(death.size, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      train(death, r, store, report);
+    });
+    ranks.wait_for_stage(death.victim, 1 + death.steps);
+    usleep(static_cast<useconds_t>(death.later_us));
+    ranks.kill(death.victim, SIGKILL);
+    std::vector<int> survivors;
+    for (int r = 0; r < death.size; ++r)
+      if (r != death.victim) survivors.push_back(r);
+    let_go_when_told(ranks, survivors);
+    for (const int r : survivors) {
+      Report& report = ranks.report(r);
+      ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << report.text;
+      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost))
+          << "round " << round << ": " << report.text;
+      ASSERT_EQ(report.number[2], death.victim) << report.text;
+      ASSERT_NE(std::strstr(report.text, text("rank ", death.victim, " (host ").c_str()), nullptr)
+          << report.text;
+      ASSERT_EQ(report.number[3], static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
+    }
+  }
+  for (const std::string& name : shared_memory())
+    EXPECT_TRUE(before.contains(name) || name.find("gangway") == std::string::npos) << name << " stayed";
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,19 @@
+// Ranks of a gang of device "cuda" that are processes, each with software GPUs of its own; rank r has number r.
+#pragma once
+
+#include "gang/processes.h"
+#include "gang/thread_ranks.h"
+
+namespace gangway::test {
+
+inline GangPtr cuda_root(int rank, int size, const std::shared_ptr<Store>& store) {
+  setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+  GangOptions options = thread_rank_options();
+  options.device = text("cuda:", rank);
+  options.rank = rank;
+  options.size = size;
+  options.store = store;
+  return Gang::create(options);
+}
+
+}  // namespace gangway::test
