@@ -67,10 +67,10 @@ typedef struct gw_shard_options {
    * from those; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1. Shard
    * groups and pipelines take -1, 0 and 1: NOT_SUPPORTED. */
   int32_t reshard_after_forward;
-  gw_dtype param_dtype;         /* compute dtype: f64, f32, bf16 or f16; GW_DTYPE_NONE: the master's */
-  gw_dtype reduce_dtype;        /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
-  gw_dtype output_dtype;        /* of the unit's outputs; GW_DTYPE_NONE: as computed */
-  int32_t cast_forward_inputs;  /* 1 */
+  gw_dtype param_dtype;        /* compute dtype: f64, f32, bf16 or f16; GW_DTYPE_NONE: the master's */
+  gw_dtype reduce_dtype;       /* of gradients on the way; GW_DTYPE_NONE: f32 (f64 for f64) */
+  gw_dtype output_dtype;       /* of the unit's outputs; GW_DTYPE_NONE: as computed */
+  int32_t cast_forward_inputs; /* 1 */
   /* 0; 1: shards, their gradients and optimizer state lie in pinned memory of the host (gw_memory_use.host), and travel
    * beside compute. Same numbers. Streams order them like memory of the device, which their views name. It changes nothing
    * on a CPU. INVALID_ARGUMENT with GW_NO_SHARD. */
