@@ -13,6 +13,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
 
@@ -93,7 +94,7 @@ Groups& groups() {
 struct ncclComm {
   std::shared_ptr<Group> group;
   int rank, device;
-  uint64_t launched = 0;
+  uint64_t launched = 0, launches = 0;
 };
 
 namespace {
@@ -187,6 +188,7 @@ void reduce(const Meeting& meeting, size_t first, size_t count, void* out) {
 // All outputs are made before any is written: they may lie over inputs.
 void perform(const Meeting& meeting) {
   const Call& some = meeting.calls[0];
+  if (some.count == 0) return;
   const size_t size = meeting.calls.size(), bytes = some.count * bytes_of(some.type);
   std::vector<char> all(some.op == Op::all_gather || some.op == Op::reduce_scatter ? size * bytes : bytes);
   switch (some.op) {
@@ -278,6 +280,25 @@ struct Pending {
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
 
+// One launch. Data that the modelled mode leaves out is taken out of the calls: the ranks still meet.
+void log_launch(ncclComm& comm, cudaStream_t stream, std::vector<Call*> calls) {
+  constexpr const char* kNames[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather",
+                                    "send",       "recv"};
+  Entry entry;
+  entry.work = Work::collective;
+  entry.name = kNames[static_cast<size_t>(calls.at(0)->op)];
+  entry.communicator = reinterpret_cast<uint64_t>(comm.group.get());
+  entry.launch = comm.launches++;
+  entry.ranks = comm.group->size;
+  for (Call* const call : calls) {
+    const bool whole = call->op == Op::all_gather || call->op == Op::reduce_scatter;
+    const size_t bytes = call->count * bytes_of(call->type) * (whole ? static_cast<size_t>(entry.ranks) : 1);
+    entry.bytes += static_cast<double>(bytes);
+    if (leaves_out(bytes)) call->count = 0;
+  }
+  log(stream, std::move(entry));
+}
+
 // The calls of one group, by communicator.
 ncclResult_t launch_all(std::vector<Pending> calls) {
   while (!calls.empty()) {
@@ -294,6 +315,10 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
       return true;
     });
     for (const auto& [number, call] : meetings) check_order(*comm, number);
+    std::vector<Call*> launched;
+    for (Call& call : pairs) launched.push_back(&call);
+    for (auto& [number, call] : meetings) launched.push_back(&call);
+    log_launch(*comm, stream, std::move(launched));
     const cudaError_t error = enqueue(
         stream, [group = comm->group, rank = comm->rank, device = comm->device, pairs, meetings](Runner&) {
           if (!pairs.empty()) exchange(*group, rank, device, pairs);
