@@ -58,8 +58,8 @@ std::unique_ptr<Model> model_of(const Plan& plan, Gang& root) {
   return model;
 }
 
-// The last of kSteps steps is logged.
-StepResult train(const Plan& plan, Gang& root, std::barrier<>& all) {
+// The last of kSteps steps is logged, without what the model's end waits for.
+StepResult train(const Plan& plan, Gang& root, std::barrier<>& all, std::vector<Entry>& log) {
   const auto model = model_of(plan, root);
   const auto optimizer = make_adamw(model->inspect().parameters(), OptimizerOptions(), model->ops());
   Stream& stream = model->device().stream();
@@ -67,6 +67,7 @@ StepResult train(const Plan& plan, Gang& root, std::barrier<>& all) {
   batch.inputs = {ids_of(*model, plan)};
   batch.targets = {ids_of(*model, plan)};
   batch.shifted = true;
+  if (plan.says_weight) batch.weight = plan.sequences * plan.tokens;
   StepOptions options;
   options.max_grad_norm = plan.max_grad_norm;
   StepResult result;
@@ -77,6 +78,8 @@ StepResult train(const Plan& plan, Gang& root, std::barrier<>& all) {
     all.arrive_and_wait();
     result = train_step(*model, optimizer.get(), batch, options, stream);
   }
+  all.arrive_and_wait();
+  if (root.rank() == 0) log = gpu_emulation::take_log();
   all.arrive_and_wait();
   return result;
 }
@@ -177,11 +180,10 @@ StepLog run_step(const Plan& plan) {
   StepLog log;
   std::barrier<> all(plan.ranks);
   std::mutex mutex;
+  std::vector<Entry> entries;
   on_ranks(plan.ranks, [&](Gang& root) {
     try {
-      const StepResult result = train(plan, root, all);
-      if (root.rank() == 0) log.ranks = by_device(gpu_emulation::take_log(), plan.ranks);
-      all.arrive_and_wait();
+      const StepResult result = train(plan, root, all, entries);
       const std::lock_guard lock(mutex);
       log.loss = result.loss;
       log.stepped = log.stepped && result.skipped == Skip::none;
@@ -190,6 +192,7 @@ StepLog run_step(const Plan& plan) {
       throw;
     }
   });
+  log.ranks = by_device(entries, plan.ranks);
   log.report = gpu_emulation::report();
   return log;
 }

@@ -18,6 +18,7 @@ struct Plan {
   int64_t sequences = 1, tokens = 4096;  // of a rank and step
   ShardOptions shard;
   double max_grad_norm = 1;
+  bool says_weight = true;  // the batch's, so that the host need not wait for it
 };
 // Llama 3 8B, fully sharded, products in bf16, masters and moments in f32.
 Plan plan_8b();
