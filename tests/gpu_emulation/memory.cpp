@@ -270,6 +270,8 @@ Where where(const void* address) {
   return {};
 }
 
+bool is_device_address(const void* address) { return arena_of(address) != nullptr; }
+
 bool is_plain_host_memory(uint64_t address) {
   if (address < kPage || address >> 47 != 0) return false;
   void* const at = reinterpret_cast<void*>(address);

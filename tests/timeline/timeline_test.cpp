@@ -40,9 +40,66 @@ TEST(Timeline, AStepOfThe8bPlanRunsOnEightModelledGpusAndEveryKernelIsCosted) {
   EXPECT_DOUBLE_EQ(product_flops, 6.0 * 4096 * 7504658432.0);
 }
 
-TEST(Timeline, LessThanAFiftiethPartOf8bIsExposedCommunication) {
+// Of prefetch, too: without it every gather would be waited for.
+TEST(Timeline, LessThanATwentiethOfAStepOf8bIsExposedCommunication) {
   const StepTimes times = simulate(step_8b().ranks, Rates());
   EXPECT_LT(exposed(times), kMostExposed);
+}
+
+TEST(Timeline, WithoutPrefetchMoreThanATwentiethIsExposed) {
+  Plan plan = plan_8b();
+  plan.shard.prefetch_forward = plan.shard.prefetch_backward = 0;
+  EXPECT_GT(exposed(simulate(run_step(plan).ranks, Rates())), kMostExposed);
+}
+
+// How often a stream that computes stood still for a gather: its events are recorded on the gathers' stream.
+int waits_for_gathers(const std::vector<Entry>& rank, const RankTimes& times) {
+  std::map<uint64_t, uint64_t> stream_of;  // by event
+  uint64_t gathers = 0;
+  for (const Entry& e : rank) {
+    if (e.work == Work::record) stream_of[e.event] = e.stream;
+    if (e.work == Work::collective && e.name == "all_gather") gathers = e.stream;
+  }
+  int count = 0;
+  for (size_t i = 0; i < rank.size(); ++i) {
+    const bool for_gather =
+        rank[i].work == Work::wait && rank[i].stream != gathers && stream_of[rank[i].event] == gathers;
+    if (for_gather && times.spans[i].end - times.spans[i].start > Rates().kernel_s) ++count;
+  }
+  return count;
+}
+
+TEST(Timeline, OnlyTheGathersOfTheStepsBeginAreWaitedFor) {
+  const StepLog& log = step_8b();
+  const StepTimes times = simulate(log.ranks, Rates());
+  for (size_t r = 0; r < log.ranks.size(); ++r)
+    EXPECT_LE(waits_for_gathers(log.ranks[r], times.ranks[r]), 2) << "rank " << r;
+}
+
+// All units but the last, whose backward comes right after its forward.
+TEST(Timeline, EachUnitButTheLastIsGatheredForForwardAndForBackward) {
+  const std::vector<Entry>& rank = step_8b().ranks[0];
+  const auto gathers =
+      std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "all_gather"; });
+  const auto units =
+      std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "reduce_scatter"; });
+  EXPECT_EQ(units, 34);
+  EXPECT_EQ(gathers, 2 * units - 1);
+}
+
+TEST(Timeline, TheHostWaitsOnceInAStepWhoseWeightIsSaidAndElseTwice) {
+  Plan plan = plan_8b();
+  plan.ranks = 2;
+  plan.model.layers = 2;
+  for (const auto& rank : run_step(plan).ranks) EXPECT_EQ(host_waits(rank), 1);
+  plan.says_weight = false;
+  for (const auto& rank : run_step(plan).ranks) EXPECT_EQ(host_waits(rank), 2);
+}
+
+TEST(Timeline, ABlockLaunches14KernelsForwardAnd28Backward) {
+  const BlockLaunches block = block_launches(plan_8b());
+  EXPECT_EQ(block.forward.size(), 14u);
+  EXPECT_EQ(block.backward.size(), 28u);
 }
 
 }  // namespace
