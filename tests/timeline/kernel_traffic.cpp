@@ -85,7 +85,7 @@ void norms(Meter& m, DType t) {
     m.ops().rmsnorm({.x = x, .residual = residual, .weight = weight, .y = y, .sum = sum, .rstd = rstd},
                     m.stream());
   });
-  m.row("rmsnorm_backward", t, {in(residual), in(x), shared(weight), in(rstd), in(sum), out(dx)}, [&] {
+  m.row("rmsnorm_backward", t, {in(residual), in(x), shared(weight), shared(rstd), in(sum), out(dx)}, [&] {
     m.ops().rmsnorm_backward({.dy = residual,
                               .x = x,
                               .weight = weight,
@@ -96,19 +96,19 @@ void norms(Meter& m, DType t) {
                               .y = {}},
                              m.stream());
   });
-  KernelTraffic& row =
-      m.row("rmsnorm_backward + dweight, y", t,
-            {in(residual), in(x), shared(weight), in(rstd), in(sum), out(dx), out(y), both(dweight)}, [&] {
-              m.ops().rmsnorm_backward({.dy = residual,
-                                        .x = x,
-                                        .weight = weight,
-                                        .rstd = rstd,
-                                        .dsum = sum,
-                                        .dx = dx,
-                                        .dweight = dweight,
-                                        .y = y},
-                                       m.stream());
-            });
+  KernelTraffic& row = m.row(
+      "rmsnorm_backward + dweight, y", t,
+      {in(residual), in(x), shared(weight), shared(rstd), in(sum), out(dx), out(y), both(dweight)}, [&] {
+        m.ops().rmsnorm_backward({.dy = residual,
+                                  .x = x,
+                                  .weight = weight,
+                                  .rstd = rstd,
+                                  .dsum = sum,
+                                  .dx = dx,
+                                  .dweight = dweight,
+                                  .y = y},
+                                 m.stream());
+      });
   row.limit = 1.06;
   row.reason = "256 rows of partial sums of dweight, written and read, whatever the number of rows";
 }
@@ -152,7 +152,7 @@ void embedding(Meter& m, DType t) {
 }
 
 void head(Meter& m, DType t) {
-  constexpr int64_t kTokens = 64, kVocabulary = 4096, kModel = 16;
+  constexpr int64_t kTokens = 16, kVocabulary = 32768, kModel = 16;
   const Tensor x = m.make(t, Shape{kTokens, kModel}), w = m.make(t, Shape{kVocabulary, kModel}),
                dx = m.make(t, x.shape());
   const Tensor labels = m.ids(kTokens, kVocabulary), loss = m.make(DType::f64, Shape{1}),
