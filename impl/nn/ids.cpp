@@ -18,34 +18,43 @@ void check_range(const IdRule& rule, const FoundIds& found) {
 
 }  // namespace
 
-std::vector<FoundIds> check_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
-  std::vector<FoundIds> all(values.size());
-  const size_t known = std::min(rules.size(), values.size());
-  const auto looked_at = [&](size_t i) {
-    return rules[i].what != nullptr && values[i] && values[i].dtype() == DType::i64;
-  };
-  size_t count = 0;
-  for (size_t i = 0; i < known; ++i) count += looked_at(i) ? 1 : 0;
-  if (count == 0 || on_meta(ctx)) return all;
-
-  const StackScope scope(ctx.temporaries);
-  const Tensor found = ctx.temporaries.allocate(DType::i64, Shape{static_cast<int64_t>(count), 3});
+IdLook look_at_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
+  IdLook look{std::vector<IdRule>(values.size()), {}};
+  int64_t count = 0;
+  for (size_t i = 0; i < std::min(rules.size(), values.size()); ++i) {
+    if (rules[i].what == nullptr || !values[i] || values[i].dtype() != DType::i64) continue;
+    look.rules[i] = rules[i];
+    ++count;
+  }
+  if (count == 0 || on_meta(ctx)) return look;
+  look.found = ctx.temporaries.allocate(DType::i64, Shape{count, 3});
   int64_t row = 0;
-  for (size_t i = 0; i < known; ++i) {
-    if (!looked_at(i)) continue;
-    ctx.ops.id_range(values[i].reshape(Shape{values[i].count()}), rules[i].ignore,
-                     found.slice(0, row, row + 1).reshape(Shape{3}), ctx.stream);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (look.rules[i].what == nullptr) continue;
+    ctx.ops.id_range(values[i].reshape(Shape{values[i].count()}), look.rules[i].ignore,
+                     look.found.slice(0, row, row + 1).reshape(Shape{3}), ctx.stream);
     ++row;
   }
-  const HostView<int64_t> host(found, ctx.stream);
-  const int64_t* at = host.begin();
-  for (size_t i = 0; i < known; ++i) {
-    if (!looked_at(i)) continue;
+  return look;
+}
+
+std::vector<FoundIds> judge(const IdLook& look, const Tensor& found) {
+  std::vector<FoundIds> all(look.rules.size());
+  if (!look.found) return all;
+  const int64_t* at = found.data<int64_t>();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (look.rules[i].what == nullptr) continue;
     all[i] = {at[0], at[1], at[2]};
     at += 3;
-    if (rules[i].size >= 0) check_range(rules[i], all[i]);
+    if (look.rules[i].size >= 0) check_range(look.rules[i], all[i]);
   }
   return all;
+}
+
+std::vector<FoundIds> check_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
+  const StackScope scope(ctx.temporaries);
+  const IdLook look = look_at_ids(ctx, rules, values);
+  return judge(look, look.found ? read_on_host(look.found, ctx.stream) : Tensor());
 }
 
 }  // namespace gangway

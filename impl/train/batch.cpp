@@ -5,6 +5,7 @@
 #include "nn/ids.h"
 #include "nn/loss.h"
 #include "parallel/context/balance.h"
+#include "tensor/host_view.h"
 
 namespace gangway {
 namespace {
@@ -50,9 +51,17 @@ void PreparedBatch::look(Model& model, Stream& stream) {
   std::vector<IdRule> rules = model.root().id_rules();
   rules.resize(values_.size());
   if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
-  const std::vector<FoundIds> found = check_ids(ctx, rules, values_);
+  ids_ = look_at_ids(ctx, rules, values_);
+  const bool on_host = is_on_host(model.device().memory_kind());
+  // A pipeline's stages do not all read their sums.
+  pending_ = ids_.found && !on_host && weight_ > 0 && model.pipeline() == nullptr;
+  if (!pending_) judge(ids_.found ? read_on_host(ids_.found, stream) : Tensor());
+}
+
+void PreparedBatch::judge(const Tensor& found) {
+  const std::vector<FoundIds> all = gangway::judge(ids_, found);
   if (!counts_) return;
-  const int64_t counted = on_meta(ctx) ? labels_.count() : found[labels_at_].count;
+  const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta nothing is found
   if (weight_ != -1 && weight_ != counted)
     fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted,
          " labels count after the shift");

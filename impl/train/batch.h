@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "nn/ids.h"
 #include "train/step.h"
 
 namespace gangway {
@@ -15,10 +16,16 @@ class PreparedBatch {
   PreparedBatch(Model& model, const Batch& batch, int microbatches);
 
   // Shifts labels, refuses ids and labels outside of their range, and counts: the values are looked at here and nowhere
-  // else, with one wait for a device that is not the host. After check_microbatches, which finds wrong shapes. The
+  // else. A device that is not the host is waited for only if the caller did not say the weight; else what it finds is read
+  // with the step's sums, and judged then. After check_microbatches, which finds wrong shapes. The
   // shifted labels, and with context parallelism this rank's part of the sequences, lie in the model's temporaries,
   // inside the caller's StackScope.
   void look(Model& model, Stream& stream);
+
+  // Of a look that was not waited for, what the device finds; else absent.
+  const Tensor& found() const { return pending_ ? ids_.found : none_; }
+  // What look would have refused. `found`: in memory of the host.
+  void judge(const Tensor& found);
 
   // After look.
   int64_t weight() const { return weight_; }  // of all rows; of this rank's part of their sequences
@@ -46,6 +53,9 @@ class PreparedBatch {
   int64_t weight_ = -1;          // before look: as the caller says
   int64_t tokens_ = 0;
   uint64_t checksum_ = 0;
+  IdLook ids_;
+  bool pending_ = false;
+  Tensor none_;
 };
 
 }  // namespace gangway

@@ -34,7 +34,7 @@ void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 void check_loss_scale(const StepOptions& options, const LossScale& scale);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
-std::optional<Error> wrong_weight(Model& model, const StepSums& sums, const PreparedBatch& batch);
+std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
 
@@ -165,8 +165,9 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 3. Forward and backward of each microbatch, seeded with S/N, then what of the gradients is still on its
   //    way: the reductions that accumulate unsharded, and those over replicas. All that the host must know is
   //    read at the end, at once: here the step waits for the device.
-  // 4. The second small collective: the loss, the finite flag where no norm will tell, and a loss whose
-  //    weight was not the one that went into N (then 1/N was wrong on every rank, and no rank steps).
+  // 4. The second small collective: the loss, the finite flag where no norm will tell, ids that were not waited
+  //    for in the check phase, and a loss whose weight was not the one that went into N (then 1/N was wrong on
+  //    every rank, and no rank steps).
   std::optional<StepSums> sums;
   Outcome all;
   try {
@@ -178,9 +179,9 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
       model.run().reshard();
       model.run().finish_gradients(stream);
       sums->add_gradients();
-      sums->read();
+      sums->read(prepared->found());
     });
-    all = step.exchange(wrong_weight(model, *sums, *prepared), {sums->loss(), sums->finite()});
+    all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
   } catch (...) {
     if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
     throw;
@@ -210,9 +211,9 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   step.run([&] {
     sums.emplace(model, nullptr, stream);
     run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
-    sums->read();
+    sums->read(prepared->found());
   });
-  const Outcome all = step.exchange(wrong_weight(model, *sums, *prepared), {sums->loss(), sums->finite()});
+  const Outcome all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
   step.result.loss = all.loss / static_cast<double>(totals.weight);
   return step.end();
 }
@@ -292,7 +293,13 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
 
 // --- 3. after the microbatches
 
-std::optional<Error> wrong_weight(Model& model, const StepSums& sums, const PreparedBatch& batch) {
+// What the check phase did not wait for, and a loss of another weight than the batch's.
+std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch) {
+  try {
+    if (batch.found()) batch.judge(sums.also());
+  } catch (const Error& refusal) {
+    return refusal;
+  }
   if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
   // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
   if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;

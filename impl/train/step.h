@@ -55,6 +55,8 @@ struct StepResult {
 // clip, optimizer. Refusals are agreed: all ranks throw the first one (lowest rank), MISMATCH where ranks
 // pass different options; nothing has changed and the gangs work on. A failure after that breaks every gang of
 // the model, and peers throw the failing rank's error; a rank that is alone works on, with empty gradients.
+// On a device that is not the host, ids and labels of a batch that says its weight are judged with the step's one wait, after
+// backward: a refusal leaves empty gradients then.
 // N = 0: skipped, and the loss is NaN. Backward starts from the optimizer's loss scale over N; all that is told is unscaled.
 // `optimizer` null: refused likewise.
 StepResult train_step(Model& model, Optimizer* optimizer, const Batch& batch, const StepOptions& options,

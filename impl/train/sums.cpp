@@ -38,10 +38,13 @@ void StepSums::add_gradients() {
   }
 }
 
-void StepSums::read() {
+void StepSums::read(const Tensor& also) {
   if (model_.device().kind() == DeviceKind::meta) return;
-  const HostView<double> host(sums_, stream_);
-  values_.assign(host.begin(), host.end());
+  const Tensor both[] = {sums_, also};
+  const std::vector<Tensor> host = read_on_host(both, stream_);
+  const double* const values = host[0].data<double>();
+  values_.assign(values, values + host[0].count());
+  also_ = host[1];
   known_ = true;
 }
 

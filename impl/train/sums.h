@@ -24,9 +24,10 @@ class StepSums {
   void add_loss(const Values& outputs);  // {loss sum, weight} of a microbatch
   void add_gradients();  // after finish_gradients: what tells their norm and that they are finite
   bool looks_at_gradients() const { return norm_ || magnitudes_; }
-  void read();  // waits for the device
+  void read(const Tensor& also = {});  // waits for the device; `also`: what is read with the sums
 
   // After read. On a meta device nothing is known: 0, and finite.
+  const Tensor& also() const { return also_; }  // in memory of the host
   bool known() const { return known_; }
   double loss() const { return values_[kLoss]; }
   double weight() const { return values_[kWeight]; }
@@ -43,6 +44,7 @@ class StepSums {
   bool magnitudes_ = false, known_ = false;
   Tensor sums_;                 // f64 [kPowers + those of the norm]
   std::vector<double> values_;  // the same on the host
+  Tensor also_;
 };
 
 }  // namespace gangway

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
 
@@ -137,6 +138,29 @@ size_t extent(const cublasLtMatrixLayoutOpaque& m) {
 bool is_on_device(const void* data, size_t bytes) {
   const Where place = where(data);
   return place.place == Place::device && place.rest >= bytes;
+}
+
+// In the words of the caller, whose matrices have rows first: c is m x n.
+Entry entry_of(const Product& p) {
+  const uint64_t depth = columns_of(p.a, p.how.transpose_a);
+  const auto bytes = [](const cublasLtMatrixLayoutOpaque& m) {
+    return static_cast<double>(m.rows) * static_cast<double>(m.columns) *
+           static_cast<double>(bytes_of(m.type));
+  };
+  const char* const type = p.a.type == CUDA_R_64F    ? "f64"
+                           : p.a.type == CUDA_R_32F  ? "f32"
+                           : p.a.type == CUDA_R_16BF ? "bf16"
+                                                     : "f16";
+  Entry entry;
+  entry.work = Work::product;
+  entry.name = type;
+  entry.m = p.c.columns;
+  entry.n = p.c.rows;
+  entry.k = depth;
+  entry.flops =
+      2.0 * static_cast<double>(p.c.rows) * static_cast<double>(p.c.columns) * static_cast<double>(depth);
+  entry.bytes = bytes(p.a) + bytes(p.b) + bytes(p.c) * (p.beta != 0 ? 2 : 1);
+  return entry;
 }
 
 bool same(const cublasLtMatrixLayoutOpaque& x, const cublasLtMatrixLayoutOpaque& y) {
@@ -285,7 +309,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   const bool f64 = product->scale == CUDA_R_64F;
   p.alpha = f64 ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
   p.beta = f64 ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
-  const cudaError_t error = enqueue(stream, [p, workspace, workspace_bytes](Runner&) {
+  const Entry entry = entry_of(p);
+  const bool left_out = leaves_out(static_cast<size_t>(entry.bytes));
+  log(stream, entry);
+  const cudaError_t error = enqueue(stream, [p, workspace, workspace_bytes, left_out](Runner&) {
+    if (left_out) return;
     std::memset(workspace, 0xff, std::min<size_t>(workspace_bytes, 4096));
     if (p.a.type == CUDA_R_64F)
       multiply<double>(p);

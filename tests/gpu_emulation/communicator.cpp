@@ -26,6 +26,7 @@ Member::Member(std::shared_ptr<Segment> segment, int rank, int device)
 Member::~Member() { segment_->forget(); }
 
 uint64_t Member::id() const { return segment_->id(); }
+int Member::size() const { return segment_->size(); }
 bool Member::broken() const { return segment_->broken(); }
 
 ncclResult_t Member::sit_down() {

@@ -42,6 +42,7 @@ class Member {
   Member& operator=(const Member&) = delete;
 
   uint64_t id() const;
+  int size() const;
   int device() const { return device_; }
   // An error if the seat is taken, or the device has another.
   ncclResult_t sit_down();

@@ -30,6 +30,7 @@ struct Settings {
   uint32_t seed = 2;  // of the order within kernels, and of pauses; 0 and 1: no pauses
   int driver = 13000;
   int architecture = 90;
+  bool modelled = false;  // log.h
 };
 Settings settings();
 void set(const Settings& settings);

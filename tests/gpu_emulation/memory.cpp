@@ -14,17 +14,17 @@
 #include <mutex>
 
 #include "gpu_emulation/block.h"
+#include "gpu_emulation/log.h"
 
 namespace gpu_emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAlignment = 256;           // of cudaMalloc
-constexpr size_t kRange = size_t{16} << 30;  // addresses of a device
-constexpr size_t kPages = kRange / kPage;
-constexpr uint32_t kMostExtents = 1 << 20;  // ever, of a device
-constexpr size_t kFilled = 256 * 1024;      // of both ends of a block: all of it would cost too much
-constexpr unsigned char kSlack = 0xa5;      // around a block
+constexpr size_t kAlignment = 256;                // of cudaMalloc
+constexpr size_t kLeastRange = size_t{16} << 30;  // addresses of a device
+constexpr uint32_t kMostExtents = 1 << 20;        // ever, of a device
+constexpr size_t kFilled = 256 * 1024;            // of both ends of a block: all of it would cost too much
+constexpr unsigned char kSlack = 0xa5;            // around a block
 
 struct Extent {
   char* data;
@@ -38,6 +38,7 @@ struct Extent {
 // What the handler of signals reads has a place for good and changes by single words.
 struct Arena {
   char* base = nullptr;
+  size_t range = 0, pages = 0;
   uint32_t* block_of_page = nullptr;  // index + 1; 0: never used
   Extent* blocks = nullptr;
   uint32_t count = 0;
@@ -73,7 +74,7 @@ T* map_table(size_t count) {
 
 const Arena* arena_of(const void* address) {
   for (const Arena& arena : memory().arenas)
-    if (arena.base != nullptr && address >= arena.base && address < arena.base + kRange) return &arena;
+    if (arena.base != nullptr && address >= arena.base && address < arena.base + arena.range) return &arena;
   return nullptr;
 }
 Extent* block_at(const Arena& arena, const void* address) {
@@ -145,11 +146,11 @@ void check_slack(const Extent& block) {
   }
 }
 
-// Pages in a row that no living block has; kPages: none.
+// Pages in a row that no living block has; all pages: none.
 size_t find_pages(Arena& arena, size_t wanted) {
   for (int pass = 0; pass < 2; ++pass) {
     size_t run = 0;
-    for (size_t page = arena.next_page; page < kPages; ++page) {
+    for (size_t page = arena.next_page; page < arena.pages; ++page) {
       const uint32_t block = arena.block_of_page[page];
       run = block == 0 || !arena.blocks[block - 1].live ? run + 1 : 0;
       if (run == wanted) {
@@ -159,7 +160,7 @@ size_t find_pages(Arena& arena, size_t wanted) {
     }
     arena.next_page = 0;
   }
-  return kPages;
+  return arena.pages;
 }
 
 }  // namespace
@@ -171,9 +172,12 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
   if (arena.base == nullptr) {
     static const bool installed = (install_handler(), true);
     static_cast<void>(installed);
-    arena.block_of_page = map_table<uint32_t>(kPages);
+    arena.range = std::max(kLeastRange, 2 * capacity);
+    arena.pages = arena.range / kPage;
+    arena.block_of_page = map_table<uint32_t>(arena.pages);
     arena.blocks = map_table<Extent>(kMostExtents);
-    void* const base = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const base =
+        mmap(nullptr, arena.range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return nullptr;
     arena.base = static_cast<char*>(base);
   }
@@ -181,7 +185,7 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment,
                pages = (rounded + kPage - 1) / kPage;
   const size_t first = find_pages(arena, pages + 1);  // the last stays closed
-  if (first == kPages) return nullptr;
+  if (first == arena.pages) return nullptr;
   Extent& block = arena.blocks[arena.count++];
   block.first = arena.base + first * kPage;
   block.pages = pages;
@@ -191,8 +195,10 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
   mprotect(block.first, pages * kPage, PROT_READ | PROT_WRITE);
   std::memset(block.first, kSlack, static_cast<size_t>(block.data - block.first));
   std::memset(block.data + bytes, kSlack, rounded - bytes);
-  std::memset(block.data, 0xff, std::min(bytes, kFilled));
-  if (bytes > kFilled) std::memset(block.data + bytes - kFilled, 0xff, kFilled);
+  if (!modelled()) {
+    std::memset(block.data, 0xff, std::min(bytes, kFilled));
+    if (bytes > kFilled) std::memset(block.data + bytes - kFilled, 0xff, kFilled);
+  }
   mprotect(block.first, pages * kPage, PROT_NONE);
   block.open = false;
   block.live = true;
@@ -263,6 +269,8 @@ Where where(const void* address) {
     return {Place::pinned, -1, after->first + after->second - at};
   return {};
 }
+
+bool is_device_address(const void* address) { return arena_of(address) != nullptr; }
 
 bool is_plain_host_memory(uint64_t address) {
   if (address < kPage || address >> 47 != 0) return false;

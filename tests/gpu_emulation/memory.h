@@ -34,6 +34,8 @@ struct Where {
   size_t rest = 0;  // bytes from here to the end of the block; 0: in none
 };
 Where where(const void* address);
+// Whether it is an address of a device's range; takes no lock.
+bool is_device_address(const void* address);
 // Whether it is mapped memory that kernels do not reach.
 bool is_plain_host_memory(uint64_t address);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpu_emulation/communicator.h"
+#include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/segment.h"
 #include "gpu_emulation/state.h"
@@ -62,6 +63,25 @@ struct Pending {
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
 
+// One launch. Data that the modelled mode leaves out is taken out of the calls: the ranks still meet.
+void log_launch(const ncclComm& comm, uint64_t launch, cudaStream_t stream, const std::vector<Call*>& calls) {
+  constexpr const char* kNames[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather",
+                                    "send",       "recv"};
+  Entry entry;
+  entry.work = Work::collective;
+  entry.name = kNames[static_cast<size_t>(calls.at(0)->op)];
+  entry.communicator = comm.member->id();
+  entry.launch = launch;
+  entry.ranks = comm.member->size();
+  for (Call* const call : calls) {
+    const bool whole = call->op == Op::all_gather || call->op == Op::reduce_scatter;
+    const size_t bytes = call->count * bytes_of(call->type) * (whole ? static_cast<size_t>(entry.ranks) : 1);
+    entry.bytes += static_cast<double>(bytes);
+    if (leaves_out(bytes)) call->count = 0;
+  }
+  log(stream, std::move(entry));
+}
+
 // The calls of one group, by communicator.
 ncclResult_t launch_all(std::vector<Pending> calls) {
   while (!calls.empty()) {
@@ -77,8 +97,13 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
         meetings.push_back({p.call, count_collective(*comm)});
       return true;
     });
+    std::vector<Call*> launched;
+    for (Call& call : pairs) launched.push_back(&call);
+    for (Meeting& meeting : meetings) launched.push_back(&meeting.call);
+    const uint64_t launch = comm->launches++;
+    log_launch(*comm, launch, stream, launched);
     const cudaError_t error =
-        enqueue(stream, [member = comm->member, launch = comm->launches++, pairs = std::move(pairs),
+        enqueue(stream, [member = comm->member, launch, pairs = std::move(pairs),
                          meetings = std::move(meetings)](Runner&) { member->run(launch, pairs, meetings); });
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }

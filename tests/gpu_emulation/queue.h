@@ -12,6 +12,7 @@
 #include <random>
 
 #include "gpu_emulation/block.h"
+#include "gpu_emulation/log.h"
 
 namespace gpu_emulation {
 
@@ -21,6 +22,7 @@ class Point {
   void reach();
   bool reached() const;
   void wait() const;
+  const uint64_t number = next_event();  // in the log
 
  private:
   mutable std::mutex mutex_;

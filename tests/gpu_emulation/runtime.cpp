@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu_emulation/capture.h"
+#include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
 
@@ -168,6 +169,8 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
         return cudaErrorIllegalAddress;
       }
     }
+  log_kernel(stream, name, shape.grid, shape.block);
+  if (blocks * threads > kThreadsDone && modelled()) return enqueue(stream, [](Runner&) {});
   return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
     if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
   });
@@ -286,7 +289,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   if (flags != cudaStreamNonBlocking)
     return refuse(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
   const std::lock_guard lock(all().mutex);
-  *stream = new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + ++all().made)};
+  *stream = new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + ++all().made), all().made};
   all().streams.insert(*stream);
   return cudaSuccess;
 }
@@ -302,6 +305,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER();
   if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "a wait for the end of work")) return error;
+  log_host_wait(stream->queue->device(), stream, 0);
   stream->queue->drain();
   return fault_of(stream->queue->device());
 }
@@ -318,7 +322,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   cudaError_t error = cudaSuccess;
   if (captures_wait(stream, event, error)) return error;
   const std::lock_guard lock(event->mutex);
-  if (event->point != nullptr) stream->queue->push([point = event->point](Runner&) { point->wait(); });
+  if (event->point == nullptr) return cudaSuccess;
+  log(stream, {.work = Work::wait, .name = __func__, .event = event->point->number});
+  stream->queue->push([point = event->point](Runner&) { point->wait(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
@@ -347,6 +353,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::lock_guard lock(event->mutex);
     event->point = point;
   }
+  log(stream, {.work = Work::record, .name = __func__, .event = point->number});
   stream->queue->push([point = std::move(point)](Runner&) { point->reach(); });
   return cudaSuccess;
 }
@@ -368,7 +375,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     const std::lock_guard lock(event->mutex);
     point = event->point;
   }
-  if (point != nullptr) point->wait();
+  if (point != nullptr) {
+    log_host_wait(event->device, nullptr, point->number);
+    point->wait();
+  }
   return fault_of(event->device);
 }
 
@@ -431,12 +441,18 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (where(to).place == Place::host || where(from).place == Place::host)
     if (const cudaError_t error = forbidden_in_capture(stream, "a copy of plain memory of the host"))
       return error;
-  return enqueue(stream, [to, from, bytes](Runner&) { std::memmove(to, from, bytes); });
+  log(stream, {.work = Work::copy, .name = __func__, .bytes = 2.0 * static_cast<double>(bytes)});
+  return enqueue(stream, [to, from, bytes](Runner&) {
+    if (!leaves_out(bytes)) std::memmove(to, from, bytes);
+  });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   ENTER();
   if (bytes == 0) return cudaSuccess;
   if (where(to).place == Place::host || !holds(to, bytes))
     return refuse(cudaErrorInvalidValue, "a memset of " + std::to_string(bytes) + " bytes leaves its block");
-  return enqueue(stream, [to, value, bytes](Runner&) { std::memset(to, value, bytes); });
+  log(stream, {.work = Work::set, .name = __func__, .bytes = static_cast<double>(bytes)});
+  return enqueue(stream, [to, value, bytes](Runner&) {
+    if (!leaves_out(bytes)) std::memset(to, value, bytes);
+  });
 }

@@ -13,6 +13,7 @@
 
 struct CUstream_st {
   std::shared_ptr<gpu_emulation::Queue> queue;
+  uint64_t number = 0;  // in the log
 };
 struct CUevent_st {
   int device;

@@ -123,6 +123,50 @@ TEST(DeferredStep, TheHostWaitsTwiceInATrainingStep) {
           on_device("deferred:7"));
 }
 
+// Then the verdict is read with the sums.
+TEST(DeferredStep, TheHostWaitsOnceWhereTheBatchSaysItsWeight) {
+  for (const int ranks : {1, 2})
+    run_ranks(
+        ranks,
+        [&](Gang& root) {
+          const Rig rig = llama_rig(root, Strategy::full_shard, DType::f32);
+          Batch batch = pattern_batch(*rig.model, 3, 6, root.rank());
+          const double loss = rig.step(batch).loss;
+          batch.weight = 3 * 5;
+          const Rig other = llama_rig(root, Strategy::full_shard, DType::f32);
+          EXPECT_EQ(waits_of_host(root, [&] { EXPECT_EQ(other.step(batch).loss, loss); }), 1);
+          EXPECT_EQ(waits_of_host(root, [&] { eval_step(*other.model, batch, {}, other.stream()); }), 1);
+        },
+        on_device("deferred:7"));
+}
+
+TEST(DeferredStep, AWrongIdOrWeightOfABatchThatSaysItsWeightIsRefusedOnAllRanksAndChangesNothing) {
+  run_ranks(
+      2,
+      [&](Gang& root) {
+        const Rig rig = llama_rig(root, Strategy::full_shard, DType::f32);
+        const std::vector<double> before = rig.parameters();
+        Batch good = pattern_batch(*rig.model, 3, 6, root.rank());
+        good.weight = 3 * 5;
+        Batch bad = good;
+        std::vector<int64_t> ids = copy_out<int64_t>(bad.inputs[0]);
+        ids[4] = 17;
+        bad.inputs[0] = tensor_of(*rig.model, DType::i64, bad.inputs[0].shape(), ids.data());
+        const Error wrong_id = error_of([&] { rig.step(root.rank() == 1 ? bad : good); });
+        EXPECT_EQ(wrong_id.code(), Code::invalid_argument);
+        EXPECT_NE(wrong_id.message().find("token id 17 is outside the vocabulary of 17"), std::string::npos)
+            << wrong_id.message();
+        Batch heavy = good;
+        heavy.weight = 16;
+        const Error wrong_weight = error_of([&] { rig.step(root.rank() == 1 ? heavy : good); });
+        EXPECT_NE(wrong_weight.message().find("batch.weight = 16, but 15 labels count"), std::string::npos)
+            << wrong_weight.message();
+        EXPECT_EQ(rig.parameters(), before);
+        EXPECT_EQ(rig.step(good).skipped, Skip::none);
+      },
+      on_device("deferred:7"));
+}
+
 TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnce) {
   for (const int ranks : {1, 2})
     run_ranks(

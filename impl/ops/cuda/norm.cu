@@ -64,14 +64,18 @@ struct NormBackward {
   T *dx_TD, *y_TD;
   Wide<T>* partials_PD;  // null: dweight is not wanted
   int64_t rows, width;
+  bool keeps;  // rows of dy and x have a place in shared memory
 };
 
-// Row t is block t % P's, so each block's partial sum has one order.
+// Row t is block t % P's, so each block's partial sum has one order. Rows of dy and x stay in shared memory between the two
+// passes; a thread reads there what it has written itself.
 template <typename T, int n>
 __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
   using S = Wide<T>;
   S* const scratch = block_memory<S>();
   S* const dweight = scratch + kWarpSize;
+  T* const dy_row = reinterpret_cast<T*>(dweight + (p.partials_PD != nullptr ? p.width : 0));
+  T* const x_row = dy_row + p.width;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * n, step = static_cast<int64_t>(blockDim.x) * n;
   if (p.partials_PD != nullptr)
     for (int64_t d = first; d < p.width; d += step)
@@ -82,6 +86,10 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
     for (int64_t d = first; d < p.width; d += step) {
       const Pack<T, n> dy = load<n>(p.dy_TD + t * p.width + d), x = load<n>(p.x_TD + t * p.width + d);
       const Pack<T, n> weight = load<n>(p.weight_D + d);
+      if (p.keeps) {
+        store<n>(dy_row + d, dy);
+        store<n>(x_row + d, x);
+      }
       for (int i = 0; i < n; ++i) {
         const S normed = widen(x.at[i]) * rstd;
         along += widen(dy.at[i]) * widen(weight.at[i]) * normed;
@@ -91,7 +99,8 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
     if (p.dx_TD == nullptr) continue;
     const S mean = block_sum(along, scratch) / static_cast<S>(p.width);
     for (int64_t d = first; d < p.width; d += step) {
-      const Pack<T, n> dy = load<n>(p.dy_TD + t * p.width + d), x = load<n>(p.x_TD + t * p.width + d);
+      const Pack<T, n> dy = load<n>(p.keeps ? dy_row + d : p.dy_TD + t * p.width + d);
+      const Pack<T, n> x = load<n>(p.keeps ? x_row + d : p.x_TD + t * p.width + d);
       const Pack<T, n> weight = load<n>(p.weight_D + d);
       Pack<T, n> dsum, dx, y;
       if (p.dsum_TD != nullptr) dsum = load<n>(p.dsum_TD + t * p.width + d);
@@ -153,6 +162,10 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
     using T = decltype(type);
     using S = Wide<T>;
     const int64_t partials = args.dweight ? std::min(rows, kMostPartials) : 0;
+    const size_t sums = (kWarpSize + static_cast<size_t>(args.dweight ? width : 0)) * sizeof(S);
+    check_width("rmsnorm_backward", width, sizeof(S), sums);
+    const size_t kept = 2 * static_cast<size_t>(width) * sizeof(T);
+    const bool keeps = args.dx && sums + kept <= kMostShared;
     S* const partials_PD =
         args.dweight ? static_cast<S*>(workspace(stream, static_cast<size_t>(partials * width) * sizeof(S)))
                      : nullptr;
@@ -165,11 +178,11 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
                                args.y ? args.y.data<T>() : nullptr,
                                partials_PD,
                                rows,
-                               width};
+                               width,
+                               keeps};
     const bool fit = fits_packs({address(args.dy), address(args.x), address(args.weight), address(args.dsum),
                                  address(args.dx), address(args.y), width * sizeof(T)});
-    const size_t shared = (kWarpSize + static_cast<size_t>(args.dweight ? width : 0)) * sizeof(S);
-    check_width("rmsnorm_backward", width, sizeof(S), shared);
+    const size_t shared = sums + (keeps ? kept : 0);
     with_packs<T>(fit, [&](auto n) {
       launch("rmsnorm_backward", rmsnorm_backward_kernel<T, n()>,
              {blocks(args.dweight ? partials : rows), threads_for(width, n()), shared}, native(stream), p);

@@ -31,6 +31,7 @@ class FsdpState {
 
   const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
   const std::vector<std::shared_ptr<ParamGroup>>& units() const { return units_; }
+  bool is_last(const ParamGroup& unit) const { return units_.back().get() == &unit; }
   bool materialized() const { return materialized_; }
   // Later work of `stream` comes after all that earlier calls have put on theirs. First in each call that has a stream.
   void order(Stream& stream);

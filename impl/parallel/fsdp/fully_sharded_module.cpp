@@ -97,7 +97,7 @@ Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs,
     if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // a loss is cast here
     Values outputs = child(0).forward(inner, cast_inputs(ctx, inputs, frame), frame);
     if (!keep && frame != nullptr)
-      unit_->reshard_after_forward(ctx.stream);
+      unit_->reshard_after_forward(domain_->is_last(*unit_), ctx.stream);
     else if (!keep)
       unit_->reshard();
     return cast_outputs(ctx, std::move(outputs), frame);

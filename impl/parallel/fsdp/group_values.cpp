@@ -203,11 +203,14 @@ void GroupValues::reshard() {
   drop_whole();
 }
 
-void GroupValues::drop_whole() {
+void GroupValues::drop_whole(bool wanted_next) {
   unsharded_ = false;
   if (storage_ == Storage::whole) return;
   for (const PackedParameter& p : packing_.parameters) p.parameter->value = Tensor();
-  leave_slot();
+  if (wanted_next && kept_.bytes == 0 && gathered())
+    gathering_.slot->use = AllGatherBuffer::Use::ahead;
+  else
+    leave_slot();
 }
 
 void GroupValues::release(Stream& stream) {

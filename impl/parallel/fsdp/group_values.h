@@ -47,9 +47,10 @@ class GroupValues {
   void prefetch(Stream& stream);  // starts what unshard would wait for, if there is a free slot
   void unshard(Stream& stream);
   void reshard();
-  // The two halves of a reshard after forward: what keepers keep, and that whole values are gone.
+  // The two halves of a reshard after forward: what keepers keep, and that whole values are gone. `wanted_next`: they count as
+  // gathered ahead, until another unit needs the slot.
   void keep_part(Stream& stream);
-  void drop_whole();
+  void drop_whole(bool wanted_next = false);
   bool unsharded() const { return unsharded_; }
   WorkPtr gathering() const;  // null: none in flight
 

@@ -66,9 +66,9 @@ void ParamGroup::reduce(Stream& stream) {
   if (!unsharded()) external_->drop_full();
 }
 
-void ParamGroup::reshard_after_forward(Stream& stream) {
+void ParamGroup::reshard_after_forward(bool last, Stream& stream) {
   values_->keep_part(stream);
-  values_->drop_whole();
+  values_->drop_whole(last);
 }
 
 void ParamGroup::reshard() {

@@ -52,7 +52,8 @@ class ParamGroup {
   bool unsharded() const { return values_ != nullptr && values_->unsharded(); }
   void unshard(Stream& stream) { values_->unshard(stream); }
   void reshard();
-  void reshard_after_forward(Stream& stream);  // keeps what options().reshard_after_forward says for backward
+  // Keeps what options().reshard_after_forward says for backward. `last`: backward begins with it.
+  void reshard_after_forward(bool last, Stream& stream);
   // manual: starts the reduction and ends it; the memory of full gradients stays while views of it may be
   // used.
   void reduce(Stream& stream);

@@ -1,0 +1,106 @@
+// A training step on modelled GPUs: what the library puts on the streams, and when it would run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "timeline/plan.h"
+#include "timeline/simulate.h"
+
+namespace gangway::timeline {
+namespace {
+
+using gpu_emulation::Entry;
+using gpu_emulation::Work;
+
+constexpr double kMostExposed = 0.05;
+
+const StepLog& step_8b() {
+  static const StepLog log = run_step(plan_8b());
+  return log;
+}
+
+double exposed(const StepTimes& times) {
+  double most = 0;
+  for (const RankTimes& rank : times.ranks) most = std::max(most, rank.exposed / times.length);
+  return most;
+}
+
+TEST(Timeline, AStepOfThe8bPlanRunsOnEightModelledGpusAndEveryKernelIsCosted) {
+  const StepLog& log = step_8b();
+  EXPECT_EQ(log.report, "");
+  EXPECT_TRUE(log.stepped);
+  ASSERT_EQ(log.ranks.size(), 8u);
+  double product_flops = 0;
+  for (const Entry& e : log.ranks[0]) {
+    EXPECT_TRUE(e.work != Work::kernel || e.costed) << e.name;
+    if (e.work == Work::product) product_flops += e.flops;
+  }
+  // 6 flops a token and weight, the embedding's left out: 7,504,658,432 of products' weights.
+  EXPECT_DOUBLE_EQ(product_flops, 6.0 * 4096 * 7504658432.0);
+}
+
+// Of prefetch, too: without it every gather would be waited for.
+TEST(Timeline, LessThanATwentiethOfAStepOf8bIsExposedCommunication) {
+  const StepTimes times = simulate(step_8b().ranks, Rates());
+  EXPECT_LT(exposed(times), kMostExposed);
+}
+
+TEST(Timeline, WithoutPrefetchMoreThanATwentiethIsExposed) {
+  Plan plan = plan_8b();
+  plan.shard.prefetch_forward = plan.shard.prefetch_backward = 0;
+  EXPECT_GT(exposed(simulate(run_step(plan).ranks, Rates())), kMostExposed);
+}
+
+// How often a stream that computes stood still for a gather: its events are recorded on the gathers' stream.
+int waits_for_gathers(const std::vector<Entry>& rank, const RankTimes& times) {
+  std::map<uint64_t, uint64_t> stream_of;  // by event
+  uint64_t gathers = 0;
+  for (const Entry& e : rank) {
+    if (e.work == Work::record) stream_of[e.event] = e.stream;
+    if (e.work == Work::collective && e.name == "all_gather") gathers = e.stream;
+  }
+  int count = 0;
+  for (size_t i = 0; i < rank.size(); ++i) {
+    const bool for_gather =
+        rank[i].work == Work::wait && rank[i].stream != gathers && stream_of[rank[i].event] == gathers;
+    if (for_gather && times.spans[i].end - times.spans[i].start > Rates().kernel_s) ++count;
+  }
+  return count;
+}
+
+TEST(Timeline, OnlyTheGathersOfTheStepsBeginAreWaitedFor) {
+  const StepLog& log = step_8b();
+  const StepTimes times = simulate(log.ranks, Rates());
+  for (size_t r = 0; r < log.ranks.size(); ++r)
+    EXPECT_LE(waits_for_gathers(log.ranks[r], times.ranks[r]), 2) << "rank " << r;
+}
+
+// All units but the last, whose backward comes right after its forward.
+TEST(Timeline, EachUnitButTheLastIsGatheredForForwardAndForBackward) {
+  const std::vector<Entry>& rank = step_8b().ranks[0];
+  const auto gathers =
+      std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "all_gather"; });
+  const auto units =
+      std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "reduce_scatter"; });
+  EXPECT_EQ(units, 34);
+  EXPECT_EQ(gathers, 2 * units - 1);
+}
+
+TEST(Timeline, TheHostWaitsOnceInAStepWhoseWeightIsSaidAndElseTwice) {
+  Plan plan = plan_8b();
+  plan.ranks = 2;
+  plan.model.layers = 2;
+  for (const auto& rank : run_step(plan).ranks) EXPECT_EQ(host_waits(rank), 1);
+  plan.says_weight = false;
+  for (const auto& rank : run_step(plan).ranks) EXPECT_EQ(host_waits(rank), 2);
+}
+
+TEST(Timeline, ABlockLaunches14KernelsForwardAnd28Backward) {
+  const BlockLaunches block = block_launches(plan_8b());
+  EXPECT_EQ(block.forward.size(), 14u);
+  EXPECT_EQ(block.backward.size(), 28u);
+}
+
+}  // namespace
+}  // namespace gangway::timeline
