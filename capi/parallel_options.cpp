@@ -108,6 +108,7 @@ ParallelOptions parallel_options_of(const gw_parallel_options* options) {
   p.shard = shard_options_of(o.shard, "options.shard");
   p.master_dtype = o.master_dtype == GW_DTYPE_NONE ? DType::f32 : dtype_of(o.master_dtype);
   p.recompute = recompute_options_of(o.recompute, o.recompute_every, o.recompute_ratio);
+  p.activation_offload = o.activation_offload != 0;
   p.seed = o.seed;
   p.tensor = tensor_options_of(o.tensor_parallel, "options.tensor_parallel");
   p.context = context_method_of(o.context_method, "options.context_method");

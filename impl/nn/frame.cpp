@@ -1,5 +1,7 @@
 #include "nn/frame.h"
 
+#include <algorithm>
+
 #include "nn/compact.h"
 #include "nn/module.h"
 
@@ -29,6 +31,14 @@ void Frame::save(const Module& owner, int slot, const Tensor& tensor) {
   } else {
     producers_[static_cast<size_t>(place.producer)].saved = true;
   }
+}
+
+bool Frame::keeps(const Tensor& tensor) const {
+  const size_t first = tensor.byte_offset(), last = first + tensor.bytes();
+  return std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
+    const Tensor& kept = slot.second.tensor;
+    return kept && kept.buffer() == tensor.buffer() && kept.byte_offset() >= first && kept.byte_offset() < last;
+  });
 }
 
 void Frame::recomputable(const Tensor& tensor, Module& producer, int index, RecomputeWhen when) {
@@ -113,6 +123,7 @@ size_t Frame::run_weight_gradients(Context& ctx, size_t most) {
   for (; ran < most && !pending_weight_.empty(); ++ran) {
     const WeightTask task = pending_weight_.front();
     pending_weight_.pop_front();  // first, so that a task that throws is not run again
+    if (task.part != nullptr) task.part->enter(ctx.stream);
     const TraceSpan span = task.module->span(ctx, "weight gradient");
     task.module->backward_weight(ctx, *this, task.index, task.dy);
   }
@@ -153,11 +164,22 @@ void Frame::free_user_state(const Module& owner) {
   if (state.release != nullptr) state.release(state.state, state.context);
 }
 
+std::shared_ptr<SavedPart> Frame::part_of(const Module& owner) const {
+  for (const auto& [module, part] : parts_)
+    if (module == &owner) return part;
+  return nullptr;
+}
+
+void Frame::drop_part(const Module& owner) {
+  std::erase_if(parts_, [&](const auto& part) { return part.first == &owner; });
+}
+
 Frame& Frame::nest() {
   if (nested_used_ == nested_.size()) nested_.push_back(std::make_unique<Frame>(memory_));
   Frame& frame = *nested_[nested_used_++];
   frame.id = id;
   frame.recompute = recompute;
+  frame.backward_part_ = backward_part_;  // what it recomputes from lies there
   return frame;
 }
 
@@ -186,6 +208,8 @@ void Frame::reset() {
   producers_.clear();
   producer_of_.clear();
   reset_nested();
+  parts_.clear();
+  saving_ = backward_part_ = nullptr;
   activations_.reset();
   gradients_.reset();
 }

@@ -12,6 +12,9 @@
 // Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
 // run_weight_gradients() runs it. The input half needs weights, the weight half needs x and dy only.
 //
+// Parts. A wrapper may give the activations of a module memory of its own (saved_part.h). Weight tasks of such a module
+// enter its part before they run.
+//
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -23,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/saved_part.h"
 #include "tensor/stack.h"
 
 namespace gangway {
@@ -57,7 +61,9 @@ class Frame {
   Recompute recompute = Recompute::none;
 
   // --- forward ---
-  Tensor allocate(DType dtype, const Shape& shape) { return activations_.allocate(dtype, shape); }
+  Tensor allocate(DType dtype, const Shape& shape) {
+    return saving_ != nullptr ? saving_->allocate(dtype, shape) : activations_.allocate(dtype, shape);
+  }
   // INVALID_STATE when the slot is taken: the module ran twice in one frame.
   void save(const Module& owner, int slot, const Tensor& tensor);
   // `tensor` (in the context's temporaries) can be made again by producer.recompute(ctx, frame, index).
@@ -70,6 +76,8 @@ class Frame {
   // The saved tensor; runs its producer if it was not kept. INVALID_STATE when the slot is empty.
   Tensor load(Context& ctx, const Module& owner, int slot);
   bool holds(const Module& owner, int slot) const { return slots_.contains({&owner, slot}); }
+  // Whether a slot refers to memory of `tensor`.
+  bool keeps(const Tensor& tensor) const;
   // For an input half whose weight half will load: making a tensor again may need weights, which the weight half
   // does not have, so it is made now, but for one that its producer's backward, still to come, makes anyhow.
   void prepare(Context& ctx, const Module& owner, int slot);
@@ -87,10 +95,11 @@ class Frame {
   struct WeightTask {
     Module* module;
     int index;  // the module's own number of the task
-    Tensor dy;  // lies in the gradient stack
+    Tensor dy;        // lies in the gradient stack, or over what was saved
+    SavedPart* part;  // of the module; null: there is none
   };
   void push_weight(Module& module, int index, const Tensor& dy) {
-    pending_weight_.push_back({&module, index, dy});
+    pending_weight_.push_back({&module, index, dy, backward_part_});
   }
   size_t pending_weight() const;  // tasks, those of nested frames included
   // Runs the oldest `most` tasks (all by default); returns how many ran.
@@ -118,6 +127,18 @@ class Frame {
   void* user_state(const Module& owner) const;  // null: none
   void free_user_state(const Module& owner);
 
+  // The part of `owner`, from its forward until drop_part or reset. Between set_saving(part) and set_saving(null)
+  // allocate() takes memory from it; set_backward_part says whose contents weight tasks need that are pushed from now on.
+  void add_part(const Module& owner, std::shared_ptr<SavedPart> part) {
+    parts_.emplace_back(&owner, std::move(part));
+  }
+  std::shared_ptr<SavedPart> part_of(const Module& owner) const;  // null: none
+  std::shared_ptr<SavedPart> last_part() const { return parts_.empty() ? nullptr : parts_.back().second; }
+  void drop_part(const Module& owner);
+  void set_saving(SavedPart* part) { saving_ = part; }
+  bool is_saving_part() const { return saving_ != nullptr; }
+  void set_backward_part(SavedPart* part) { backward_part_ = part; }
+
   // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after compact() of
   // this one. A result that lies in the nested frame goes into this one's gradient stack (or through compact) first.
   Frame& nest();
@@ -125,7 +146,7 @@ class Frame {
   // Forgets everything; memory is kept for the next step.
   void reset();
 
-  // Most that was held at once, with what nested frames held; saved_bytes: now, of this one.
+  // Most that was held at once, with what nested frames held; saved_bytes: now, of this one. Without parts.
   size_t activation_bytes() const;
   size_t gradient_bytes() const;
   size_t saved_bytes() const { return activations_.used_bytes(); }
@@ -164,6 +185,9 @@ class Frame {
   std::deque<WeightTask> pending_weight_;
   std::map<const Module*, Seen> seen_;
   std::map<const Module*, UserState> user_states_;
+  std::vector<std::pair<const Module*, std::shared_ptr<SavedPart>>> parts_;  // in order of the forward
+  SavedPart* saving_ = nullptr;
+  SavedPart* backward_part_ = nullptr;
   std::vector<std::unique_ptr<Frame>> nested_;
   size_t nested_used_ = 0;
 };

@@ -16,10 +16,10 @@ struct MemoryUse {
   uint64_t gathered = 0;        // buffers of gathered weights (0 on one host)
   uint64_t full_gradients = 0;  // gradient buffers, the root's own, unsharded accumulation
   uint64_t optimizer = 0;       // state of the optimizers that count_optimizer was told of
-  uint64_t activations = 0;     // most bytes that a frame held
+  uint64_t activations = 0;     // most bytes that a frame held, without those on the host
   uint64_t gradients = 0;       // most bytes of gradient stacks
   uint64_t temporaries = 0;     // and tables that modules keep
-  uint64_t host = 0;            // shards, gradients and state that cpu_offload keeps on the host
+  uint64_t host = 0;            // what cpu_offload keeps on the host; most bytes of activations there
   uint64_t total() const;       // on the device
 };
 

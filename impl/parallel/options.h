@@ -93,6 +93,9 @@ struct ParallelOptions {
   ContextMethod context = ContextMethod::ring;  // over the axis cp
   ShardOptions shard;
   RecomputeOptions recompute;
+  // What blocks save lies in pinned memory of the host until their backward (activation_offload.h). Where the device's
+  // memory is the host's it changes nothing.
+  bool activation_offload = false;
   PipelineOptions pipeline;
   uint64_t seed = 0;
   DType master_dtype = DType::f32;  // f32 or f64

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "parallel/activation_offload.h"
 #include "parallel/collective_call.h"
 #include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
@@ -248,6 +249,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       if (spreads) apply_context(parts_.root, parts_.gangs->cp(), options.context, tp);
       check_degrees(*parts_.gangs, parts_.root, "parallelize");
       wrap_recomputed(parts_.root, options.recompute);  // of the whole model's blocks, so before it is cut
+      if (options.activation_offload) offload_activations();
       if (chain != nullptr) cut(*chain, std::move(stages), options);
       const std::vector<Place> places = default_places(parts_.root);
       if (chain != nullptr) check_units(parts_.root, places, options.shard, options.master_dtype);
@@ -261,9 +263,17 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     parts_.pipeline = nullptr;
     before->restore(parts_.root);
     parts_.recompute = recompute;
+    parts_.offload = nullptr;
     pristine_ = pristine;
     throw;
   }
+}
+
+void ModelBuilder::offload_activations() {
+  if (is_on_host(parts_.ops->device().memory_kind())) return;
+  parts_.offload =
+      std::make_shared<ActivationOffload>(parts_.gangs->root()->owner()->device_ptr(), parts_.memory);
+  wrap_offloaded(parts_.root, parts_.offload);
 }
 
 void ModelBuilder::cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options) {

@@ -38,6 +38,13 @@ bool Stack::only(const Mark& mark, const Tensor& tensor) const {
          chunks_[current_].used == tensor.byte_offset() + padded(tensor.bytes());
 }
 
+std::vector<Stack::Range> Stack::used() const {
+  std::vector<Range> ranges;
+  for (const Chunk& chunk : chunks_)
+    if (chunk.used != 0) ranges.push_back({chunk.buffer, chunk.used});
+  return ranges;
+}
+
 void Stack::release(const Mark& mark) noexcept {
   for (size_t i = mark.chunk; i < chunks_.size(); ++i) chunks_[i].used = i == mark.chunk ? mark.used : 0;
   current_ = mark.chunk;

@@ -34,6 +34,13 @@ class Stack {
   bool only(const Mark& mark, const Tensor& tensor) const;
   void reset() noexcept { release(Mark{}); }
 
+  // What is used, in order of its chunks.
+  struct Range {
+    std::shared_ptr<Buffer> buffer;
+    size_t bytes = 0;  // from the buffer's begin
+  };
+  std::vector<Range> used() const;
+
   size_t used_bytes() const { return total_; }       // now, after 64-byte padding
   size_t high_water_bytes() const { return high_; }  // most that was used at once
   Device& device() const { return from_->device(); }

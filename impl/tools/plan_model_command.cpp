@@ -144,6 +144,10 @@ CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
       ->add_flag("--cpu-offload", c.plan.options.shard.cpu_offload,
                  "shards, gradients and optimizer state in memory of the host")
       ->needs(gpus);
+  model
+      ->add_flag("--activation-offload", c.plan.options.activation_offload,
+                 "what blocks save in memory of the host")
+      ->needs(gpus);
   model->add_option("--recompute", c.recompute)->capture_default_str()->check(CLI::IsMember(kRecompute));
   model->add_option("--schedule", c.plan.options.pipeline.schedule, "of meshes with pp")
       ->capture_default_str();

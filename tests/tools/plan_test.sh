@@ -47,6 +47,10 @@ grep -q '^dp_shard 8 .* on the host$' "$work/out" || wrong "what cpu_offload kee
 "$plan" model "$work/config.json" --gpus 8 --strategy no_shard --cpu-offload --dp-shard 8 >"$work/out"
 grep -q 'cpu_offload is 1, but NO_SHARD' "$work/out" || wrong "cpu_offload without shards is not refused: $(cat "$work/out")"
 refuses 2 '' model "$work/config.json" --ranks 8 --cpu-offload
+activations() { "$plan" model "$work/config.json" --gpus 8 --pp 1 --cp 1 --tp 1 --dp-replicate 1 "$@" | grep '^dp_shard 8 '; }
+activations --activation-offload | grep -q ' on the host$' || wrong "activations on the host are not told: $(activations --activation-offload)"
+[ "$(activations | awk '{print $9}')" != "$(activations --activation-offload | awk '{print $9}')" ] || wrong "activation_offload leaves the device's bytes as they were"
+refuses 2 '' model "$work/config.json" --ranks 8 --activation-offload
 refuses 1 'cannot read' model "$work/none.json" --gpus 8
 refuses 1 '--gpus or --ranks is missing' model "$work/config.json"
 refuses 1 'no mesh of 8 ranks' model "$work/config.json" --gpus 8 --tp 3

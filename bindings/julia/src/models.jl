@@ -65,6 +65,8 @@ the optimizer. Returns the model. Strategies: `:full_shard`, `:shard_grad_op`, `
 `reshard_after_forward`: -1 (the strategy's), 0, 1, or k over 1: after forward values stay split over k consecutive ranks, from
 which backward gathers them.
 
+`activation_offload = true`: on a GPU, what blocks save lies in pinned memory of the host until their backward.
+
 Over tp: `plan`, `rows`, `sequence_parallel`, `loss_parallel`, `overlap_chunks`, as in `tensor_parallel!`. Over cp: `context_method` (`:ring`, `:all_gather`, `:all_to_all`). Over pp: `pipeline = (schedule = "zbv",
 microbatches = 8, stages_per_rank = 2)`, `stage_split` (`:even`, `:by_cost`, or `:given` by `first_layers`).
 """

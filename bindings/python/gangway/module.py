@@ -62,7 +62,8 @@ class Module:
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
-        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0, seed: int = 0,
+        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0,
+        activation_offload: bool = False, seed: int = 0,
         plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True, overlap_chunks: int = 1,
         context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
         microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
@@ -82,6 +83,7 @@ class Module:
         master_dtype: f32 or f64; None: f32.
         recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
         blocks).
+        activation_offload: on a GPU, what blocks save lies in pinned memory of the host until their backward.
         seed: of the first values.
         Over tp: plan, sequence_parallel, loss_parallel, overlap_chunks as in tensor_parallel().
         Over cp: context_method: "ring", "all_gather" or "all_to_all".
@@ -95,8 +97,8 @@ class Module:
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules,
             master_dtype=master_dtype, recompute=recompute, recompute_every=recompute_every,
-            recompute_ratio=recompute_ratio, seed=seed, plan=plan, sequence_parallel=sequence_parallel,
-            loss_parallel=loss_parallel, overlap_chunks=overlap_chunks, context_method=context_method,
+            recompute_ratio=recompute_ratio, activation_offload=activation_offload, seed=seed, plan=plan,
+            sequence_parallel=sequence_parallel, loss_parallel=loss_parallel, overlap_chunks=overlap_chunks, context_method=context_method,
             schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
             stage_split=stage_split, first_layers=first_layers))
         self._mesh = gangs or self._mesh

@@ -21,7 +21,8 @@ def shard_options(*, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLi
 
 
 def parallel_options(
-    *, master_dtype: DTypeLike, recompute: Recompute | str, recompute_every: int, recompute_ratio: float, seed: int,
+    *, master_dtype: DTypeLike, recompute: Recompute | str, recompute_every: int, recompute_ratio: float,
+    activation_offload: bool, seed: int,
     plan: Plan, sequence_parallel: bool, loss_parallel: bool, overlap_chunks: int,
     context_method: ContextMethod | str, schedule: str | None,
     schedule_csv: str | None, microbatches: int, stages_per_rank: int, most_unsharded: int, stage_split: StageSplit | str,
@@ -34,7 +35,7 @@ def parallel_options(
     return struct(
         "gw_parallel_options", shard=shard_options(**shard), master_dtype=dtype_of(master_dtype),
         recompute=member(Recompute, recompute, "recompute"), recompute_every=recompute_every,
-        recompute_ratio=recompute_ratio, seed=seed,
+        recompute_ratio=recompute_ratio, activation_offload=activation_offload, seed=seed,
         tensor_parallel=plan_options(plan, sequence_parallel, loss_parallel, overlap_chunks),
         context_method=member(ContextMethod, context_method, "context_method"), pipeline=pipeline,
         stage_split=member(StageSplit, stage_split, "stage_split"), first_layers=block("l", layers),

@@ -359,7 +359,9 @@ typedef struct gw_memory_use {
   uint64_t temporaries;
   uint64_t copies;    /* private own rows in the compute dtype */
   uint64_t optimizer; /* state of the optimizers that this model has at present */
-  uint64_t host;      /* what cpu_offload keeps on the host, in none of the above */
+  /* In memory of the host and in none of the above: shards, gradients and optimizer state that cpu_offload keeps there, and
+   * the most bytes of activations that activation_offload does. */
+  uint64_t host;
 } gw_memory_use;
 
 /* Local. How many parameters the model has; tied ones count once. INVALID_ARGUMENT: null. */

@@ -167,14 +167,17 @@ typedef struct gw_parallel_options {
   const int64_t *first_layers;
   size_t first_layer_count;
   gw_stage_split stage_split;
-  int32_t reserved;
+  /* 0; 1: what blocks save lies in pinned memory of the host from forward to backward (gw_memory_use.host), and travels
+   * beside compute. The device keeps what two blocks save. Same numbers. It changes nothing on a CPU. Blocks are what
+   * recomputation takes as one; those that are recomputed save their inputs only. */
+  int32_t activation_offload;
 } gw_parallel_options;
 /* Local. Sets up a gw_parallel_options: zeroes all `size` bytes, sets struct_size and the defaults that its fields
  * name. */
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
 /* Collective. Checks everything, then applies tensor and context parallelism (if the calls below have not done so),
- * recomputation, cuts a Llama or a sequential into the stages of pp, makes the units (of a language model: embedding | each
+ * recomputation and offload of activations, cuts a Llama or a sequential into the stages of pp, makes the units (of a language model: embedding | each
  * block | norm + head), takes memory and initialises. Call it once, before the optimizer is created. Null gangs: the
  * thread's current ones (gw_gangs_push_current), else one rank. NOT_SUPPORTED: pp over 1 for a model that is no Llama
  * and no sequential. INVALID_ARGUMENT names the option, or the row of the plan; NOT_FOUND: no module matches a row;

@@ -32,8 +32,8 @@ class ModelBuilder {
   void tensor_parallel(const TensorOptions& options);
   void context_parallel(ContextMethod method);  // spreads attention over cp
   // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root),
-  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation, stages,
-  // fully_shard, materialize.
+  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation, offload
+  // of activations, stages, fully_shard, materialize.
   void parallelize(const ParallelOptions& options);
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
@@ -43,6 +43,7 @@ class ModelBuilder {
   bool pristine() const { return pristine_; }
 
  private:
+  void offload_activations();
   void cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options);
   void set_stages(const ShardOptions& options);
   void list_parameters();

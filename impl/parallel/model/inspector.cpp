@@ -4,6 +4,7 @@
 #include <set>
 
 #include "nn/gradient.h"
+#include "parallel/activation_offload.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
 #include "parallel/pipeline/runtime.h"
@@ -109,6 +110,10 @@ MemoryUse ModelInspector::memory() const {
   for (const auto& frame : parts_.frames) {
     use.activations += frame->activation_bytes();
     use.gradients += frame->gradient_bytes();
+  }
+  if (parts_.offload != nullptr) {
+    use.activations += parts_.offload->device_bytes();
+    use.host += parts_.offload->host_bytes();
   }
   use.temporaries = parts_.temporaries.high_water_bytes();
   if (parts_.pipeline != nullptr) use.temporaries += parts_.pipeline->message_bytes();

@@ -35,6 +35,7 @@ class Model {
   FsdpState& fsdp() { return *parts_.fsdp; }
   bool materialized() const { return parts_.materialized; }
   Pipeline* pipeline() { return parts_.pipeline.get(); }  // null: pp is 1
+  const ActivationOffload* activation_offload() const { return parts_.offload.get(); }  // null: none
   Recompute recompute() const { return parts_.recompute; }
   // Frames are reused; index = microbatch in flight.
   Frame& frame(size_t index);

@@ -12,7 +12,8 @@
 
 namespace gangway {
 
-class Pipeline;  // parallel/pipeline/runtime.h
+class ActivationOffload;  // parallel/activation_offload.h
+class Pipeline;           // parallel/pipeline/runtime.h
 
 struct ModelParts {
   // gangs null: a private gang of one. INVALID_ARGUMENT: two parameters of one name.
@@ -28,6 +29,7 @@ struct ModelParts {
   Stack temporaries;
   std::vector<std::unique_ptr<Frame>> frames;
   std::shared_ptr<FsdpState> fsdp;
+  std::shared_ptr<ActivationOffload> offload;  // null: activations stay on the device
   std::unique_ptr<Pipeline> pipeline;  // null: pp is 1
 
   // Set by ModelBuilder.

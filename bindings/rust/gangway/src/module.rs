@@ -47,7 +47,8 @@ results! {
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
-        /// Shards, gradients and optimizer state that `cpu_offload` keeps in memory of the host, in none of the above.
+        /// In memory of the host, in none of the above: what `cpu_offload` keeps there, and the most bytes of activations
+        /// that `activation_offload` does.
         host: u64,
     }
 }

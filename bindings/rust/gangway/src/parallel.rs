@@ -249,6 +249,8 @@ options! {
         recompute: Recompute,
         recompute_every: i32,
         recompute_ratio: f64,
+        /// On a GPU, what blocks save lies in pinned memory of the host until their backward.
+        activation_offload: bool,
         /// Of the first values.
         seed: u64,
         /// Over cp.
