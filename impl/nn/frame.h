@@ -94,7 +94,7 @@ class Frame {
 
   struct WeightTask {
     Module* module;
-    int index;  // the module's own number of the task
+    int index;        // the module's own number of the task
     Tensor dy;        // lies in the gradient stack, or over what was saved
     SavedPart* part;  // of the module; null: there is none
   };

@@ -100,7 +100,7 @@ void ActivationOffload::send(Piece& piece, Stream& stream) {
   size_t at = 0;
   for (const Stack::Range& range : piece.ranges_) {
     device_->copy(bytes_of(piece.host_, at, range.bytes).raw(), bytes_of(range.buffer, 0, range.bytes).raw(),
-                 range.bytes, side);
+                  range.bytes, side);
     at += range.bytes;
   }
   bytes_out_ += at;
@@ -116,7 +116,7 @@ void ActivationOffload::bring(const PiecePtr& piece, Stream& stream) {
   size_t at = 0;
   for (const Stack::Range& range : piece->ranges_) {
     device_->copy(bytes_of(range.buffer, 0, range.bytes).raw(), bytes_of(piece->host_, at, range.bytes).raw(),
-                 range.bytes, side);
+                  range.bytes, side);
     holders_[range.buffer.get()] = piece;
     at += range.bytes;
   }
@@ -130,9 +130,8 @@ ActivationOffload::PiecePtr ActivationOffload::holder_of(const Buffer& buffer) c
 }
 
 bool ActivationOffload::is_in_place(const Piece& piece) const {
-  return std::all_of(piece.ranges_.begin(), piece.ranges_.end(), [&](const Stack::Range& range) {
-    return holder_of(*range.buffer).get() == &piece;
-  });
+  return std::all_of(piece.ranges_.begin(), piece.ranges_.end(),
+                     [&](const Stack::Range& range) { return holder_of(*range.buffer).get() == &piece; });
 }
 
 bool ActivationOffload::share_memory(const Piece& a, const Piece& b) const {

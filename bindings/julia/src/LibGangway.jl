@@ -599,7 +599,7 @@ struct gw_parallel_options
     first_layers::Ptr{Int64}
     first_layer_count::Csize_t
     stage_split::gw_stage_split
-    reserved::Int32
+    activation_offload::Int32
 end
 
 struct gw_optimizer_rule
@@ -730,7 +730,7 @@ const LAYOUT = (
     (gw_shard_options, 80, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72),)),
     (gw_plan_row, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:style, 24), (:input, 28), (:input_dim, 32), (:output, 36), (:output_dim, 40), (:reserved, 44),)),
     (gw_tensor_parallel_options, 56, ((:struct_size, 0), (:next, 8), (:plan, 16), (:rows, 24), (:row_count, 32), (:sequence_parallel, 40), (:loss_parallel, 44), (:overlap_chunks, 48), (:reserved, 52),)),
-    (gw_parallel_options, 96, ((:struct_size, 0), (:next, 8), (:shard, 16), (:master_dtype, 24), (:recompute, 28), (:recompute_ratio, 32), (:recompute_every, 40), (:context_method, 44), (:seed, 48), (:tensor_parallel, 56), (:pipeline, 64), (:first_layers, 72), (:first_layer_count, 80), (:stage_split, 88), (:reserved, 92),)),
+    (gw_parallel_options, 96, ((:struct_size, 0), (:next, 8), (:shard, 16), (:master_dtype, 24), (:recompute, 28), (:recompute_ratio, 32), (:recompute_every, 40), (:context_method, 44), (:seed, 48), (:tensor_parallel, 56), (:pipeline, 64), (:first_layers, 72), (:first_layer_count, 80), (:stage_split, 88), (:activation_offload, 92),)),
     (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:reserved, 44),)),
     (gw_adamw_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
     (gw_sgd_options, 112, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:warmup_steps, 48), (:total_steps, 56), (:last_lr_ratio, 64), (:rules, 72), (:rule_count, 80), (:loss_scale, 88), (:initial_loss_scale, 96), (:loss_scale_interval, 104),)),

@@ -339,7 +339,7 @@ class gw_parallel_options:
     first_layers: Any
     first_layer_count: int
     stage_split: int
-    reserved: int
+    activation_offload: int
 
 class gw_optimizer_rule:
     struct_size: int

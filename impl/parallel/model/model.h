@@ -34,7 +34,7 @@ class Model {
   const std::shared_ptr<Allocator>& memory() const { return parts_.memory; }  // of its frames
   FsdpState& fsdp() { return *parts_.fsdp; }
   bool materialized() const { return parts_.materialized; }
-  Pipeline* pipeline() { return parts_.pipeline.get(); }  // null: pp is 1
+  Pipeline* pipeline() { return parts_.pipeline.get(); }                                // null: pp is 1
   const ActivationOffload* activation_offload() const { return parts_.offload.get(); }  // null: none
   Recompute recompute() const { return parts_.recompute; }
   // Frames are reused; index = microbatch in flight.

@@ -30,7 +30,7 @@ struct ModelParts {
   std::vector<std::unique_ptr<Frame>> frames;
   std::shared_ptr<FsdpState> fsdp;
   std::shared_ptr<ActivationOffload> offload;  // null: activations stay on the device
-  std::unique_ptr<Pipeline> pipeline;  // null: pp is 1
+  std::unique_ptr<Pipeline> pipeline;          // null: pp is 1
 
   // Set by ModelBuilder.
   std::vector<NamedParameter> parameters, aliases;  // of the whole model; empty before materialize

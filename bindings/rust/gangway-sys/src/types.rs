@@ -5689,7 +5689,7 @@ pub struct gw_parallel_options {
     pub first_layers: *const i64,
     pub first_layer_count: usize,
     pub stage_split: gw_stage_split,
-    pub reserved: i32,
+    pub activation_offload: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_parallel_options() {
@@ -5876,18 +5876,23 @@ fn bindgen_test_layout_gw_parallel_options() {
         );
     }
     test_field_stage_split();
-    fn test_field_reserved() {
+    fn test_field_activation_offload() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_parallel_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).activation_offload) as usize - ptr as usize
             },
             92usize,
-            concat!("Offset of field: ", stringify!(gw_parallel_options), "::", stringify!(reserved))
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_parallel_options),
+                "::",
+                stringify!(activation_offload)
+            )
         );
     }
-    test_field_reserved();
+    test_field_activation_offload();
 }
 impl Default for gw_parallel_options {
     fn default() -> Self {
