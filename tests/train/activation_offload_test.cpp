@@ -2,6 +2,9 @@
 // On a CPU nothing changes, which is tested, too.
 #include "parallel/activation_offload.h"
 
+#include <chrono>
+#include <thread>
+
 #include "support/deferred/deferred.h"
 #include "support/test_device.h"
 #include "train/manual.h"
@@ -257,8 +260,7 @@ TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
     test::run_ranks(1, [&](Gang& gang) {
       LlamaConfig wide = config();
       wide.layers = 4;
-      wide.dim = 256;
-      wide.ffn = 2048;
+      wide.ffn = 4096;
       const Case c{.mesh = sharded(1), .recompute = recompute};
       std::vector<double> losses[2];
       for (const bool offload : {false, true}) {
@@ -273,6 +275,34 @@ TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
 }
 
 // --- events, on the deferred device
+
+// Gradients of a forward and backward that are all put on the stream before its first task has run.
+std::vector<double> held_up(Gang& gang, bool offload) {
+  const auto model = test::make_model(make_llama(config()), test::make_gangs(gang),
+                                      Case{.mesh = sharded(1)}.options(offload));
+  const Batch batch = test::pattern_batch(*model, 2, kLength, 0);
+  const Tensor inputs[] = {batch.inputs[0], batch.targets[0]};
+  Stream& stream = model->device().stream();
+  Context ctx = model->run().context(stream);
+  ctx.training = true;
+  const int64_t before = deferred::synchronizations(gang.device());
+  deferred::enqueue(stream,
+                    [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+  Frame& frame = model->frame(0);
+  model->run().forward(ctx, inputs, &frame);
+  model->run().backward(ctx, {}, frame);
+  EXPECT_EQ(deferred::synchronizations(gang.device()) - before, 0) << "the host waits for nothing";
+  model->run().finish_gradients(stream);
+  std::vector<double> all;
+  for (const NamedParameter& named : model->inspect().parameters())
+    for (const double value : test::gathered_gradient(*model, *named.parameter)) all.push_back(value);
+  return all;
+}
+
+TEST(ActivationOffload, CopiesComeAfterWhatTheyCopyAndTheHostWaitsForNothing) {
+  if (test::test_device() != "deferred") return;
+  test::run_ranks(1, [](Gang& gang) { EXPECT_EQ(held_up(gang, true), held_up(gang, false)); });
+}
 
 struct Waits {
   int64_t first, end;
