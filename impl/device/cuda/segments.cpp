@@ -47,7 +47,8 @@ void Segments::forget() {
 }
 
 void Segments::keep(std::span<const uint64_t> words, std::function<void()> run) {
-  kept_words_.reserve(kept_words_.size() + words.size());  // where memory is short, neither of the two is kept
+  kept_words_.reserve(kept_words_.size() +
+                      words.size());  // where memory is short, neither of the two is kept
   kept_.push_back(std::move(run));
   kept_words_.insert(kept_words_.end(), words.begin(), words.end());
   if (kept_.size() == kMost) submit();
