@@ -132,7 +132,7 @@ MemoryUse ModelInspector::memory() const {
 std::shared_ptr<const ModelInspector::OptimizerBytes> ModelInspector::count_optimizer(uint64_t device,
                                                                                       uint64_t host) {
   std::erase_if(optimizers_, [](const auto& held) { return held.expired(); });
-  auto held = std::make_shared<const OptimizerBytes>(device, host);
+  auto held = std::make_shared<const OptimizerBytes>(OptimizerBytes{device, host});
   optimizers_.push_back(held);
   return held;
 }
