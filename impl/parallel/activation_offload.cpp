@@ -44,7 +44,7 @@ class ActivationOffload::Piece final : public SavedPart, public std::enable_shar
   std::vector<Stack::Range> ranges_;
   std::shared_ptr<Buffer> host_;  // null: it was never sent
   bool is_changed_ = false;       // since it was sent
-  bool is_coming_ = false;        // compute does not wait for its way back yet
+  bool is_moving_ = false;        // compute does not wait for its last copy yet
 };
 
 ActivationOffload::PiecePtr ActivationOffload::begin(const PiecePtr& before, Stream& stream) {
@@ -74,18 +74,19 @@ void ActivationOffload::end(Piece& piece, std::span<const Tensor> outputs, const
 
 void ActivationOffload::enter(Piece& piece, bool modifies, Stream& stream) {
   const PiecePtr self = piece.shared_from_this(), last = last_.lock(), before = piece.before_.lock();
-  arrive(piece, stream);
+  wait_for(piece, stream);
   if (last != nullptr && last != self) send(*last, stream);
   bring(self, stream);
-  arrive(piece, stream);
+  wait_for(piece, stream);
   if (before != nullptr && !share_memory(piece, *before)) bring(before, stream);
   if (modifies) piece.is_changed_ = true;
   last_ = self;
 }
 
-// Only what the piece needs may be on the way here: compute waits for all copies that were started before.
-void ActivationOffload::arrive(Piece& piece, Stream& stream) {
-  if (!std::exchange(piece.is_coming_, false)) return;
+// Backward writes over a piece, which may still be read on its way out, too. Compute waits for all copies that were started
+// before: enter() calls this before it starts others.
+void ActivationOffload::wait_for(Piece& piece, Stream& stream) {
+  if (!std::exchange(piece.is_moving_, false)) return;
   side_.before(stream);
 }
 
@@ -105,6 +106,7 @@ void ActivationOffload::send(Piece& piece, Stream& stream) {
   }
   bytes_out_ += at;
   piece.is_changed_ = false;
+  piece.is_moving_ = true;
 }
 
 void ActivationOffload::bring(const PiecePtr& piece, Stream& stream) {
@@ -121,7 +123,7 @@ void ActivationOffload::bring(const PiecePtr& piece, Stream& stream) {
     at += range.bytes;
   }
   bytes_back_ += at;
-  piece->is_coming_ = true;
+  piece->is_moving_ = true;
 }
 
 ActivationOffload::PiecePtr ActivationOffload::holder_of(const Buffer& buffer) const {

@@ -56,7 +56,7 @@ class ActivationOffload : public std::enable_shared_from_this<ActivationOffload>
   void send(Piece& piece, Stream& stream);
   void bring(const PiecePtr& piece, Stream& stream);
   PiecePtr holder_of(const Buffer& buffer) const;  // null: none
-  void arrive(Piece& piece, Stream& stream);
+  void wait_for(Piece& piece, Stream& stream);
 
   const std::shared_ptr<Device> device_;
   SideStream side_;

@@ -49,7 +49,7 @@ grep -q 'cpu_offload is 1, but NO_SHARD' "$work/out" || wrong "cpu_offload witho
 refuses 2 '' model "$work/config.json" --ranks 8 --cpu-offload
 activations() { "$plan" model "$work/config.json" --gpus 8 --pp 1 --cp 1 --tp 1 --dp-replicate 1 "$@" | grep '^dp_shard 8 '; }
 activations --activation-offload | grep -q ' on the host$' || wrong "activations on the host are not told: $(activations --activation-offload)"
-[ "$(activations | awk '{print $9}')" != "$(activations --activation-offload | awk '{print $9}')" ] || wrong "activation_offload leaves the device's bytes as they were"
+[ "$(activations | awk '{print $12 $13}')" != "$(activations --activation-offload | awk '{print $12 $13}')" ] || wrong "activation_offload leaves the device's bytes as they were"
 refuses 2 '' model "$work/config.json" --ranks 8 --activation-offload
 refuses 1 'cannot read' model "$work/none.json" --gpus 8
 refuses 1 '--gpus or --ranks is missing' model "$work/config.json"
