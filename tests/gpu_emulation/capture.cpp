@@ -8,16 +8,16 @@
 #include <vector>
 
 namespace {
-using Work = std::vector<std::function<void(gpu_emulation::Runner&)>>;
+using Tasks = std::vector<std::function<void(gpu_emulation::Runner&)>>;
 }
 
 struct CUgraph_st {
   int device;
-  std::shared_ptr<const Work> work;
+  std::shared_ptr<const Tasks> tasks;
 };
 struct CUgraphExec_st {
   int device;
-  std::shared_ptr<const Work> work;  // runs go on when the handle is gone
+  std::shared_ptr<const Tasks> tasks;  // runs go on when the handle is gone
 };
 
 namespace gpu_emulation {
@@ -28,7 +28,7 @@ struct Capture {
   cudaStreamCaptureMode mode;
   std::thread::id thread;
   bool valid = true;
-  Work work;
+  Tasks tasks;
 };
 
 struct All {
@@ -60,7 +60,7 @@ bool captures(cudaStream_t stream, const std::function<void(Runner&)>& task, cud
   Capture* const capture = capture_of(stream);
   if (capture == nullptr) return false;
   error = capture->valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
-  if (capture->valid) capture->work.push_back(task);
+  if (capture->valid) capture->tasks.push_back(task);
   return true;
 }
 
@@ -156,7 +156,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   all().captures.erase(found);
   if (asked != cudaSuccess) return asked;
   if (!capture.valid) return cudaErrorStreamCaptureInvalidated;
-  *graph = new CUgraph_st{stream->queue->device(), std::make_shared<const Work>(capture.work)};
+  *graph = new CUgraph_st{stream->queue->device(), std::make_shared<const Tasks>(capture.tasks)};
   all().graphs.insert(*graph);
   return cudaSuccess;
 }
@@ -176,23 +176,23 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   if (const cudaError_t error = enter(__func__)) return error;
   const std::lock_guard lock(all().mutex);
   if (!all().graphs.contains(graph) || flags != 0) return cudaErrorInvalidValue;
-  *executable = new CUgraphExec_st{graph->device, graph->work};
+  *executable = new CUgraphExec_st{graph->device, graph->tasks};
   all().executables.insert(*executable);
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (const cudaError_t error = enter(__func__)) return error;
-  std::shared_ptr<const Work> work;
+  std::shared_ptr<const Tasks> tasks;
   {
     const std::lock_guard lock(all().mutex);
     if (!all().executables.contains(executable)) return cudaErrorInvalidValue;
     if (executable->device != current_device())
       return refuse(cudaErrorInvalidValue, "a graph of a device that is not the current one");
-    work = executable->work;
+    tasks = executable->tasks;
   }
-  return enqueue(stream, [work](Runner& runner) {
-    for (const auto& task : *work) task(runner);
+  return enqueue(stream, [tasks](Runner& runner) {
+    for (const auto& task : *tasks) task(runner);
   });
 }
 
