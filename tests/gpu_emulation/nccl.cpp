@@ -12,6 +12,7 @@
 #include "gpu_emulation/communicator.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/reduce.h"
 #include "gpu_emulation/segment.h"
 #include "gpu_emulation/state.h"
 
