@@ -186,7 +186,7 @@ static void use_own_stream(rank* me) {
 static void the_work_of_a_call_is_on_the_callers_stream_when_it_returns(void** state) {
   (void)state;
   cuda_runtime cuda = open_cuda();
-  run_ranks_of("cuda", 1, use_own_stream, &cuda);
+  run_ranks_on("cuda", 1, use_own_stream, &cuda);
   assert_int_equal(cuda.destroy_stream(cuda.stream), 0);
 }
 
