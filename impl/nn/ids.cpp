@@ -26,8 +26,10 @@ IdLook look_at_ids(Context& ctx, std::span<const IdRule> rules, std::span<const 
     look.rules[i] = rules[i];
     ++count;
   }
-  if (count == 0 || on_meta(ctx)) return look;
-  look.found = ctx.temporaries.allocate(DType::i64, Shape{count, 3});
+  if (count == 0) return look;
+  const Tensor found = ctx.temporaries.allocate(DType::i64, Shape{count, 3});
+  if (on_meta(ctx)) return look;  // its bytes count in a plan
+  look.found = found;
   int64_t row = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     if (look.rules[i].what == nullptr) continue;

@@ -153,7 +153,10 @@ TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {
   Bench bench;
   const Call call(bench, DType::bf16, 16);
   gpu_emulation::fail_call("cudnnBackendExecute", 1, cudaErrorUnknown);
-  const Error error = test::error_of([&] { bench.ops->attention(call.args(), bench.stream()); });
+  const Error error = test::error_of([&] {
+    bench.ops->attention(call.args(), bench.stream());
+    bench.stream().submit();  // what is kept back starts here at the latest
+  });
   EXPECT_EQ(error.code(), Code::internal);
   EXPECT_TRUE(has(error.message(), "cuDNN: attention bf16 16 queries, 16 keys")) << error.message();
 }

@@ -65,8 +65,12 @@ void CudaStream::synchronize() {
   const cudaStream_t stream = ready();
   const auto done = [&] {
     const cudaError_t state = cudaStreamQuery(stream);
-    if (state == cudaErrorNotReady) cudaGetLastError();
-    return state != cudaErrorNotReady;
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    check(state, "cudaStreamQuery");
+    return true;
   };
   if (!owner_.watches.empty()) owner_.watches.wait(done);
   check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
