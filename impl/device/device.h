@@ -97,6 +97,7 @@ class Device {
   // Can work of this device read and write there? False: plain memory of the host, or memory of another device.
   virtual bool reaches(const void*) const { return true; }
   // Both blocks stay until the copy has run; either may be host memory.
+  virtual void submit() {}  // Stream::submit of all its streams
   virtual void copy(void* to, const void* from, size_t bytes, Stream& stream) = 0;
   virtual void zero(void* to, size_t bytes, Stream& stream) = 0;
 };

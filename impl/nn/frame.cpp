@@ -37,8 +37,8 @@ bool Frame::keeps(const Tensor& tensor) const {
   const size_t first = tensor.byte_offset(), last = first + tensor.bytes();
   return std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
     const Tensor& kept = slot.second.tensor;
-    return kept && kept.buffer() == tensor.buffer() && kept.byte_offset() >= first &&
-           kept.byte_offset() < last;
+    return kept && kept.buffer() == tensor.buffer() && kept.byte_offset() < last &&
+           kept.byte_offset() + kept.bytes() > first;
   });
 }
 

@@ -71,7 +71,15 @@ class CollectiveCall {
   decltype(auto) run(Body&& body) const {
     if (alone()) return body();
     try {
-      return unless_thread_ends(body);
+      // Work that the device still keeps back is the call's, and so is its failure.
+      if constexpr (std::is_void_v<std::invoke_result_t<Body&>>) {
+        unless_thread_ends(body);
+        root_.device().submit();
+      } else {
+        decltype(auto) result = unless_thread_ends(body);
+        root_.device().submit();
+        return result;
+      }
     } catch (const abi::__forced_unwind&) {
       throw;
     } catch (...) {

@@ -191,6 +191,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
       return refuse(cudaErrorInvalidValue, "a graph of a device that is not the current one");
     tasks = executable->tasks;
   }
+  if (const cudaError_t error = forbidden_in_capture(stream, "the launch of a made graph")) return error;
   return enqueue(stream, [tasks](Runner& runner) {
     for (const auto& task : *tasks) task(runner);
   });

@@ -88,7 +88,10 @@ int64_t living() {
 
 cudaError_t enter(const char* name) {
   const std::lock_guard lock(all().mutex);
+  // How often a host asks how far the device is depends on time, so questions are no calls of "*".
+  const bool asks = std::string_view(name).ends_with("Query");
   for (const char* const counted : {name, "*"}) {
+    if (asks && counted != name) break;
     ++all().calls[counted];
     const auto found = all().awaited.find(counted);
     if (found != all().awaited.end() && --found->second.left == 0) {

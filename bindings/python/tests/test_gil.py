@@ -323,8 +323,10 @@ class Outer:
 
 def nested(gang, meet, phase):
     gangs = gw.Gangs.create(gang)
-    model = gw.Custom(Outer(meet, phase), children={"inner": gw.Linear(4, 4)}, parameters={"w": (4,)})
-    model.fully_shard("inner", gangs, prefetch_forward=0, prefetch_backward=0)
+    # Two units: backward finds the last one's values in place and has to gather the one before.
+    inner = gw.Sequential(gw.Linear(4, 4), gw.Linear(4, 4))
+    model = gw.Custom(Outer(meet, phase), children={"inner": inner}, parameters={"w": (4,)})
+    model.fully_shard("inner.*", gangs, prefetch_forward=0, prefetch_backward=0)
     model.fully_shard("", gangs, prefetch_forward=0, prefetch_backward=0).materialize(gangs)
     frame = gw.Frame(model)
     model.forward(ONES, frame=frame)

@@ -71,7 +71,9 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * rank's forward awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or
  * optimizers (kind, hyperparameters, rules, learning rate, loss scale, steps). A failure after the first
  * forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several ranks. A model of one rank works on: its
- * gradients are empty, its parameters unchanged unless the optimizer had begun. */
+ * gradients are empty, its parameters unchanged unless the optimizer had begun. Ids and labels of a batch whose weight is
+ * given are looked at on a GPU at the end of the step: INVALID_ARGUMENT then empties the gradients, changes nothing else,
+ * and the gangs work on. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Collective. The loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a rank's

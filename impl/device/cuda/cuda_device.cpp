@@ -96,6 +96,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     const OnDevice on(index_);
     if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, cuda::native(stream)), "cudaMemsetAsync");
   }
+  void submit() override { streams_.submit(); }
   StreamList& streams() { return streams_; }
 
   // Where memory is short, the operations that streams keep back may hold some that nothing else needs.
@@ -233,7 +234,7 @@ bool keeps(Stream& stream) { return cuda_stream(stream).keeps(); }
 void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run) {
   cuda_stream(stream).segments().keep(words, std::move(run));
 }
-void submit(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit(); }
+void submit_quietly(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit_quietly(); }
 
 std::string describe_devices() {
   int driver = 0, devices = 0;

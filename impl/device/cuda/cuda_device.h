@@ -38,8 +38,8 @@ cudaEvent_t native(Event& event);
 // Whether the stream keeps operations back, and one of them (Segments::keep).
 bool keeps(Stream& stream);
 void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run);
-// Starts what the streams of the device keep back.
-void submit(Device& device);
+// Starts what the streams of the device keep back; a stream tells of a failure at its next use.
+void submit_quietly(Device& device);
 
 // Those who are asked while the host waits for a stream or an event of the device.
 Watches& watches(Device& device);

@@ -14,20 +14,26 @@ void StreamList::remove(CudaStream* stream) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(streams_, stream);
 }
-// Not under the mutex: memory that is given back on the way may be a caller's, whose own code runs then.
+// What was started is let go when the mutex is free: memory that is given back may be a caller's, whose own code runs then.
 void StreamList::submit() {
-  std::vector<CudaStream*> all;
+  std::vector<Segments::Operations> done;
+  std::exception_ptr first;
   {
     const std::lock_guard lock(mutex_);
-    all = streams_;
+    done.resize(streams_.size());
+    for (size_t i = 0; i < streams_.size(); ++i) try {
+        streams_[i]->segments().submit(done[i]);
+      } catch (...) {
+        if (first == nullptr) first = std::current_exception();
+      }
   }
-  std::exception_ptr first;
-  for (CudaStream* const stream : all) try {
-      stream->submit();
-    } catch (...) {
-      if (first == nullptr) first = std::current_exception();
-    }
   if (first != nullptr) std::rethrow_exception(first);
+}
+void StreamList::submit_quietly() {
+  std::vector<Segments::Operations> done;
+  const std::lock_guard lock(mutex_);
+  done.resize(streams_.size());
+  for (size_t i = 0; i < streams_.size(); ++i) streams_[i]->segments().submit_quietly(done[i]);
 }
 
 CudaStream::CudaStream(const Owner& owner, cudaStream_t stream, bool owned)
@@ -48,11 +54,6 @@ CudaStream::~CudaStream() {
   if (workspace_ != nullptr) owner_.memory.free(workspace_);
   owner_.memory.remove(stream_);
   if (owned_) cudaStreamDestroy(stream_);
-}
-
-cudaStream_t CudaStream::ready() {
-  submit();
-  return stream_;
 }
 
 void CudaStream::wait(Event& event) {

@@ -1,6 +1,6 @@
 // Streams of a CUDA device. Operations are kept back and started together (segments.h); everything else that uses the stream
 // starts them first.
-// Thread rule: a Stream's (device/device.h); StreamList: any thread, but submit() is the device's thread's.
+// Thread rule: a Stream's (device/device.h); what is kept back, and StreamList: any thread.
 #pragma once
 
 #include <mutex>
@@ -21,9 +21,11 @@ class StreamList {
   void remove(CudaStream* stream) noexcept;
   // Starts what the streams keep back. Throws the first failure, after all were asked.
   void submit();
+  // For one who cannot tell of a failure: each stream tells its own at its next use.
+  void submit_quietly();
 
  private:
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;  // an operation that finds no memory comes here again
   std::vector<CudaStream*> streams_;
 };
 
@@ -46,8 +48,8 @@ class CudaStream final : public Stream {
   void* native() override { return ready(); }
   void submit() override { segments_.submit(); }
 
-  cudaStream_t ready();                            // after what is kept back
-  cudaStream_t handle() const { return stream_; }  // to compare
+  cudaStream_t ready() { return segments_.ready(); }  // after what is kept back
+  cudaStream_t handle() const { return stream_; }     // to compare
   void* workspace(size_t bytes);
   bool keeps() const { return owner_.graphs; }
   Segments& segments() { return segments_; }

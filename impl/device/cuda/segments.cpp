@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kFewest = 2;  // a graph of one operation saves nothing
 constexpr size_t kMost = 64;   // of a segment: the GPU must not wait long for the first operation
-// Segments that are known; the one that was not used for the longest time goes first. A step of 100 layers has about 600.
+// Segments that are known; the half that was not used for longer goes first. A step of 100 layers has about 600.
 constexpr size_t kMostSegments = 2048;
 
 // Sets a flag for as long as it lives.
@@ -39,24 +39,33 @@ size_t Segments::Hash::operator()(const Words& words) const {
   return std::hash<std::string_view>()(bytes);
 }
 
-Segments::~Segments() { forget(); }
+Segments::~Segments() {
+  forget();
+  if (capture_stream_ != nullptr) cudaStreamDestroy(capture_stream_);
+}
 
 void Segments::forget() {
+  const std::lock_guard lock(mutex_);
   for (auto& [words, segment] : segments_)
     if (const cudaGraphExec_t graph = std::exchange(segment.graph, nullptr)) cudaGraphExecDestroy(graph);
 }
 
 void Segments::keep(std::span<const uint64_t> words, std::function<void()> run) {
+  Operations done;
+  const std::lock_guard lock(mutex_);
   kept_words_.reserve(kept_words_.size() +
                       words.size());  // where memory is short, neither of the two is kept
   kept_.push_back(std::move(run));
   kept_words_.insert(kept_words_.end(), words.begin(), words.end());
-  if (kept_.size() == kMost) submit();
+  if (kept_.size() == kMost) submit(done);
 }
 
 // An operation that is being started asks for the stream too, and a block that is given back may come here again.
-void Segments::submit() {
-  if (starting_ || kept_.empty()) return;
+void Segments::submit(Operations& done) {
+  const std::lock_guard lock(mutex_);
+  if (starting_) return;
+  if (failed_ != nullptr) std::rethrow_exception(std::exchange(failed_, nullptr));
+  if (kept_.empty()) return;
   const Flag starting(starting_);
   started_.swap(kept_);
   started_words_.swap(kept_words_);
@@ -64,24 +73,48 @@ void Segments::submit() {
     const OnDevice on(device_);
     start();
   } catch (...) {
-    started_.clear();
+    done.swap(started_);
     started_words_.clear();
     throw;
   }
-  started_.clear();
+  done.swap(started_);
   started_words_.clear();
+}
+
+void Segments::submit() {
+  Operations done;
+  submit(done);
+}
+
+void Segments::submit_quietly(Operations& done) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    submit(done);
+  } catch (...) {
+    failed_ = std::current_exception();
+  }
+}
+
+cudaStream_t Segments::ready() {
+  Operations done;
+  const std::lock_guard lock(mutex_);
+  submit(done);
+  return capturing_ ? capture_stream_ : stream_;
 }
 
 void Segments::start() {
   if (started_.size() < kFewest) return start_each();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+  // A caller who captures his stream gets the operations, not a graph of them.
+  if (status != cudaStreamCaptureStatusNone) return start_each();
   Segment& segment = found();
-  if (segment.graph == nullptr) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
-    // A caller who captures his stream gets the operations, not a graph of them.
-    if (!std::exchange(segment.seen, true) || status != cudaStreamCaptureStatusNone) return start_each();
-    segment.graph = capture();
+  if (!segment.seen) {  // it counts when it has run whole: a workspace has its size then, and plans are made
+    start_each();
+    segment.seen = true;
+    return;
   }
+  if (segment.graph == nullptr) segment.graph = capture();
   check_graph(cudaGraphLaunch(segment.graph, stream_), "cudaGraphLaunch", started_.size());
 }
 
@@ -92,21 +125,32 @@ void Segments::start_each() {
 Segments::Segment& Segments::found() {
   auto at = segments_.find(started_words_);
   if (at == segments_.end()) {
-    if (segments_.size() == kMostSegments) {
-      const auto oldest = std::min_element(
-          segments_.begin(), segments_.end(),
-          [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
-      // One that still runs is given back when it has ended.
-      if (oldest->second.graph != nullptr) cudaGraphExecDestroy(oldest->second.graph);
-      segments_.erase(oldest);
-    }
+    if (segments_.size() == kMostSegments) drop_older_half();
     at = segments_.emplace(started_words_, Segment()).first;
   }
   at->second.last_use = ++uses_;
   return at->second;
 }
 
+// Half of them at once, so that segments that never come again cost little each. A graph that still runs is given back when
+// it has ended.
+void Segments::drop_older_half() {
+  std::vector<uint64_t> uses;
+  uses.reserve(segments_.size());
+  for (const auto& [words, segment] : segments_) uses.push_back(segment.last_use);
+  const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
+  std::nth_element(uses.begin(), middle, uses.end());
+  std::erase_if(segments_, [&](auto& known) {
+    if (known.second.last_use >= *middle) return false;
+    if (known.second.graph != nullptr) cudaGraphExecDestroy(known.second.graph);
+    return true;
+  });
+}
+
 cudaGraphExec_t Segments::capture() {
+  if (capture_stream_ == nullptr)
+    check(cudaStreamCreateWithPriority(&capture_stream_, cudaStreamNonBlocking, 0),
+          "cudaStreamCreateWithPriority");
   const cudaGraph_t graph = captured();
   cudaGraphExec_t executable = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
@@ -119,18 +163,18 @@ cudaGraphExec_t Segments::capture() {
 cudaGraph_t Segments::captured() {
   const auto held = memory_.hold();
   const Flag capturing(capturing_);
-  check_graph(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture",
-              started_.size());
+  check_graph(cudaStreamBeginCapture(capture_stream_, cudaStreamCaptureModeThreadLocal),
+              "cudaStreamBeginCapture", started_.size());
   cudaGraph_t graph = nullptr;
   try {
     start_each();
   } catch (...) {  // the operation's error is the one to tell
-    cudaStreamEndCapture(stream_, &graph);
+    cudaStreamEndCapture(capture_stream_, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
     throw;
   }
-  const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
+  const cudaError_t error = cudaStreamEndCapture(capture_stream_, &graph);
   if (error != cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
   check_graph(error, "cudaStreamEndCapture", started_.size());
   return graph;

@@ -5,11 +5,13 @@
 // A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the stream
 // orders both uses. The workspace is the exception, because no segment names it: forget() when it moves.
 //
-// Thread rule: its stream's (device/device.h).
+// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream and let go of models.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +27,8 @@ using Words = std::vector<uint64_t>;
 
 class Segments {
  public:
+  using Operations = std::vector<std::function<void()>>;
+
   Segments(Memory& memory, int device, cudaStream_t stream)
       : memory_(memory), device_(device), stream_(stream) {}
   ~Segments();
@@ -33,8 +37,14 @@ class Segments {
 
   // `run` puts the operation on the stream; it holds the operation's memory, and must take none.
   void keep(std::span<const uint64_t> words, std::function<void()> run);
-  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then.
+  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then. `done`: what was
+  // started, to be let go when no lock is held, because memory that is given back may run a caller's code.
+  void submit(Operations& done);
   void submit();
+  // For one who cannot tell of a failure: the next submit() throws it.
+  void submit_quietly(Operations& done) noexcept;
+  // The stream after what is kept; for an operation that is captured, the stream that captures.
+  cudaStream_t ready();
   // The graphs so far are of no use any more. Segments are captured again when they come again.
   void forget();
   bool capturing() const { return capturing_; }
@@ -51,6 +61,7 @@ class Segments {
 
   void start();
   void start_each();
+  void drop_older_half();
   Segment& found();
   cudaGraphExec_t capture();
   cudaGraph_t captured();
@@ -58,11 +69,15 @@ class Segments {
   Memory& memory_;
   const int device_;
   const cudaStream_t stream_;
-  std::vector<std::function<void()>> kept_, started_;
+  // A capture has a stream of its own: what other threads put on stream_ meanwhile is no part of it.
+  cudaStream_t capture_stream_ = nullptr;
+  std::recursive_mutex mutex_;
+  Operations kept_, started_;
   Words kept_words_, started_words_;
   std::unordered_map<Words, Segment, Hash> segments_;  // the whole of the words is compared
   uint64_t uses_ = 0;
   bool starting_ = false, capturing_ = false;
+  std::exception_ptr failed_;  // of submit_quietly
 };
 
 }  // namespace gangway::cuda

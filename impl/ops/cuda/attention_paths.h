@@ -20,6 +20,9 @@ class AttentionPaths {
   void attention(const AttentionArgs& args, Stream& stream);
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
 
+  // No other of this process has it. A graph with plans of this one is known by it, not by an address that may come again.
+  uint64_t serial() const { return serial_; }
+
   // Lines for gw-info: what is chosen, by which rules, and for the shapes so far.
   std::string describe();
 
@@ -35,6 +38,7 @@ class AttentionPaths {
   Path choose(const AttentionGraph& graph);
 
   const int device_;
+  uint64_t serial_ = 0;
   int architecture_ = 0;
   bool opened_ = false;
   std::unique_ptr<Cudnn> library_;

@@ -20,12 +20,7 @@ class CudaOps final : public Ops {
   explicit CudaOps(std::shared_ptr<Device> device)
       : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
   // What is kept back holds memory, which holds the device, and points here.
-  ~CudaOps() override {
-    try {
-      submit(*device_);
-    } catch (...) {  // nobody is left to be told
-    }
-  }
+  ~CudaOps() override { submit_quietly(*device_); }
   Device& device() override { return *device_; }
 
   void gemm(const GemmArgs& args, Stream& stream) override {
@@ -43,14 +38,14 @@ class CudaOps final : public Ops {
   }
   void attention(const AttentionArgs& args, Stream& stream) override {
     check(args);
-    later(stream, attend, &attention_, args);
+    later(stream, attend, attending(), args);
   }
   void attention_merge(const AttentionMergeArgs& args, Stream& stream) override {
     run(args, stream, cuda::attention_merge);
   }
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
     check(args);
-    later(stream, attend_backward, &attention_, args);
+    later(stream, attend_backward, attending(), args);
   }
   void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
@@ -118,11 +113,16 @@ class CudaOps final : public Ops {
     products->gemm(args, stream);
   }
   // A plan is made when a call first runs, which is before it is captured.
-  static void attend(AttentionPaths* paths, const AttentionArgs& args, Stream& stream) {
-    paths->attention(args, stream);
+  struct Attending {
+    AttentionPaths* paths;
+    friend void append(Words& words, const Attending& attending) { append(words, attending.paths->serial()); }
+  };
+  Attending attending() { return {&attention_}; }
+  static void attend(const Attending& attending, const AttentionArgs& args, Stream& stream) {
+    attending.paths->attention(args, stream);
   }
-  static void attend_backward(AttentionPaths* paths, const AttentionBackwardArgs& args, Stream& stream) {
-    paths->attention_backward(args, stream);
+  static void attend_backward(const Attending& attending, const AttentionBackwardArgs& args, Stream& stream) {
+    attending.paths->attention_backward(args, stream);
   }
 
   template <typename Args>
