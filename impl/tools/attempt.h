@@ -34,6 +34,7 @@ struct RankProcess {
   const Program* program = nullptr;
   pid_t pid = 0;
   bool running = false;
+  bool ended = false;  // not reaped: the others read in /proc how it ended
   Stream out, err;
 };
 
@@ -69,6 +70,9 @@ class Attempt {
         restart_(restart),
         deadline_(deadline),
         ranks_(static_cast<size_t>(options.ranks())) {}
+  ~Attempt();  // reaps the ranks that have ended
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
 
   std::optional<Failure> run();
 

@@ -70,6 +70,11 @@ bool exiting(pid_t pid) {
   return (process_stat(pid, kFlags).value_or(0) & kExiting) != 0;
 }
 
+Attempt::~Attempt() {
+  for (const RankProcess& rank : ranks_)
+    if (rank.ended) waitpid(rank.pid, nullptr, 0);
+}
+
 void Attempt::start_all() {
   try {
     size_t next = 0;
@@ -167,8 +172,8 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   const bool failed = killed || facts.si_status != 0;
   if (failed || failure_) kill(-rank.pid, SIGKILL);
   watchdog_.forget(rank.rank);
-  waitpid(rank.pid, nullptr, 0);
   rank.running = false;
+  rank.ended = true;
   rank.out.pump();  // its last words come before ours
   rank.err.pump();
   if (!failed || failure_) return;
