@@ -161,7 +161,7 @@ TEST_F(Capture, BeginAndEndBelongTogether) {
   EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
 }
 
-// A graph that nobody destroys is a leak like any.
+// A graph that is not destroyed is a leak.
 TEST_F(Capture, GraphsCountAsLiving) {
   const int64_t before = gpu_emulation::living();
   ASSERT_EQ(begin(), cudaSuccess);

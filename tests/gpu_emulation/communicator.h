@@ -1,7 +1,7 @@
 // A rank of a communicator of the software GPU's NCCL. Ranks are threads or processes of one host: device memory is private
 // to a process, so data goes through a segment that all share (segment.h), in chunks.
 //
-// A rank that was killed is missed by nobody here: its peers wait until they abort, as real NCCL's do on one host.
+// A rank that was killed is not noticed here: its peers wait until they abort, as real NCCL's do on one host.
 //
 // Thread rule: launches run in the order of their numbers, on any threads; abort comes from any thread.
 #pragma once

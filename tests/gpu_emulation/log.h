@@ -37,7 +37,7 @@ struct Entry {
   dim3 grid = {}, block = {};
   uint64_t m = 0, n = 0, k = 0;  // of a product
   double flops = 0, bytes = 0;   // bytes: read and written; of a collective, those of its whole tensors
-  bool costed = true;            // false: a kernel whose flops and bytes nobody told
+  bool costed = true;            // false: the flops and bytes of the kernel are not known
   uint64_t event = 0;  // number of the record; wait and host_wait: of what they wait for, 0: the whole stream
   uint64_t communicator = 0, launch = 0;  // of a collective; the same on all ranks
   int ranks = 0;

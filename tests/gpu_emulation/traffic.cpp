@@ -14,7 +14,7 @@ struct Watched {
   std::atomic<uint64_t> read = 0, written = 0;
 };
 std::deque<Watched>& watched() {
-  static auto* const all = new std::deque<Watched>(1);  // the first is what nobody watches
+  static auto* const all = new std::deque<Watched>(1);  // the first stands for what is not watched
   return *all;
 }
 

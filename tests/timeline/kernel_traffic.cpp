@@ -158,7 +158,7 @@ void head(Meter& m, DType t) {
   const Tensor labels = m.ids(kTokens, kVocabulary), loss = m.make(DType::f64, Shape{1}),
                weight = m.make(DType::f64, Shape{1});
   HeadLossArgs args{.x = x, .w = w, .labels = labels, .loss = loss, .weight = weight, .dx = dx, .dw = {}};
-  // Its logits lie in the temporaries, which nobody else uses meanwhile.
+  // Its logits lie in the temporaries, which nothing else uses meanwhile.
   const StackScope scope(m.temporaries());
   KernelTraffic& row =
       m.row("head_loss, of its logits", t, {}, [&] { m.ops().head_loss(args, m.temporaries(), m.stream()); });

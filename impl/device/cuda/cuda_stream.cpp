@@ -47,7 +47,7 @@ CudaStream::~CudaStream() {
   owner_.streams.remove(this);
   try {
     submit();
-  } catch (...) {  // nobody is left to be told
+  } catch (...) {  // there is no one to tell
   }
   cudaStreamSynchronize(stream_);
   segments_.forget();
