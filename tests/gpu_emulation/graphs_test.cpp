@@ -334,7 +334,7 @@ TEST_F(CudaGraphs, SegmentsThatNeverComeAgainDoNotPileUp) {
   };
   const int64_t before = gpu_emulation::living();
   for (int i = 0; i < 3000; ++i) {
-    pair(i % 3 == 0 ? i : 1);  // one that comes again and again stays
+    pair(i % 3 == 0 ? i : 1);  // pair 1 comes often, so it stays
     if (i % 3 == 0) pair(i);
   }
   EXPECT_LE(gpu_emulation::living() - before, 2048);

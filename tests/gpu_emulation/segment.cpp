@@ -18,7 +18,7 @@ namespace gpu_emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int64_t kNap = 10'000'000;  // nanoseconds: this rank's own abort is seen by then
+constexpr int64_t kNap = 10'000'000;  // nanoseconds, after which this rank looks whether it has aborted
 
 struct Id {
   uint64_t number;

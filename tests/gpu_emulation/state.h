@@ -19,7 +19,7 @@ struct CUevent_st {
   int device;
   std::mutex mutex;
   std::shared_ptr<gpu_emulation::Point> point;  // null: never recorded
-  uint64_t capture = 0;  // the one that it was recorded in last (capture.h); 0: in none
+  uint64_t capture = 0;                         // the capture that recorded it last (capture.h); 0: none
 };
 
 namespace gpu_emulation {
@@ -35,7 +35,7 @@ void keep_fault(int device, const Fault& fault);
 bool is_living(cudaStream_t stream);
 bool is_living(cudaEvent_t event);
 
-// Puts work on a stream, or into its capture; it does not run if the device has a fault by then. An error, with words for report(), if the
+// Puts work on a stream, or into its capture; it does not run if the device has a fault before. An error, with words for report(), if the
 // stream is none or of another device than the current one.
 cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task);
 // The device that this thread has set.

@@ -160,7 +160,7 @@ TEST(LossScale, AStepWithoutWeightAndAnEvaluationLeaveItAlone) {
   });
 }
 
-// The scale is one that f32 holds; gradients in f16 do not.
+// f32 holds the scale, f16 cannot hold the gradients.
 TEST(LossScale, AFixedOneThatOverflowsSkipsAndStays) {
   test::run_ranks(2, [](Gang& root) {
     ParallelOptions parallel = test::parallel(Strategy::full_shard, DType::f32);
