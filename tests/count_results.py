@@ -2,7 +2,7 @@
 """Counts the results of a ctest run in a build folder: "passed failed skipped".
 
 GoogleTest and CMocka programs leave XML files in results/ and are counted test by test, a skipped one with its reason
-on standard error; every other ctest entry counts as one, as skipped when it printed a line that begins with "skipped: ". A program that ended badly without a failed test (a crash, a
+on standard error, as is a failed one; every other ctest entry counts as one, as skipped when it printed a line that begins with "skipped: ". A program that ended badly without a failed test (a crash, a
 time-out) counts as one failure.
 """
 import pathlib
@@ -37,12 +37,14 @@ for path in sorted((build / "results").glob("*.xml")):
             print(f"skipped: {case.get('classname')}.{case.get('name')}: {message.strip()}", file=sys.stderr)
         elif case.find("failure") is not None or case.find("error") is not None:
             bad += 1
+            print(f"failed: {path.stem}: {case.get('classname')}.{case.get('name')}", file=sys.stderr)
         elif case.get("status", "run") == "run":
             passed += 1
     failed += bad
     counted.add(path.stem)
     if bad == 0 and not entries.get(path.stem, True):
         failed += 1
+        print(f"failed: {path.stem}: ended badly", file=sys.stderr)
 for name, good in entries.items():
     if name not in counted and good and reasons[name]:
         skipped += 1
@@ -50,4 +52,6 @@ for name, good in entries.items():
     elif name not in counted:
         passed += good
         failed += not good
+        if not good:
+            print(f"failed: {name}", file=sys.stderr)
 print(passed, failed, skipped)

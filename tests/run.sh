@@ -79,7 +79,13 @@ test_binding() {
   read -r p f s < <(sed -n 's/.*\b\([0-9]\+\) passed, \([0-9]\+\) failed, \([0-9]\+\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
   if [ -z "${s:-}" ]; then p=0 f=1 s=0; fi
   [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
-  if [ "$f" -gt 0 ]; then tail -n 80 "$log"; else grep -i '^skip' "$log"; fi
+  if [ "$f" -gt 0 ]; then
+    tail -n 80 "$log"
+    # As pytest, cargo, Julia's Test and the scripts name what failed.
+    grep -E '^(FAILED|ERROR)[: ]|^test .* FAILED$|: (Test Failed|Error During Test) at |^not ok' "$log" | sed "s/^/failed: $name: /"
+  else
+    grep -i '^skip' "$log"
+  fi
   echo "== $name: $p passed, $f failed, $s skipped, $((SECONDS - started)) s"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }

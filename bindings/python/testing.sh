@@ -38,7 +38,7 @@ install_wheel() {
 run_tests() {
   local report=$2/results.xml status
   rm -f "$report"
-  (cd "$2" && env -u PYTHONPATH -u LD_LIBRARY_PATH "$1/bin/python" -P -m pytest "${@:3}" -q -rs --rootdir "$here/tests" \
+  (cd "$2" && env -u PYTHONPATH -u LD_LIBRARY_PATH "$1/bin/python" -P -m pytest "${@:3}" -q -rfEs --rootdir "$here/tests" \
     -p no:cacheprovider --basetemp "$2/tmp" -o tmp_path_retention_policy=failed \
     --junitxml "$report")
   status=$?
