@@ -51,7 +51,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   explicit CudaDevice(int index)
       : index_(index),
         graphs_(read_config().cuda_graphs),
-        memory_(index),
+        memory_(index, *watches_),
         stream_(owner(), make_native(0), /*owned=*/true) {}
   ~CudaDevice() override { wrapped_.clear(); }
   DeviceKind kind() const override { return DeviceKind::cuda; }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace gangway::cuda {
 namespace {
@@ -16,7 +17,7 @@ size_t size_class(size_t bytes) {
 
 }  // namespace
 
-Memory::Memory(int device) : device_(device) {
+Memory::Memory(int device, Watches& watches) : device_(device), watches_(watches) {
   const OnDevice on(device_);
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, device_), "cudaDeviceGetDefaultMemPool");
@@ -33,18 +34,36 @@ Memory::~Memory() {
   cudaStreamDestroy(pool_);
 }
 
+// Takes again as blocks come back, until `take` has some or none is in use any more. The lock is free meanwhile: others
+// give blocks back, and an aborted communicator may.
+template <typename Take>
+void Memory::wait_for_freed(Take&& take) {
+  uint64_t seen = 0;
+  watches_.wait([&] {
+    const std::lock_guard lock(mutex_);
+    collect(/*wait=*/false);
+    if (given_back_ == std::exchange(seen, given_back_) && !freed_.empty()) return false;
+    return take() || freed_.empty();
+  });
+}
+
 void* Memory::allocate(size_t bytes) {
-  const std::lock_guard lock(mutex_);
   const OnDevice on(device_);
-  collect(/*wait=*/false);
   void* data = nullptr;
-  cudaError_t error = cudaMallocAsync(&data, bytes, pool_);
-  if (error == cudaErrorMemoryAllocation && !freed_.empty()) {
-    collect(/*wait=*/true);
+  cudaError_t error = cudaSuccess;
+  const auto take = [&] {
     error = cudaMallocAsync(&data, bytes, pool_);
+    if (error == cudaErrorMemoryAllocation) cudaGetLastError();
+    return error != cudaErrorMemoryAllocation;
+  };
+  std::unique_lock lock(mutex_);
+  collect(/*wait=*/false);
+  if (!take() && !freed_.empty()) {
+    lock.unlock();
+    wait_for_freed(take);
+    lock.lock();
   }
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     fail(Code::out_of_memory, "device cuda:", device_, " has ", free, " of ", total, " bytes free: ", bytes,
@@ -60,17 +79,19 @@ void* Memory::allocate(size_t bytes) {
 }
 
 void* Memory::allocate_pinned(size_t bytes) {
-  const std::lock_guard lock(mutex_);
   const OnDevice on(device_);
-  collect(/*wait=*/false);
   bytes = size_class(bytes);
-  void* data = take_pinned(bytes);
+  void* data = nullptr;
+  std::unique_lock lock(mutex_);
+  collect(/*wait=*/false);
+  data = take_pinned(bytes);
   if (data != nullptr) return data;
   cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    collect(/*wait=*/true);
-    data = take_pinned(bytes);
+    lock.unlock();
+    wait_for_freed([&] { return (data = take_pinned(bytes)) != nullptr; });
+    lock.lock();
     if (data != nullptr) return data;
     for (const auto& [size, kept] : pinned_) cudaFreeHost(kept);
     pinned_.clear();
@@ -141,6 +162,7 @@ void Memory::collect(bool wait) noexcept {
     if (!passed(freed_.front(), wait)) return;
     give_back(freed_.front());
     freed_.pop_front();
+    ++given_back_;
   }
 }
 
