@@ -18,7 +18,8 @@ entries, reasons, output = {}, {}, ""
 for block in re.split(r"^-{58}$", logs[-1].read_text(errors="replace"), flags=re.M):
     name = re.search(r'^"(\S+)" (?:end time|start time)', block, re.M)
     if name:
-        entries[name.group(1)] = "Test Passed." in block
+        # The second where the test's output is compared with a regular expression.
+        entries[name.group(1)] = re.match(r"\s*Test Pass(ed\.| Reason:)", block) is not None
         reasons[name.group(1)] = re.findall(r"^skipped: (.*)", output, re.M)
     output = block
 
