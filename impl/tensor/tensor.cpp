@@ -26,6 +26,12 @@ Buffer::~Buffer() {
   if (from_) from_->free(block_);
 }
 
+bool is_shared(const std::shared_ptr<Buffer>& buffer) {
+  if (buffer.use_count() == 1) return false;
+  buffer->device().submit();
+  return buffer.use_count() > 1;
+}
+
 Tensor::Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const Shape& shape)
     : buffer_(std::move(buffer)), offset_(offset), dtype_(dtype), shape_(shape), strides_(row_major(shape)) {
   GW_CHECK(offset_ + bytes(), <=, buffer_->bytes());

@@ -45,6 +45,9 @@ class Buffer {
   std::shared_ptr<void> keep_;
 };
 
+// Whether others hold the buffer, too. Operations that a stream keeps back hold their memory: they are started first.
+bool is_shared(const std::shared_ptr<Buffer>& buffer);
+
 class Tensor {
  public:
   Tensor() = default;  // absent

@@ -115,30 +115,35 @@ TEST_F(CudaGraphsTraining, TheBitsAreThoseOfSingleLaunchesAlsoWhereShapesChange)
   }
 }
 
-// What is new in each step stays as it is: the optimizer's numbers, the batch's addresses. With two ranks the host asks which
-// collectives have ended, so where segments begin depends on the machine's load: such counts are printed only.
+// What is new in each step stays as it is: the optimizer's numbers, the batch's addresses. Memory is taken for the batch alone:
+// buffers that are used in turn are not held by operations that a stream keeps back.
 TEST_F(CudaGraphsTraining, TheThirdStepStartsFarLessThanTheFirst) {
   turn(true);
   std::printf("launches of the host in a step of 10 blocks, all ranks\n");
   for (const int ranks : {1, 2})
     test::run_ranks(ranks, [&](Gang& root) {
       Rig rig(root, 10);
-      int64_t of_step[4];
-      for (int64_t& count : of_step) {
+      constexpr size_t kSteps = 6;
+      int64_t starts[kSteps], blocks[kSteps];
+      const auto count = [&](size_t step, int64_t sign) {
         root.barrier(Channel::user);
-        const int64_t before = launches();
+        starts[step] += sign * launches();
+        blocks[step] += sign * calls("cudaMallocAsync");
         root.barrier(Channel::user);
+      };
+      for (size_t step = 0; step < kSteps; ++step) {
+        starts[step] = blocks[step] = 0;
+        count(step, -1);
         rig.step(2);
-        root.barrier(Channel::user);
-        count = launches() - before;
+        count(step, 1);
       }
       if (root.rank() != 0) return;
-      if (ranks == 1) {
-        EXPECT_LT(of_step[2], of_step[0] / 2);
-        EXPECT_LT(of_step[3], of_step[0] * 2 / 5);
-      }
+      EXPECT_LT(starts[2], starts[0] / 2);
+      EXPECT_LT(starts[3], starts[0] * 2 / 5);
+      EXPECT_EQ(starts[5], starts[4]);
+      EXPECT_EQ(blocks[5], 2 * ranks) << "ids and labels";
       std::printf("%d ranks:", ranks);
-      for (const int64_t count : of_step) std::printf(" %d", static_cast<int>(count));
+      for (const int64_t of_step : starts) std::printf(" %d", static_cast<int>(of_step));
       std::printf("\n");
     });
 }
@@ -184,9 +189,7 @@ TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
       std::printf("%-8d %-10s %10.2f %10.2f\n", ranks, graphs ? "on" : "off", forward, backward);
       sums[graphs ? 1 : 0] = forward + backward;
     }
-    if (ranks == 1) {
-      EXPECT_LT(sums[1], sums[0] / 10);
-    }
+    EXPECT_LT(sums[1], sums[0] / 4) << ranks << " ranks";
   }
 }
 
@@ -236,7 +239,7 @@ TEST_F(CudaGraphsTraining, ACallThatFailsAmongGraphsIsToldToBothRanksAndLeavesNo
     ASSERT_EQ(gpu_emulation::living(), 0) << "call " << nth << " of " << all;
     heard += told == 2 ? 1 : 0;
   }
-  EXPECT_GT(heard, rounds / 3);
+  EXPECT_GT(heard, rounds / 6);  // not the calls that give something back, or ask
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size
 }
 
 uint64_t AllGatherBuffer::take() {
-  if (buffer.use_count() > 1) buffer = Buffer::allocate(from, bytes);
+  if (is_shared(buffer)) buffer = Buffer::allocate(from, bytes);
   use = Use::ahead;
   return ++lease;
 }
@@ -58,7 +58,7 @@ void GradientBuffer::allocate() {
 void GradientBuffer::refresh() {
   if (full == nullptr)
     allocate();
-  else if (full.use_count() > 1)
+  else if (is_shared(full))
     full = Buffer::allocate(full_from, full_bytes);
 }
 

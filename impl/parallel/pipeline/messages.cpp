@@ -39,8 +39,7 @@ Tensor MessagePool::take(DType dtype, const Shape& shape) {
         (best == nullptr || room.buffer->bytes() < best->buffer->bytes()))
       best = &room;
   if (best == nullptr) best = &rooms_.emplace_back(Room{Buffer::allocate(from_, bytes)});
-  if (best->lent && best->buffer.use_count() > 1)
-    best->buffer = Buffer::allocate(from_, best->buffer->bytes());
+  if (best->lent && is_shared(best->buffer)) best->buffer = Buffer::allocate(from_, best->buffer->bytes());
   best->taken = true;
   best->lent = false;
   return Tensor(best->buffer, 0, dtype, shape);
