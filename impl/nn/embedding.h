@@ -14,6 +14,7 @@ class Embedding final : public Module {
 
   const char* kind() const override { return "Embedding"; }
   bool is_linear() const override { return true; }
+  bool backward_reads_values() const override { return false; }
   std::vector<IdRule> id_rules() const override;
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;

@@ -82,6 +82,10 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool computes_children() const { return false; }
   // Multiplies activations with its parameters, which must have their dtype.
   virtual bool is_linear() const { return false; }
+  // Whether backward reads the values of its or its children's parameters: a look-up's does not.
+  virtual bool backward_reads_values() const {
+    return is_wrapper() ? child(0).backward_reads_values() : true;
+  }
   // The child that reads the first input before anything else does. Null: there is none, or it is not known.
   virtual const Module* first_reader() const { return nullptr; }
   // A layer of a deep model: what recomputation takes as one.

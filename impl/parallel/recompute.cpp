@@ -17,6 +17,7 @@ class Recomputed final : public Module {
 
   const char* kind() const override { return "Recompute"; }
   bool is_wrapper() const override { return true; }
+  bool backward_reads_values() const override { return true; }  // it runs forward again
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
 

@@ -128,6 +128,51 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
   });
 }
 
+// A look-up's backward reads no values: forward alone gathers them, whatever is kept of others.
+TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
+  for (const int reshard : {1, 2})
+    run_ranks(4, [&](Gang& root) {
+      ParallelOptions options = f64_options();
+      options.shard.reshard_after_forward = reshard;
+      Model model(make_sequential(
+                      {make_embedding(6, 4, 1), make_linear(4, 5, true, 0.5), make_linear(5, 2, true, 0.5)}),
+                  mesh_of(root));
+      model.fsdp().use_regions(false);
+      model.build().parallelize(options);
+      const std::vector<int64_t> ids = {0, 5, 3};
+      Stream& stream = model.device().stream();
+      uint64_t expected = 0, from_keepers = 0;
+      for (const auto& unit : model.fsdp().units()) {
+        uint64_t piece = 0;
+        for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
+        const bool table = &unit == &model.fsdp().units().front(),
+                   last = &unit == &model.fsdp().units().back();
+        expected += 3 * piece * (table || last || reshard == 2 ? 2 : 3);  // with the reduction
+        if (reshard == 2 && !table) from_keepers += 2 * piece;
+      }
+      Gang& all = *model.gangs().fsdp_gang();
+      for (int step = 0; step < 2; ++step) {
+        const uint64_t before = all.traffic().bytes_moved;
+        Context ctx = model.run().context(stream);
+        Frame& frame = model.frame(0);
+        const Tensor x = Tensor::allocate(model.device().allocator(), DType::i64, Shape{3});
+        model.device().copy(x.raw(), ids.data(), x.bytes(), stream);
+        const Tensor y = model.run().forward(ctx, {&x, 1}, &frame)[0];
+        const Tensor dy = frame.allocate_gradient(y.dtype(), y.shape());
+        ctx.ops.fill(dy, 1, stream);
+        model.run().backward(ctx, {&dy, 1}, frame);
+        frame.reset();
+        model.run().finish_gradients(stream);
+        stream.synchronize();
+        EXPECT_EQ(all.traffic().bytes_moved - before, expected);
+        if (reshard == 2) {
+          EXPECT_EQ(model.gangs().fsdp_part(2)->traffic().bytes_moved,
+                    from_keepers * static_cast<uint64_t>(step + 1));
+        }
+      }
+    });
+}
+
 // On one host whole values are rows that ranks share: no rank keeps a copy, and nothing moves.
 TEST(FullyShard, RanksThatShareRowsKeepNoCopy) {
   run_ranks(4, [](Gang& root) {

@@ -108,7 +108,8 @@ bool FsdpState::has_keepers(const ParamGroup& unit) const {
   Gang& shards = *gangs_->fsdp_gang();
   const bool in_region =
       regions_ && shards.shared_memory() != nullptr && !rests_on_host(unit);  // there nothing is gathered
-  return unit.options().strategy != Strategy::no_shard && k > 1 && k < shards.size() && !in_region;
+  return unit.options().strategy != Strategy::no_shard && k > 1 && k < shards.size() && !in_region &&
+         unit.read_in_backward();
 }
 
 void FsdpState::set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied,
@@ -220,7 +221,8 @@ void FsdpState::unshard(ParamGroup& unit, bool forward, Stream& stream) {
   for (int i = 1; i <= depth; ++i) {
     const auto other = forward ? index + i : index - i;
     if (other < 0 || other >= static_cast<std::ptrdiff_t>(units_.size())) return;
-    units_[static_cast<size_t>(other)]->values().prefetch(stream);
+    ParamGroup& next = *units_[static_cast<size_t>(other)];
+    if (forward || next.read_in_backward()) next.values().prefetch(stream);
   }
 }
 

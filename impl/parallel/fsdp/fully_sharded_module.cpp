@@ -33,6 +33,7 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 FullyShardedModule::FullyShardedModule(ModulePtr inner, std::shared_ptr<ParamGroup> unit,
                                        std::shared_ptr<FsdpState> domain)
     : domain_(std::move(domain)), unit_(std::move(unit)), product_(first_product(*inner)) {
+  unit_->set_read_in_backward(inner->backward_reads_values());
   add_child("", std::move(inner));
 }
 
@@ -96,7 +97,7 @@ Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs,
     Context inner = ctx;
     if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // a loss is cast here
     Values outputs = child(0).forward(inner, cast_inputs(ctx, inputs, frame), frame);
-    if (!keep && frame != nullptr)
+    if (!keep && frame != nullptr && unit_->read_in_backward())
       unit_->reshard_after_forward(domain_->is_last(*unit_), ctx.stream);
     else if (!keep)
       unit_->reshard();
@@ -114,7 +115,7 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
          "units");
   poll_interrupt_at_times();
   const bool scheduled = unit_->scheduled();
-  if (!scheduled) domain_->unshard(*unit_, false, ctx.stream);
+  if (!scheduled && unit_->read_in_backward()) domain_->unshard(*unit_, false, ctx.stream);
   try {
     unit_->gradients().acquire(ctx.stream);
     const Frame::Seen& seen = frame.seen(*this);

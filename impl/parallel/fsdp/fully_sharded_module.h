@@ -5,8 +5,8 @@
 //
 // forward:  unshard (the next unit is gathered ahead), cast inputs, inner, reshard unless it is kept, cast
 //           outputs
-// backward: unshard (the one before is gathered ahead), full gradients, inner's input half, pending weight
-//           tasks, start the reduction, reshard
+// backward: unshard (the one before is gathered ahead) if the inner module's backward reads its values, full gradients,
+//           inner's input half, pending weight tasks, start the reduction, reshard
 //
 // A unit that was unsharded already when it is called (evaluation inside training) is left so. Those of a pipeline's stages
 // are unsharded, resharded and reduced by its schedule (pipeline/runtime.h).

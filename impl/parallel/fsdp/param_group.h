@@ -40,6 +40,9 @@ class ParamGroup {
   bool scheduled() const { return role_ == GroupRole::stage; }
   bool reshards_after_forward() const;
   bool accumulates_unsharded() const;
+  // Backward goes without the values, so they are neither gathered nor kept for it.
+  bool read_in_backward() const { return read_in_backward_; }
+  void set_read_in_backward(bool read) { read_in_backward_ = read; }
 
   // Where everything will lie: local, takes no memory. Then GroupValues' and GroupGradients' own steps.
   void plan(const GroupContext& place, DType master);
@@ -64,6 +67,7 @@ class ParamGroup {
   const ShardOptions options_;
   const GroupRole role_;
   const std::shared_ptr<Buckets> buckets_;
+  bool read_in_backward_ = true;
   GroupContext place_;
   Packing packing_;
   std::unique_ptr<GroupValues> values_;
