@@ -1,5 +1,7 @@
 #include "testing.h"
 
+#include <time.h>
+
 enum { kMicrobatches = 4, kRows = 3 };
 
 /* Stage s multiplies by s + 2; two tensors go on: the values, and ids that have no gradient. */
@@ -190,6 +192,45 @@ static void a_rank_that_leaves_ends_the_pass_on_all_ranks(void** state) {
   run_ranks(2, released, NULL);
 }
 
+/* What it sent before may arrive, or not. */
+static void released_after_a_message(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = 2;
+  gw_pipeline* pipe = NULL;
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  const int64_t shape[] = {1 << 22}; /* long enough under way for the sender to leave */
+  float* const x = calloc((size_t)shape[0], sizeof *x);
+  gw_view out;
+  EXPECT_OK(gw_view_set(&out, x, shape, 1, GW_F32));
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+  gw_status status = gw_pipeline_next(pipe, NULL, &action);
+  if (me->index == 0) {
+    EXPECT_OK(status);
+    EXPECT_OK(gw_pipeline_done(pipe, &out, 1, NULL));
+    EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+    const struct timespec moment = {0, 2000000};
+    nanosleep(&moment, NULL); /* the peer asks for it */
+  }
+  if (me->index == 1) {
+    while (status == GW_OK) {
+      const int gives = action.kind == GW_ACTION_BACKWARD;
+      status = gw_pipeline_done(pipe, &out, gives ? 1 : 0, NULL);
+      if (status == GW_OK) status = gw_pipeline_next(pipe, NULL, &action);
+    }
+    EXPECT_STATUS(status, GW_E_ABORTED, "in the middle of a pass");
+  }
+  gw_pipeline_release(pipe);
+  free(x);
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+}
+static void a_rank_that_leaves_after_a_message_ends_the_pass(void** state) {
+  (void)state;
+  for (int i = 0; i < 10; ++i) run_ranks(2, released_after_a_message, NULL);
+}
+
 /* The second of two ranks holds its inputs over three passes, each of which has other values, and then longer than all. */
 enum { kHeldPasses = 3 };
 static void holds_inputs(rank* me) {
@@ -249,6 +290,7 @@ int main(void) {
       test_on_device(what_is_wrong_is_told_to_all),
       test_on_device(shard_actions_frame_the_stages),
       test_on_device(a_rank_that_leaves_ends_the_pass_on_all_ranks),
+      test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass),
       test_on_device(inputs_that_are_held_stay_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
