@@ -198,6 +198,10 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   const size_t count = view.strides != nullptr && shape.count() > 0 ? static_cast<size_t>(last + 1)
                                                                     : static_cast<size_t>(shape.count());
   char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
+  // A kernel that reads the host's memory takes the device from the whole process.
+  if (device.kind() == DeviceKind::cuda && count > 0 && !device.reaches(data))
+    fail(Code::invalid_argument, name, " lies on ", device.name(),
+         ", it says, but its memory is plain memory of the host or of ", "another device");
   if (output && is_read_only(data, count * item_bytes(dtype)))
     fail(Code::invalid_argument, name, " is an output, but read-only memory that ranks share");
   auto buffer = Buffer::borrow(device, device.memory_kind(), data, count * item_bytes(dtype), nullptr);

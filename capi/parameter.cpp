@@ -47,7 +47,10 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
   }
 }
 
-Tensor state_of(const gw_parameter& p, const Optimizer& o, const std::string& wanted) {
+// Ordered like part_of.
+Tensor state_of(const gw_parameter& p, const gw_optimizer& handle, const std::string& wanted) {
+  const Optimizer& o = *handle.optimizer;
+  handle.model->run().order(EntryStream::use(handle.model->device().stream()));
   for (size_t i = 0; i < o.parameters().size(); ++i) {
     if (o.parameters()[i].parameter != p.parameter) continue;
     for (const Optimizer::Slot& slot : o.state(i))
@@ -144,7 +147,7 @@ gw_status gw_parameter_state(gw_parameter* parameter, const gw_optimizer* optimi
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_parameter& p = required(parameter, "parameter");
-    const Tensor state = state_of(p, *required(optimizer, "optimizer").optimizer, &required(name, "name"));
+    const Tensor state = state_of(p, required(optimizer, "optimizer"), &required(name, "name"));
     view = view_of(state, p.state.shape.data(), p.state.strides.data());
   });
 }
@@ -154,8 +157,7 @@ gw_status gw_parameter_state_tensor(gw_parameter* parameter, const gw_optimizer*
   return guarded([&] {
     gw_tensor*& result = out(out_tensor, "out_tensor");
     const gw_optimizer& o = required(optimizer, "optimizer");
-    const Tensor state = state_of(required(parameter, "parameter"), *o.optimizer, &required(name, "name"));
-    o.model->run().order(EntryStream::use(o.model->device().stream()));
+    const Tensor state = state_of(required(parameter, "parameter"), o, &required(name, "name"));
     result = new gw_tensor(state, o.model->gangs().root());
   });
 }

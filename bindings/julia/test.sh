@@ -1,6 +1,7 @@
 #!/bin/bash
 # test.sh BUILD_DIR: every test of Gangway.jl with the library and gangrun of BUILD_DIR, without a network; prints how many
 # passed, failed and were skipped. JULIA names the program (default: julia in PATH).
+# GANGWAY_TEST_DEVICE=cuda: models, partitions and pipelines on the software GPU instead.
 set -euo pipefail
 build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +26,10 @@ printf '%s\n' 'name = "None"' 'uuid = "0e2a5a39-5f0c-4a52-8d3f-9a3f51b6c0de"' 'r
   >"$JULIA_DEPOT_PATH/registries/None/Registry.toml"
 export JULIA_PKG_SERVER= JULIA_PKG_OFFLINE=true
 
-if command -v castxml >/dev/null; then
+if [ -n "${GANGWAY_TEST_DEVICE:-}" ]; then
+  export GANGWAY_MODULES=$build/tests/gpu_emulation
+  export LD_LIBRARY_PATH=$GANGWAY_MODULES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+elif command -v castxml >/dev/null; then
   python3 "$here/gen/generate.py" --check
   echo "1 0 0" >"$GANGWAY_TEST_COUNTS/generated"
 else

@@ -202,6 +202,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   void leave() noexcept {
     const Deadline patience = Deadline::after_ms(kPatienceMs);
     for (Naps naps; outstanding() && !patience.passed();) {
+      end_what_is_lost();
       advance();
       if (!naps.yielded()) naps.sleep();
     }
@@ -229,6 +230,13 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
     if (auto error = control->error()) return error;
     return data->error();
+  }
+  // What the device's kernels wait for comes no more, and nobody need wait for them on the host, where that is seen.
+  void end_what_is_lost() noexcept {
+    try {
+      if (const auto lost = control->error()) fail_with(*lost);
+    } catch (const std::bad_alloc&) {
+    }
   }
   void throw_if_broken() {
     if (!broken()) return;

@@ -164,7 +164,8 @@ static gw_status fill_group(scene* s, int bad) {
   return status;
 }
 static gw_status begin_update(scene* s, int bad) {
-  gw_status status = bad ? gw_shard_group_unshard(s->group, NULL, NULL) : GW_OK;
+  gw_status status = gw_shard_group_unshard(s->group, NULL, NULL);
+  if (status == GW_OK && !bad) status = gw_shard_group_reshard(s->group, NULL);
   if (status == GW_OK) status = gw_shard_group_begin_update(s->group, NULL);
   if (status == GW_OK) return gw_shard_group_end_update(s->group, NULL);
   return status;
@@ -321,6 +322,8 @@ static void every_row(rank* me) {
   EXPECT_OK(gw_module_save(s.ready, s.folder, NULL));
   for (size_t i = 0; i < sizeof kTable / sizeof *kTable; ++i)
     for (int32_t bad = 0; bad < me->size; ++bad) {
+      /* No call tells a stream of CUDA from another pointer. */
+      if (on_gpus(test_device()) && strstr(kTable[i].part, "stream is not null") != NULL) continue;
       const char* const wrong =
           wrong_status(kTable[i].run(&s, me->index == bad), kTable[i].code, kTable[i].part);
       const int32_t told = last_error().rank;
@@ -351,6 +354,6 @@ static void one_ranks_refusal_comes_back_on_every_rank(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_ranks_refusal_comes_back_on_every_rank)};
+  const struct CMUnitTest tests[] = {test_on_device(one_ranks_refusal_comes_back_on_every_rank)};
   return cmocka_run_group_tests_name("capi_agreed", tests, NULL, NULL);
 }

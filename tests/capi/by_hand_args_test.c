@@ -81,8 +81,9 @@ static void refused_together(rank* me) {
 static void an_argument_that_one_rank_refuses_leaves_the_gang_whole(void** state) {
   (void)state;
   gw_strategy strategies[] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
-  for (int32_t n = 2; n <= 3; ++n)
-    for (size_t i = 0; i < 3; ++i) run_ranks(n, refused_together, &strategies[i]);
+  for (int32_t n = 2; n <= most_ranks(); ++n)
+    for (size_t i = 0; i < 3; i += on_gpus(test_device()) ? 2 : 1)
+      run_ranks(n, refused_together, &strategies[i]);
 }
 
 /* Each on rank 1 alone: what it does keeps more, or fewer, collectives for later than what its peers do. */
@@ -118,7 +119,7 @@ static void differing_is_a_mismatch(rank* me) {
 static void ranks_that_differ_are_told_before_anything_runs(void** state) {
   (void)state;
   gw_strategy strategies[] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
-  for (int32_t n = 2; n <= 3; ++n)
+  for (int32_t n = 2; n <= most_ranks(); ++n)
     for (size_t i = 0; i < 3; ++i) run_ranks(n, differing_is_a_mismatch, &strategies[i]);
 }
 
@@ -309,11 +310,11 @@ static void a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was(void**
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_argument_that_one_rank_refuses_leaves_the_gang_whole),
-      cmocka_unit_test(ranks_that_differ_are_told_before_anything_runs),
-      cmocka_unit_test(each_layer_refuses_before_any_runs),
-      cmocka_unit_test(a_custom_modules_shapes_refuse_before_any_runs),
-      cmocka_unit_test(a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was),
+      test_on_device(an_argument_that_one_rank_refuses_leaves_the_gang_whole),
+      test_on_device(ranks_that_differ_are_told_before_anything_runs),
+      test_on_device(each_layer_refuses_before_any_runs),
+      test_on_device(a_custom_modules_shapes_refuse_before_any_runs),
+      test_on_device(a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was),
   };
   return cmocka_run_group_tests_name("capi_by_hand_args", tests, NULL, NULL);
 }

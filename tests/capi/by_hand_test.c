@@ -103,8 +103,8 @@ static void a_model_of_one_rank_works_on_after_a_modules_failure(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_modules_failure_on_one_rank_reaches_its_peers),
-      cmocka_unit_test(a_model_of_one_rank_works_on_after_a_modules_failure),
+      test_on_device(a_modules_failure_on_one_rank_reaches_its_peers),
+      test_on_device(a_model_of_one_rank_works_on_after_a_modules_failure),
   };
   return cmocka_run_group_tests_name("capi_by_hand", tests, NULL, NULL);
 }

@@ -170,8 +170,8 @@ static void peers_are_told_what_the_callback_said(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(said_nowhere_else),
-                                     cmocka_unit_test(a_callback_gives_the_text_of_its_failure),
-                                     cmocka_unit_test(peers_are_told_what_the_callback_said)};
+  const struct CMUnitTest tests[] = {test_on_device(said_nowhere_else),
+                                     test_on_device(a_callback_gives_the_text_of_its_failure),
+                                     test_on_device(peers_are_told_what_the_callback_said)};
   return cmocka_run_group_tests_name("capi_callback_text", tests, NULL, NULL);
 }

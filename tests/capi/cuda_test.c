@@ -2,7 +2,6 @@
  * environment names is loaded (GANGWAY_MODULES); each rank is a thread and has an emulated GPU of its own. */
 #include "models.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -126,34 +125,22 @@ static void views_and_handles_are_the_gpus(void** state) {
   run_ranks_on("cuda", 2, look, NULL);
 }
 
-/* CUDA's functions, which a program puts work on its own stream with. */
-typedef struct cuda_runtime {
-  void* library;
-  int (*set_device)(int device);
-  int (*create_stream)(void** stream, unsigned flags, int priority);
-  int (*copy)(void* to, const void* from, size_t bytes, int kind, void* stream);
-  int (*synchronize)(void* stream);
-  int (*destroy_stream)(void* stream);
+/* A program's own stream of the first GPU. */
+typedef struct own_stream {
+  cuda_runtime cuda;
   void* stream;
-} cuda_runtime;
-
-static cuda_runtime open_cuda(void) {
-  cuda_runtime cuda = {0};
-  cuda.library = dlopen("libgpu_emulation.so", RTLD_NOW);
-  assert_non_null(cuda.library);
-  *(void**)&cuda.set_device = dlsym(cuda.library, "cudaSetDevice");
-  *(void**)&cuda.create_stream = dlsym(cuda.library, "cudaStreamCreateWithPriority");
-  *(void**)&cuda.copy = dlsym(cuda.library, "cudaMemcpyAsync");
-  *(void**)&cuda.synchronize = dlsym(cuda.library, "cudaStreamSynchronize");
-  *(void**)&cuda.destroy_stream = dlsym(cuda.library, "cudaStreamDestroy");
-  assert_int_equal(cuda.set_device(0), 0);
-  assert_int_equal(cuda.create_stream(&cuda.stream, /*cudaStreamNonBlocking*/ 1, 0), 0);
-  return cuda;
+} own_stream;
+static own_stream first_gpus_stream(void) {
+  own_stream own = {open_cuda(), NULL};
+  assert_int_equal(own.cuda.set_device(0), 0);
+  assert_int_equal(own.cuda.create_stream(&own.stream, /*cudaStreamNonBlocking*/ 1, 0), 0);
+  return own;
 }
 
 /* Whatever the call keeps back to start it together, it is on the caller's stream when the call returns. */
 static void use_own_stream(rank* me) {
-  cuda_runtime* cuda = me->user;
+  const own_stream* own = me->user;
+  const cuda_runtime* cuda = &own->cuda;
   gw_gangs* gangs = NULL;
   gw_module* model = NULL;
   const gw_llama_options o = small_llama();
@@ -167,13 +154,13 @@ static void use_own_stream(rank* me) {
     gw_view view;
     size_t count = 0;
     float here[256];
-    EXPECT_OK(gw_module_forward(model, b.batch.inputs, 1, NULL, cuda->stream, &out, 1, &count));
+    EXPECT_OK(gw_module_forward(model, b.batch.inputs, 1, NULL, own->stream, &out, 1, &count));
     EXPECT_OK(gw_tensor_view(out, &view));
     const size_t values = (size_t)(view.shape[0] * view.shape[1] * view.shape[2]);
     EXPECT(view.ndim == 3 && values <= 256);
-    EXPECT(cuda->copy(here, view.data, values * sizeof *here, /*cudaMemcpyDefault*/ 4, cuda->stream) == 0);
-    EXPECT(cuda->synchronize(cuda->stream) == 0);
-    EXPECT_OK(gw_tensor_to_host(out, cuda->stream, &copy));
+    EXPECT(cuda->copy(here, view.data, values * sizeof *here, /*cudaMemcpyDefault*/ 4, own->stream) == 0);
+    EXPECT(cuda->synchronize(own->stream) == 0);
+    EXPECT_OK(gw_tensor_to_host(out, own->stream, &copy));
     EXPECT_OK(gw_tensor_view(copy, &view));
     for (size_t i = 0; i < values; ++i) EXPECT(isfinite(here[i]) && here[i] == ((const float*)view.data)[i]);
     gw_tensor_release(copy);
@@ -185,9 +172,49 @@ static void use_own_stream(rank* me) {
 }
 static void the_work_of_a_call_is_on_the_callers_stream_when_it_returns(void** state) {
   (void)state;
-  cuda_runtime cuda = open_cuda();
-  run_ranks_on("cuda", 1, use_own_stream, &cuda);
-  assert_int_equal(cuda.destroy_stream(cuda.stream), 0);
+  own_stream own = first_gpus_stream();
+  run_ranks_on("cuda", 1, use_own_stream, &own);
+  assert_int_equal(own.cuda.destroy_stream(own.stream), 0);
+}
+
+/* What reads a state on the device's own stream comes after the step that wrote it on the caller's. */
+static void read_state(rank* me) {
+  const own_stream* own = me->user;
+  gw_gangs* gangs = NULL;
+  gw_module* model = NULL;
+  gw_optimizer* opt = NULL;
+  gw_parameter* head = NULL;
+  small_batch b;
+  float moments[11 * 8], *sums = NULL;
+  gw_view view;
+  const gw_llama_options o = small_llama();
+  fill_batch(&b, 4, 0);
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_parallelize(model, gangs, NULL));
+  EXPECT_OK(gw_adamw_create(model, NULL, &opt));
+  EXPECT_OK(gw_module_find_parameter(model, "lm_head.weight", &head));
+  EXPECT_OK(gw_gang_alloc(me->gang, sizeof moments, (void**)&sums));
+  for (int time = 0; time < 4; ++time) {
+    EXPECT_OK(gw_train_step(model, opt, &b.batch, NULL, own->stream, NULL));
+    EXPECT_OK(gw_parameter_state(head, opt, "exp_avg", &view));
+    EXPECT_OK(gw_gang_all_reduce(me->gang, view.data, sums, 11 * 8, GW_F32, GW_SUM, NULL));
+    take(moments, &view, NULL);
+    view.data = sums;
+    for (int i = 0; i < 11 * 8; ++i) EXPECT(at(&view, i) == moments[i]);
+  }
+  gw_gang_free(me->gang, sums);
+  gw_parameter_release(head);
+  gw_optimizer_release(opt);
+  gw_module_release(model);
+  EXPECT_OK(gw_gangs_shutdown(gangs, -1));
+  gw_gangs_release(gangs);
+}
+static void a_state_is_read_after_the_step_on_another_stream(void** state) {
+  (void)state;
+  own_stream own = first_gpus_stream();
+  run_ranks_on("cuda", 1, read_state, &own);
+  assert_int_equal(own.cuda.destroy_stream(own.stream), 0);
 }
 
 /* Host memory in a collective of GPUs is refused on every rank. */
@@ -207,6 +234,7 @@ int main(void) {
       cmocka_unit_test(what_one_device_saves_the_other_loads),
       cmocka_unit_test(views_and_handles_are_the_gpus),
       cmocka_unit_test(the_work_of_a_call_is_on_the_callers_stream_when_it_returns),
+      cmocka_unit_test(a_state_is_read_after_the_step_on_another_stream),
       cmocka_unit_test(host_memory_in_a_collective_of_gpus_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* Custom modules whose callbacks call collectives on call->gangs, while the library's own travel. */
 #include <math.h>
 
-#include "testing.h"
+#include "device_memory.h"
 
 enum { kMostRows = 8 };
 
@@ -10,10 +10,22 @@ typedef struct centre {
   int forwards, again, backwards;
 } centre;
 
+/* In memory of the gang's device. */
 static gw_status sum_over_ranks(gw_call* call, double* values, size_t count) {
   gw_gang* gang = NULL;
+  void* block = NULL;
+  gw_view there = call->inputs[0];
+  const int64_t shape[1] = {(int64_t)count};
   gw_status status = gw_gangs_get(call->gangs, "dp", &gang);
-  if (status == GW_OK) status = gw_gang_all_reduce(gang, values, values, count, GW_F64, GW_SUM, call->stream);
+  if (status == GW_OK) status = gw_gang_alloc(gang, count * sizeof *values, &block);
+  if (status != GW_OK) return status;
+  there.data = block;
+  there.ndim = 1;
+  there.shape = shape;
+  give(&there, values, call);
+  status = gw_gang_all_reduce(gang, block, block, count, GW_F64, GW_SUM, call->stream);
+  if (status == GW_OK) take(values, &there, call);
+  gw_gang_free(gang, block);
   gw_gang_release(gang);
   return status;
 }
@@ -25,8 +37,10 @@ static gw_status same_shape(void* user, gw_call* call) {
 }
 static gw_status centre_forward(void* user, gw_call* call) {
   centre* c = user;
-  const double w = *(const double*)call->parameters[0].data, *x = call->inputs[0].data;
   const int64_t rows = call->inputs[0].shape[0];
+  double w, x[kMostRows], y[kMostRows];
+  take(&w, &call->parameters[0], call);
+  take(x, &call->inputs[0], call);
   double* state = calloc(2, sizeof(double)); /* m, rows of all ranks */
   *call->state = state;
   ++c->forwards;
@@ -36,22 +50,28 @@ static gw_status centre_forward(void* user, gw_call* call) {
   const gw_status status = sum_over_ranks(call, state, 2);
   if (status != GW_OK) return status;
   state[0] /= state[1];
-  for (int64_t i = 0; i < rows; ++i) ((double*)call->outputs[0].data)[i] = w * (x[i] - state[0]);
+  for (int64_t i = 0; i < rows; ++i) y[i] = w * (x[i] - state[0]);
+  give(&call->outputs[0], y, call);
   return GW_OK;
 }
 static gw_status centre_backward(void* user, gw_call* call) {
-  const double w = *(const double*)call->parameters[0].data, *x = call->inputs[0].data;
-  const double *dy = call->output_grads[0].data, *state = *call->state;
+  const double* const state = *call->state;
   const int64_t rows = call->inputs[0].shape[0];
-  double sum = 0;
+  double w, dw, x[kMostRows], dy[kMostRows], dx[kMostRows], sum = 0;
+  take(&w, &call->parameters[0], call);
+  take(&dw, &call->parameter_grads[0], call);
+  take(x, &call->inputs[0], call);
+  take(dy, &call->output_grads[0], call);
   ++((centre*)user)->backwards;
   for (int64_t i = 0; i < rows; ++i) {
     sum += dy[i];
-    *(double*)call->parameter_grads[0].data += dy[i] * (x[i] - state[0]);
+    dw += dy[i] * (x[i] - state[0]);
   }
+  give(&call->parameter_grads[0], &dw, call);
   const gw_status status = sum_over_ranks(call, &sum, 1);
   if (status != GW_OK) return status;
-  for (int64_t i = 0; i < rows; ++i) ((double*)call->input_grads[0].data)[i] = w * (dy[i] - sum / state[1]);
+  for (int64_t i = 0; i < rows; ++i) dx[i] = w * (dy[i] - sum / state[1]);
+  give(&call->input_grads[0], dx, call);
   return GW_OK;
 }
 
@@ -67,18 +87,20 @@ static gw_status loss_shapes(void* user, gw_call* call) {
 }
 static gw_status loss_forward(void* user, gw_call* call) {
   (void)user;
-  const double* y = call->inputs[0].data;
-  double sum = 0;
+  const double rows = (double)call->inputs[0].shape[0];
+  double y[kMostRows], sum = 0;
+  take(y, &call->inputs[0], call);
   for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) sum += y[i] * y[i] * y[i] / 6;
-  *(double*)call->outputs[0].data = sum;
-  *(double*)call->outputs[1].data = (double)call->inputs[0].shape[0];
+  give(&call->outputs[0], &sum, call);
+  give(&call->outputs[1], &rows, call);
   return GW_OK;
 }
 static gw_status loss_backward(void* user, gw_call* call) {
   (void)user;
-  const double* y = call->inputs[0].data;
-  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-    ((double*)call->input_grads[0].data)[i] = call->loss_scale * y[i] * y[i] / 2;
+  double y[kMostRows], dy[kMostRows];
+  take(y, &call->inputs[0], call);
+  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) dy[i] = call->loss_scale * y[i] * y[i] / 2;
+  give(&call->input_grads[0], dy, call);
   return GW_OK;
 }
 
@@ -152,7 +174,7 @@ static double parameter_of(gw_module* model, const char* name, int gradient) {
   if (gw_module_find_parameter(model, name, &parameter) != GW_OK) return value;
   const gw_status status = gradient ? gw_parameter_gather_gradient(parameter, NULL, &whole)
                                     : gw_parameter_gather(parameter, NULL, &whole);
-  if (status == GW_OK && gw_tensor_view(whole, &view) == GW_OK) value = *(const double*)view.data;
+  if (status == GW_OK && gw_tensor_view(whole, &view) == GW_OK) value = at(&view, 0);
   gw_tensor_release(whole);
   gw_parameter_release(parameter);
   return value;
@@ -262,6 +284,6 @@ static void callbacks_call_collectives_on_the_calls_gangs(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(callbacks_call_collectives_on_the_calls_gangs)};
+  const struct CMUnitTest tests[] = {test_on_device(callbacks_call_collectives_on_the_calls_gangs)};
   return cmocka_run_group_tests_name("capi_custom_gangs", tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
   assert_int_equal(count, 2);
   assert_ok(gw_tensor_view(out[0], &got));
-  assert_true(*(double*)got.data == 12); /* w = 2 of the initialiser */
+  assert_true(at(&got, 0) == 12); /* w = 2 of the initialiser */
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   assert_ok(gw_module_backward(model, NULL, 0, frame, NULL, out, 2, &count));
   for (size_t i = 0; i < count; ++i) gw_tensor_release(out[i]);
@@ -47,7 +47,7 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_module_find_parameter(model, "w", &w));
   assert_ok(gw_parameter_gather_gradient(w, NULL, &gradient));
   assert_ok(gw_tensor_view(gradient, &got));
-  assert_true(*(float*)got.data == 3.0f); /* sum of x times the seed */
+  assert_true(at(&got, 0) == 3.0f); /* sum of x times the seed */
   gw_tensor_release(gradient);
   /* Want of room is seen before anything runs. */
   const int ran = l.forwards;
@@ -96,7 +96,7 @@ static void without_shapes_every_output_is_one_number(void** state) {
   for (int i = 0; i < 2; ++i) {
     assert_ok(gw_tensor_view(out[i], &got));
     assert_true(got.dtype == GW_F64 && got.ndim == 1 && got.shape[0] == 1);
-    assert_true(*(double*)got.data == (i == 0 ? 12 : 3)); /* w = 2; the weight */
+    assert_true(at(&got, 0) == (i == 0 ? 12 : 3)); /* w = 2; the weight */
     gw_tensor_release(out[i]);
   }
   gw_module_release(model);
@@ -185,7 +185,7 @@ static gw_status parent_forward(void* user, gw_call* call) {
   const gw_status status = gw_call_forward(call, 0, call->inputs, 1, &out, 1, &count);
   if (status != GW_OK) return status;
   if (count != 1) return GW_E_INTERNAL;
-  memcpy(call->outputs[0].data, out.data, (size_t)(out.shape[0] * out.shape[1]) * sizeof(double));
+  pass_on(&call->outputs[0], &out, call);
   return GW_OK;
 }
 static gw_status parent_backward(void* user, gw_call* call) {
@@ -198,8 +198,7 @@ static gw_status parent_backward(void* user, gw_call* call) {
   const gw_status status = gw_call_backward(call, 0, call->output_grads, 1, &grads, 1, &count);
   if (status != GW_OK) return status;
   if (count != 1) return GW_E_INTERNAL;
-  if (call->input_grads[0].data != NULL)
-    memcpy(call->input_grads[0].data, grads.data, (size_t)(grads.shape[0] * grads.shape[1]) * sizeof(double));
+  if (call->input_grads[0].data != NULL) pass_on(&call->input_grads[0], &grads, call);
   return GW_OK;
 }
 /* Passes on a failure of a call it makes. */
@@ -243,7 +242,7 @@ static void custom_module_calls_its_children(void** state) {
   gw_view_set(&view, x, x_shape, 2, GW_F64);
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
-  assert_true(((double*)got.data)[0] == 21 && ((double*)got.data)[1] == 43);
+  assert_true(at(&got, 0) == 21 && at(&got, 1) == 43);
   gw_tensor_release(out);
   assert_int_equal(p.wrong_child, GW_E_INVALID_ARGUMENT);
   assert_int_equal(p.backward_in_forward, GW_E_INVALID_ARGUMENT);
@@ -252,7 +251,7 @@ static void custom_module_calls_its_children(void** state) {
   gw_view_set(&view, dy, x_shape, 2, GW_F64);
   assert_ok(gw_module_backward(model, &view, 1, frame, NULL, &out, 1, &count));
   assert_ok(gw_tensor_view(out, &got));
-  assert_true(((double*)got.data)[0] == 4 && ((double*)got.data)[1] == 6);
+  assert_true(at(&got, 0) == 4 && at(&got, 1) == 6);
   assert_int_equal(p.wrong_capacity_back, GW_E_INVALID_ARGUMENT);
   assert_int_equal(p.null_views_back, GW_E_INVALID_ARGUMENT);
   gw_tensor_release(out);
@@ -324,9 +323,9 @@ static void custom_module_is_asked_for_its_dtype_before_it_has_memory(void** sta
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(custom_module_runs_and_frees_once),
-      cmocka_unit_test(without_shapes_every_output_is_one_number),
-      cmocka_unit_test(refused_custom_modules_free_once), cmocka_unit_test(custom_module_calls_its_children),
-      cmocka_unit_test(custom_module_is_asked_for_its_dtype_before_it_has_memory)};
+      test_on_device(custom_module_runs_and_frees_once),
+      test_on_device(without_shapes_every_output_is_one_number),
+      test_on_device(refused_custom_modules_free_once), test_on_device(custom_module_calls_its_children),
+      test_on_device(custom_module_is_asked_for_its_dtype_before_it_has_memory)};
   return cmocka_run_group_tests_name("capi_custom", tests, NULL, NULL);
 }

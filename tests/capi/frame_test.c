@@ -165,11 +165,11 @@ static void layers_by_hand_refuse_what_is_missing(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_forward_without_backward_leaves_nothing_behind),
-      cmocka_unit_test(non_finite_gradients_are_the_reason_of_a_skipped_step),
-      cmocka_unit_test(a_module_stands_in_one_place),
-      cmocka_unit_test(layers_by_hand_refuse_what_is_missing),
-      cmocka_unit_test(no_sync_keeps_reductions_for_the_last_backward),
+      test_on_device(a_forward_without_backward_leaves_nothing_behind),
+      test_on_device(non_finite_gradients_are_the_reason_of_a_skipped_step),
+      test_on_device(a_module_stands_in_one_place),
+      test_on_device(layers_by_hand_refuse_what_is_missing),
+      test_on_device(no_sync_keeps_reductions_for_the_last_backward),
   };
   return cmocka_run_group_tests_name("capi_frame", tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static void looking_into_a_model(void** state) {
   assert_null(tensor);
   assert_ok(gw_parameter_gather(p, NULL, &tensor));
   assert_ok(gw_tensor_view(tensor, &view));
-  assert_true(((float*)view.data)[0] == 1.0f); /* a norm starts with ones */
+  assert_true(at(&view, 0) == 1.0f); /* a norm starts with ones */
   gw_tensor_release(tensor);
   gw_parameter_release(p);
   assert_refused_as(gw_module_find_parameter(model, "no.such", &p), GW_E_NOT_FOUND, "no.such");
@@ -134,7 +134,7 @@ static void parts_and_states_come_with_handles_that_keep_them(void** state) {
   assert_ok(gw_parameter_state(p, opt, "exp_avg", &view));
   assert_ok(gw_tensor_view(moment, &kept));
   assert_ptr_equal(view.data, kept.data);
-  const double before = ((double*)kept.data)[8];
+  const double before = at(&kept, 8);
   assert_true(before != 0);
   assert_ptr_equal(gw_parameter_retain(p), p);
   assert_null(gw_parameter_retain(NULL));
@@ -143,14 +143,14 @@ static void parts_and_states_come_with_handles_that_keep_them(void** state) {
   gw_optimizer_release(opt);
   gw_module_release(model);
   assert_ok(gw_tensor_view(moment, &kept));
-  assert_true(((double*)kept.data)[8] == before);
+  assert_true(at(&kept, 8) == before);
   gw_tensor_release(value);
   gw_tensor_release(moment);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(looking_into_a_model),
-                                     cmocka_unit_test(parts_and_states_come_with_handles_that_keep_them),
-                                     cmocka_unit_test(memory_counts_copies_and_optimizer_state)};
+  const struct CMUnitTest tests[] = {test_on_device(looking_into_a_model),
+                                     test_on_device(parts_and_states_come_with_handles_that_keep_them),
+                                     test_on_device(memory_counts_copies_and_optimizer_state)};
   return cmocka_run_group_tests_name("capi_looking", tests, NULL, NULL);
 }

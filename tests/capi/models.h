@@ -2,7 +2,7 @@
 #ifndef GANGWAY_TESTS_CAPI_MODELS_H
 #define GANGWAY_TESTS_CAPI_MODELS_H
 
-#include "testing.h"
+#include "device_memory.h"
 
 /* small_llama with memory, in f64, on a gang of one. */
 static MAYBE_UNUSED gw_module* materialized_llama(void) {
@@ -14,6 +14,7 @@ static MAYBE_UNUSED gw_module* materialized_llama(void) {
 }
 
 /* A custom module: y = w x (elementwise, w [1]); its loss is {sum of y, count of x}. */
+enum { kMostOfALine = 8 };
 typedef struct line {
   int shapes, forwards, inputs, weights, frees, states, fail_forward, fail_backward;
   double seed_seen;
@@ -33,11 +34,16 @@ static MAYBE_UNUSED gw_status line_forward(void* user, gw_call* call) {
   ++l->forwards;
   l->seed = call->seed;
   if (l->fail_forward) return (gw_status)l->fail_forward;
-  const float w = *(const float*)call->parameters[0].data, *x = call->inputs[0].data;
+  const int64_t count = call->inputs[0].shape[0];
+  const double weight = (double)count;
+  float w, x[kMostOfALine];
+  if (count > kMostOfALine) return GW_E_INTERNAL;
+  take(&w, &call->parameters[0], call);
+  take(x, &call->inputs[0], call);
   double sum = 0;
-  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) sum += (double)(w * x[i]);
-  *(double*)call->outputs[0].data = sum;
-  *(double*)call->outputs[1].data = (double)call->inputs[0].shape[0];
+  for (int64_t i = 0; i < count; ++i) sum += (double)(w * x[i]);
+  give(&call->outputs[0], &sum, call);
+  give(&call->outputs[1], &weight, call);
   *call->state = malloc(1);
   return GW_OK;
 }
@@ -46,17 +52,21 @@ static MAYBE_UNUSED gw_status line_backward_input(void* user, gw_call* call) {
   ++l->inputs;
   if (l->fail_backward) return (gw_status)l->fail_backward;
   l->seed_seen = call->loss_scale;
-  if (call->input_grads[0].data != NULL)
-    for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-      ((float*)call->input_grads[0].data)[i] =
-          *(const float*)call->parameters[0].data * (float)call->loss_scale;
+  if (call->input_grads[0].data != NULL) {
+    float w, grads[kMostOfALine];
+    take(&w, &call->parameters[0], call);
+    for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) grads[i] = w * (float)call->loss_scale;
+    give(&call->input_grads[0], grads, call);
+  }
   return *call->state != NULL ? GW_OK : GW_E_INTERNAL;
 }
 static MAYBE_UNUSED gw_status line_backward_weight(void* user, gw_call* call) {
   ++((line*)user)->weights;
-  const float* x = call->inputs[0].data;
-  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i)
-    *(float*)call->parameter_grads[0].data += x[i] * (float)call->loss_scale;
+  float gradient, x[kMostOfALine];
+  take(&gradient, &call->parameter_grads[0], call);
+  take(x, &call->inputs[0], call);
+  for (int64_t i = 0; i < call->inputs[0].shape[0]; ++i) gradient += x[i] * (float)call->loss_scale;
+  give(&call->parameter_grads[0], &gradient, call);
   return GW_OK;
 }
 static MAYBE_UNUSED void line_free(void* user) { ++((line*)user)->frees; }

@@ -32,20 +32,20 @@ static void linear_gives_known_values_and_gradients(void** state) {
   assert_ok(gw_tensor_view(out[0], &got));
   const double y[6] = {13, 27, 41, 10, 22, 34};
   assert_int_equal(got.dtype, GW_F64);
-  for (int i = 0; i < 6; ++i) assert_true(fabs(((double*)got.data)[i] - y[i]) < 1e-12);
+  for (int i = 0; i < 6; ++i) assert_true(fabs(at(&got, i) - y[i]) < 1e-12);
   gw_tensor_release(out[0]);
   gw_view_set(&view, dy, y_shape, 2, GW_F64);
   assert_ok(gw_module_backward(model, &view, 1, frame, NULL, out, 2, &count));
   assert_int_equal(count, 1);
   assert_ok(gw_tensor_view(out[0], &got));
   const double dx[4] = {1, 2, 8, 10}; /* dy W */
-  for (int i = 0; i < 4; ++i) assert_true(fabs(((double*)got.data)[i] - dx[i]) < 1e-12);
+  for (int i = 0; i < 4; ++i) assert_true(fabs(at(&got, i) - dx[i]) < 1e-12);
   gw_tensor_release(out[0]);
   gw_tensor* gradient = NULL;
   assert_ok(gw_parameter_gather_gradient(weight, NULL, &gradient));
   assert_ok(gw_tensor_view(gradient, &got));
   const double dw[6] = {1, 1, 2, -1, 2, -1}; /* dy^T x */
-  for (int i = 0; i < 6; ++i) assert_true(fabs(((double*)got.data)[i] - dw[i]) < 1e-12);
+  for (int i = 0; i < 6; ++i) assert_true(fabs(at(&got, i) - dw[i]) < 1e-12);
   gw_tensor_release(gradient);
   /* Evaluation: no frame. The frame can be used again. */
   gw_view_set(&view, x, x_shape, 2, GW_F64);
@@ -69,7 +69,7 @@ static void linear_gives_known_values_and_gradients(void** state) {
   gw_parameter_release(bias);
   gw_frame_release(frame);
   assert_ok(gw_tensor_view(whole, &got));
-  assert_true(((double*)got.data)[5] == 6);
+  assert_true(at(&got, 5) == 6);
   gw_tensor_release(whole);
 }
 
@@ -109,7 +109,7 @@ static void layers_have_the_documented_shapes(void** state) {
   assert_ok(gw_tensor_view(out, &got));
   assert_int_equal(got.ndim, 3);
   assert_int_equal(got.shape[2], 3);
-  for (int i = 0; i < 3; ++i) assert_true(((float*)got.data)[3 + i] == ((float*)got.data)[9 + i]);
+  for (int i = 0; i < 3; ++i) assert_true(at(&got, 3 + i) == at(&got, 9 + i));
   gw_tensor_release(out);
   gw_module* again = NULL;
   gw_module* const bound[1] = {sequential};
@@ -200,12 +200,13 @@ static void nulls_are_refused(void** state) {
   assert_refused(gw_parameter_gather_gradient(p, NULL, NULL), "out_tensor is null");
   assert_refused(gw_parameter_assign(NULL, &view, NULL), "parameter is null");
   assert_refused(gw_parameter_assign(p, NULL, NULL), "values is null");
-  assert_refused(gw_parameter_gather(p, &view, &t), "stream is not null");
+  if (!on_gpus(test_device())) /* no call tells a stream of CUDA from another pointer */
+    assert_refused(gw_parameter_gather(p, &view, &t), "stream is not null");
   gw_parameter_release(p);
   gw_parameter_release(NULL);
   assert_refused(gw_module_memory(NULL, &use), "model is null");
   assert_refused(gw_module_check_replicas(NULL, NULL), "model is null");
-  assert_refused(gw_module_check_replicas(model, &use), "stream is not null");
+  if (!on_gpus(test_device())) assert_refused(gw_module_check_replicas(model, &use), "stream is not null");
   assert_refused(gw_module_save(NULL, "x", NULL), "model is null");
   assert_refused(gw_module_save(model, NULL, NULL), "folder is null");
   assert_refused(gw_module_load(NULL, "x", NULL), "model is null");
@@ -239,8 +240,8 @@ static void a_frame_belongs_to_its_model(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear_gives_known_values_and_gradients),
-      cmocka_unit_test(layers_have_the_documented_shapes), cmocka_unit_test(bad_layers_are_refused),
-      cmocka_unit_test(nulls_are_refused), cmocka_unit_test(a_frame_belongs_to_its_model)};
+      test_on_device(linear_gives_known_values_and_gradients),
+      test_on_device(layers_have_the_documented_shapes), test_on_device(bad_layers_are_refused),
+      test_on_device(nulls_are_refused), test_on_device(a_frame_belongs_to_its_model)};
   return cmocka_run_group_tests_name("capi_module", tests, NULL, NULL);
 }

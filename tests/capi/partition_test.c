@@ -1,4 +1,4 @@
-#include "testing.h"
+#include "device_memory.h"
 
 /* What a partition says of itself. */
 static MAYBE_UNUSED gw_partition_info info_of(const gw_partition* partition) {
@@ -92,10 +92,9 @@ static void all_gather(rank* me) {
   EXPECT_OK(gw_movement_forward(gather, &in, NULL, &joined));
   EXPECT_OK(gw_tensor_view(joined, &out));
   EXPECT(out.ndim == 2 && out.shape[0] == 7 && out.shape[1] == 12 && out.dtype == GW_F64);
-  const double* const got = out.data;
   for (int64_t r = 0; r < 7; ++r)
     for (int64_t c = 0; c < 12; ++c)
-      EXPECT(got[r * 12 + c] == value(me->index / 3 * 3 + (int32_t)(c / 4), r * 4 + c % 4));
+      EXPECT(at(&out, r * 12 + c) == value(me->index / 3 * 3 + (int32_t)(c / 4), r * 4 + c % 4));
 
   EXPECT_OK(gw_view_set(&dy, y, out.shape, 2, GW_F64));
   for (int again = 0; again < 2; ++again) { /* a backward may run more than once */
@@ -108,7 +107,7 @@ static void all_gather(rank* me) {
     double sum = 0;
     for (int32_t peer = 0; peer < 3; ++peer)
       sum += value(me->index / 3 * 3 + peer + 10, i / 4 * 12 + me->index % 3 * 4 + i % 4);
-    const double error = ((const double*)out.data)[i] - 2 * sum;
+    const double error = at(&out, i) - 2 * sum;
     EXPECT(error < 1e-12 && error > -1e-12);
   }
   gw_tensor* refused = joined;
@@ -162,10 +161,9 @@ static void each_kind(rank* me) {
     const gw_view* const input = rows[i].back || me->index < 2 ? &full : &empty;
     EXPECT_OK(gw_movement_forward(movement, input, NULL, &result));
     EXPECT_OK(gw_tensor_view(result, &out));
-    int64_t count = 1;
-    for (int32_t d = 0; d < out.ndim; ++d) count *= out.shape[d];
+    const int64_t count = (int64_t)elements_of(&out);
     EXPECT(count == rows[i].count[me->index]);
-    if (count > 0) EXPECT(((const double*)out.data)[0] == rows[i].first[me->index]);
+    if (count > 0) EXPECT(at(&out, 0) == rows[i].first[me->index]);
     EXPECT_OK(gw_movement_backward(movement, &out, NULL, &gradient));
     EXPECT_OK(gw_tensor_view(gradient, &out));
     EXPECT(out.ndim == input->ndim && out.shape[0] == input->shape[0]);
@@ -191,8 +189,8 @@ static void each_kind_moves_what_it_says(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(partitions_are_lists_of_workers_in_a_grid),
-                                     cmocka_unit_test(all_gather_joins_and_backward_sums),
-                                     cmocka_unit_test(each_kind_moves_what_it_says)};
+  const struct CMUnitTest tests[] = {test_on_device(partitions_are_lists_of_workers_in_a_grid),
+                                     test_on_device(all_gather_joins_and_backward_sums),
+                                     test_on_device(each_kind_moves_what_it_says)};
   return cmocka_run_group_tests_name("capi_partition", tests, NULL, NULL);
 }

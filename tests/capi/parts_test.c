@@ -7,7 +7,7 @@ enum { kRows = 5, kColumns = 2 };
 
 static int regions(const rank* me) {
   const char* setting = getenv("GANGWAY_SHARED_REGIONS");
-  return me->size > 1 && (setting == NULL || strcmp(setting, "0") != 0);
+  return me->size > 1 && !on_gpus(test_device()) && (setting == NULL || strcmp(setting, "0") != 0);
 }
 
 /* Parameters w [5, 2] and never [3] of ones, and a frozen one; in `dtype`. */
@@ -34,20 +34,22 @@ static gw_status make_group(gw_gangs* gangs, gw_strategy strategy, gw_dtype dtyp
   return gw_shard_group_create(gangs, "g", p, 3, &s, 1, out_group);
 }
 
-static int64_t elements(const gw_view* view) {
-  int64_t count = 1;
-  for (int32_t d = 0; d < view->ndim; ++d) count *= view->shape[d];
-  return count;
-}
+static int64_t elements(const gw_view* view) { return (int64_t)elements_of(view); }
 
-static double at(const gw_view* view, int64_t i) {
-  return view->dtype == GW_F64 ? ((const double*)view->data)[i] : (double)((const float*)view->data)[i];
-}
-
+enum { kMost = 16 * 11 };
 static int all_are(const gw_view* view, double value) {
-  for (int64_t i = 0; i < elements(view); ++i)
-    if (at(view, i) != value) return 0;
+  double buffer[kMost];
+  const gw_view here = taken(buffer, view);
+  for (int64_t i = 0; i < elements(&here); ++i)
+    if (at(&here, i) != value) return 0;
   return 1;
+}
+
+static void all_become(const gw_view* view, double value) {
+  double buffer[kMost];
+  const gw_view here = taken(buffer, view);
+  for (int64_t i = 0; i < elements(&here); ++i) set_at(&here, i, value);
+  give(view, buffer, NULL);
 }
 
 /* --- gradients --- */
@@ -108,7 +110,7 @@ static void gradients_add(rank* me) {
     }
     /* The local gradient is writable; the step takes what is there, and empties it. */
     EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &view));
-    for (int64_t i = 0; i < elements(&view); ++i) ((float*)view.data)[i] = 3;
+    all_become(&view, 3);
     EXPECT_OK(gw_optimizer_step(opt, NULL, NULL, NULL));
     EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &view));
     EXPECT(all_are(&view, 0));
@@ -125,7 +127,6 @@ static void gradients_add(rank* me) {
 
 static void gradients_add_up_and_are_emptied_by_the_step(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, gradients_add, &s);
 }
@@ -163,11 +164,12 @@ static void parameters_gradients(rank* me) {
       EXPECT(all_are(&gradient, 0)); /* not what the step left there */
       EXPECT_OK(gw_parameter_view(parameter, GW_PART_VALUE, &value));
       EXPECT(elements(&gradient) == elements(&value));
-      float before[16 * 11];
-      memcpy(before, value.data, (size_t)elements(&value) * sizeof(float));
-      for (int64_t j = 0; j < elements(&gradient); ++j) ((float*)gradient.data)[j] = 2;
+      float before[kMost], after[kMost];
+      take(before, &value, NULL);
+      all_become(&gradient, 2);
       EXPECT_OK(gw_optimizer_step(opt, NULL, NULL, NULL));
-      for (int64_t j = 0; j < elements(&value); ++j) EXPECT(((float*)value.data)[j] == before[j] - 0.5f * 2);
+      take(after, &value, NULL);
+      for (int64_t j = 0; j < elements(&value); ++j) EXPECT(after[j] == before[j] - 0.5f * 2);
       gw_parameter_release(parameter);
     }
   }
@@ -178,9 +180,8 @@ static void parameters_gradients(rank* me) {
 
 static void a_parameters_gradient_is_zero_after_a_step_and_writable(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
-    for (int32_t n = 1; n <= 3; ++n) run_ranks(n, parameters_gradients, &s);
+    for (int32_t n = 1; n <= most_ranks(); ++n) run_ranks(n, parameters_gradients, &s);
 }
 
 /* A whole gradient, where there is one outside of backward, is zero and not what the last microbatch left
@@ -213,10 +214,10 @@ static void whole_gradients(rank* me) {
   EXPECT(status == (stays ? GW_OK : GW_E_INVALID_STATE));
   if (stays) {
     EXPECT(whole.shape[0] == 11 && all_are(&whole, 0));
-    ((float*)whole.data)[0] = 3;
+    set_at(&whole, 0, 3);
     EXPECT_OK(gw_parameter_tensor(p, GW_PART_FULL_GRADIENT, &kept));
     EXPECT_OK(gw_tensor_view(kept, &again));
-    EXPECT(again.data == whole.data && ((float*)again.data)[0] == 3); /* the first view has made it count */
+    EXPECT(again.data == whole.data && at(&again, 0) == 3); /* the first view has made it count */
     gw_tensor_release(kept);
     EXPECT_OK(gw_zero_grad(model, NULL));
     EXPECT_OK(gw_parameter_view(p, GW_PART_FULL_GRADIENT, &whole));
@@ -230,7 +231,6 @@ static void whole_gradients(rank* me) {
 
 static void a_whole_gradient_is_zero_after_a_step(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (gw_strategy s = GW_FULL_SHARD; s <= GW_NO_SHARD; ++s)
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, whole_gradients, &s);
 }
@@ -269,7 +269,7 @@ static void exports(rank* me) {
   EXPECT((value->flags & 1) == (uint64_t)regions(me)); /* read-only: the pages are everybody's */
   EXPECT((gradient->flags & 1) == 0);
   EXPECT(value->tensor.shape[0] == kRows && value->tensor.shape[1] == kColumns && all_are(&value->tensor, 1));
-  for (int i = 0; i < kRows * kColumns; ++i) ((float*)gradient->tensor.data)[i] = 5;
+  all_become(&gradient->tensor, 5);
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
   EXPECT(all_are(&value->tensor, 1) && all_are(&gradient->tensor, 5)); /* detached, not freed */
   EXPECT_OK(gw_shard_group_reduce(g, NULL));
@@ -278,7 +278,7 @@ static void exports(rank* me) {
   /* Another round: the library does not use the exported buffers again. */
   EXPECT_OK(gw_shard_group_begin_update(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_VALUE, &own));
-  for (int64_t i = 0; i < elements(&own); ++i) ((float*)own.data)[i] = 9;
+  all_become(&own, 9);
   EXPECT_OK(gw_shard_group_end_update(g, NULL));
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &view));
@@ -299,7 +299,6 @@ static void exports(rank* me) {
 
 static void an_export_pins_its_buffer(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, exports, NULL);
   gw_tensor* tensor = NULL;
   assert_refused(gw_shard_group_tensor(NULL, 0, GW_PART_VALUE, &tensor), "group is null");
@@ -309,28 +308,30 @@ static void an_export_pins_its_buffer(void** state) {
 static void copies(rank* me) {
   gw_gangs* gangs = NULL;
   gw_shard_group* g = NULL;
-  float w[kRows * kColumns] = {0}, rest[2][3];
   const int64_t shape[2] = {kRows, kColumns}, three[1] = {3};
   gw_view into[3], own;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
   EXPECT_OK(make_group(gangs, GW_FULL_SHARD, GW_F32, &g));
-  gw_view_set(&into[0], w, shape, 2, GW_F32);
-  for (int i = 0; i < 2; ++i) gw_view_set(&into[i + 1], rest[i], three, 1, GW_F32);
+  EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_VALUE, &own));
+  for (int i = 0; i < 3; ++i) {
+    gw_view_set(&into[i], NULL, i == 0 ? shape : three, i == 0 ? 2 : 1, GW_F32);
+    EXPECT_OK(place_on(me->gang, &own, &into[i]));
+  }
   EXPECT_OK(gw_shard_group_unshard(g, into, NULL));
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
   EXPECT_OK(gw_shard_group_begin_update(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_VALUE, &own));
-  for (int64_t i = 0; i < elements(&own); ++i) ((float*)own.data)[i] = 9;
+  all_become(&own, 9);
   EXPECT_OK(gw_shard_group_end_update(g, NULL));
   EXPECT(all_are(&into[0], 1));
   gw_shard_group_release(g);
   gw_gangs_release(gangs);
   EXPECT(all_are(&into[0], 1));
+  for (int i = 0; i < 3; ++i) gw_gang_free(me->gang, into[i].data);
 }
 
 static void unshard_into_the_callers_memory_is_a_stable_copy(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes views on the host");
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, copies, NULL);
 }
 
@@ -358,12 +359,11 @@ static void what_is_attached_to_a_gather_goes_with_the_rank_at_last(void** state
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_add_up_and_are_emptied_by_the_step),
-      cmocka_unit_test(a_parameters_gradient_is_zero_after_a_step_and_writable),
-      cmocka_unit_test(a_whole_gradient_is_zero_after_a_step),
-      cmocka_unit_test(an_export_pins_its_buffer),
-      cmocka_unit_test(what_is_attached_to_a_gather_goes_with_the_rank_at_last),
-      cmocka_unit_test(unshard_into_the_callers_memory_is_a_stable_copy)};
+  const struct CMUnitTest tests[] = {test_on_device(gradients_add_up_and_are_emptied_by_the_step),
+                                     test_on_device(a_parameters_gradient_is_zero_after_a_step_and_writable),
+                                     test_on_device(a_whole_gradient_is_zero_after_a_step),
+                                     test_on_device(an_export_pins_its_buffer),
+                                     test_on_device(what_is_attached_to_a_gather_goes_with_the_rank_at_last),
+                                     test_on_device(unshard_into_the_callers_memory_is_a_stable_copy)};
   return cmocka_run_group_tests_name("capi_parts", tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static gw_status two_forward(void* user, gw_call* call) {
   (void)user;
   gw_status status = gw_call_forward(call, 0, call->inputs, 1, &middle, 1, &count);
   if (status == GW_OK) status = gw_call_forward(call, 1, &middle, 1, &y, 1, &count);
-  if (status == GW_OK) memcpy(call->outputs[0].data, y.data, kRows * kWidth * sizeof(double));
+  if (status == GW_OK) pass_on(&call->outputs[0], &y, call);
   return status;
 }
 static gw_status two_backward(void* user, gw_call* call) {
@@ -25,8 +25,7 @@ static gw_status two_backward(void* user, gw_call* call) {
   (void)user;
   gw_status status = gw_call_backward(call, 1, call->output_grads, 1, &middle, 1, &count);
   if (status == GW_OK) status = gw_call_backward(call, 0, &middle, 1, &dx, 1, &count);
-  if (status == GW_OK && call->input_grads[0].data != NULL)
-    memcpy(call->input_grads[0].data, dx.data, kRows * kWidth * sizeof(double));
+  if (status == GW_OK && call->input_grads[0].data != NULL) pass_on(&call->input_grads[0], &dx, call);
   return status;
 }
 
@@ -115,7 +114,7 @@ static void trains(rank* me, gw_gangs* gangs, how way, numbers* out) {
     size_t count = 0;
     EXPECT_OK(gw_module_forward(model, &x, 1, frame, NULL, &y, 1, &count));
     EXPECT_OK(gw_tensor_view(y, &view));
-    memcpy(out->y[step], view.data, sizeof out->y[step]);
+    take(out->y[step], &view, NULL);
     for (int i = 0; i < kRows * kWidth; ++i) grads[i] = out->y[step][i] - in[i];
     EXPECT_OK(gw_module_backward(model, &dy, 1, frame, NULL, &dx, 1, &count));
     EXPECT_OK(gw_optimizer_step(opt, NULL, NULL, NULL));
@@ -128,8 +127,7 @@ static void trains(rank* me, gw_gangs* gangs, how way, numbers* out) {
     EXPECT_OK(gw_module_parameter(model, i, &p));
     EXPECT_OK(gw_parameter_gather(p, NULL, &whole));
     EXPECT_OK(gw_tensor_view(whole, &view));
-    const int64_t n = view.ndim == 1 ? view.shape[0] : view.shape[0] * view.shape[1];
-    memcpy(out->parameters[i], view.data, (size_t)n * sizeof(double));
+    take(out->parameters[i], &view, NULL);
     gw_tensor_release(whole);
     gw_parameter_release(p);
   }
@@ -409,12 +407,11 @@ static void chunks_of_the_sequence_change_no_loss(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(pieces_and_rows_of_any_kind_give_the_bits_of_parallelize),
-      cmocka_unit_test(a_custom_module_brings_rows_and_the_callers_win),
-      cmocka_unit_test(rows_that_do_not_fit),
-      cmocka_unit_test(calls_out_of_order),
-      cmocka_unit_test(a_llama_by_pieces_has_the_losses_of_parallelize),
-      cmocka_unit_test(chunks_of_the_sequence_change_no_loss)};
+  const struct CMUnitTest tests[] = {test_on_device(pieces_and_rows_of_any_kind_give_the_bits_of_parallelize),
+                                     test_on_device(a_custom_module_brings_rows_and_the_callers_win),
+                                     test_on_device(rows_that_do_not_fit),
+                                     test_on_device(calls_out_of_order),
+                                     test_on_device(a_llama_by_pieces_has_the_losses_of_parallelize),
+                                     test_on_device(chunks_of_the_sequence_change_no_loss)};
   return cmocka_run_group_tests_name("capi_pieces", tests, NULL, NULL);
 }

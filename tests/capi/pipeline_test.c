@@ -1,9 +1,24 @@
 #include "testing.h"
 
+#include <time.h>
+
 enum { kMicrobatches = 4, kRows = 3 };
 
 /* Stage s multiplies by s + 2; two tensors go on: the values, and ids that have no gradient. */
 static double factor(int32_t stage) { return stage + 2; }
+
+/* An input of the action, read on the host. */
+static gw_status read_input(gw_pipeline* pipe, size_t index, void* to, size_t bytes) {
+  gw_tensor *input = NULL, *copy = NULL;
+  gw_view view;
+  gw_status status = gw_pipeline_input(pipe, index, &input);
+  if (status == GW_OK) status = gw_tensor_to_host(input, NULL, &copy);
+  if (status == GW_OK) status = gw_tensor_view(copy, &view);
+  if (status == GW_OK) memcpy(to, view.data, bytes);
+  gw_tensor_release(copy);
+  gw_tensor_release(input);
+  return status;
+}
 
 static void halves_and_ids(rank* me) {
   gw_pipeline_options options;
@@ -37,7 +52,7 @@ static void halves_and_ids(rank* me) {
       EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &action), GW_E_INVALID_STATE, "done comes before next");
       EXPECT(action.training == (pass != 2));
       const int64_t shape[] = {kRows + action.microbatch};
-      double values[kRows + kMicrobatches];
+      double values[kRows + kMicrobatches], in[kRows + kMicrobatches];
       int64_t ids[kRows + kMicrobatches];
       gw_view out[2];
       EXPECT_OK(gw_view_set(&out[0], values, shape, 1, GW_F64));
@@ -45,10 +60,13 @@ static void halves_and_ids(rank* me) {
       if (action.kind == GW_ACTION_FORWARD) {
         ++forwards;
         EXPECT(action.input_count == (action.first_stage ? 0u : 2u));
+        for (int64_t i = 0; i < shape[0]; ++i) in[i] = 1, ids[i] = i;
+        if (!action.first_stage) {
+          EXPECT_OK(read_input(pipe, 0, in, (size_t)shape[0] * sizeof *in));
+          EXPECT_OK(read_input(pipe, 1, ids, (size_t)shape[0] * sizeof *ids));
+        }
         for (int64_t i = 0; i < shape[0]; ++i) {
-          const double in = action.first_stage ? 1 : ((const double*)action.inputs[0].data)[i];
-          ids[i] = action.first_stage ? i : ((const int64_t*)action.inputs[1].data)[i];
-          values[i] = in * factor(action.stage);
+          values[i] = in[i] * factor(action.stage);
           loss += action.last_stage ? values[i] * (double)ids[i] : 0;
         }
         EXPECT_OK(gw_pipeline_done(pipe, out, action.last_stage ? 0 : 2, NULL));
@@ -59,9 +77,9 @@ static void halves_and_ids(rank* me) {
         ++others;
         EXPECT(action.input_count == (action.last_stage ? 0u : 2u));
         EXPECT(action.last_stage || action.inputs[1].data == NULL);
-        for (int64_t i = 0; i < shape[0]; ++i)
-          values[i] = factor(action.stage) *
-                      (action.last_stage ? (double)i : ((const double*)action.inputs[0].data)[i]);
+        for (int64_t i = 0; i < shape[0]; ++i) in[i] = (double)i;
+        if (!action.last_stage) EXPECT_OK(read_input(pipe, 0, in, (size_t)shape[0] * sizeof *in));
+        for (int64_t i = 0; i < shape[0]; ++i) values[i] = factor(action.stage) * in[i];
         memset(&out[1], 0, sizeof out[1]);
         if (action.first_stage)
           for (int64_t i = 0; i < shape[0]; ++i) EXPECT(values[i] == product * (double)i);
@@ -83,7 +101,6 @@ static void halves_and_ids(rank* me) {
 
 static void stages_are_pulled(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes its stages' tensors on the host");
   char* const names[] = {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zbv", "dualpipev"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) run_ranks(2, halves_and_ids, names[i]);
 }
@@ -161,6 +178,7 @@ static void released(rank* me) {
   EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
   gw_pipeline_action action;
   gw_pipeline_action_init(&action, sizeof action);
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* nobody leaves before all are here */
   if (me->index == 0) {
     EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
   } else {
@@ -172,6 +190,45 @@ static void released(rank* me) {
 static void a_rank_that_leaves_ends_the_pass_on_all_ranks(void** state) {
   (void)state;
   run_ranks(2, released, NULL);
+}
+
+/* What it sent before may arrive, or not. */
+static void released_after_a_message(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = 2;
+  gw_pipeline* pipe = NULL;
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  const int64_t shape[] = {1 << 22}; /* long enough under way for the sender to leave */
+  float* const x = calloc((size_t)shape[0], sizeof *x);
+  gw_view out;
+  EXPECT_OK(gw_view_set(&out, x, shape, 1, GW_F32));
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+  gw_status status = gw_pipeline_next(pipe, NULL, &action);
+  if (me->index == 0) {
+    EXPECT_OK(status);
+    EXPECT_OK(gw_pipeline_done(pipe, &out, 1, NULL));
+    EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+    const struct timespec moment = {0, 2000000};
+    nanosleep(&moment, NULL); /* the peer asks for it */
+  }
+  if (me->index == 1) {
+    while (status == GW_OK) {
+      const int gives = action.kind == GW_ACTION_BACKWARD;
+      status = gw_pipeline_done(pipe, &out, gives ? 1 : 0, NULL);
+      if (status == GW_OK) status = gw_pipeline_next(pipe, NULL, &action);
+    }
+    EXPECT_STATUS(status, GW_E_ABORTED, "in the middle of a pass");
+  }
+  gw_pipeline_release(pipe);
+  free(x);
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+}
+static void a_rank_that_leaves_after_a_message_ends_the_pass(void** state) {
+  (void)state;
+  for (int i = 0; i < 10; ++i) run_ranks(2, released_after_a_message, NULL);
 }
 
 /* The second of two ranks holds its inputs over three passes, each of which has other values, and then longer than all. */
@@ -214,24 +271,27 @@ static void holds_inputs(rank* me) {
   gw_pipeline_release(pipe);
   for (int i = 0; i < kHeldPasses * kMicrobatches && me->index == 1; ++i) {
     gw_view view;
-    EXPECT_OK(gw_tensor_view(held[i], &view));
+    gw_tensor* copy = NULL;
+    EXPECT_OK(gw_tensor_to_host(held[i], NULL, &copy));
+    EXPECT_OK(gw_tensor_view(copy, &view));
     EXPECT(*(const double*)view.data == i);
+    gw_tensor_release(copy);
     gw_tensor_release(held[i]);
   }
 }
 static void inputs_that_are_held_stay_as_they_are(void** state) {
   (void)state;
-  SKIP_ON_GPUS("the test reads and writes its stages' tensors on the host");
   run_ranks(2, holds_inputs, NULL);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(stages_are_pulled),
-      cmocka_unit_test(what_is_wrong_is_told_to_all),
-      cmocka_unit_test(shard_actions_frame_the_stages),
-      cmocka_unit_test(a_rank_that_leaves_ends_the_pass_on_all_ranks),
-      cmocka_unit_test(inputs_that_are_held_stay_as_they_are),
+      test_on_device(stages_are_pulled),
+      test_on_device(what_is_wrong_is_told_to_all),
+      test_on_device(shard_actions_frame_the_stages),
+      test_on_device(a_rank_that_leaves_ends_the_pass_on_all_ranks),
+      test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass),
+      test_on_device(inputs_that_are_held_stay_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

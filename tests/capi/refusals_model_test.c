@@ -255,7 +255,10 @@ static void steps(void** state) {
   ROW(STEP((void)0, b.input.dtype = GW_F32), INVALID_ARGUMENT, "f32");
   ROW(STEP((void)0, b.input.ndim = 9), INVALID_ARGUMENT, "ndim 9");
   ROW(STEP((void)0, b.input.data = NULL), INVALID_ARGUMENT, "batch.inputs[0]");
-  ROW(STEP((void)0, b.input.device_type = GW_DEVICE_CUDA), INVALID_ARGUMENT, "device type 2");
+  ROW(STEP((void)0, b.input.device_type = GW_DEVICE_CUDA), INVALID_ARGUMENT,
+      on_gpus(test_device())
+          ? "batch.inputs[0] lies on cuda:0, it says, but its memory is plain memory of the host"
+          : "device type 2");
   ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "-1");
   ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "17");
   ROW(STEP((void)0, b.batch.input_count = 0), INVALID_ARGUMENT, "inputs is empty");
@@ -266,7 +269,8 @@ static void steps(void** state) {
   ROW(gw_train_step(m, opt, NULL, NULL, NULL, NULL), INVALID_ARGUMENT, "batch is null");
   fill_batch(&b, 2, 0);
   ROW(gw_train_step(m, others, &b.batch, NULL, NULL, NULL), INVALID_ARGUMENT, "another model");
-  ROW(gw_train_step(m, opt, &b.batch, NULL, &b, NULL), INVALID_ARGUMENT, "stream is not null");
+  if (!on_gpus(test_device())) /* no call tells a stream of CUDA from another pointer */
+    ROW(gw_train_step(m, opt, &b.batch, NULL, &b, NULL), INVALID_ARGUMENT, "stream is not null");
   /* A larger struct whose tail this library does not know. */
   gw_step_options_init((gw_step_options*)(void*)tail, sizeof tail);
   tail[sizeof o + 3] = 1;
@@ -333,13 +337,13 @@ static void optimizers(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(configurations_of_a_llama),
-                                     cmocka_unit_test(options_of_parallelism),
-                                     cmocka_unit_test(a_dtype_that_a_custom_module_does_not_take),
-                                     cmocka_unit_test(degrees_that_a_model_is_not_made_for),
-                                     cmocka_unit_test(training_over_a_fake_gang),
-                                     cmocka_unit_test(calls_out_of_order),
-                                     cmocka_unit_test(steps),
-                                     cmocka_unit_test(optimizers)};
+  const struct CMUnitTest tests[] = {test_on_device(configurations_of_a_llama),
+                                     test_on_device(options_of_parallelism),
+                                     test_on_device(a_dtype_that_a_custom_module_does_not_take),
+                                     test_on_device(degrees_that_a_model_is_not_made_for),
+                                     test_on_device(training_over_a_fake_gang),
+                                     test_on_device(calls_out_of_order),
+                                     test_on_device(steps),
+                                     test_on_device(optimizers)};
   return cmocka_run_group_tests_name("capi_refusals_model", tests, NULL, NULL);
 }

@@ -51,14 +51,8 @@ static MAYBE_UNUSED const char* test_device(void) {
   return wanted == NULL ? "cpu" : wanted;
 }
 static MAYBE_UNUSED int on_gpus(const char* device) { return strncmp(device, "cuda", 4) == 0; }
-/* Leaves a test out where its device is a GPU; counted as skipped. */
-#define SKIP_ON_GPUS(reason)               \
-  do {                                     \
-    if (on_gpus(test_device())) {          \
-      print_message("skip: %s\n", reason); \
-      skip();                              \
-    }                                      \
-  } while (0)
+/* Ranks of the larger tests; software GPUs take their time. */
+static MAYBE_UNUSED int32_t most_ranks(void) { return on_gpus(test_device()) ? 2 : 3; }
 
 /* The software GPU keeps the host off its memory by SIGSEGV; CMocka takes that signal anew for each test. To be called
  * before a test's first work on a device; `gang`: a new one, or null. */
@@ -84,6 +78,27 @@ static MAYBE_UNUSED gw_gang* alone(void) {
   lend_signals_to(test_device(), gang);
   return gang;
 }
+
+/* test_on_device(f): f, where calls with null gangs mean one rank on the test's device. */
+typedef struct device_test {
+  CMUnitTestFunction run;
+} device_test;
+static MAYBE_UNUSED void on_test_device(void** state) {
+  const device_test test = *(const device_test*)*state;
+  gw_gangs* gangs = NULL;
+  if (!on_gpus(test_device())) return test.run(state);
+  gw_gang* gang = alone();
+  assert_ok(gw_gangs_create(gang, NULL, &gangs));
+  gw_gang_release(gang);
+  assert_ok(gw_gangs_push_current(gangs));
+  test.run(state);
+  assert_ok(gw_gangs_pop_current(gangs));
+  gw_gangs_release(gangs);
+}
+#define test_on_device(function)                                       \
+  {                                                                    \
+#function, on_test_device, NULL, NULL, &(device_test) { function } \
+  }
 
 /* --- ranks
  * -------------------------------------------------------------------------------------------------------- */

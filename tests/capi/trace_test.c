@@ -160,9 +160,9 @@ static void a_refusal_is_heard_by_all(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_rank_tells_what_it_did),
-      cmocka_unit_test(a_second_trace_has_a_file_of_its_own),
-      cmocka_unit_test(a_refusal_is_heard_by_all),
+      test_on_device(each_rank_tells_what_it_did),
+      test_on_device(a_second_trace_has_a_file_of_its_own),
+      test_on_device(a_refusal_is_heard_by_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

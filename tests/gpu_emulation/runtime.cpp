@@ -406,6 +406,29 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   });
   return cudaSuccess;
 }
+
+namespace {
+
+// Waits for the work of the queues that `wanted` names.
+template <typename Wanted>
+void drain(const Wanted& wanted) {
+  std::vector<std::shared_ptr<Queue>> queues;
+  {
+    const std::lock_guard lock(all().mutex);
+    for (const cudaStream_t stream : all().streams)
+      if (wanted(*stream->queue)) queues.push_back(stream->queue);
+  }
+  for (const auto& queue : queues) queue->drain();
+}
+
+}  // namespace
+
+cudaError_t cudaDeviceSynchronize() {
+  ENTER();
+  if (const cudaError_t error = unsafe_beside_captures("cudaDeviceSynchronize")) return error;
+  drain([](const Queue& queue) { return queue.device() == current; });
+  return fault_of(current);
+}
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
   ENTER();
   if (const cudaError_t error = unsafe_beside_captures("cudaHostAlloc")) return error;
@@ -415,12 +438,7 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
 cudaError_t cudaFreeHost(void* data) {
   enter(__func__);
   if (const cudaError_t error = unsafe_beside_captures("cudaFreeHost")) return error;
-  std::vector<std::shared_ptr<Queue>> queues;  // as the real one, it waits for all that may use the block
-  {
-    const std::lock_guard lock(all().mutex);
-    for (const cudaStream_t stream : all().streams) queues.push_back(stream->queue);
-  }
-  for (const auto& queue : queues) queue->drain();
+  drain([](const Queue&) { return true; });  // as the real one, it waits for all that may use the block
   return free_pinned(data) ? cudaSuccess : cudaErrorInvalidValue;
 }
 

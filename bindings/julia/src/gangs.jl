@@ -139,6 +139,7 @@ end
 
 function gang_memory(gang, T, dims, allocate)
     dtype(T) == LibGangway.GW_DTYPE_INVALID && refuse("alloc: elements of ", T, " are none of the library's")
+    device(gang) == "cpu" || refuse("alloc: the gang's memory is of ", device(gang), ", where Julia cannot read it")
     out = Ref{Ptr{Cvoid}}(C_NULL)
     memory = @waits allocate(gang, sizeof(T) * prod(dims), out) GangMemory(out[])
     return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), memory, false)

@@ -85,14 +85,19 @@ function next!(pipe::Pipeline)
     @waits LibGangway.gw_pipeline_next(pipe.handle, NO_STREAM, made)
     raw = made[]
     raw.kind == LibGangway.GW_ACTION_END && return nothing
-    inputs = Any[lent_input(pipe, unsafe_load(raw.inputs, i)) for i in 1:raw.input_count]
+    inputs = Any[lent_input(pipe, i, unsafe_load(raw.inputs, i)) for i in 1:raw.input_count]
     append!(get!(() -> Any[], pipe.lent, (Int(raw.stage), Int(raw.microbatch))), inputs)
     action = Action(get(ACTION_KINDS, raw.kind, :unknown), raw.stage, raw.microbatch < 0 ? nothing : Int(raw.microbatch),
                     raw.first_stage != 0, raw.last_stage != 0, raw.training != 0, inputs)
     return pipe.current[] = action
 end
 
-lent_input(pipe, view) = view.shape == C_NULL ? nothing : borrow(view, pipe.handle)
+# Of a GPU's memory a copy.
+function lent_input(pipe, i, view)
+    view.shape == C_NULL && return nothing
+    view.device_type == LibGangway.GW_DEVICE_CPU && return borrow(view, pipe.handle)
+    return array(take(Tensor, out -> LibGangway.gw_pipeline_input(pipe.handle, i - 1, out)))
+end
 
 """
     done!(pipe, results...)

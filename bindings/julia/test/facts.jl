@@ -2,11 +2,17 @@
 # process, so that one script can add them up: rank 0 counts what passed, every rank what failed.
 using Test
 
+# Where gangs of `start` compute; test.sh runs some files on the software GPU, too.
+const DEVICE = get(ENV, "GANGWAY_TEST_DEVICE", "cpu")
+start(; keywords...) = Gangway.init(; device = DEVICE, keywords...)
+
 const COUNTS = (passed = Ref(0), failed = Ref(0), skipped = Ref(0))
 
-function fact(body, name)
+# `on_host`: why it cannot be shown on a GPU.
+function fact(body, name; on_host = nothing)
     only = split(get(ENV, "GANGWAY_TEST_ONLY", ""), '|') # parts of names
     any(part -> occursin(part, name), only) || return nothing
+    DEVICE == "cpu" || on_host === nothing || return skip(name, on_host)
     try
         @testset "$name" begin
             body()
@@ -24,8 +30,10 @@ function fact(body, name)
 end
 
 function skip(name, reason)
+    get(ENV, "RANK", "0") == "0" || return nothing
     COUNTS.skipped[] += 1
     println("skip  ", name, ": ", reason)
+    return nothing
 end
 
 function report_counts()

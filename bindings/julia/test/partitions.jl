@@ -4,12 +4,12 @@ using Gangway: Partition, rank, index, cartesian, inclusive, subtopology, neighb
 
 include("facts.jl")
 
-const GANG = Gangway.init(; timeout_ms = 600_000).root
+const GANG = start(; timeout_ms = 600_000).root
 const ME = rank(GANG)
 
 # A number for each rank and place.
 brings(r, dims) = reshape([((r + 3) * i * 7919 % 2003) / 1000 - 1 for i in 1:prod(dims)], dims)
-total(x) = allreduce(GANG, [x])[1]
+total(x) = Gangway.allsum(GANG, x)
 
 # F x, after <F x, y> = <x, F* y>.
 function adjoint_holds(movement, x)

@@ -4,7 +4,7 @@ using Gangway: rank, wait_all
 
 include("facts.jl")
 
-const GANGS = Gangway.init(; timeout_ms = 600_000)
+const GANGS = start(; timeout_ms = 600_000)
 const GANG = GANGS.root
 const ME, RANKS = rank(GANG), length(GANG)
 const OTHERS = 0:RANKS-1
@@ -167,7 +167,7 @@ fact("ranks meet by an id") do
     Gangway.shutdown(gang)
 end
 
-fact("a shard group's first values are split over the ranks") do
+fact("a shard group's first values are split over the ranks"; on_host = "it reads whole values in Julia") do
     values = reshape(Float32.(1:21), 3, 7)
     group = ShardGroup(GANGS, "given", "w" => values, "b" => Float64[1, 2])
     @test unshard!((w, b) -> copy(w), group) == values && unshard!((w, b) -> copy(b), group) == [1, 2]
@@ -235,7 +235,7 @@ fact("a model saved by all ranks is loaded by each alone") do
     barrier(GANG)
 end
 
-fact("a shard group's gradients are summed over the ranks") do
+fact("a shard group's gradients are summed over the ranks"; on_host = "it reads whole values in Julia") do
     group = ShardGroup(GANGS, "line", Parameter("w", (3, 5); kind = :ones), Parameter("b", (1,); kind = :zeros); seed = 1)
     opt = SGD(Model(group); lr = 1.0)
     unshard!(group) do w, b
@@ -251,7 +251,7 @@ end
 include("plan_facts.jl")
 include("full_value_facts.jl")
 
-fact("what a callback throws comes out as itself on its rank, and the others learn of it") do
+fact("what a callback throws comes out as itself on its rank, and the others learn of it"; on_host = "its closures compute in Julia") do
     gangs = Gangway.init()
     failing = RANKS - 1
     model = Custom(; name = "thrower", outputs = 2, parameters = ["w" => (4,)],

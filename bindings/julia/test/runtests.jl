@@ -1,5 +1,6 @@
 # Runs every test in processes of its own: one, memory, interrupts of callbacks, threads, ranks under gangrun, interrupts,
 # examples. GANGWAY_LIBRARY names the library, GANGWAY_GANGRUN the launcher (else it is looked for in PATH).
+# GANGWAY_TEST_DEVICE=cuda: models, partitions and pipelines on GPUs instead.
 using Gangway
 
 include("facts.jl")
@@ -41,31 +42,44 @@ function example(count, file, arguments...)
     ranks(count, "example $file", "examples/$file", arguments...) && (COUNTS.passed[] += 1)
 end
 
-process("one process", julia("test/single.jl"))
-if isempty(get(ENV, "GANGWAY_COUNT_MALLOC", ""))
-    skip("memory", "GANGWAY_COUNT_MALLOC names no library that counts: test.sh makes one")
-else
-    withenv("LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"], "GANGWAY_NUM_THREADS" => "1") do
-        process("memory", julia("test/memory.jl"))
+function on_cpus()
+    process("one process", julia("test/single.jl"))
+    if isempty(get(ENV, "GANGWAY_COUNT_MALLOC", ""))
+        skip("memory", "GANGWAY_COUNT_MALLOC names no library that counts: test.sh makes one")
+    else
+        withenv("LD_PRELOAD" => ENV["GANGWAY_COUNT_MALLOC"], "GANGWAY_NUM_THREADS" => "1") do
+            process("memory", julia("test/memory.jl"))
+        end
     end
+    process("interrupts of callbacks", julia("test/callback_interrupts.jl"))
+    process("threads", julia("test/threads.jl"; threads = 2))
+    ranks(2, "collectives, training, failures", "test/ranks.jl"; threads = 2)
+    # Each rank compiles for itself: what more ranks may change, and no more.
+    withenv("GANGWAY_TEST_ONLY" => "gangs of gangs|collections in|training gives|a callback throws|shutdown is") do
+        ranks(4, "training, failures", "test/ranks.jl")
+    end
+    withenv("GANGWAY_SHARED_REGIONS" => "0", "GANGWAY_TEST_ONLY" => "collections while|a work that is under way") do
+        ranks(2, "full values without shared regions", "test/ranks.jl")
+    end
+    ranks(4, "partitions", "test/partitions.jl")
+    ranks(4, "pipelines", "test/pipelines.jl")
+    ranks(2, "interrupts", "test/interrupts.jl")
+    foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl",
+                                       "pipeline_custom_stage.jl"))
+    example(2, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained"), "30")
 end
-process("interrupts of callbacks", julia("test/callback_interrupts.jl"))
-process("threads", julia("test/threads.jl"; threads = 2))
-ranks(2, "collectives, training, failures", "test/ranks.jl"; threads = 2)
-# Each rank compiles for itself: what more ranks may change, and no more.
-withenv("GANGWAY_TEST_ONLY" => "gangs of gangs|collections in|training gives|a callback throws|shutdown is") do
-    ranks(4, "training, failures", "test/ranks.jl")
-end
-withenv("GANGWAY_SHARED_REGIONS" => "0", "GANGWAY_TEST_ONLY" => "collections while|a work that is under way") do
-    ranks(2, "full values without shared regions", "test/ranks.jl")
-end
-ranks(4, "partitions", "test/partitions.jl")
-ranks(4, "pipelines", "test/pipelines.jl")
-ranks(2, "interrupts", "test/interrupts.jl")
-foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl",
-                                   "pipeline_custom_stage.jl"))
-example(2, "train_llama.jl", @__FILE__, joinpath(FOLDER, "trained"), "30")
 
+# Collectives of arrays, threads, interrupts and examples are a CPU's, or tests/bindings/examples/test.sh has them.
+function on_gpus()
+    process("models", julia("test/models.jl"))
+    withenv("GANGWAY_TEST_ONLY" => "training gives|a model saved|a shard group's|a callback throws|plan|replicas that differ|shutdown is") do
+        ranks(2, "training, failures", "test/ranks.jl")
+    end
+    ranks(4, "partitions", "test/partitions.jl")
+    ranks(4, "pipelines", "test/pipelines.jl")
+end
+
+DEVICE == "cpu" ? on_cpus() : on_gpus()
 report_counts()
 passed, failed, skipped = counted()
 println("Gangway.jl: $passed passed, $failed failed, $skipped skipped")

@@ -16,7 +16,7 @@ from . import low, objects
 from ._low import View
 from .arrays import OUTPUT, borrow, dtype_of
 from .collectives import Collectives
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NotSupported
 from .store import Store
 from .structs import block, handle_of, struct, text, told
 from .works import Work, milliseconds
@@ -194,6 +194,8 @@ class Gang(Collectives):
         word, dims = dtype_of(dtype), tuple(map(operator.index, shape))
         if min(dims, default=0) < 0:
             raise InvalidArgument(f"shape is {dims}: a dim is below 0")
+        if self.device != "cpu":
+            raise NotSupported(f"empty: the gang's memory is of {self.device}, where Python cannot read it")
         size = math.prod(dims) * int(c.gw_dtype_bytes(word))
         memory = Memory((c.gw_gang_alloc_shared if shared else c.gw_gang_alloc)(self._h, size))
         view: View = c.make_view(memory.address, dims, word, memory)

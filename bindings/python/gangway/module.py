@@ -235,8 +235,7 @@ class Module:
         """Copies of all values by name, as arrays of "numpy", "torch" or "jax". Collective: the whole ones, on every rank.
         `local`: this rank's rows alone, and the call is local."""
         if local:
-            return {p.name: Tensor(c.gw_tensor_copy(c.gw_tensor_view(c.gw_parameter_tensor(p._h, Part.VALUE)))).to(kind)
-                    for p in self}
+            return {p.name: Tensor(c.gw_tensor_to_host(c.gw_parameter_tensor(p._h, Part.VALUE), None)).to(kind) for p in self}
         return {p.name: p.gather(kind) for p in self}
 
     def load_state_dict(self, state: Mapping[str, Array], *, ignore_extra: bool = False) -> Self:

@@ -221,11 +221,12 @@ void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream)
 }
 
 // A caller that computes may next wait for the device, which drives no works of the host: what peers count on, the headers
-// of messages that were sent, must get on before.
+// of messages that were sent, must get on before. A message of a peer that left comes no more.
 void Messages::drive(Work& work) const {
   if (!gang_->engine().facts().moves_device_memory) return;  // order() waits
   const Deadline deadline = Deadline::after_ms(config().timeout_ms);
   while (!work.poll() && !deadline.passed()) {
+    if (const auto lost = gang_->error()) throw *lost;
     poll_interrupt_at_times();
     gang_->owner()->works()->progress();
     std::this_thread::sleep_for(std::chrono::microseconds(20));

@@ -102,6 +102,7 @@ struct cudaPointerAttributes {
 };
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data);
 
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

@@ -1,6 +1,6 @@
 use crate::array::Array;
 use crate::element::Element;
-use crate::error::{check, Error, Result};
+use crate::error::{check, Code, Error, Result};
 use crate::gang::Gang;
 use gangway_sys as sys;
 use std::ops::{Deref, DerefMut};
@@ -45,10 +45,15 @@ fn bytes_of<T>(len: usize) -> Result<usize> {
 }
 
 impl Gang {
-    /// Local.
+    /// Local. NOT_SUPPORTED: the gang's memory is a GPU's, which no slice may show.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<GangMemory<T>> {
         let mut data = std::ptr::null_mut();
         let bytes = bytes_of::<T>(len)?;
+        let device = self.device();
+        if device != "cpu" {
+            let text = format!("alloc: the gang's memory is of {device}, where Rust cannot read it");
+            return Err(Error::new(Code::NotSupported, text));
+        }
         check(unsafe { sys::gw_gang_alloc(self.raw(), bytes.max(1), &mut data) })?;
         let data: *mut T = data.cast();
         unsafe { std::ptr::write_bytes(data, 0, len) }; // it may have been used before

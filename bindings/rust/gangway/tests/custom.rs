@@ -1,5 +1,5 @@
 mod common;
-use common::meshes;
+use common::{alone, meshes, values};
 use gangway::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn step(gangs: &Gangs, custom: Custom) -> Result<StepResult> {
     let result = model.train_step_with(&mut opt, &Batch::new(&x, ()).weight(2), &Default::default())?;
     let (size, w) = (gangs.root().size(), model.parameter("w")?.gather()?);
     let mean = (size + 1) as f32 / 2.0; // of x over all rows
-    assert!(w.as_view().slice::<f32>()?.iter().all(|w| (w - (1.0 - mean)).abs() < 1e-6));
+    assert!(values::<f32>(&w).iter().all(|w| (w - (1.0 - mean)).abs() < 1e-6));
     assert!((result.loss - 4.0 * mean as f64).abs() < 1e-6);
     Ok(result)
 }
@@ -78,7 +78,7 @@ fn a_nan_as_loss_is_skipped_and_said_though_all_gradients_are_numbers() {
         assert!(result.loss.is_nan() && result.skipped, "{result:?}");
         assert_eq!((result.skip_reason, opt.steps().unwrap()), (SkipReason::NonFinite, 0));
         let w = model.parameter("w").unwrap().gather().unwrap();
-        assert_eq!(w.as_view().slice::<f32>().unwrap(), [1.0; 4]);
+        assert_eq!(values::<f32>(&w), [1.0; 4]);
     });
 }
 
@@ -103,14 +103,13 @@ fn a_panic_comes_back_as_its_text_and_peers_are_told() {
 fn an_error_of_a_closure_comes_back_whole() {
     let errors = meshes(2, |gangs| {
         step(&gangs, scale(|_| Err(Error::caller("the data are odd")))).unwrap_err();
-        step(&Gangs::fake("cpu").unwrap(), scale(|_| Err(Error::new(Code::Io, "no file")))).unwrap_err()
+        step(&alone(), scale(|_| Err(Error::new(Code::Io, "no file")))).unwrap_err()
     });
     assert_eq!((errors[0].code, errors[0].text.as_str()), (Code::Io, "no file"));
     let unknown = |_: &Call<'_>| Err(Error::new(Code::Unknown(99), "strange"));
-    let error = step(&Gangs::fake("cpu").unwrap(), scale(unknown)).unwrap_err();
+    let error = step(&alone(), scale(unknown)).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (Code::Caller, "strange"));
-    let error =
-        step(&Gangs::fake("cpu").unwrap(), scale(|_| Err(Error::new(Code::Unknown(0), "odd")))).unwrap_err();
+    let error = step(&alone(), scale(|_| Err(Error::new(Code::Unknown(0), "odd")))).unwrap_err();
     assert_eq!(error.code, Code::Caller);
 }
 
@@ -121,20 +120,20 @@ fn the_error_that_a_closure_failed_by_is_the_source_on_its_rank() {
         std::fs::read("/nowhere/table")?;
         Ok(())
     };
-    let error = step(&Gangs::fake("cpu").unwrap(), scale(none)).unwrap_err();
+    let error = step(&alone(), scale(none)).unwrap_err();
     let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>()).expect("kept");
     assert_eq!((error.code, source.kind()), (Code::Io, std::io::ErrorKind::NotFound));
     assert_eq!(error.text, source.to_string());
 
     let number: fn(&Call<'_>) -> Result<()> = |_| Ok("seven".parse::<i32>().map(drop)?);
-    let error = step(&Gangs::fake("cpu").unwrap(), scale(number)).unwrap_err();
+    let error = step(&alone(), scale(number)).unwrap_err();
     assert!(error.code == Code::Caller && error.source().unwrap().is::<std::num::ParseIntError>(), "{error}");
 
     let boxed: fn(&Call<'_>) -> Result<()> = |_| {
         let failed: Box<dyn std::error::Error + Send + Sync> = "a text".into();
         Err(failed)?
     };
-    let error = step(&Gangs::fake("cpu").unwrap(), scale(boxed)).unwrap_err();
+    let error = step(&alone(), scale(boxed)).unwrap_err();
     assert_eq!((error.text.as_str(), error.source().unwrap().to_string()), ("a text", "a text".into()));
     // An own error in a box stays what it was, and errors of the library have no source.
     let own: Box<dyn std::error::Error + Send + Sync> = Error::new(Code::Timeout, "late").into();
@@ -146,15 +145,14 @@ fn the_error_that_a_closure_failed_by_is_the_source_on_its_rank() {
 fn every_status_comes_through_the_library_as_itself() {
     for code in (1..=16).map(Code::from_number) {
         let failing = move |_: &Call<'_>| Err(Error::new(code, format!("my own {code}")));
-        let error = step(&Gangs::fake("cpu").unwrap(), scale(failing)).unwrap_err();
+        let error = step(&alone(), scale(failing)).unwrap_err();
         assert_eq!((error.code, error.text), (code, format!("my own {code}")));
     }
 }
 
 #[test]
 fn a_panic_while_shapes_are_asked_is_an_error() {
-    let error =
-        step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(|_| panic!("shapeless"))).unwrap_err();
+    let error = step(&alone(), scale(|_| Ok(())).shapes(|_| panic!("shapeless"))).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (Code::Caller, "shapeless"));
 }
 
@@ -162,7 +160,7 @@ fn a_panic_while_shapes_are_asked_is_an_error() {
 fn a_shape_that_no_output_has_is_refused_by_the_reason() {
     let refused = |index, shape: &'static [i64]| {
         let shapes = move |call: &mut Shapes<'_>| call.output(index, DType::F32, shape);
-        let error = step(&Gangs::fake("cpu").unwrap(), scale(|_| Ok(())).shapes(shapes)).unwrap_err();
+        let error = step(&alone(), scale(|_| Ok(())).shapes(shapes)).unwrap_err();
         assert_eq!(error.code, Code::InvalidArgument);
         error.text
     };
@@ -177,13 +175,13 @@ fn a_precision_that_a_closure_refuses_is_refused_beforehand() {
         ..Default::default()
     };
     let mut model = scale(|_| Ok(())).accepts(|dtype| dtype == DType::F32).build().unwrap();
-    let error = model.parallelize(&Gangs::fake("cpu").unwrap(), &options).unwrap_err();
+    let error = model.parallelize(&alone(), &options).unwrap_err();
     assert!(error.text.contains("bf16"), "{error}");
 }
 
 #[test]
 fn a_panic_while_precisions_are_asked_is_the_error_and_of_that_call_alone() {
-    let gangs = Gangs::fake("cpu").unwrap();
+    let gangs = alone();
     let mut model = scale(|_| Ok(())).accepts(|_| panic!("no table for this type")).build().unwrap();
     let error = model.parallelize(&gangs, &Default::default()).unwrap_err();
     assert_eq!((error.code, error.text.as_str()), (Code::Caller, "no table for this type"));
@@ -202,7 +200,7 @@ fn a_module_without_its_closures_is_refused() {
 fn a_parameter_is_filled_in_the_master_s_type_and_no_other() {
     let with = |filled| {
         let mut model = scale(|_| Ok(())).parameter(filled).build()?;
-        model.parallelize(&Gangs::fake("cpu")?, &Default::default())?;
+        model.parallelize(&alone(), &Default::default())?;
         let weight = model.parameter("v")?;
         weight.gather()
     };
@@ -212,7 +210,7 @@ fn a_parameter_is_filled_in_the_master_s_type_and_no_other() {
         Ok(())
     };
     let filled = with(ParameterOptions::new("v", &[2, 3]).fill(rows)).unwrap();
-    assert_eq!(filled.as_view().slice::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(values::<f32>(&filled), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     let error = with(ParameterOptions::new("v", &[2]).fill(|_, _: &mut [f64]| Ok(()))).unwrap_err();
     assert_eq!(error.text, "parameter v: its master is f32, fill writes f64");
 }
@@ -237,7 +235,7 @@ fn closures_and_states_are_dropped_once() {
         call.set_state(Counted(kept.clone()))
     });
     let mut model = custom.backward_weight(|call| call.state::<Counted>().map(|_| ())).build().unwrap();
-    model.parallelize(&Gangs::fake("cpu").unwrap(), &Default::default()).unwrap();
+    model.parallelize(&alone(), &Default::default()).unwrap();
     let mut opt = Sgd::new(&model, &Default::default()).unwrap();
     let x = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
     let batch = Batch::new(&x, ()).weight(2);
@@ -293,8 +291,8 @@ fn a_closure_runs_its_child() {
         let x = Array::new(vec![1f32; 3], &[1, 3]).unwrap();
         let mut frame = Frame::new(&model, &Default::default()).unwrap();
         let y = model.forward(&x, Some(&mut frame)).unwrap();
-        assert_eq!(y[0].as_view().slice::<f32>().unwrap(), [4.0, 6.0, 8.0]);
+        assert_eq!(values::<f32>(&y[0]), [4.0, 6.0, 8.0]);
         let dx = model.backward(&x, &mut frame).unwrap();
-        assert_eq!(dx[0].as_ref().unwrap().as_view().slice::<f32>().unwrap(), [4.0, 6.0, 8.0]);
+        assert_eq!(values::<f32>(dx[0].as_ref().unwrap()), [4.0, 6.0, 8.0]);
     });
 }

@@ -1,5 +1,5 @@
 mod common;
-use common::{meshes, ranks};
+use common::{device, meshes, ranks};
 use gangway::*;
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,9 +37,9 @@ fn drops_come_in_every_order() {
                 let opt = AdamW::new(&model, &Default::default()).unwrap();
                 let frame = Frame::new(&model, &Default::default()).unwrap();
                 let weight = model.parameter("weight").unwrap().gather().unwrap();
-                let memory = gangs.dp().alloc::<f32>(16).unwrap();
-                let work = gangs.dp().all_reduce_async(memory, Reduce::Sum).unwrap();
-                let work = Mutex::new(Some(work));
+                let memory = (device() == "cpu").then(|| gangs.dp().alloc::<f32>(16).unwrap());
+                let work = memory.map(|memory| gangs.dp().all_reduce_async(memory, Reduce::Sum).unwrap());
+                let work = Mutex::new(work);
                 let mut parts: HashMap<usize, Box<dyn FnOnce() + '_>> = HashMap::new();
                 parts.insert(0, Box::new(move || drop(gangs)));
                 parts.insert(1, Box::new(move || drop(model)));
@@ -137,6 +137,16 @@ fn drops_on_other_threads_disturb_no_collective_and_come_once() {
         gangs.dp().barrier().unwrap();
     });
     assert_eq!(dropped.load(Ordering::SeqCst), 2 * 3 * ROUNDS); // closure, initialiser, attachment
+}
+
+#[test]
+fn memory_of_a_gang_is_a_slice_on_the_host_alone() {
+    ranks(2, |gang| match gang.alloc::<f32>(16) {
+        Ok(memory) => assert!(device() == "cpu" && *memory == [0f32; 16]),
+        Err(error) => {
+            assert!(device() != "cpu" && error.text.contains("where Rust cannot read it"), "{error}")
+        }
+    });
 }
 
 #[test]

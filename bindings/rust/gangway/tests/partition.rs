@@ -12,7 +12,7 @@ fn filled(rank: usize, shape: &[usize]) -> Array<f64> {
 }
 
 fn values(tensor: &Tensor) -> Vec<f64> {
-    tensor.as_view().slice::<f64>().unwrap().to_vec()
+    common::values(tensor)
 }
 
 /// `<F x, y> = <x, F* y>`, summed over all ranks; F x.
