@@ -54,6 +54,7 @@ struct Slot {
   FiberStack* stack = nullptr;
   fcontext_t context = nullptr;
   Site site{};
+  std::vector<Copy> copies;
 };
 
 // A place in a mask of ready things, by order of the seed.
@@ -140,6 +141,7 @@ class Block {
   }
 
   bool in_fiber() const { return running_ != nullptr; }
+  std::vector<Copy>& copies() { return running_->copies; }
 
   static thread_local Block* current_;
 
@@ -188,6 +190,7 @@ class Block {
       const unsigned n = static_cast<unsigned>(i);
       slot.lane = {{n % block.x, n / block.x % block.y, n / block.x / block.y}, at, block, grid, n % kWarp};
       slot.state = State::unstarted;
+      slot.copies.clear();
     }
     for (int w = 0; w * kWarp < threads_; ++w) {
       const int in_warp = std::min(kWarp, threads_ - w * kWarp);
@@ -350,6 +353,11 @@ void block_barrier(const Site& site) { Block::current_->barrier(site); }
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site) {
   return Block::current_->exchange(mask, word, site);
 }
+void require_aligned(const void* address, size_t bytes, const Site& site) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+    Block::current_->stop("has an address that is not aligned", site);
+}
+std::vector<Copy>& copies() { return Block::current_->copies(); }
 void* shared_memory() { return Block::current_->shared(); }
 bool in_fiber() { return Block::current_ != nullptr && Block::current_->in_fiber(); }
 void leave_faulty_fiber() { Block::current_->stop_at_access(); }

@@ -1,80 +1,21 @@
-// Each kind of mistake is caught, and the test says by what. Kernels here are what a module's kernels are.
+// Each kind of mistake is caught, and the test says by what.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <tuple>
 #include <vector>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
-#include "gpu_emulation/emulator.h"
+#include "gpu_emulation/emulation_testing.h"
 
 namespace {
 
+using gpu_emulation::Emulation;
+using gpu_emulation::start;
+
 constexpr unsigned kFull = 0xffffffffu;
-
-template <typename... Parameters, typename... Arguments>
-cudaError_t start(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                  Arguments... arguments) {
-  std::tuple<Parameters...> values(arguments...);
-  return std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {&value...};
-        return cudaLaunchKernel(kernel, grid, block, pointers, shared, stream);
-      },
-      values);
-}
-
-class Emulation : public testing::Test {
- protected:
-  void SetUp() override {
-    set_seed(2);
-    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    ASSERT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
-  }
-  void TearDown() override {
-    cudaStreamSynchronize(stream_);
-    gpu_emulation::reset();
-    for (float* const data : blocks_) EXPECT_EQ(cudaFreeAsync(data, stream_), cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-    EXPECT_EQ(gpu_emulation::living(), 0);
-  }
-  static void set_seed(uint32_t seed) {
-    gpu_emulation::Settings settings = gpu_emulation::settings();
-    settings.seed = seed;
-    gpu_emulation::set(settings);
-  }
-
-  float* device(const std::vector<float>& values) {
-    void* data = nullptr;
-    EXPECT_EQ(cudaMallocAsync(&data, values.size() * sizeof(float), stream_), cudaSuccess);
-    blocks_.push_back(static_cast<float*>(data));
-    EXPECT_EQ(cudaMemcpyAsync(data, values.data(), values.size() * sizeof(float), cudaMemcpyDefault, stream_),
-              cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    return blocks_.back();
-  }
-  std::vector<float> host(const float* data, size_t count) {
-    std::vector<float> values(count);
-    EXPECT_EQ(cudaMemcpyAsync(values.data(), data, count * sizeof(float), cudaMemcpyDefault, stream_),
-              cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-    return values;
-  }
-  // The fault that the stream ends with, and its words.
-  void expect_fault(cudaError_t code, const std::string& words) {
-    EXPECT_EQ(cudaStreamSynchronize(stream_), code);
-    EXPECT_NE(gpu_emulation::report().find(words), std::string::npos) << gpu_emulation::report();
-    EXPECT_EQ(cudaStreamQuery(stream_), code) << "a fault stays";
-  }
-
-  cudaStream_t stream_ = nullptr;
-  std::vector<float*> blocks_;
-};
 
 void rotate(float* data) {
   float* const values = static_cast<float*>(gpu_emulation::shared_memory());

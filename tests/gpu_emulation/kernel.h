@@ -1,13 +1,14 @@
 // What a kernel's code reaches of the software GPU: its place in the grid, barriers, exchanges within a warp. Included by
 // include/cuda_runtime.h.
 //
-// Thread rule: lane(), block_barrier, warp_exchange and shared_memory inside a kernel only; launch from any thread.
+// Thread rule: launch and name_next_kernel from any thread; all else inside a kernel only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -38,6 +39,16 @@ void block_barrier(const Site& site);
 // Returns the words of the warp's threads, by place in the warp, when all that `mask` names are at it. The mask has to
 // name all threads of the warp that have not ended. The words stay until the thread's next call.
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site);
+// An address that is no multiple of `bytes` is a fault.
+void require_aligned(const void* address, size_t bytes, const Site& site);
+// A copy into shared memory that the thread has begun.
+struct Copy {
+  void* to;
+  const void* from;  // null: zeros
+  int bytes;
+};
+// The thread's, since it last waited for them.
+std::vector<Copy>& copies();
 // The block's dynamic shared memory; full of NaN when the block begins.
 void* shared_memory();
 

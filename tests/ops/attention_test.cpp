@@ -121,6 +121,8 @@ constexpr Case kCases[] = {
     {0, 3, 3, 2, 1, 8},
     {1, 40, 700, 2, 1, 128, true, 660, 0},  // too long to be packed whole in f64
     {1, 80, 80, 1, 1, 130, true},
+    {1, 70, 70, 2, 1, 64},
+    {1, 20, 40, 2, 1, 256, true, 20, 0},
     {1, 150, 200, 6, 2, 20, true, 50, 0},  // tiles of rows and blocks of keys that do not end together
     {1, 130, 90, 3, 1, 16, true, 0, 41},   // whole tiles that see nothing
 };
@@ -260,6 +262,37 @@ TEST_P(AttentionKernel, GradientsMayBeWideAndAccumulate) {
     Values want = values(written.dk);
     for (double& x : want) x = rounded(dtype, x);
     EXPECT_EQ(values(narrow.dk), want);
+  }
+}
+
+// Rows that begin anywhere, beside rows at multiples of 16 bytes.
+TEST_P(AttentionKernel, WhereRowsBeginChangesNoBit) {
+  Bench bench(GetParam());
+  const Case c{2, 37, 37, 4, 2, 24};
+  const auto shifted = [&](const Tensor& t) {
+    Shape wider = t.shape();
+    wider[3] += 1;
+    const Tensor copy = bench.empty(t.dtype(), wider).slice(3, 1, c.width + 1);
+    assign(copy, values(t));
+    return copy;
+  };
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    const Attention a(bench, dtype, c);
+    Attention moved = a;
+    moved.q = shifted(a.q);
+    moved.k = shifted(a.k);
+    moved.v = shifted(a.v);
+    moved.dout = shifted(a.dout);
+    moved.out = shifted(a.out);
+    moved.lse = bench.empty(DType::f32, a.lse.shape());
+    bench.ops->attention(a.args(), bench.stream());
+    bench.ops->attention(moved.args(), bench.stream());
+    EXPECT_EQ(values(moved.out), values(a.out));
+    EXPECT_EQ(values(moved.lse), values(a.lse));
+    const Gradients want = backward(bench, a, dtype, false), got = backward(bench, moved, dtype, false);
+    EXPECT_EQ(values(got.dq), values(want.dq));
+    EXPECT_EQ(values(got.dk), values(want.dk));
+    EXPECT_EQ(values(got.dv), values(want.dv));
   }
 }
 

@@ -1,22 +1,10 @@
-#include "ops/cuda/attention.h"
-
+#include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
-// Tri Dao, "FlashAttention-2", 2023: a tile of queries walks over the keys; scores are never stored.
+// f32 and f64. Tri Dao, "FlashAttention-2", 2023: a tile of queries walks over the keys; scores are never stored.
 
 namespace gangway::cuda {
 namespace {
-
-template <typename T>
-struct Forward {
-  Heads<const T> q, k, v;
-  Heads<T> out;
-  Wide<T>* lse_BHS;  // null: not wanted
-  Sight sight;
-  int64_t heads, groups;
-  int width;
-  Wide<T> scale;
-};
 
 template <typename T, int most_width>
 __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Forward<T> p) {
@@ -142,12 +130,17 @@ void attention(const AttentionArgs& args, Stream& stream) {
                           args.k.dim(2),
                           static_cast<int>(width),
                           static_cast<S>(args.scale)};
-    with_head_width("attention", width, [&](auto most) {
-      constexpr int tile = kForwardTile<S, most()>;
-      const size_t shared = (2 * tile * (most() + 1) + tile * (tile + 1)) * sizeof(S);
-      const dim3 grid(blocks(pieces(rows, tile)), static_cast<unsigned>(heads), static_cast<unsigned>(batch));
-      launch("attention", attention_kernel<T, most()>, {grid, kAttentionThreads, shared}, native(stream), p);
-    });
+    if constexpr (sizeof(T) == 2)
+      attention_on_tensor_cores(p, batch, stream);
+    else
+      with_head_width("attention", width, [&](auto most) {
+        constexpr int tile = kForwardTile<S, most()>;
+        const size_t shared = (2 * tile * (most() + 1) + tile * (tile + 1)) * sizeof(S);
+        const dim3 grid(blocks(pieces(rows, tile)), static_cast<unsigned>(heads),
+                        static_cast<unsigned>(batch));
+        launch("attention", attention_kernel<T, most()>, {grid, kAttentionThreads, shared}, native(stream),
+               p);
+      });
   });
 }
 

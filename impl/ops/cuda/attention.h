@@ -1,11 +1,10 @@
-// What the attention kernels share: views of heads, tiles in shared memory, who sees whom.
+// What the attention kernels share: their arguments, views of heads, who sees whom.
 //
-// B batch, S sequence, H query heads, G key/value heads, K head width. A block of 16 x 16 threads has a tile of rows (of
-// queries, or of keys) and walks over tiles of columns. A thread has rows ty + 16 i and columns tx + 16 j of a product.
-// Everything is computed in f32 (f64 for f64). Rows in shared memory are one element apart more than they are long, so
-// that a column falls into different banks.
+// B batch, S sequence, H query heads, G key/value heads, K head width. A block has a tile of rows (of queries, or of
+// keys) and walks over tiles of columns. f32 and f64 are computed by attention.cu and attention_backward.cu
+// (attention_tiles.h), bf16 and f16 by attention_tensor_core.cu and attention_backward_tensor_core.cu (tensor_core.h).
 //
-// Thread rule: inside kernels.
+// Thread rule: inside kernels; the functions that launch one from any thread.
 #pragma once
 
 #include "ops/cuda/families.h"
@@ -13,8 +12,6 @@
 
 namespace gangway::cuda {
 
-constexpr int kSide = 16;
-constexpr int kAttentionThreads = kSide * kSide;
 constexpr int kMostHeadWidth = 256;
 
 // Four dims [B, S, heads, K] with stride 1 in the last.
@@ -22,23 +19,19 @@ template <typename T>
 struct Heads {
   T* data;
   int64_t batch_stride, row_stride, head_stride;
+  bool packs;  // accesses of 16 bytes fit every row
   __device__ T* row(int64_t b, int64_t s, int64_t h) const {
     return data + b * batch_stride + s * row_stride + h * head_stride;
   }
 };
 template <typename T>
 Heads<T> heads_of(const Tensor& t) {
-  return {t ? t.data<T>() : nullptr, t ? t.stride(0) : 0, t ? t.stride(1) : 0, t ? t.stride(2) : 0};
+  if (!t) return {};
+  const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * sizeof(T); };
+  return {
+      t.data<T>(), t.stride(0), t.stride(1), t.stride(2),
+      fits_packs({address(t), bytes(t.stride(0)), bytes(t.stride(1)), bytes(t.stride(2)), bytes(t.dim(3))})};
 }
-
-// Rows and columns of a tile, by head width and by what is computed with: as many as have a place.
-template <typename S, int most_width>
-constexpr int kForwardTile = sizeof(S) == 4 ? (most_width <= 128 ? 64 : 32) : (most_width <= 128 ? 32 : 16);
-template <typename S, int most_width>
-constexpr int kBackwardTile = sizeof(S) == 4 ? (most_width <= 64    ? 64
-                                                : most_width <= 128 ? 32
-                                                                    : 16)
-                                             : (most_width <= 64 ? 32 : 16);
 
 struct Sight {
   bool causal;
@@ -60,52 +53,51 @@ struct Sight {
   }
 };
 
-// Rows [first, first + tile) into shared memory; beyond `rows` zeros.
-template <int tile, int stride, typename T, typename S>
-__device__ void load_tile(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t rows,
-                          int width, S* to) {
-  for (int at = static_cast<int>(threadIdx.x); at < tile * width; at += kAttentionThreads) {
-    const int r = at / width, e = at % width;
-    to[r * stride + e] = first + r < rows ? static_cast<S>(widen(from.row(b, first + r, h)[e])) : S(0);
+template <typename T>
+struct Forward {
+  Heads<const T> q, k, v;
+  Heads<T> out;
+  Wide<T>* lse_BHS;  // null: not wanted
+  Sight sight;
+  int64_t heads, groups;
+  int width;
+  Wide<T> scale;
+};
+template <typename T>
+void attention_on_tensor_cores(const Forward<T>& p, int64_t batch, Stream& stream);
+
+// Gradients of T or of the accumulator's type, written or added to.
+struct Gradient {
+  void* data;
+  int64_t batch_stride, row_stride, head_stride;
+  bool wide, accumulate;
+};
+
+template <typename T, typename S>
+__device__ void put(const Gradient& to, int64_t b, int64_t s, int64_t h, int e, S value) {
+  const int64_t at = b * to.batch_stride + s * to.row_stride + h * to.head_stride + e;
+  if (to.wide) {
+    S* const place = static_cast<S*>(to.data) + at;
+    *place = to.accumulate ? *place + value : value;
+  } else {
+    static_cast<T*>(to.data)[at] = narrow<T>(value);
   }
 }
 
-// product[i][j] = sum over e of a[ty + 16 i][e] * b[tx + 16 j][e]
-template <int count, int stride, typename S>
-__device__ void multiply_rows(const S* a, const S* b, int width, S (&product)[count][count]) {
-  const int ty = static_cast<int>(threadIdx.x) / kSide, tx = static_cast<int>(threadIdx.x) % kSide;
-  for (int i = 0; i < count; ++i)
-    for (int j = 0; j < count; ++j) product[i][j] = 0;
-  for (int e = 0; e < width; ++e) {
-    S x[count], y[count];
-    for (int i = 0; i < count; ++i) x[i] = a[(ty + kSide * i) * stride + e];
-    for (int j = 0; j < count; ++j) y[j] = b[(tx + kSide * j) * stride + e];
-    for (int i = 0; i < count; ++i)
-      for (int j = 0; j < count; ++j) product[i][j] += x[i] * y[j];
-  }
-}
-
-// sum[i][j] += sum over c of weights[ty + 16 i][c] * rows[c][tx + 16 j]; columns beyond the width are garbage that is
-// never stored.
-template <int tile, int columns, int stride, typename S>
-__device__ void add_weighted_rows(const S* weights, const S* rows, S (&sum)[tile / kSide][columns]) {
-  const int ty = static_cast<int>(threadIdx.x) / kSide, tx = static_cast<int>(threadIdx.x) % kSide;
-  for (int c = 0; c < tile; ++c) {
-    S w[tile / kSide], x[columns];
-    for (int i = 0; i < tile / kSide; ++i) w[i] = weights[(ty + kSide * i) * (tile + 1) + c];
-    for (int j = 0; j < columns; ++j) x[j] = rows[c * stride + tx + kSide * j];
-    for (int i = 0; i < tile / kSide; ++i)
-      for (int j = 0; j < columns; ++j) sum[i][j] += w[i] * x[j];
-  }
-}
-
-// Over the 16 threads of a row of threads.
-template <typename S, typename Fold>
-__device__ S row_fold(S value, Fold fold) {
-  for (int distance = kSide / 2; distance > 0; distance /= 2)
-    value = fold(value, __shfl_xor_sync(kWholeWarp, value, distance));
-  return value;
-}
+template <typename T>
+struct Backward {
+  Heads<const T> q, k, v, out, dout;
+  Gradient dq, dk, dv;
+  const Wide<T>* lse_BHS;
+  Wide<T>* along_BHS;  // sum over the width of out . dout
+  Sight sight;
+  int64_t heads, groups;
+  int width;
+  Wide<T> scale;
+};
+// Where along_BHS is there already.
+template <typename T>
+void attention_backward_on_tensor_cores(const Backward<T>& p, int64_t batch, Stream& stream);
 
 // body(integral_constant) with the least width of 64, 128, 256 that holds `width`.
 template <typename Body>

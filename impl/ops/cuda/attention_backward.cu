@@ -1,42 +1,12 @@
 #include "ops/cuda/arrays.h"
-#include "ops/cuda/attention.h"
+#include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
-// By recomputation from lse (Dao, "FlashAttention-2", 2023), without atomics: one kernel has a tile of queries and makes
+// f32 and f64. By recomputation from lse (Dao, "FlashAttention-2", 2023), without atomics: one kernel has a tile of queries and makes
 // dq, one has a tile of keys and makes dk and dv over all query heads of its group. Every sum has one order.
 
 namespace gangway::cuda {
 namespace {
-
-// Gradients of T or of the accumulator's type, written or added to.
-struct Gradient {
-  void* data;
-  int64_t batch_stride, row_stride, head_stride;
-  bool wide, accumulate;
-};
-
-template <typename T, typename S>
-__device__ void put(const Gradient& to, int64_t b, int64_t s, int64_t h, int e, S value) {
-  const int64_t at = b * to.batch_stride + s * to.row_stride + h * to.head_stride + e;
-  if (to.wide) {
-    S* const place = static_cast<S*>(to.data) + at;
-    *place = to.accumulate ? *place + value : value;
-  } else {
-    static_cast<T*>(to.data)[at] = narrow<T>(value);
-  }
-}
-
-template <typename T>
-struct Backward {
-  Heads<const T> q, k, v, out, dout;
-  Gradient dq, dk, dv;
-  const Wide<T>* lse_BHS;
-  Wide<T>* along_BHS;  // sum over the width of out . dout
-  Sight sight;
-  int64_t heads, groups;
-  int width;
-  Wide<T> scale;
-};
 
 // A warp has one head's row.
 template <typename T>
@@ -170,22 +140,26 @@ void run(const Backward<T>& p, int64_t batch, Stream& stream) {
   if (rows > 0)
     launch("attention_along", along_kernel<T>, {blocks(pieces(rows * kWarpSize, kThreads)), kThreads, 0},
            native(stream), p, rows);
-  with_head_width("attention_backward", p.width, [&](auto most) {
-    constexpr int tile = kBackwardTile<S, most()>;
-    constexpr size_t rows_bytes = 4 * tile * (most() + 1) * sizeof(S),
-                     weights_bytes = tile * (tile + 1) * sizeof(S);
-    const auto grid = [&](int64_t of_rows, int64_t heads) {
-      return dim3(blocks(pieces(of_rows, tile)), static_cast<unsigned>(heads), static_cast<unsigned>(batch));
-    };
-    if (rows > 0)
-      launch("attention_dq", attention_dq_kernel<T, most()>,
-             {grid(p.sight.q_rows, p.heads), kAttentionThreads, rows_bytes + weights_bytes}, native(stream),
-             p);
-    if (p.sight.k_rows > 0)
-      launch("attention_dkv", attention_dkv_kernel<T, most()>,
-             {grid(p.sight.k_rows, p.groups), kAttentionThreads, rows_bytes + 2 * weights_bytes},
-             native(stream), p);
-  });
+  if constexpr (sizeof(T) == 2)
+    attention_backward_on_tensor_cores(p, batch, stream);
+  else
+    with_head_width("attention_backward", p.width, [&](auto most) {
+      constexpr int tile = kBackwardTile<S, most()>;
+      constexpr size_t rows_bytes = 4 * tile * (most() + 1) * sizeof(S),
+                       weights_bytes = tile * (tile + 1) * sizeof(S);
+      const auto grid = [&](int64_t of_rows, int64_t heads) {
+        return dim3(blocks(pieces(of_rows, tile)), static_cast<unsigned>(heads),
+                    static_cast<unsigned>(batch));
+      };
+      if (rows > 0)
+        launch("attention_dq", attention_dq_kernel<T, most()>,
+               {grid(p.sight.q_rows, p.heads), kAttentionThreads, rows_bytes + weights_bytes}, native(stream),
+               p);
+      if (p.sight.k_rows > 0)
+        launch("attention_dkv", attention_dkv_kernel<T, most()>,
+               {grid(p.sight.k_rows, p.groups), kAttentionThreads, rows_bytes + 2 * weights_bytes},
+               native(stream), p);
+    });
 }
 
 }  // namespace

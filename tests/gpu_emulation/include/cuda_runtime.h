@@ -94,6 +94,7 @@ inline float atomicAdd(float* to, float value) {
   return std::bit_cast<float>(before);
 }
 
+inline float __fmul_rn(float x, float y) { return x * y; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

@@ -1,0 +1,129 @@
+#include "ops/cuda/reduce.h"
+#include "ops/cuda/tensor_core.h"
+
+// bf16 and f16. Tri Dao, "FlashAttention-2", 2023: a warp has 16 queries, whose scores and weights stay in registers. The
+// values of a tile come in while its scores are computed, the next keys while its values are added.
+
+namespace gangway::cuda {
+namespace {
+
+constexpr float kLogOf2 = 0.693147181f;
+template <int width>
+constexpr int kKeys = width <= 128 ? 64 : 32;  // of a tile: as many as the registers allow
+
+// A lane's part of two rows, i = 0 and 1 (tensor_core.h), of what is summed over the keys so far.
+template <int width>
+struct Rows {
+  float sum[width / 8][4] = {};
+  float most[2] = {-INFINITY, -INFINITY};  // of the scores times log2(e)
+  float total[2] = {};                     // over this lane's columns
+};
+
+// Scores become weights, relative to the highest so far. Row i sees keys [0, seen[i]) of the tile; `scale`: with log2(e).
+template <int width, int keys = kKeys<width>>
+__device__ void weigh(const int (&seen)[2], float scale, float (&score)[keys / 8][4], Rows<width>& rows) {
+  const int column = lane_of_warp() % 4 * 2;
+  for (int j = 0; j < keys / 8; ++j)
+    for (int i = 0; i < 4; ++i) score[j][i] *= scale;
+  if (seen[0] < keys)  // the other row sees at least as many
+    for (int j = 0; j < keys / 8; ++j)
+      for (int i = 0; i < 4; ++i)
+        if (8 * j + column + i % 2 >= seen[i / 2]) score[j][i] = -INFINITY;
+  for (int i = 0; i < 2; ++i) {
+    float highest = rows.most[i];
+    for (int j = 0; j < keys / 8; ++j)
+      for (int c = 0; c < 2; ++c) highest = fmaxf(highest, score[j][2 * i + c]);
+    highest = quad_fold(highest, Largest());
+    // Nothing seen yet: weights 0, not exp(-infinity + infinity).
+    const float shift = highest == -INFINITY ? 0.0f : highest;
+    const float kept = exp2_approximate(rows.most[i] - shift);
+    rows.most[i] = highest;
+    rows.total[i] *= kept;
+    for (int j = 0; j < keys / 8; ++j)
+      for (int c = 0; c < 2; ++c) {
+        float& s = score[j][2 * i + c];
+        s = exp2_approximate(s - shift);
+        rows.total[i] += s;
+      }
+    for (int j = 0; j < width / 8; ++j)
+      for (int c = 0; c < 2; ++c) rows.sum[j][2 * i + c] *= kept;
+  }
+}
+
+template <typename T, int width>
+__device__ void put_row(const Forward<T>& p, int64_t b, int64_t h, int64_t row, int i,
+                        const Rows<width>& rows) {
+  const int column = lane_of_warp() % 4 * 2;
+  const float total = quad_fold(rows.total[i], Add());
+  if (row >= p.sight.q_rows) return;
+  const bool blind = total == 0.0f;  // it sees nothing
+  const float factor = 1.0f / total;
+  T* const out = p.out.row(b, row, h);
+#pragma unroll  // registers have no index that varies
+  for (int j = 0; j < width / 8; ++j) {
+    const float first = blind ? 0.0f : rows.sum[j][2 * i] * factor,
+                second = blind ? 0.0f : rows.sum[j][2 * i + 1] * factor;
+    const int e = 8 * j + column;
+    if (p.out.packs) {
+      if (e < p.width) *reinterpret_cast<uint32_t*>(out + e) = pack_pair<T>(first, second);
+    } else {
+      if (e < p.width) out[e] = narrow<T>(first);
+      if (e + 1 < p.width) out[e + 1] = narrow<T>(second);
+    }
+  }
+  if (p.lse_BHS != nullptr && column == 0)
+    p.lse_BHS[(b * p.heads + h) * p.sight.q_rows + row] =
+        blind ? -INFINITY : rows.most[i] * kLogOf2 + logf(total);
+}
+
+template <typename T, int width>
+__global__ void __launch_bounds__(kTensorCoreThreads) attention_tensor_core_kernel(Forward<T> p) {
+  constexpr int keys = kKeys<width>;
+  const Tile<T, kBlockRows, width> q = {block_memory<T>()};
+  const Tile<T, keys, width> k = {q.data + q.kElements}, v = {k.data + k.kElements};
+  // The last queries see the most keys: they go first.
+  const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kBlockRows, h = blockIdx.y,
+                b = blockIdx.z;
+  const int64_t group = h / (p.heads / p.groups);
+  const int64_t row = first + first_row_of_warp() + lane_of_warp() / 4;
+  const int64_t ends[2] = {p.sight.end_of_keys(row), p.sight.end_of_keys(row + 8)};
+  const int64_t end = p.sight.end_of_keys(first + kBlockRows - 1);
+
+  Rows<width> rows;
+  if (end > 0) {
+    load_rows(p.q, b, h, first, p.sight.q_rows, p.width, q);
+    load_rows(p.k, b, group, 0, p.sight.k_rows, p.width, k);
+  }
+  for (int64_t key = 0; key < end; key += keys) {
+    cp_async_wait();
+    __syncthreads();  // keys are there, values are read
+    load_rows(p.v, b, group, key, p.sight.k_rows, p.width, v);
+    float score[keys / 8][4];
+    multiply_rows(q, first_row_of_warp(), k, score);
+    const int seen[2] = {columns_before(ends[0], key, keys), columns_before(ends[1], key, keys)};
+    weigh(seen, p.scale * kLog2OfE, score, rows);
+    cp_async_wait();
+    __syncthreads();  // values are there, keys are read
+    if (key + keys < end) load_rows(p.k, b, group, key + keys, p.sight.k_rows, p.width, k);
+    add_weighted_rows(score, v, rows.sum);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) put_row(p, b, h, row + 8 * i, i, rows);
+}
+
+}  // namespace
+
+template <typename T>
+void attention_on_tensor_cores(const Forward<T>& p, int64_t batch, Stream& stream) {
+  with_head_width("attention", p.width, [&](auto width) {
+    constexpr size_t shared = (kBlockRows + 2 * kKeys<width()>)*width() * sizeof(T);
+    const dim3 grid(blocks(pieces(p.sight.q_rows, kBlockRows)), static_cast<unsigned>(p.heads),
+                    static_cast<unsigned>(batch));
+    launch("attention", attention_tensor_core_kernel<T, width()>, {grid, kTensorCoreThreads, shared},
+           native(stream), p);
+  });
+}
+template void attention_on_tensor_cores(const Forward<Bf16>&, int64_t, Stream&);
+template void attention_on_tensor_cores(const Forward<Half>&, int64_t, Stream&);
+
+}  // namespace gangway::cuda
