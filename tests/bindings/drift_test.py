@@ -29,7 +29,6 @@ WITHOUT = {
     | {"gw_work_order"},  # no streams: a host's rank has none
     "julia": RETAINS | {"gw_gang_retain", "gw_store_retain", "gw_partition_retain"}  # one object for each handle
     | ALLOCATOR
-    | {"gw_pipeline_input"}  # inputs are lent for as long as the library keeps them
     | {"gw_last_error", "gw_last_error_text"}  # gw_error_take: what allocates may run a finalizer, which calls the library
     | {"gw_dtype_bytes"}  # sizeof
     | {"gw_view_set"}  # views are filled in from arrays
