@@ -201,7 +201,7 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   // A kernel that reads the host's memory takes the device from the whole process.
   if (device.kind() == DeviceKind::cuda && count > 0 && !device.reaches(data))
     fail(Code::invalid_argument, name, " lies on ", device.name(),
-         ", it says, but its memory is plain memory of the host or of ", "another device");
+         ", it says, but its memory is plain memory of the host or of another device");
   if (output && is_read_only(data, count * item_bytes(dtype)))
     fail(Code::invalid_argument, name, " is an output, but read-only memory that ranks share");
   auto buffer = Buffer::borrow(device, device.memory_kind(), data, count * item_bytes(dtype), nullptr);

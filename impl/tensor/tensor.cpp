@@ -27,7 +27,7 @@ Buffer::~Buffer() {
 }
 
 bool is_shared(const std::shared_ptr<Buffer>& buffer) {
-  if (buffer.use_count() == 1) return false;
+  if (buffer.use_count() <= 1) return false;
   buffer->device().submit();
   return buffer.use_count() > 1;
 }

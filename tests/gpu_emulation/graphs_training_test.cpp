@@ -140,7 +140,7 @@ TEST_F(CudaGraphsTraining, TheThirdStepStartsFarLessThanTheFirst) {
       if (root.rank() != 0) return;
       EXPECT_LT(starts[2], starts[0] / 2);
       EXPECT_LT(starts[3], starts[0] * 2 / 5);
-      EXPECT_EQ(starts[5], starts[4]);
+      EXPECT_LT(starts[5], starts[0] * 2 / 5);
       EXPECT_EQ(blocks[5], 2 * ranks) << "ids and labels";
       std::printf("%d ranks:", ranks);
       for (const int64_t of_step : starts) std::printf(" %d", static_cast<int>(of_step));
@@ -189,7 +189,7 @@ TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
       std::printf("%-8d %-10s %10.2f %10.2f\n", ranks, graphs ? "on" : "off", forward, backward);
       sums[graphs ? 1 : 0] = forward + backward;
     }
-    EXPECT_LT(sums[1], sums[0] / 4) << ranks << " ranks";
+    EXPECT_LT(sums[1], sums[0] / (ranks == 1 ? 10 : 4)) << ranks << " ranks";
   }
 }
 

@@ -106,16 +106,18 @@ class NcclEngine final : public Engine, private cuda::Watch {
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
     if (!is_open(channel)) open(channel);  // of two ranks, both are here
+    // A wait for memory may abort the communicators, so it must not hold the mutex.
+    const std::shared_ptr<Sums> sums = temporaries(span);
     const std::lock_guard lock(mutex_);
     failure_->throw_if();  // an abort since then has taken the communicator
     Lane& lane = lane_of(channel);
     const cuda::OnDevice on(owner_->device().index());
     lane.ready->record(stream);
     lane.stream->wait(*lane.ready);
-    const auto sums = std::make_shared<Sums>();
+    auto sum = sums->all.begin();
     check(api().group_start(), "ncclGroupStart");
     try {
-      for (const Collective& c : span) launch_one(lane, c, *sums);
+      for (const Collective& c : span) launch_one(lane, c, sum);
     } catch (...) {
       api().group_end();
       throw;
@@ -200,7 +202,17 @@ class NcclEngine final : public Engine, private cuda::Watch {
     }
   }
 
-  void launch_one(Lane& lane, const Collective& c, Sums& sums) {
+  std::shared_ptr<Sums> temporaries(std::span<const Collective> span) const {
+    auto sums = std::make_shared<Sums>();
+    for (const Collective& c : span)
+      if (const size_t out = out_count(c, rank(), size()); adds(c) && out != 0)
+        sums->all.push_back(
+            {c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
+    return sums;
+  }
+
+  // `sum`: the temporary of the next record that adds.
+  void launch_one(Lane& lane, const Collective& c, std::vector<Sums::One>::iterator& sum) {
     const Place place = {lane.comm, cuda::native(*lane.stream), rank(), size()};
     const size_t out = out_count(c, rank(), size());
     ++calls_;
@@ -208,9 +220,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     if (!adds(c) || out == 0) return launch(place, c, dummy_->data());
     Collective aside = c;
     aside.accumulate = false;
-    sums.all.push_back(
-        {c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
-    aside.out = sums.all.back().from->data();
+    aside.out = sum++->from->data();
     launch(place, aside, dummy_->data());
   }
 

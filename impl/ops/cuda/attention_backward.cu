@@ -2,8 +2,9 @@
 #include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
-// f32 and f64. By recomputation from lse (Dao, "FlashAttention-2", 2023), without atomics: one kernel has a tile of queries and makes
-// dq, one has a tile of keys and makes dk and dv over all query heads of its group. Every sum has one order.
+// f32 and f64, and of every dtype the sums along out . dout. By recomputation from lse (Dao, "FlashAttention-2", 2023),
+// without atomics: one kernel has a tile of queries and makes dq, one has a tile of keys and makes dk and dv over all query
+// heads of its group. Every sum has one order.
 
 namespace gangway::cuda {
 namespace {

@@ -6,7 +6,7 @@
 namespace gangway::cuda {
 namespace {
 
-// Of a tile: a warp's products are as many for every width, and two such tiles have a place in 96 KiB.
+// Of a tile: a warp's products are as many for every width, and two such tiles have a place in 97 KiB.
 template <int width>
 constexpr int kColumns = 4096 / width;
 

@@ -213,16 +213,20 @@ void FsdpState::open_regions(std::span<SharedRegion> regions) {
 }
 
 void FsdpState::unshard(ParamGroup& unit, bool forward, Stream& stream) {
-  unit.unshard(stream);
+  const auto wanted = [&](const ParamGroup& group) { return forward || group.read_in_backward(); };
+  if (wanted(unit)) unit.unshard(stream);
   const auto here =
       std::find_if(units_.begin(), units_.end(), [&](const auto& u) { return u.get() == &unit; });
   const auto index = here - units_.begin();
   const int depth = forward ? unit.options().prefetch_forward : unit.options().prefetch_backward;
-  for (int i = 1; i <= depth; ++i) {
-    const auto other = forward ? index + i : index - i;
-    if (other < 0 || other >= static_cast<std::ptrdiff_t>(units_.size())) return;
-    ParamGroup& next = *units_[static_cast<size_t>(other)];
-    if (forward || next.read_in_backward()) next.values().prefetch(stream);
+  const auto count = static_cast<std::ptrdiff_t>(units_.size());
+  int ahead = 0;
+  for (auto i = forward ? index + 1 : index - 1; i >= 0 && i < count && ahead < depth;
+       i += forward ? 1 : -1) {
+    ParamGroup& next = *units_[static_cast<size_t>(i)];
+    if (!wanted(next)) continue;
+    next.values().prefetch(stream);
+    ++ahead;
   }
 }
 

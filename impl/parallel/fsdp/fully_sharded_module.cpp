@@ -115,7 +115,7 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
          "units");
   poll_interrupt_at_times();
   const bool scheduled = unit_->scheduled();
-  if (!scheduled && unit_->read_in_backward()) domain_->unshard(*unit_, false, ctx.stream);
+  if (!scheduled) domain_->unshard(*unit_, false, ctx.stream);
   try {
     unit_->gradients().acquire(ctx.stream);
     const Frame::Seen& seen = frame.seen(*this);

@@ -40,7 +40,8 @@ class ParamGroup {
   bool scheduled() const { return role_ == GroupRole::stage; }
   bool reshards_after_forward() const;
   bool accumulates_unsharded() const;
-  // Backward goes without the values, so they are neither gathered nor kept for it.
+  // False: backward goes without the values. They are not gathered for it, and not kept where they are resharded after
+  // forward.
   bool read_in_backward() const { return read_in_backward_; }
   void set_read_in_backward(bool read) { read_in_backward_ = read; }
 
