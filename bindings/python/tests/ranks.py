@@ -37,6 +37,8 @@ def over(*sizes: int, needs: str | None = None,
         def test(ranks: int) -> None:
             if needs is not None and importlib.util.find_spec(needs) is None:
                 pytest.skip(f"{needs} is not installed")
+            if needs is not None and DEVICE != "cpu":
+                pytest.skip(f"the installed {needs} is for CPUs: it knows no memory of a GPU")
             output = launch(ranks, str(HERE / "ranks.py"), body.__code__.co_filename, body.__name__, status=status)
             print(output)
             assert says in output
