@@ -32,7 +32,7 @@ Tensor part_of(gw_shard_group& group, size_t index, gw_part part) {
   check_index(group, index);
   if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
     fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
-  EntryStream::use(group.group->device().stream());  // on which what nobody wrote becomes zero
+  EntryStream::use(group.group->device().stream());  // a gradient that was not written is made zero on it
   return group.group->view(index, static_cast<Part>(part));
 }
 

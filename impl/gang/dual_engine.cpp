@@ -231,7 +231,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     if (auto error = control->error()) return error;
     return data->error();
   }
-  // What the device's kernels wait for comes no more, and nobody need wait for them on the host, where that is seen.
+  // After a peer's failure the device's kernels wait for ever. A wait on the host would end them, but nobody may wait.
   void end_what_is_lost() noexcept {
     try {
       if (const auto lost = control->error()) fail_with(*lost);

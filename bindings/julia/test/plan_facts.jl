@@ -35,7 +35,8 @@ fact("a plan trains the same as text, as rows, of a custom module and call by ca
     wanted = trained_by_hand(model)
     iseven(RANKS) && @test startswith(Gangway.describe(model["1.weight"]).layout, "tp: Shard(1)")
     @test trained_by_hand(whole(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
-    for make in (whole, by_pieces), _ in 1:(DEVICE == "cpu") # Julia's closures compute on the host
+    for make in (whole, by_pieces)
+        DEVICE == "cpu" || continue # Julia's closures compute on the host
         @test trained_by_hand(make(chained(; plan = PLAN))) == wanted
     end
     @test trained_by_hand(by_pieces(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 namespace gangway::cuda {
 namespace {
@@ -34,15 +33,16 @@ Memory::~Memory() {
   cudaStreamDestroy(pool_);
 }
 
-// Takes again as blocks come back, until `take` has some or none is in use any more. The lock is free meanwhile: others
-// give blocks back, and an aborted communicator may.
+// Calls `take` each time that blocks come back, until it has memory or no freed block is in use. The lock is free between
+// two looks, because other threads give blocks back meanwhile.
 template <typename Take>
 void Memory::wait_for_freed(Take&& take) {
   uint64_t seen = 0;
   watches_.wait([&] {
     const std::lock_guard lock(mutex_);
     collect(/*wait=*/false);
-    if (given_back_ == std::exchange(seen, given_back_) && !freed_.empty()) return false;
+    if (given_back_ == seen && !freed_.empty()) return false;
+    seen = given_back_;
     return take() || freed_.empty();
   });
 }

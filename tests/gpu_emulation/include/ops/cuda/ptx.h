@@ -1,5 +1,5 @@
 // impl/ops/cuda/ptx.h for host compilers, with its functions and their contracts: registers lie in lanes as the PTX ISA
-// states, products and sums are f32's. Stricter than a device: what cp_async copies is NaN until the wait, whoever waits.
+// states, products and sums are f32's. Stricter than a device: what cp_async copies is NaN until cp_async_wait.
 #pragma once
 
 #include <cstdint>
