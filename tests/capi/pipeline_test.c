@@ -231,6 +231,35 @@ static void a_rank_that_leaves_after_a_message_ends_the_pass(void** state) {
   for (int i = 0; i < 10; ++i) run_ranks(2, released_after_a_message, NULL);
 }
 
+/* The second rank's thread ends in its first forward. */
+static void ends_in_its_forward(rank* me) {
+  gw_pipeline_options options;
+  gw_pipeline_options_init(&options, sizeof options);
+  options.microbatches = 2;
+  gw_pipeline* pipe = NULL;
+  gw_pipeline_action action;
+  gw_pipeline_action_init(&action, sizeof action);
+  float x[1] = {1};
+  gw_view out;
+  EXPECT_OK(gw_view_set(&out, x, (int64_t[]){1}, 1, GW_F32));
+  EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
+  EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
+  ((gw_pipeline**)me->user)[me->index] = pipe;
+  if (me->index == 1) return;
+  gw_status status = GW_OK;
+  while (status == GW_OK) {
+    status = gw_pipeline_done(pipe, &out, 1, NULL);
+    if (status == GW_OK) status = gw_pipeline_next(pipe, NULL, &action);
+  }
+  EXPECT_STATUS(status, GW_E_PEER_LOST, "its thread ended");
+}
+static void a_thread_that_ends_in_a_pass_is_named(void** state) {
+  (void)state;
+  gw_pipeline* pipes[2] = {NULL, NULL};
+  run_ranks(2, ends_in_its_forward, pipes);
+  for (int i = 0; i < 2; ++i) gw_pipeline_release(pipes[i]);
+}
+
 /* The second of two ranks holds its inputs over three passes, each of which has other values, and then longer than all. */
 enum { kHeldPasses = 3 };
 static void holds_inputs(rank* me) {
@@ -291,6 +320,7 @@ int main(void) {
       test_on_device(shard_actions_frame_the_stages),
       test_on_device(a_rank_that_leaves_ends_the_pass_on_all_ranks),
       test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass),
+      test_on_device(a_thread_that_ends_in_a_pass_is_named),
       test_on_device(inputs_that_are_held_stay_as_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,6 +166,31 @@ TEST(HostFailure, ARankThatReleasesItsEngineIsLost) {
   for (std::thread& t : threads) t.join();
 }
 
+// As one does whose wait is another engine's, or for memory.
+TEST(HostFailure, WhoAsksForTheErrorHearsOfARankThatACallInFlightWaitsFor) {
+  for (const bool releases : {true, false}) {  // else its thread ends
+    ThreadRanks ranks(2);
+    std::optional<Error> error;
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      Collective barrier;
+      now(engine, barrier, stream);
+      if (r == 1 && releases) ranks.engines[1].reset();
+      if (r == 1) return;
+      float x = 0;
+      const Collective c = sum_in_place(&x, 1);
+      const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+      const Deadline deadline = Deadline::after_ms(20'000);
+      while (!(error = engine.error()) && !deadline.passed())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    ASSERT_TRUE(error.has_value()) << (releases ? "the rank left" : "its thread ended");
+    EXPECT_EQ(error->code(), Code::peer_lost);
+    EXPECT_EQ(error->peer, 1);
+    EXPECT_NE(error->message().find("left without shutdown"), std::string::npos) << error->message();
+  }
+}
+
 TEST(HostFailure, ShutdownIsCollectiveAndFinal) {
   ThreadRanks ranks(4);
   ranks.run([&](int r, Engine& engine) {

@@ -55,6 +55,24 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   return op != nullptr && (gone || threads) && check_absent(*op);
 }
 
+bool Failure::check_in_flight() {
+  if (check(nullptr, "")) return true;
+  const bool gone = team_.board().header().gone.load(std::memory_order_acquire) != 0;
+  if (!gone && !team_.arena().threads()) return false;
+  const std::lock_guard lock(mutex_);
+  if (error_) return true;
+  for (const Lane* lane : calls_.lanes().active()) {
+    const Op* first = lane->head;  // that has not done its part; else the oldest
+    for (const Op* op = first; op != nullptr; op = op->next)
+      if (!op->done) {
+        first = op;
+        break;
+      }
+    if (first != nullptr && check_absent(*first)) return true;
+  }
+  return false;
+}
+
 // Is the call waiting for a rank that has left the gang for good?
 bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();

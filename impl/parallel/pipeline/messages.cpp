@@ -1,11 +1,6 @@
 #include "parallel/pipeline/messages.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
-
-#include "base/config.h"
-#include "base/interrupt.h"
 
 namespace gangway {
 namespace {
@@ -220,23 +215,12 @@ void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream)
   }
 }
 
-// A caller that computes may next wait for the device, which drives no works of the host: what peers count on, the headers
-// of messages that were sent, must get on before. A message of a peer that left comes no more.
-void Messages::drive(Work& work) const {
-  if (!gang_->engine().facts().moves_device_memory) return;  // order() waits
-  const Deadline deadline = Deadline::after_ms(config().timeout_ms);
-  while (!work.poll() && !deadline.passed()) {
-    if (const auto lost = gang_->error()) throw *lost;
-    poll_interrupt_at_times();
-    gang_->owner()->works()->progress();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-}
-
 const Values& Messages::arrive(const ArrivalPtr& arrival, Stream& stream) {
   if (arrival->arrived) return arrival->tensors;
   if (arrival->work == nullptr) ask_up_to(arrival.get(), arrival->way, arrival->peer, stream);
-  drive(*arrival->work);
+  // A caller that computes may next wait for the device, which drives no works of the host: what peers count on, the headers
+  // of messages that were sent, must get on before.
+  if (gang_->engine().facts().moves_device_memory) arrival->work->wait(Deadline::never());
   arrival->work->order(stream);
   arrival->arrived = true;
   return arrival->tensors;

@@ -98,7 +98,6 @@ class Messages {
   Gang& pair(CollectiveOp op, int peer) const;
   WorkPtr start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
   WorkPtr start(CollectiveOp op, int peer, MessageHeader& header);
-  void drive(Work& work) const;
   void ask_up_to(const Arrival* last, Way way, int peer, Stream& stream);
   void reclaim();
   void keep(const WorkPtr& work, const Values& tensors) noexcept;
