@@ -2,6 +2,7 @@
 // what is left of it when one of them is killed.
 #include <dirent.h>
 
+#include <bit>
 #include <cstdlib>
 #include <set>
 
@@ -58,6 +59,47 @@ TEST_F(CudaProcesses, FourRanksOfShardsAndTensorParallelEqualTheReference) {
 }
 TEST_F(CudaProcesses, FourRanksOfShardsAndStagesEqualTheReference) {
   expect(4, {1, Strategy::full_shard, 2, 1, false, 1, /*pp=*/2});
+}
+
+// The losses of two steps, as bits.
+void two_steps(Gang& gang, Report& report) {
+  const Rig rig = llama_rig(gang, Strategy::full_shard, DType::f32);
+  for (size_t i = 0; i < 2; ++i)
+    report.number[4 + i] =
+        std::bit_cast<int64_t>(rig.step(pattern_batch(*rig.model, 1, 6, gang.rank())).loss);
+}
+
+TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
+  Processes two(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 2, store);
+    two_steps(*root, report);
+    root->shutdown(60'000);
+  });
+  two.expect_all_well();
+  const std::vector<int> survivors{0, 2};
+  Processes three(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 3, store);
+    report.stage = 1;
+    {
+      const Rig rig = llama_rig(*root, Strategy::full_shard, DType::f32);
+      until_failure(report, [&] {
+        rig.step(pattern_batch(*rig.model, 1, 6, r));
+        ++report.stage;
+      });
+    }
+    const GangPtr rest = root->shrink(survivors);
+    EXPECT_STREQ(rest->engine_name(), "nccl");
+    two_steps(*rest, report);
+    rest->shutdown(60'000);
+  });
+  three.wait_for_stage(1, 2);
+  three.kill(1, SIGKILL);
+  for (size_t i = 0; i < survivors.size(); ++i) {
+    const int r = survivors[i];
+    ASSERT_TRUE(three.ended_well(r)) << three.report(r).text;
+    for (size_t at : {4u, 5u})
+      EXPECT_EQ(three.report(r).number[at], two.report(static_cast<int>(i)).number[at]) << "rank " << r;
+  }
 }
 
 struct Death {

@@ -131,10 +131,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   }
 
   std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    std::shared_ptr<Engine> control = control_->create(ranks);  // ids of its communicators go over it
-    if (control == nullptr) return nullptr;
-    if (control->size() == 1) return make_one_rank_engine(owner_, add_);
-    return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
+    return over(control_->create(ranks));
   }
 
   void abort(const Error& error) noexcept override {
@@ -148,14 +145,24 @@ class NcclEngine final : public Engine, private cuda::Watch {
     for (const Lane& lane : lanes_)
       if (lane.stream) lane.stream->synchronize();
   }
-  std::shared_ptr<Engine> shrink(std::vector<int>&) override {
-    fail(Code::not_supported,
-         "engine \"nccl\": a gang of CUDA devices cannot shrink; start the survivors again");
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
+    // The survivors meet in the control engine, which must be broken for it: no kernel of theirs is in flight then.
+    const Error aborted(Code::aborted, options_.label + ": shrinks");
+    control_->abort(aborted);
+    abort(aborted);
+    return over(control_->shrink(survivors));
   }
   Traffic traffic() const override { return {calls_, bytes_, 0}; }
   std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
+  // `control`: ids of communicators go over it; null for a rank that is not in it.
+  std::shared_ptr<Engine> over(std::shared_ptr<Engine> control) const {
+    if (control == nullptr) return nullptr;
+    if (control->size() == 1) return make_one_rank_engine(owner_, add_);
+    return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
+  }
+
   // A kernel waits for a lost peer for ever, and the host for the kernel: cuda::Watch.
   std::optional<Error> lost() override { return failure_->get() ? std::nullopt : control_->error(); }
   void give_up(const Error& error) noexcept override { abort(error); }

@@ -76,8 +76,8 @@ size_t GroupValues::kept_bytes(const PackedParameter& p) const {
 }
 
 void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
+  gathering_.lease = slot.take();  // or throws, and nothing is being gathered
   gathering_.slot = &slot;
-  gathering_.lease = slot.take();
   gathering_.from_keepers = kept_.valid;
   if (place_.offload != nullptr && !kept_.valid) return gather_from_host(slot, stream);
   const GangPtr& from = kept_.valid ? place_.keepers : place_.shards;
