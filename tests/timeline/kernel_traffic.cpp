@@ -11,6 +11,7 @@
 namespace gangway::timeline {
 namespace {
 
+constexpr char kReadTwice[] = "a row of logits has no place in shared memory, so it is read twice";
 constexpr int64_t kRows = 4096, kWidth = 256, kHeadWidth = 64;
 
 // How often an operation has to read and to write all of a tensor.
@@ -45,6 +46,7 @@ class Meter {
   KernelTraffic& row(const std::string& operation, DType dtype, const std::vector<Operand>& operands,
                      const std::function<void()>& call) {
     stream().synchronize();
+    gpu_emulation::take_moved();  // by what came before
     for (const Operand& o : operands) gpu_emulation::watch(o.tensor.raw(), o.tensor.bytes());
     call();
     stream().synchronize();
@@ -165,7 +167,67 @@ void head(Meter& m, DType t) {
   const double logits = static_cast<double>(kTokens * kVocabulary);
   row.least = logits * (4 + static_cast<double>(item_bytes(t)));
   row.limit = 1.72;
-  row.reason = "a row of logits has no place in shared memory, so it is read twice";
+  row.reason = kReadTwice;
+}
+
+// Tiles of queries share keys and values, and in backward tiles of keys share queries: out of a cache.
+void attention(Meter& m, DType t) {
+  const Shape queries{1, 256, 4, kHeadWidth}, keys{1, 256, 2, kHeadWidth}, rows{1, 4, 256};
+  const DType wide = t == DType::f64 ? DType::f64 : DType::f32;
+  const Tensor q = m.make(t, queries), k = m.make(t, keys), v = m.make(t, keys), y = m.make(t, queries);
+  const Tensor lse = m.make(wide, rows), dy = m.make(t, queries), dq = m.make(t, queries);
+  const Tensor dk = m.make(wide, keys), dv = m.make(wide, keys);
+  for (const Tensor& each : {q, k, v, dy}) m.ops().fill(each, 0.5, m.stream());
+  m.row("attention", t, {in(q), shared(k), shared(v), out(y), out(lse)}, [&] {
+    m.ops().attention({.q = q, .k = k, .v = v, .out = y, .lse = lse, .scale = 0.125}, m.stream());
+  });
+  KernelTraffic& backward = m.row(
+      "attention_backward", t,
+      {shared(q), shared(k), shared(v), in(y), shared(lse), shared(dy), out(dq), out(dk), out(dv)}, [&] {
+        m.ops().attention_backward({.q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .out = y,
+                                    .lse = lse,
+                                    .dout = dy,
+                                    .dq = dq,
+                                    .dk = dk,
+                                    .dv = dv,
+                                    .scale = 0.125},
+                                   m.stream());
+      });
+  if (t == DType::f32) {  // not on tensor cores, whose lanes keep it
+    backward.limit = 1.68;
+    backward.reason = "a row's sum of out * dout is read for each of its weights, out of a cache";
+  }
+  const Tensor sum = m.make(wide, queries), sum_lse = m.make(wide, rows);
+  m.row("attention_merge", t, {both(sum), shared(sum_lse), in(y), shared(lse)}, [&] {
+    m.ops().attention_merge({.out = sum, .lse = sum_lse, .part = y, .part_lse = lse}, m.stream());
+  });
+}
+
+void vocabulary_parts(Meter& m, DType t) {
+  constexpr int64_t kTokens = 16, kVocabulary = 32768;
+  const Tensor logits = m.make(t, Shape{kTokens, kVocabulary}), labels = m.ids(kTokens, kVocabulary);
+  const Tensor statistics = m.make(DType::f64, Shape{1, 3, kTokens}), loss = m.make(DType::f64, Shape{1}),
+               weight = m.make(DType::f64, Shape{1});
+  m.ops().fill(logits, 0.5, m.stream());
+  KernelTraffic& row = m.row("loss_part", t, {both(logits), shared(labels), out(statistics)}, [&] {
+    m.ops().loss_part(
+        {.logits = logits, .labels = labels, .statistics = statistics.reshape(Shape{3, kTokens})},
+        m.stream());
+  });
+  row.limit = 1.51;
+  row.reason = kReadTwice;
+  m.row("loss_join", t, {both(logits), shared(labels), shared(statistics), both(loss), both(weight)}, [&] {
+    m.ops().loss_join({.logits = logits,
+                       .labels = labels,
+                       .statistics = statistics,
+                       .loss = loss,
+                       .weight = weight,
+                       .ids = kVocabulary},
+                      m.stream());
+  });
 }
 
 void optimizer(Meter& m, DType gradient) {
@@ -221,9 +283,11 @@ std::vector<KernelTraffic> kernel_traffic() {
     rope(m, t);
     embedding(m, t);
     head(m, t);
+    attention(m, t);
     optimizer(m, t);
     elementwise(m, t);
   }
+  vocabulary_parts(m, DType::f32);  // logits are never narrower
   return m.rows;
 }
 
