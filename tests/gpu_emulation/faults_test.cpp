@@ -37,10 +37,10 @@ void step(Gang& root) {
   EXPECT_TRUE(std::isfinite(result.loss));
 }
 
-// How many ranks were told of an error; 2 if the gang was not made.
-int told(int nth) {
+// How many ranks were told of an error when the nth call of `name` fails; 2 if the gang was not made.
+int told(const char* name, int nth) {
   std::atomic<int> count = 0;
-  gpu_emulation::fail_call("*", nth, cudaErrorUnknown);
+  gpu_emulation::fail_call(name, nth, cudaErrorUnknown);
   try {
     test::run_ranks(2, [&](Gang& root) {
       try {
@@ -59,13 +59,23 @@ int told(int nth) {
   return count;
 }
 
-TEST(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) {
-  setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
-  setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
-  const int64_t before = gpu_emulation::calls("*");
-  test::run_ranks(2, step);
+class CudaFaults : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
+  }
+  // Of a step of two ranks.
+  static int calls_of(const char* name) {
+    const int64_t before = gpu_emulation::calls(name);
+    test::run_ranks(2, step);
+    return static_cast<int>(gpu_emulation::calls(name) - before);
+  }
+};
+
+TEST_F(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) {
+  const int all = calls_of("*");
   ASSERT_EQ(gpu_emulation::living(), 0);
-  const auto all = static_cast<int>(gpu_emulation::calls("*") - before);
   std::vector<int> chosen;
   int first = 0, step_size = 0;
   if (const char* const part = std::getenv("GANGWAY_TEST_FAULTS")) {
@@ -78,13 +88,20 @@ TEST(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) {
   }
   int heard = 0;
   for (const int nth : chosen) {
-    const int count = told(nth);
+    const int count = told("*", nth);
     EXPECT_NE(count, 1) << "call " << nth << " of " << all << " is told to one rank alone";
     ASSERT_EQ(gpu_emulation::living(), 0) << "call " << nth << " of " << all;
     heard += count == 2 ? 1 : 0;
   }
   EXPECT_GT(heard, static_cast<int>(chosen.size()) / 3);  // not the calls that give something back, or ask
   std::printf("%zu of %d calls failed once, %d were told\n", chosen.size(), all, heard);
+}
+
+// The last ones are those of destructors, which have nobody to tell.
+TEST_F(CudaFaults, ADeviceThatCannotBeChosenAtTheEndEndsNoProcess) {
+  const int all = calls_of("cudaSetDevice");
+  for (int i = 0; i < 40; ++i) told("cudaSetDevice", all - i);
+  EXPECT_EQ(gpu_emulation::living(), 0);
 }
 
 }  // namespace

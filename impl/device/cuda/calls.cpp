@@ -16,6 +16,11 @@ OnDevice::OnDevice(int device) {
   changed_ = true;
 }
 
+OnDevice::OnDevice(int device, std::nothrow_t) noexcept {
+  changed_ =
+      cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
+}
+
 OnDevice::~OnDevice() {
   if (changed_) cudaSetDevice(before_);
 }

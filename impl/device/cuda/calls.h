@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <new>
+
 #include "base/error.h"
 
 namespace gangway::cuda {
@@ -18,6 +20,7 @@ void check(cudaError_t error, const char* what);
 class OnDevice {
  public:
   explicit OnDevice(int device);
+  OnDevice(int device, std::nothrow_t) noexcept;  // for a destructor
   ~OnDevice();
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;

@@ -51,7 +51,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   // Peers that never come must not keep this rank from ending: what is still in flight is aborted.
   ~NcclEngine() override {
     cuda::watches(owner_->device()).remove(*this);
-    const cuda::OnDevice on(owner_->device().index());
+    const cuda::OnDevice on(owner_->device().index(), std::nothrow);
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
     while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
     const bool orderly = idle() && !failure_->get();
