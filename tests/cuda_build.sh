@@ -14,6 +14,15 @@ check() { # WHAT COMMAND...
   if "$@" >"$log" 2>&1; then passed=$((passed + 1)); echo "passed: $what"; else failed=$((failed + 1)); echo "FAILED: $what"; tail -n 20 "$log"; fi
 }
 
+ptx() {
+  mkdir -p "$build/ptx"
+  local kernel
+  for kernel in "$top"/impl/ops/cuda/*.cu; do
+    "$root/bin/nvcc" -std=c++20 -O3 -arch=compute_90a --expt-relaxed-constexpr "-I$top/impl" -ptx "$kernel" \
+      -o "$build/ptx/$(basename "$kernel" .cu).ptx" || return 1
+  done
+}
+
 mkdir -p "$build"
 [ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
 "$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
@@ -41,6 +50,7 @@ if [ -e /dev/nvidiactl ]; then
 else
   check "without a driver it is refused in words" bash -c '"$0/impl/tools/gw-info" | grep -A1 "device \"cuda\"" | grep "no NVIDIA driver"' "$build"
 fi
-python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt || failed=$((failed + 1))
+check "PTX of the kernels" ptx
+python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt "$build"/ptx/*.ptx || failed=$((failed + 1))
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

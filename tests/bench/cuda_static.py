@@ -1,5 +1,8 @@
 """What nvcc says of the kernels, as a table: registers, spills, shared memory, and how full a multiprocessor gets.
-usage: cuda_static.py FILE...      the .o.txt files beside the module's objects (tests/cuda_build.sh); sorted by family
+usage: cuda_static.py FILE...      the .o.txt files beside the module's objects (tests/cuda_build.sh), and PTX; sorted by family
+
+128-bit: kernels with accesses of 16 bytes to global memory, in PTX. A kernel of a bandwidth-bound operation is there twice: with
+them, and with single elements for rows that are not multiples of 16 bytes.
 
 Resident threads: of the 2,048 that a multiprocessor of sm_80, sm_90 and sm_100 can hold, those that registers and static shared
 memory leave for blocks of 256 threads (CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers in units of 256 a
@@ -36,6 +39,20 @@ def kernels(files):
                 entry = None
 
 
+WIDE = re.compile(r"(ld|st)\.global[a-z0-9._]*(v4\.[ufb]32|v2\.[ufb]64)|cp\.async\.cg\.")
+
+
+def wide(files):
+    """By family: kernels with a 128-bit access, and all."""
+    found = defaultdict(lambda: [0, 0])
+    for file in files:
+        for body in Path(file).read_text().split(".entry ")[1:]:
+            of_family = found[Path(file).stem]
+            of_family[0] += WIDE.search(body) is not None
+            of_family[1] += 1
+    return found
+
+
 def short(names):
     """Names without name spaces and types of arguments."""
     plain = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
@@ -45,7 +62,8 @@ def short(names):
 
 
 def main(files):
-    found = list(kernels(files))
+    found = list(kernels(f for f in files if f.endswith(".txt")))
+    packed = wide(f for f in files if f.endswith(".ptx"))
     if not found:
         sys.exit("no kernel in these files")
     for kernel, name in zip(found, short([k["name"] for k in found]), strict=True):
@@ -53,13 +71,13 @@ def main(files):
     groups = defaultdict(list)
     for kernel in found:
         groups[kernel["architecture"], kernel["family"]].append(kernel)
-    print(f"{'sm':5}{'family':20}{'kernels':>8}{'registers':>15}{'spilling':>9}{'shared, B':>11}{'resident threads':>18}")
+    print(f"{'sm':5}{'family':20}{'kernels':>8}{'registers':>15}{'spilling':>9}{'shared, B':>11}{'resident threads':>18}{'128-bit':>9}")
     for (architecture, family), group in sorted(groups.items()):
         registers = [k["registers"] for k in group]
         threads = [resident(k["registers"], k["shared"], architecture) for k in group]
         print(f"{architecture:5}{family:20}{len(group):8}{f'{min(registers)} to {max(registers)}':>15}"
               f"{sum(k['spills'] > 0 for k in group):9}{max(k['shared'] for k in group):11}"
-              f"{f'{min(threads)} to {max(threads)}':>18}")
+              f"{f'{min(threads)} to {max(threads)}':>18}{packed[family][0] if packed[family][1] else '':>9}")
     for kernel in sorted((k for k in found if k["spills"]), key=lambda k: -k["spills"]):
         print(f"spills {kernel['spills']:4} bytes  sm_{kernel['architecture']:4} {kernel['registers']:3} registers  {kernel['name'][:90]}")
     print(f"{len(found)} kernels, {sum(k['spills'] > 0 for k in found)} spill")

@@ -6,8 +6,10 @@
 namespace gangway::cuda {
 namespace {
 
+// As many blocks at a time as f32 tiles have room in shared memory.
 template <typename T, int most_width>
-__global__ void __launch_bounds__(kAttentionThreads) attention_kernel(Forward<T> p) {
+__global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
+    attention_kernel(Forward<T> p) {
   using S = Wide<T>;
   constexpr int tile = kForwardTile<S, most_width>, stride = most_width + 1;
   constexpr int count = tile / kSide, columns = most_width / kSide;

@@ -59,7 +59,7 @@ __device__ void put_rows(const Gradient& to, int64_t b, int64_t h, int64_t first
 }
 
 template <typename T, int most_width>
-__global__ void __launch_bounds__(kAttentionThreads) attention_dq_kernel(Backward<T> p) {
+__global__ void __launch_bounds__(kAttentionThreads, 2) attention_dq_kernel(Backward<T> p) {
   using S = Wide<T>;
   constexpr int tile = kBackwardTile<S, most_width>, stride = most_width + 1;
   constexpr int count = tile / kSide, columns = most_width / kSide;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq_kernel(Backwar
 }
 
 template <typename T, int most_width>
-__global__ void __launch_bounds__(kAttentionThreads) attention_dkv_kernel(Backward<T> p) {
+__global__ void __launch_bounds__(kAttentionThreads, 2) attention_dkv_kernel(Backward<T> p) {
   using S = Wide<T>;
   constexpr int tile = kBackwardTile<S, most_width>, stride = most_width + 1;
   constexpr int count = tile / kSide, columns = most_width / kSide;

@@ -77,7 +77,8 @@ __device__ void put_row(const Forward<T>& p, int64_t b, int64_t h, int64_t row, 
 }
 
 template <typename T, int width>
-__global__ void __launch_bounds__(kTensorCoreThreads) attention_tensor_core_kernel(Forward<T> p) {
+__global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
+    attention_tensor_core_kernel(Forward<T> p) {
   constexpr int keys = kKeys<width>;
   const Tile<T, kBlockRows, width> q = {block_memory<T>()};
   const Tile<T, keys, width> k = {q.data + q.kElements}, v = {k.data + k.kElements};

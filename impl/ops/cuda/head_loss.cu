@@ -22,25 +22,29 @@ struct Rows {
   S scale;
 };
 
-// A block has a row. 16-bit gradients (T) go to the front of the row of f32 logits: a tile is read by all before any of it
-// is written, and what is written lies before what is still to be read.
-template <typename T, bool backward>
+// A block has a row; a thread has n neighbouring columns of each tile. 16-bit gradients (T) go to the front of the row of
+// f32 logits: a tile is read by all before any of it is written, and what is written lies before what is still to be read.
+template <typename T, bool backward, int n>
 __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   using S = Wide<T>;
   S* const scratch = block_memory<S>();
   const int64_t row = blockIdx.x, label = p.labels_C[row];
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * n, tile = static_cast<int64_t>(blockDim.x) * n;
   S* const logits_V = p.logits_CV + row * p.vocabulary;
   T* const gradient_V = reinterpret_cast<T*>(logits_V);
   const bool ignored = label == p.ignore, outside = label < 0 || label >= p.vocabulary;
   S most = -static_cast<S>(INFINITY), total = 0;
   if (!ignored && !outside) {
-    for (int64_t j = threadIdx.x; j < p.vocabulary; j += blockDim.x) {
-      const S x = logits_V[j];
-      if (x > most) {
-        total = total * exp(most - x) + S(1);
-        most = x;
-      } else {
-        total += exp(x - most);
+    for (int64_t j = first; j < p.vocabulary; j += tile) {
+      const Pack<S, n> pack = load<n>(logits_V + j);
+      for (int e = 0; e < n; ++e) {
+        const S x = pack.at[e];
+        if (x > most) {
+          total = total * exp(most - x) + S(1);
+          most = x;
+        } else {
+          total += exp(x - most);
+        }
       }
     }
     const S highest = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
@@ -56,13 +60,20 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
                                 : static_cast<double>(log(total) + most - logits_V[label]);
   if (!backward) return;
   __syncthreads();  // the label's logit is read
-  for (int64_t begin = 0; begin < p.vocabulary; begin += blockDim.x) {
-    const int64_t j = begin + threadIdx.x;
-    S value = ignored ? S(0) : static_cast<S>(NAN);
-    if (j < p.vocabulary && !ignored && !outside)
-      value = (exp(logits_V[j] - most) / total - (j == label ? S(1) : S(0))) * p.scale;
+  for (int64_t begin = 0; begin < p.vocabulary; begin += tile) {
+    const int64_t j = begin + first;
+    Pack<T, n> gradient;
+    if (j < p.vocabulary) {
+      const Pack<S, n> pack = load<n>(logits_V + j);
+      for (int e = 0; e < n; ++e) {
+        S value = ignored ? S(0) : static_cast<S>(NAN);
+        if (!ignored && !outside)
+          value = (exp(pack.at[e] - most) / total - (j + e == label ? S(1) : S(0))) * p.scale;
+        gradient.at[e] = narrow<T>(value);
+      }
+    }
     if constexpr (sizeof(T) != sizeof(S)) __syncthreads();
-    if (j < p.vocabulary) gradient_V[j] = narrow<T>(value);
+    if (j < p.vocabulary) store<n>(gradient_V + j, gradient);
   }
 }
 
@@ -83,17 +94,23 @@ __global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_
   if (weight != nullptr) *weight += counted;
 }
 
-// c[r] = [c[r] +] bias, or 0.
-template <typename T, typename B>
+// c[r] = [c[r] +] bias, or 0. A thread has n neighbouring columns.
+template <typename T, typename B, int n>
 __global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride,
                                   bool accumulate) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * columns;
+  using S = Wide<T>;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, of_row = columns / n;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * of_row;
        i += step) {
-    using S = Wide<T>;
-    T* const at = c + i / columns * stride + i % columns;
-    const S bias = bias_N == nullptr ? S(0) : static_cast<S>(widen(bias_N[i % columns]));
-    *at = narrow<T>(accumulate ? widen(*at) + bias : bias);
+    const int64_t column = i % of_row * n;
+    T* const at = c + i / of_row * stride + column;
+    Pack<T, n> pack{};
+    if (accumulate) pack = load<n>(at);
+    for (int e = 0; e < n; ++e) {
+      const S bias = bias_N == nullptr ? S(0) : static_cast<S>(widen(bias_N[column + e]));
+      pack.at[e] = narrow<T>(accumulate ? widen(pack.at[e]) + bias : bias);
+    }
+    store<n>(at, pack);
   }
 }
 
@@ -113,8 +130,10 @@ void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* l
   const Rows<S> p = {logits_CV.data<S>(),       labels_C, losses_C, rows, args.w.dim(0), args.ignore,
                      static_cast<S>(args.scale)};
   const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
-  launch("head_loss", backward ? head_loss_rows_kernel<T, true> : head_loss_rows_kernel<T, false>, grid,
-         native(stream), p);
+  with_packs<S>(fits_packs({address(logits_CV), row_bytes(logits_CV)}), [&](auto n) {
+    launch("head_loss", backward ? head_loss_rows_kernel<T, true, n()> : head_loss_rows_kernel<T, false, n()>,
+           grid, native(stream), p);
+  });
   add_losses(losses_C, labels_C, rows, args.ignore, args.loss, args.weight, stream);
 }
 
@@ -130,12 +149,15 @@ void add_losses(const double* losses_C, const int64_t* labels_C, int64_t rows, i
 
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
   const int64_t rows = c.dim(0), columns = c.dim(1);
-  const Grid grid = {blocks(pieces(rows * columns, kThreads)), kThreads, 0};
   with_float(c.dtype(), [&](auto type) {
+    using T = decltype(type);
     with_float(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
       using B = decltype(bias_type);
-      launch("gemm", start_rows_kernel<decltype(type), B>, grid, native(stream), c.data<decltype(type)>(),
-             bias ? bias.data<B>() : nullptr, rows, columns, c.stride(0), accumulate);
+      with_packs<T>(fits_packs({address(c), row_bytes(c), columns * sizeof(T)}), [&](auto n) {
+        const Grid grid = {blocks(pieces(rows * columns / n(), kThreads)), kThreads, 0};
+        launch("gemm", start_rows_kernel<T, B, n()>, grid, native(stream), c.data<T>(),
+               bias ? bias.data<B>() : nullptr, rows, columns, c.stride(0), accumulate);
+      });
     });
   });
 }

@@ -3,7 +3,7 @@
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
 
-// C tokens, V ids of a part, W parts. A block has a row of logits.
+// C tokens, V ids of a part, W parts. A block has a row of logits; a thread has n neighbouring ones of each tile.
 
 namespace gangway::cuda {
 namespace {
@@ -18,13 +18,17 @@ struct Part {
   int64_t rows, width, first_id;
 };
 
-template <typename S>
+template <typename S, int n>
 __global__ void loss_part_kernel(Part<S> p) {
   S* const scratch = block_memory<S>();
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * n, tile = static_cast<int64_t>(blockDim.x) * n;
   const int64_t row = blockIdx.x, label = p.labels_C[row];
   S* const logits_V = p.logits_CV + row * p.width;
   S most = -static_cast<S>(INFINITY);
-  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x) most = Largest()(most, logits_V[j]);
+  for (int64_t j = first; j < p.width; j += tile) {
+    const Pack<S, n> logits = load<n>(logits_V + j);
+    for (int e = 0; e < n; ++e) most = Largest()(most, logits.at[e]);
+  }
   most = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
   if (threadIdx.x == 0) {
     // Before the subtraction, which a label far outside would overflow.
@@ -34,10 +38,13 @@ __global__ void loss_part_kernel(Part<S> p) {
   }
   __syncthreads();  // the label's logit is read, the scratch is free
   S total = 0;
-  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x) {
-    const S weight = exp(logits_V[j] - most);
-    logits_V[j] = weight;
-    total += weight;
+  for (int64_t j = first; j < p.width; j += tile) {
+    Pack<S, n> weights = load<n>(logits_V + j);
+    for (int e = 0; e < n; ++e) {
+      weights.at[e] = exp(weights.at[e] - most);
+      total += weights.at[e];
+    }
+    store<n>(logits_V + j, weights);
   }
   total = block_sum(total, scratch);
   if (threadIdx.x == 0) p.statistics_3C[p.rows + row] = total;
@@ -70,7 +77,7 @@ __device__ double join(const Join<S>& p, int64_t row, double& factor) {
   return log(total) + most - logit;
 }
 
-template <typename S>
+template <typename S, int n>
 __global__ void loss_join_kernel(Join<S> p) {
   double* const shared = block_memory<double>();  // factor, gradient of the label's logit
   const int64_t row = blockIdx.x, label = p.labels_C[row];
@@ -88,18 +95,27 @@ __global__ void loss_join_kernel(Join<S> p) {
   }
   __syncthreads();
   const double factor = shared[0], at_label = shared[1];
-  for (int64_t j = threadIdx.x; j < p.width; j += blockDim.x)
-    logits_V[j] =
-        static_cast<S>(ignored                           ? 0.0
-                       : here && j == label - p.first_id ? at_label
-                                                         : static_cast<double>(logits_V[j]) * factor);
+  const int64_t label_at = here ? label - p.first_id : -1;
+  for (int64_t j = static_cast<int64_t>(threadIdx.x) * n; j < p.width;
+       j += static_cast<int64_t>(blockDim.x) * n) {
+    Pack<S, n> pack = load<n>(logits_V + j);
+    for (int e = 0; e < n; ++e)
+      pack.at[e] = static_cast<S>(ignored             ? 0.0
+                                  : j + e == label_at ? at_label
+                                                      : static_cast<double>(pack.at[e]) * factor);
+    store<n>(logits_V + j, pack);
+  }
 }
 
-// body(S{}): logits are f32 or f64.
+// body(S{}, n): logits are f32 or f64, read by n.
 template <typename Body>
-void with_logits(DType dtype, Body&& body) {
-  if (dtype == DType::f64) return body(double{});
-  body(float{});
+void with_logits(const Tensor& logits_CV, Body&& body) {
+  const auto packed = [&](auto type) {
+    with_packs<decltype(type)>(fits_packs({address(logits_CV), row_bytes(logits_CV)}),
+                               [&](auto n) { body(type, n); });
+  };
+  if (logits_CV.dtype() == DType::f64) return packed(double{});
+  packed(float{});
 }
 
 }  // namespace
@@ -107,13 +123,13 @@ void with_logits(DType dtype, Body&& body) {
 void loss_part(const LossPartArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
-  with_logits(args.logits.dtype(), [&](auto type) {
+  with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
     const Part<S> p = {
         args.logits.data<S>(), args.labels.data<int64_t>(), args.statistics.data<double>(), rows, width,
         args.first_id};
-    launch("loss_part", loss_part_kernel<S>, {blocks(rows), kThreads, kWarpSize * sizeof(S)}, native(stream),
-           p);
+    launch("loss_part", loss_part_kernel<S, n()>, {blocks(rows), kThreads, kWarpSize * sizeof(S)},
+           native(stream), p);
   });
 }
 
@@ -121,7 +137,7 @@ void loss_join(const LossJoinArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
   auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
-  with_logits(args.logits.dtype(), [&](auto type) {
+  with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
     const Join<S> p = {args.logits.data<S>(),
                        args.labels.data<int64_t>(),
@@ -135,7 +151,8 @@ void loss_join(const LossJoinArgs& args, Stream& stream) {
                        args.ids,
                        args.ignore,
                        args.scale};
-    launch("loss_join", loss_join_kernel<S>, {blocks(rows), kThreads, 2 * sizeof(double)}, native(stream), p);
+    launch("loss_join", loss_join_kernel<S, n()>, {blocks(rows), kThreads, 2 * sizeof(double)},
+           native(stream), p);
   });
   add_losses(losses_C, args.labels.data<int64_t>(), rows, args.ignore, args.loss, args.weight, stream);
 }

@@ -13,16 +13,19 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMostParts = 256;
 
-// A thread has a column; rows [first, last) are the block's.
-template <typename T>
+// A thread has n neighbouring columns; rows [first, last) are the block's.
+template <typename T, int n>
 __global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t rows, int64_t columns,
                                   int64_t of_part) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * n;
   const int64_t first = blockIdx.y * of_part, last = first + of_part < rows ? first + of_part : rows;
   if (column >= columns) return;
-  Wide<T> sum = 0;
-  for (int64_t t = first; t < last; ++t) sum += widen(x_TD[t * columns + column]);
-  partials_PD[blockIdx.y * columns + column] = sum;
+  Pack<Wide<T>, n> sum{};
+  for (int64_t t = first; t < last; ++t) {
+    const Pack<T, n> x = load<n>(x_TD + t * columns + column);
+    for (int e = 0; e < n; ++e) sum.at[e] += widen(x.at[e]);
+  }
+  store<n>(partials_PD + blockIdx.y * columns + column, sum);
 }
 
 template <typename S>
@@ -48,15 +51,18 @@ __device__ inline double fold_power(double value, Power power, double* scratch) 
   return power == Power::infinity ? block_fold(value, 0.0, scratch, Largest()) : block_sum(value, scratch);
 }
 
-// Element i belongs to thread i % (all threads): the same for every number of blocks that run at once.
-__global__ void norm_power_kernel(Array x, int64_t count, Power power, double p, double* partials) {
+// Which thread has an element depends on the grid alone, and that on the count.
+template <typename T, int n>
+__global__ void norm_power_kernel(const T* x, int64_t count, Power power, double p, double* partials) {
   double* const scratch = block_memory<double>();
   double sum = 0;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const double value = power_of(read<1, double>(x, i).at[0], power, p);
-    sum = power == Power::infinity ? Largest()(sum, value) : sum + value;
-  }
+  for_elements<n>(count, [&](auto m, int64_t at) {
+    const Pack<T, m()> pack = load<m()>(x + at);
+    for (int e = 0; e < m(); ++e) {
+      const double value = power_of(static_cast<double>(widen(pack.at[e])), power, p);
+      sum = power == Power::infinity ? Largest()(sum, value) : sum + value;
+    }
+  });
   sum = fold_power(sum, power, scratch);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
@@ -113,9 +119,11 @@ void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
     using S = Wide<T>;
     S* const partials_PD =
         static_cast<S*>(workspace(stream, static_cast<size_t>(parts * columns) * sizeof(S)));
-    const Grid grid = {dim3(blocks(pieces(columns, kThreads)), static_cast<unsigned>(parts)), kThreads, 0};
-    launch("column_sum", column_sum_kernel<T>, grid, native(stream), x.data<T>(), partials_PD, rows, columns,
-           of_part);
+    with_packs<T>(fits_packs({address(x), columns * sizeof(T)}), [&](auto n) {
+      const dim3 all(blocks(pieces(columns / n(), kThreads)), static_cast<unsigned>(parts));
+      launch("column_sum", column_sum_kernel<T, n()>, {all, kThreads, 0}, native(stream), x.data<T>(),
+             partials_PD, rows, columns, of_part);
+    });
     add_partials(partials_PD, y.dtype(), parts, columns, y.raw(), stream);
   });
 }
@@ -128,8 +136,13 @@ void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) {
   double* const partials =
       static_cast<double*>(workspace(stream, static_cast<size_t>(parts) * sizeof(double)));
   const size_t shared = kWarpSize * sizeof(double);
-  launch("norm_power", norm_power_kernel, {blocks(parts), kThreads, shared}, native(stream), array_of(x),
-         count, power, p, partials);
+  with_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    with_packs<T>(fits_packs({address(x)}), [&](auto n) {
+      launch("norm_power", norm_power_kernel<T, n()>, {blocks(parts), kThreads, shared}, native(stream),
+             x.data<T>(), count, power, p, partials);
+    });
+  });
   launch("norm_power", add_norm_power_kernel, {dim3(1), static_cast<int>(kMostParts), shared}, native(stream),
          partials, parts, power, out.data<double>());
 }
