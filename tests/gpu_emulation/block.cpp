@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <boost/context/detail/fcontext.hpp>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "gpu_emulation/fiber.h"
 #include "gpu_emulation/memory.h"
 
 namespace gpu_emulation {
@@ -19,40 +21,15 @@ thread_local Lane* current_lane = nullptr;
 
 namespace {
 
-using boost::context::detail::fcontext_t;
-using boost::context::detail::jump_fcontext;
-using boost::context::detail::make_fcontext;
-using boost::context::detail::transfer_t;
-
-constexpr size_t kStackBytes = 128 * 1024;
 constexpr size_t kGuardBytes = 4096;
 constexpr int kWarps = kThreadsPerBlock / kWarp;
 
 enum class State : uint8_t { unstarted, running, at_barrier, at_exchange, ended };
 
-// A stack of a fiber with a guard below it.
-class FiberStack {
- public:
-  FiberStack()
-      : base_(static_cast<char*>(mmap(nullptr, kStackBytes + kGuardBytes, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
-    if (base_ == MAP_FAILED) throw std::bad_alloc();
-    mprotect(base_, kGuardBytes, PROT_NONE);
-  }
-  ~FiberStack() { munmap(base_, kStackBytes + kGuardBytes); }
-  FiberStack(const FiberStack&) = delete;
-  FiberStack& operator=(const FiberStack&) = delete;
-  char* top() const { return base_ + kStackBytes + kGuardBytes; }
-
- private:
-  char* const base_;
-};
-
 struct Slot {
   Lane lane;
   State state = State::unstarted;
-  FiberStack* stack = nullptr;
-  fcontext_t context = nullptr;
+  Fiber* fiber = nullptr;
   Site site{};
   std::vector<Copy> copies;
 };
@@ -220,40 +197,38 @@ class Block {
 
   void resume(Slot& slot) {
     if (slot.state == State::unstarted) {
-      if (free_.empty()) free_.push_back(stacks_.emplace_back(std::make_unique<FiberStack>()).get());
-      slot.stack = free_.back();
+      if (free_.empty()) free_.push_back(fibers_.emplace_back(std::make_unique<Fiber>()).get());
+      slot.fiber = free_.back();
       free_.pop_back();
-      slot.context = make_fcontext(slot.stack->top(), kStackBytes, enter);
+      slot.fiber->set(run_thread, this);
       slot.state = State::running;
     }
     running_ = &slot;
     current_lane = &slot.lane;
-    slot.context = jump_fcontext(slot.context, this).fctx;
+    slot.fiber->resume();
     running_ = nullptr;
     if (slot.state == State::ended) {
-      free_.push_back(slot.stack);
+      free_.push_back(slot.fiber);
       --living_;
       const size_t warp = static_cast<size_t>(&slot - slots_.data()) / kWarp;
       if (living(warp) != 0) release_exchange(warp);
     }
   }
 
-  static void enter(transfer_t from) {
-    Block& block = *static_cast<Block*>(from.data);
-    block.back_ = from.fctx;
+  static void run_thread(void* all) {
+    Block& block = *static_cast<Block*>(all);
     (*block.body_)();
     block.running_->state = State::ended;
-    block.leave();
   }
 
   // To the scheduler, and back when this fiber is chosen again.
   void pause(State state, const Site& site) {
     running_->state = state;
     running_->site = site;
-    back_ = jump_fcontext(back_, nullptr).fctx;
+    running_->fiber->pause();
   }
   [[noreturn]] void leave() {
-    jump_fcontext(back_, nullptr);
+    running_->fiber->pause();
     __builtin_unreachable();
   }
 
@@ -318,7 +293,9 @@ class Block {
   void abandon() {
     for (int i = 0; i < threads_; ++i) {
       Slot& slot = slots_[static_cast<size_t>(i)];
-      if (slot.state != State::unstarted && slot.state != State::ended) free_.push_back(slot.stack);
+      if (slot.state == State::unstarted || slot.state == State::ended) continue;
+      slot.fiber->abandon();
+      free_.push_back(slot.fiber);
     }
     living_ = 0;
   }
@@ -333,9 +310,8 @@ class Block {
   Warp warps_[kWarps];
   uint32_t ready_warps_ = 0;
   int warp_ = 0, threads_ = 0, living_ = 0;
-  fcontext_t back_ = nullptr;  // the scheduler, while a fiber runs
-  std::vector<std::unique_ptr<FiberStack>> stacks_;
-  std::vector<FiberStack*> free_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> free_;
   char *shared_map_, *shared_end_;  // the end is a page's, so that what lies beyond is a fault
 };
 
