@@ -455,13 +455,9 @@ class DualEngine final : public Engine {
     return over(planes_->data->create(ranks), std::move(control));
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    for (;;) {
-      auto control = planes_->control->shrink(survivors);
-      std::vector<int> left = survivors;
-      auto data = planes_->data->shrink(left);
-      if (left == survivors) return over(std::move(data), std::move(control));
-      survivors = std::move(left);  // a rank was lost between the two
-    }
+    if (const auto error = planes_->error()) planes_->fail_with(*error);  // before the survivors meet
+    const auto control = planes_->control->shrink(survivors);
+    return over(planes_->data->shrink_over(control, survivors), control);
   }
   void abort(const Error& error) noexcept override { planes_->fail_with(error); }
   std::optional<Error> error() const override { return planes_->error(); }

@@ -195,6 +195,10 @@ class LoweredEngine final : public Engine {
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
     return wrap(engine_->shrink(survivors));
   }
+  std::shared_ptr<Engine> shrink_over(const std::shared_ptr<Engine>& control,
+                                      std::vector<int>& survivors) override {
+    return wrap(engine_->shrink_over(control, survivors));
+  }
   Traffic traffic() const override { return engine_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return engine_->flight_record(); }
 

@@ -1,7 +1,7 @@
 """What nvcc says of the kernels, as a table: registers, spills, shared memory, and how full a multiprocessor gets.
 usage: cuda_static.py FILE...      the .o.txt files beside the module's objects (tests/cuda_build.sh), and PTX; sorted by family
 
-128-bit: kernels with accesses of 16 bytes to global memory, in PTX. A kernel of a bandwidth-bound operation is there twice: with
+128-bit: kernels with accesses of 16 bytes to global memory, in the PTX of sm_90a. A kernel of a bandwidth-bound operation is there twice: with
 them, and with single elements for rows that are not multiples of 16 bytes.
 
 Resident threads: of the 2,048 that a multiprocessor of sm_80, sm_90 and sm_100 can hold, those that registers and static shared
@@ -77,7 +77,7 @@ def main(files):
         threads = [resident(k["registers"], k["shared"], architecture) for k in group]
         print(f"{architecture:5}{family:20}{len(group):8}{f'{min(registers)} to {max(registers)}':>15}"
               f"{sum(k['spills'] > 0 for k in group):9}{max(k['shared'] for k in group):11}"
-              f"{f'{min(threads)} to {max(threads)}':>18}{packed[family][0] if packed[family][1] else '':>9}")
+              f"{f'{min(threads)} to {max(threads)}':>18}{packed[family][0] if architecture == '90a' and packed[family][1] else '':>9}")
     for kernel in sorted((k for k in found if k["spills"]), key=lambda k: -k["spills"]):
         print(f"spills {kernel['spills']:4} bytes  sm_{kernel['architecture']:4} {kernel['registers']:3} registers  {kernel['name'][:90]}")
     print(f"{len(found)} kernels, {sum(k['spills'] > 0 for k in found)} spill")

@@ -15,12 +15,9 @@ namespace {
 
 constexpr size_t kAll = 1 << 20, kMost = kAll / 4 * 3;
 
-std::atomic<bool> gate_open{false}, second_gate_open{false};
+std::atomic<bool> gate_open{false};
 void wait_at_gate(int) {
   while (!gate_open) std::this_thread::yield();
-}
-void wait_at_second_gate(int) {
-  while (!second_gate_open) std::this_thread::yield();
 }
 
 class Peer final : public Watch {
@@ -59,12 +56,11 @@ class MemoryInUse : public testing::Test {
     gpu_emulation::set(before_);
     gpu_emulation::reset();
   }
-  // The stream works until the gate is open.
-  void start_work() { start_work(wait_at_gate, stream_); }
-  void start_work(void (*gate)(int), cudaStream_t stream) {
+  // A stream that works until the gate is open.
+  void start_work() {
     int unused = 0;
     void* arguments[] = {&unused};
-    ASSERT_EQ(cudaLaunchKernel(gate, dim3(1), dim3(1), arguments, 0, stream), cudaSuccess);
+    ASSERT_EQ(cudaLaunchKernel(wait_at_gate, dim3(1), dim3(1), arguments, 0, stream_), cudaSuccess);
   }
 
   const gpu_emulation::Settings before_ = gpu_emulation::settings();
@@ -116,41 +112,6 @@ TEST_F(MemoryInUse, IsNotWaitedForWhereNoneWasFreed) {
   EXPECT_FALSE(gate_open);
   gate_open = true;
   memory_->free(first);
-}
-
-TEST_F(MemoryInUse, IsNotWaitedForWhereItIsFreedDuringTheRequest) {
-  cudaStream_t later = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithPriority(&later, cudaStreamNonBlocking, 0), cudaSuccess);
-  memory_->add(later);
-  second_gate_open = false;
-  void* const kept = memory_->allocate(kMost);
-  void* const before = memory_->allocate(1024);
-  void* const meanwhile = memory_->allocate(1024);
-  start_work();
-  memory_->free(before);
-  std::atomic<bool> answered{false}, in_time{false};
-  std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the request waits
-    start_work(wait_at_second_gate, later);
-    memory_->free(meanwhile);
-    gate_open = true;
-    for (int i = 0; i < 20'000 && !answered; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    in_time = answered.load();
-    second_gate_open = true;
-  });
-  try {
-    memory_->free(memory_->allocate(kMost));
-    ADD_FAILURE() << "more than there is was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::out_of_memory);
-  }
-  answered = true;
-  other.join();
-  EXPECT_TRUE(in_time) << "the request waited for the block of the other thread";
-  memory_->free(kept);
-  cudaStreamSynchronize(later);
-  memory_->remove(later);
-  cudaStreamDestroy(later);
 }
 
 TEST_F(MemoryInUse, PinnedIsUsedAgainWhenTheHostHasNoMore) {

@@ -19,6 +19,7 @@ OnDevice::OnDevice(int device) {
 OnDevice::OnDevice(int device, std::nothrow_t) noexcept {
   changed_ =
       cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
+  cudaGetLastError();  // else the next launch would report a failure
 }
 
 OnDevice::~OnDevice() {

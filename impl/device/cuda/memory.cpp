@@ -33,20 +33,17 @@ Memory::~Memory() {
   cudaStreamDestroy(pool_);
 }
 
-// Calls `take` each time that blocks come back, until it has memory or the blocks that were freed before this call are all
-// back: a wait for later ones has no end where other threads go on. The lock is free between two looks for those threads.
+// Calls `take` each time that blocks come back, until it has memory or no freed block is in use. The lock is free between
+// two looks, because other threads give blocks back meanwhile.
 template <typename Take>
 void Memory::wait_for_freed(Take&& take) {
-  std::unique_lock lock(mutex_);
-  uint64_t seen = given_back_;
-  const uint64_t last = seen + freed_.size();
-  lock.unlock();
+  uint64_t seen = 0;
   watches_.wait([&] {
-    const std::lock_guard look(mutex_);
+    const std::lock_guard lock(mutex_);
     collect(/*wait=*/false);
-    if (given_back_ == seen && seen < last) return false;
+    if (given_back_ == seen && !freed_.empty()) return false;
     seen = given_back_;
-    return take() || seen >= last;
+    return take() || freed_.empty();
   });
 }
 

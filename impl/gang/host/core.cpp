@@ -146,7 +146,7 @@ void Core::abort(const Error& error) noexcept {
 
 std::optional<Error> Core::error() {
   if (team_.member().forked()) return Error(Code::forked, team_.label() + ": made before fork");
-  failure_.check_in_flight();
+  failure_.check(nullptr, "");
   return failure_.error();
 }
 

@@ -52,25 +52,25 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
     return true;
   }
   losses_seen_.store(losses, std::memory_order_relaxed);
-  return op != nullptr && (gone || threads) && check_absent(*op);
+  if (op == nullptr || (!gone && !threads)) return false;
+  // What a rank has left behind may still be taken: it is judged when nothing moves on.
+  if (const std::optional<bool> moved = move_on(); moved != false) return !moved.has_value();
+  const Op* const left = blocker(calls_.lanes(), *work);
+  return left != nullptr && check_absent(*left);
 }
 
-bool Failure::check_in_flight() {
-  if (check(nullptr, "")) return true;
-  const bool gone = team_.board().header().gone.load(std::memory_order_acquire) != 0;
-  if (!gone && !team_.arena().threads()) return false;
-  const std::lock_guard lock(mutex_);
-  if (error_) return true;
-  for (const Lane* lane : calls_.lanes().active()) {
-    const Op* first = lane->head;  // that has not done its part; else the oldest
-    for (const Op* op = first; op != nullptr; op = op->next)
-      if (!op->done) {
-        first = op;
-        break;
-      }
-    if (first != nullptr && check_absent(*first)) return true;
+// Nothing: it broke.
+std::optional<bool> Failure::move_on() {
+  const uint64_t before = calls_.moves();
+  try {
+    calls_.turn();
+    return calls_.moves() != before;
+  } catch (const Error& error) {
+    break_with(error, true);
+  } catch (const std::bad_alloc&) {
+    break_with(Error(Code::out_of_memory, "no memory"), true);
   }
-  return false;
+  return std::nullopt;
 }
 
 // Is the call waiting for a rank that has left the gang for good?

@@ -29,8 +29,6 @@ class Failure {
   // Looks for a reason to break; `work` is what the caller waits for, `call` what else it waits for or is about to begin,
   // "" for nothing; `asleep`: it has waited for long. True: broken.
   bool check(const HostWork* work, const char* call, bool asleep = false);
-  // The same for all calls in flight: is one of them for a rank that has left, or whose threads have ended?
-  bool check_in_flight();
   // When the last thread of each rank ended; 0: one uses it. Read it before whom a wait lacks: what a rank did before
   // its end is then seen.
   std::vector<int64_t> thread_ends_ns() const;
@@ -46,6 +44,7 @@ class Failure {
 
  private:
   bool check_absent(const Op& op);
+  std::optional<bool> move_on();
   void give_up() noexcept;
   void log_flights() const noexcept;
 

@@ -145,12 +145,11 @@ class NcclEngine final : public Engine, private cuda::Watch {
     for (const Lane& lane : lanes_)
       if (lane.stream) lane.stream->synchronize();
   }
-  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    // The survivors meet in the control engine, which must be broken for it: no kernel of theirs is in flight then.
-    const Error aborted(Code::aborted, options_.label + ": shrinks");
-    control_->abort(aborted);
-    abort(aborted);
-    return over(control_->shrink(survivors));
+  std::shared_ptr<Engine> shrink(std::vector<int>&) override {
+    fail(Code::internal, "engine \"nccl\" shrinks with its control engine alone");
+  }
+  std::shared_ptr<Engine> shrink_over(const std::shared_ptr<Engine>& control, std::vector<int>&) override {
+    return over(control);
   }
   Traffic traffic() const override { return {calls_, bytes_, 0}; }
   std::vector<FlightEntry> flight_record() const override { return {}; }

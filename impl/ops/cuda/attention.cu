@@ -6,7 +6,7 @@
 namespace gangway::cuda {
 namespace {
 
-// As many blocks at a time as f32 tiles have room in shared memory.
+// Registers for as many blocks at a time as shared memory has room for; what nvcc takes by itself spills at width 128.
 template <typename T, int most_width>
 __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
     attention_kernel(Forward<T> p) {

@@ -63,14 +63,13 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   for (int64_t begin = 0; begin < p.vocabulary; begin += tile) {
     const int64_t j = begin + first;
     Pack<T, n> gradient;
-    if (j < p.vocabulary) {
+    if (j < p.vocabulary && !ignored && !outside) {
       const Pack<S, n> pack = load<n>(logits_V + j);
-      for (int e = 0; e < n; ++e) {
-        S value = ignored ? S(0) : static_cast<S>(NAN);
-        if (!ignored && !outside)
-          value = (exp(pack.at[e] - most) / total - (j + e == label ? S(1) : S(0))) * p.scale;
-        gradient.at[e] = narrow<T>(value);
-      }
+      for (int e = 0; e < n; ++e)
+        gradient.at[e] =
+            narrow<T>((exp(pack.at[e] - most) / total - (j + e == label ? S(1) : S(0))) * p.scale);
+    } else {
+      for (int e = 0; e < n; ++e) gradient.at[e] = narrow<T>(ignored ? S(0) : static_cast<S>(NAN));
     }
     if constexpr (sizeof(T) != sizeof(S)) __syncthreads();
     if (j < p.vocabulary) store<n>(gradient_V + j, gradient);
@@ -130,7 +129,7 @@ void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* l
   const Rows<S> p = {logits_CV.data<S>(),       labels_C, losses_C, rows, args.w.dim(0), args.ignore,
                      static_cast<S>(args.scale)};
   const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
-  with_packs<S>(fits_packs({address(logits_CV), row_bytes(logits_CV)}), [&](auto n) {
+  with_packs<S>(fits_packs({address(logits_CV), p.vocabulary * sizeof(S)}), [&](auto n) {
     launch("head_loss", backward ? head_loss_rows_kernel<T, true, n()> : head_loss_rows_kernel<T, false, n()>,
            grid, native(stream), p);
   });

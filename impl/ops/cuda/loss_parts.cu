@@ -98,11 +98,12 @@ __global__ void loss_join_kernel(Join<S> p) {
   const int64_t label_at = here ? label - p.first_id : -1;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * n; j < p.width;
        j += static_cast<int64_t>(blockDim.x) * n) {
-    Pack<S, n> pack = load<n>(logits_V + j);
-    for (int e = 0; e < n; ++e)
-      pack.at[e] = static_cast<S>(ignored             ? 0.0
-                                  : j + e == label_at ? at_label
-                                                      : static_cast<double>(pack.at[e]) * factor);
+    Pack<S, n> pack{};
+    if (!ignored) {
+      pack = load<n>(logits_V + j);
+      for (int e = 0; e < n; ++e)
+        pack.at[e] = static_cast<S>(j + e == label_at ? at_label : static_cast<double>(pack.at[e]) * factor);
+    }
     store<n>(logits_V + j, pack);
   }
 }
@@ -111,7 +112,7 @@ __global__ void loss_join_kernel(Join<S> p) {
 template <typename Body>
 void with_logits(const Tensor& logits_CV, Body&& body) {
   const auto packed = [&](auto type) {
-    with_packs<decltype(type)>(fits_packs({address(logits_CV), row_bytes(logits_CV)}),
+    with_packs<decltype(type)>(fits_packs({address(logits_CV), logits_CV.dim(1) * sizeof(type)}),
                                [&](auto n) { body(type, n); });
   };
   if (logits_CV.dtype() == DType::f64) return packed(double{});

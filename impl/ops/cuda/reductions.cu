@@ -4,7 +4,7 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/reduce.h"
 
-// Sums over whole tensors. Their order depends on the shape alone: each block sums up its own part, then the parts are
+// Sums over whole tensors. Their order depends on the shape, and on whether accesses of 16 bytes fit: each block sums up its own part, then the parts are
 // summed up in order.
 
 namespace gangway::cuda {
@@ -51,7 +51,7 @@ __device__ inline double fold_power(double value, Power power, double* scratch) 
   return power == Power::infinity ? block_fold(value, 0.0, scratch, Largest()) : block_sum(value, scratch);
 }
 
-// Which thread has an element depends on the grid alone, and that on the count.
+// Which thread has an element depends on the count alone, and on whether accesses of 16 bytes fit.
 template <typename T, int n>
 __global__ void norm_power_kernel(const T* x, int64_t count, Power power, double p, double* partials) {
   double* const scratch = block_memory<double>();

@@ -218,8 +218,8 @@ void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream)
 const Values& Messages::arrive(const ArrivalPtr& arrival, Stream& stream) {
   if (arrival->arrived) return arrival->tensors;
   if (arrival->work == nullptr) ask_up_to(arrival.get(), arrival->way, arrival->peer, stream);
-  // A caller that computes may next wait for the device, which drives no works of the host: what peers count on, the headers
-  // of messages that were sent, must get on before.
+  // A caller that computes may next wait for the device, and nothing sends the headers that are still outstanding meanwhile,
+  // which peers wait for. So the wait is here, where they are driven.
   if (gang_->engine().facts().moves_device_memory) arrival->work->wait(Deadline::never());
   arrival->work->order(stream);
   arrival->arrived = true;
