@@ -113,7 +113,7 @@ class Block {
     leave();
   }
   [[noreturn]] void stop_at_access() {
-    fault_ = Fault{cudaErrorIllegalAddress, here() + ": " + describe_access()};
+    fault_ = Fault{cudaErrorIllegalAddress, here() + ": " + describe_access().data()};
     leave();
   }
 

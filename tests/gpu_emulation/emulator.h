@@ -45,7 +45,7 @@ void reset();
 // The first fault since reset(), in words; empty: none.
 std::string report();
 
-// What is not given back. Blocks of memory, streams, events and graphs.
+// What is not given back. Blocks of memory, streams, events and graphs. Waits for the work of streams that were destroyed.
 int64_t living();
 
 }  // namespace gpu_emulation

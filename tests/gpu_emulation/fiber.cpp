@@ -5,17 +5,7 @@
 #include <boost/context/detail/fcontext.hpp>
 #include <new>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define GPU_EMULATION_ADDRESS
-#elif __has_feature(thread_sanitizer)
-#define GPU_EMULATION_THREAD
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define GPU_EMULATION_ADDRESS
-#elif defined(__SANITIZE_THREAD__)
-#define GPU_EMULATION_THREAD
-#endif
+#include "gpu_emulation/sanitizer.h"
 
 #if defined(GPU_EMULATION_ADDRESS)
 #include <sanitizer/asan_interface.h>

@@ -15,6 +15,7 @@
 
 #include "gpu_emulation/block.h"
 #include "gpu_emulation/log.h"
+#include "gpu_emulation/sanitizer.h"
 
 namespace gpu_emulation {
 namespace {
@@ -84,6 +85,7 @@ Extent* block_at(const Arena& arena, const void* address) {
 }
 
 void open_block(Extent& block) {
+  const Unseen unseen;
   mprotect(block.first, block.pages * kPage, PROT_READ | PROT_WRITE);
   if (block.open.exchange(true)) return;
   Extent* head = memory().open.load();
@@ -121,7 +123,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   if (arena != nullptr) {
     say("software GPU: host code touches device memory: ");
     bad_address = address;
-    say(describe_access().c_str());
+    say(describe_access().data());
     say("\n");
   }
   sigaction(signal, &memory().before, nullptr);
@@ -254,6 +256,7 @@ int64_t pinned_blocks() {
 }
 
 Where where(const void* address) {
+  const Unseen unseen;
   Memory& all = memory();
   const std::lock_guard lock(all.mutex);
   const uintptr_t at = reinterpret_cast<uintptr_t>(address);
@@ -281,11 +284,13 @@ bool is_plain_host_memory(uint64_t address) {
 
 Access::Access() {
   if (accessing++ > 0) return;
+  const Unseen unseen;
   const std::lock_guard lock(memory().access_mutex);
   ++memory().accesses;
 }
 Access::~Access() {
   if (--accessing > 0) return;
+  const Unseen unseen;
   const std::lock_guard lock(memory().access_mutex);
   if (--memory().accesses > 0) return;
   for (Extent* block = memory().open.exchange(nullptr); block != nullptr; block = block->next_open) {
@@ -294,27 +299,25 @@ Access::~Access() {
   }
 }
 
-std::string describe_access() {
+std::array<char, 160> describe_access() {
   const Arena* const arena = arena_of(bad_address);
-  char text[160];
-  if (arena == nullptr) {
-    std::snprintf(text, sizeof(text), "address %p is no memory of a device", static_cast<void*>(bad_address));
+  std::array<char, 160> text;
+  const auto print = [&](const char* format, auto... values) {
+    std::snprintf(text.data(), text.size(), format, values...);
     return text;
-  }
+  };
+  if (arena == nullptr) return print("address %p is no memory of a device", static_cast<void*>(bad_address));
   const Extent* const block = block_at(*arena, bad_address);
   if (block == nullptr)
-    std::snprintf(text, sizeof(text), "address %p of device %td was never given out",
-                  static_cast<void*>(bad_address), arena - memory().arenas);
-  else if (!block->live)
-    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes that was freed",
-                  bad_address - block->data, block->bytes);
-  else if (bad_address >= block->data + block->bytes)
-    std::snprintf(text, sizeof(text), "%td bytes beyond a block of %zu bytes",
-                  bad_address - block->data - static_cast<std::ptrdiff_t>(block->bytes), block->bytes);
-  else
-    std::snprintf(text, sizeof(text), "%td bytes into a block of %zu bytes", bad_address - block->data,
-                  block->bytes);
-  return text;
+    return print("address %p of device %td was never given out", static_cast<void*>(bad_address),
+                 arena - memory().arenas);
+  if (!block->live)
+    return print("%td bytes into a block of %zu bytes that was freed", bad_address - block->data,
+                 block->bytes);
+  if (bad_address >= block->data + block->bytes)
+    return print("%td bytes beyond a block of %zu bytes",
+                 bad_address - block->data - static_cast<std::ptrdiff_t>(block->bytes), block->bytes);
+  return print("%td bytes into a block of %zu bytes", bad_address - block->data, block->bytes);
 }
 
 }  // namespace gpu_emulation

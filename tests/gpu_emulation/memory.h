@@ -6,9 +6,9 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace gpu_emulation {
 
@@ -48,7 +48,7 @@ class Access {
   Access& operator=(const Access&) = delete;
 };
 
-// What the last access of this thread was that ended a kernel.
-std::string describe_access();
+// What the last access of this thread was that ended a kernel. A handler of signals may ask: it takes no memory.
+std::array<char, 160> describe_access();
 
 }  // namespace gpu_emulation

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpu_emulation/emulator.h"
+#include "gpu_emulation/sanitizer.h"
 
 namespace gpu_emulation {
 namespace {
@@ -15,43 +16,60 @@ constexpr int kLongestPause = 200;  // microseconds
 }  // namespace
 
 void Point::reach() {
+  give(this);
+  const Unseen unseen;
   const std::lock_guard lock(mutex_);
   reached_ = true;
   changed_.notify_all();
 }
 bool Point::reached() const {
-  const std::lock_guard lock(mutex_);
-  return reached_;
+  const bool now = [&] {
+    const Unseen unseen;
+    const std::lock_guard lock(mutex_);
+    return reached_;
+  }();
+  if (now) take(this);
+  return now;
 }
 void Point::wait() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return reached_; });
+  {
+    const Unseen unseen;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return reached_; });
+  }
+  take(this);
 }
 
-void Queue::push(std::function<void(Runner&)> task) {
-  const std::lock_guard lock(mutex_);
-  tasks_.push_back(std::move(task));
-  ++open_;
-  if (!started_) std::thread([self = shared_from_this()] { self->run(); }).detach();
-  started_ = true;
-  changed_.notify_all();
+void Queue::push(Task task) {
+  auto kept = std::make_unique<Task>(std::move(task));
+  give(kept.get());
+  const bool first = [&] {
+    const Unseen unseen;
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(kept));
+    ++open_;
+    changed_.notify_all();
+    return !std::exchange(started_, true);
+  }();
+  if (first) std::thread([self = shared_from_this()] { self->run(); }).detach();
 }
 
 bool Queue::idle() const {
-  const std::lock_guard lock(mutex_);
-  return open_ == 0;
+  const bool now = [&] {
+    const Unseen unseen;
+    const std::lock_guard lock(mutex_);
+    return open_ == 0;
+  }();
+  if (now) take(this);
+  return now;
 }
 void Queue::drain() {
   thread_local Runner runner;
-  std::unique_lock lock(mutex_);
-  while (open_ != 0) {
-    if (busy_ || tasks_.empty())
-      changed_.wait(lock);
-    else
-      run_first(lock, runner);
-  }
+  while (auto task = next(true)) run(std::move(task), runner);
+  take(this);
 }
 void Queue::end() {
+  const Unseen unseen;
   const std::lock_guard lock(mutex_);
   ending_ = true;
   changed_.notify_all();
@@ -59,26 +77,33 @@ void Queue::end() {
 
 void Queue::run() {
   Runner runner;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return !busy_ && (!tasks_.empty() || ending_); });
-    if (tasks_.empty()) return;
-    run_first(lock, runner);
-  }
+  while (auto task = next(false)) run(std::move(task), runner);
 }
 
-void Queue::run_first(std::unique_lock<std::mutex>& lock, Runner& runner) {
+std::unique_ptr<Queue::Task> Queue::next(bool draining) {
+  const Unseen unseen;
+  std::unique_lock lock(mutex_);
+  const auto done = [&] { return draining ? open_ == 0 : ending_ && !busy_ && tasks_.empty(); };
+  changed_.wait(lock, [&] { return done() || (!busy_ && !tasks_.empty()); });
+  if (done()) return nullptr;
   busy_ = true;
-  std::function<void(Runner&)> task = std::move(tasks_.front());
+  auto task = std::move(tasks_.front());
   tasks_.pop_front();
+  return task;
+}
+
+void Queue::run(std::unique_ptr<Task> task, Runner& runner) {
+  take(task.get());
+  take(this);  // from the task before
   // One task runs at a time, so random_ is its own. Settings have the runtime's lock, under which a queue's is taken.
-  lock.unlock();
   const bool pause = settings().seed > 1 && random_() % kPauseOneIn == 0;
   const auto length = std::chrono::microseconds(random_() % kLongestPause);
   if (pause) std::this_thread::sleep_for(length);
-  task(runner);
-  task = nullptr;  // what it held may end here
-  lock.lock();
+  (*task)(runner);
+  task.reset();  // what it held may end here
+  give(this);
+  const Unseen unseen;
+  const std::lock_guard lock(mutex_);
   busy_ = false;
   --open_;
   changed_.notify_all();

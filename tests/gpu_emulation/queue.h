@@ -32,25 +32,29 @@ class Point {
 
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
+  using Task = std::function<void(Runner&)>;
+
   Queue(int device, uint32_t seed) : device_(device), random_(seed) {}
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return device_; }
   // A task gets the thread's own runner of kernels.
-  void push(std::function<void(Runner&)> task);
+  void push(Task task);
   bool idle() const;
   void drain();  // blocks until every task has ended
   void end();    // no more tasks; what is queued still runs
 
  private:
   void run();
-  void run_first(std::unique_lock<std::mutex>& lock, Runner& runner);
+  void run(std::unique_ptr<Task> task, Runner& runner);
+  // The first task, when no other runs. Null: all have ended, or, if not draining, none will come any more.
+  std::unique_ptr<Task> next(bool draining);
 
   const int device_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::deque<std::function<void(Runner&)>> tasks_;
+  std::deque<std::unique_ptr<Task>> tasks_;
   size_t open_ = 0;  // tasks that have not ended
   bool started_ = false, ending_ = false, busy_ = false;
   std::minstd_rand random_;

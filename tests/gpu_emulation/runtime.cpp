@@ -10,6 +10,7 @@
 #include "gpu_emulation/capture.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/sanitizer.h"
 #include "gpu_emulation/state.h"
 
 namespace gpu_emulation {
@@ -29,6 +30,7 @@ struct All {
   std::string report;
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
+  std::vector<std::weak_ptr<Queue>> ended;  // of streams that were destroyed; their work goes on
   uint32_t made = 0;
 
   All() {
@@ -54,6 +56,7 @@ thread_local std::string kernel_name;
 }  // namespace
 
 Settings settings() {
+  const Unseen unseen;
   const std::lock_guard lock(all().mutex);
   return all().settings;
 }
@@ -80,6 +83,13 @@ std::string report() {
   return all().report;
 }
 int64_t living() {
+  std::vector<std::weak_ptr<Queue>> ended;
+  {
+    const std::lock_guard lock(all().mutex);
+    ended = all().ended;
+  }
+  for (const auto& each : ended)
+    if (const auto queue = each.lock()) queue->drain();
   int64_t count = pinned_blocks() + living_graphs();
   for (int d = 0; d < kMostDevices; ++d) count += device_blocks(d);
   const std::lock_guard lock(all().mutex);
@@ -104,10 +114,12 @@ cudaError_t enter(const char* name) {
 }
 
 cudaError_t fault_of(int device) {
+  const Unseen unseen;
   const std::lock_guard lock(all().mutex);
   return all().faults[device];
 }
 void keep_fault(int device, const Fault& fault) {
+  const Unseen unseen;
   const std::lock_guard lock(all().mutex);
   if (all().faults[device] == cudaSuccess) all().faults[device] = fault.code;
   if (all().report.empty()) all().report = fault.report;
@@ -301,6 +313,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(all().mutex);
   if (all().streams.erase(stream) == 0) return cudaErrorInvalidResourceHandle;
   stream->queue->end();
+  std::erase_if(all().ended, [](const auto& queue) { return queue.expired(); });
+  all().ended.push_back(stream->queue);
   delete stream;
   return cudaSuccess;
 }
