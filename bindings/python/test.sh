@@ -3,7 +3,7 @@
 #   usage: bash bindings/python/test.sh BUILD_DIR
 # BUILD_DIR has capi/libgangway.so and impl/tools/gangrun. GANGWAY_TEST_VENV names a venv to borrow PyTorch from (default:
 # that of the benchmarks in BUILD_DIR). GANGWAY_NO_INSTALL=1: no Debian packages are installed.
-# GANGWAY_TEST_DEVICE=cuda: models, states, shard groups, partitions, pipelines and arrays on the software GPU instead.
+# GANGWAY_TEST_DEVICE=cuda: models, plans, states, shard groups, partitions, pipelines and arrays on the software GPU instead.
 # GANGWAY_TEST_PIP_BUILD=1: also what pip builds from the source folder alone, library included; minutes the first time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +30,6 @@ export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation
 tests=("$here/tests")
 if [ -n "${GANGWAY_TEST_DEVICE:-}" ]; then
   export GANGWAY_MODULES=$GANGWAY_TEST_GPUS
-  tests=("$here"/tests/test_{arrays,models,partition,pipeline,state}.py -k "not torch")
+  tests=("$here"/tests/test_{arrays,models,partition,pipeline,plans,state}.py -k "not torch")
 fi
 GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "${tests[@]}"

@@ -38,15 +38,53 @@ class RecordedWork : public Work {
   size_t first_, last_;
 };
 
+// The host's copies of what records read and write in a device's memory.
+class HostCopies {
+ public:
+  HostCopies(std::span<const Collective> span, int rank, int size, Stream& stream)
+      : callers_(span), records_(span.begin(), span.end()), stream_(stream) {
+    if (is_on_host(stream.device().memory_kind()) || stream.device().memory_kind() == MemoryKind::meta)
+      return;
+    for (Collective& c : records_) {
+      c.in = fetch(c.in, in_count(c, rank, size) * item_bytes(c.dtype));
+      c.out = fetch(c.out, out_count(c, rank, size) * item_bytes(c.dtype));
+    }
+    stream_.synchronize();
+  }
+  std::span<const Collective> records() const { return records_; }
+
+  // What was written goes back.
+  void give_back() {
+    if (bytes_.empty()) return;
+    for (size_t i = 0, at = 0; i < records_.size(); ++i, at += 2)
+      stream_.device().copy(callers_[i].out, records_[i].out, bytes_[at + 1].size(), stream_);
+    stream_.synchronize();
+  }
+
+ private:
+  std::byte* fetch(const void* from, size_t bytes) {
+    std::vector<std::byte>& here = bytes_.emplace_back(from == nullptr ? 0 : bytes);
+    stream_.device().copy(here.data(), from, here.size(), stream_);
+    return from == nullptr ? nullptr : here.data();
+  }
+
+  const std::span<const Collective> callers_;
+  std::vector<Collective> records_;
+  Stream& stream_;
+  std::vector<std::vector<std::byte>> bytes_;  // of each record the input, the output
+};
+
 class FakeEngine : public LocalEngine {
  public:
   FakeEngine(std::shared_ptr<Rank> rank, const EngineOptions& options, bool record)
       : LocalEngine(std::move(rank), options), records_(record ? std::make_shared<Records>() : nullptr) {}
   const char* name() const override { return "fake"; }
 
-  WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
+  WorkPtr run(Channel channel, std::span<const Collective> callers, Stream& stream) override {
     throw_if_broken();
-    for (const Collective& c : span) refuse_unknown_data(c);
+    for (const Collective& c : callers) refuse_unknown_data(c);
+    HostCopies copies(callers, rank(), size(), stream);
+    const std::span<const Collective> span = copies.records();
     std::vector<RecordedCollective> launched;
     for (size_t i = 0; i < span.size(); ++i) {
       const Collective& c = span[i];
@@ -56,6 +94,7 @@ class FakeEngine : public LocalEngine {
       if (c.op == CollectiveOp::recv) receive(span, i);
       launched.push_back({channel, c.op, c.dtype, c.reduce, c.count, bytes});
     }
+    copies.give_back();
     return records_ == nullptr ? finished_work() : keep(launched);
   }
 

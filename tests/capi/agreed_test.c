@@ -170,10 +170,6 @@ static gw_status begin_update(scene* s, int bad) {
   if (status == GW_OK) return gw_shard_group_end_update(s->group, NULL);
   return status;
 }
-static gw_status begin_update_stream(scene* s, int bad) {
-  const gw_status status = gw_shard_group_begin_update(s->group, bad ? s : NULL);
-  return status == GW_OK ? gw_shard_group_end_update(s->group, NULL) : status;
-}
 static gw_status load(scene* s, int bad) {
   return gw_module_load(s->ready, bad ? "/nonexistent/model" : s->folder, NULL);
 }
@@ -199,9 +195,6 @@ static gw_status assign(scene* s, int bad) {
   if (status == GW_OK) status = gw_parameter_assign(norm, &view, NULL);
   gw_parameter_release(norm);
   return status;
-}
-static gw_status check_replicas_stream(scene* s, int bad) {
-  return gw_module_check_replicas(s->ready, bad ? s : NULL);
 }
 static gw_status train(scene* s, int bad) {
   small_batch b;
@@ -290,12 +283,10 @@ static const struct {
     {"gw_shard_group_create", create_group, GW_E_INVALID_ARGUMENT, "-6"},
     {"gw_shard_group_create, fill", fill_group, GW_E_CALLER, "fill"},
     {"gw_shard_group_begin_update", begin_update, GW_E_INVALID_STATE, "still unsharded"},
-    {"gw_shard_group_begin_update", begin_update_stream, GW_E_INVALID_ARGUMENT, "stream is not null"},
     {"gw_module_load", load, GW_E_IO, "/nonexistent/model"},
     {"gw_module_load", load_options, GW_E_INVALID_ARGUMENT, "options.struct_size is 5"},
     {"gw_module_save", save, GW_E_INVALID_ARGUMENT, "i8"},
     {"gw_parameter_assign", assign, GW_E_INVALID_ARGUMENT, "[7]"},
-    {"gw_module_check_replicas", check_replicas_stream, GW_E_INVALID_ARGUMENT, "stream is not null"},
     {"gw_train_step", train, GW_E_INVALID_ARGUMENT, "token id 77 is outside the vocabulary of 11"},
     {"gw_train_step", train_null, GW_E_INVALID_ARGUMENT, "optimizer is null"},
     {"gw_train_step", train_options, GW_E_INVALID_ARGUMENT, "norm_type = -1"},
@@ -322,8 +313,6 @@ static void every_row(rank* me) {
   EXPECT_OK(gw_module_save(s.ready, s.folder, NULL));
   for (size_t i = 0; i < sizeof kTable / sizeof *kTable; ++i)
     for (int32_t bad = 0; bad < me->size; ++bad) {
-      /* No call tells a stream of CUDA from another pointer. */
-      if (on_gpus(test_device()) && strstr(kTable[i].part, "stream is not null") != NULL) continue;
       const char* const wrong =
           wrong_status(kTable[i].run(&s, me->index == bad), kTable[i].code, kTable[i].part);
       const int32_t told = last_error().rank;

@@ -127,20 +127,20 @@ static void views_and_handles_are_the_gpus(void** state) {
 
 /* A program's own stream of the first GPU. */
 typedef struct own_stream {
-  cuda_runtime cuda;
+  const cuda_runtime* cuda;
   void* stream;
 } own_stream;
 static own_stream first_gpus_stream(void) {
-  own_stream own = {open_cuda(), NULL};
-  assert_int_equal(own.cuda.set_device(0), 0);
-  assert_int_equal(own.cuda.create_stream(&own.stream, /*cudaStreamNonBlocking*/ 1, 0), 0);
+  own_stream own = {cuda_calls(), NULL};
+  assert_int_equal(own.cuda->set_device(0), 0);
+  assert_int_equal(own.cuda->create_stream(&own.stream, /*cudaStreamNonBlocking*/ 1, 0), 0);
   return own;
 }
 
 /* Whatever the call keeps back to start it together, it is on the caller's stream when the call returns. */
 static void use_own_stream(rank* me) {
   const own_stream* own = me->user;
-  const cuda_runtime* cuda = &own->cuda;
+  const cuda_runtime* cuda = own->cuda;
   gw_gangs* gangs = NULL;
   gw_module* model = NULL;
   const gw_llama_options o = small_llama();
@@ -174,7 +174,7 @@ static void the_work_of_a_call_is_on_the_callers_stream_when_it_returns(void** s
   (void)state;
   own_stream own = first_gpus_stream();
   run_ranks_on("cuda", 1, use_own_stream, &own);
-  assert_int_equal(own.cuda.destroy_stream(own.stream), 0);
+  assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
 /* What reads a state on the device's own stream comes after the step that wrote it on the caller's. */
@@ -214,7 +214,7 @@ static void a_state_is_read_after_the_step_on_another_stream(void** state) {
   (void)state;
   own_stream own = first_gpus_stream();
   run_ranks_on("cuda", 1, read_state, &own);
-  assert_int_equal(own.cuda.destroy_stream(own.stream), 0);
+  assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
 /* Host memory in a collective of GPUs is refused on every rank. */

@@ -8,6 +8,12 @@
 
 #include "testing.h"
 
+/* Its leading fields; the rest is room for those of any release. */
+typedef struct cuda_attributes {
+  int type, device;
+  void* rest[14];
+} cuda_attributes;
+
 /* CUDA's functions, which a program puts work on its own stream with. */
 typedef struct cuda_runtime {
   int (*set_device)(int device);
@@ -17,23 +23,29 @@ typedef struct cuda_runtime {
   int (*synchronize)(void* stream);
   int (*synchronize_device)(void);
   int (*destroy_stream)(void* stream);
+  int (*attributes)(cuda_attributes* attributes, const void* data);
 } cuda_runtime;
 
-static MAYBE_UNUSED cuda_runtime open_cuda(void) {
-  cuda_runtime cuda = {0};
+static cuda_runtime opened_cuda;
+static void open_cuda(void) {
   void* const library = dlopen("libgpu_emulation.so", RTLD_NOW);
   if (library == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     abort();
   }
-  *(void**)&cuda.set_device = dlsym(library, "cudaSetDevice");
-  *(void**)&cuda.create_stream = dlsym(library, "cudaStreamCreateWithPriority");
-  *(void**)&cuda.copy = dlsym(library, "cudaMemcpyAsync");
-  *(void**)&cuda.query = dlsym(library, "cudaStreamQuery");
-  *(void**)&cuda.synchronize = dlsym(library, "cudaStreamSynchronize");
-  *(void**)&cuda.synchronize_device = dlsym(library, "cudaDeviceSynchronize");
-  *(void**)&cuda.destroy_stream = dlsym(library, "cudaStreamDestroy");
-  return cuda;
+  *(void**)&opened_cuda.set_device = dlsym(library, "cudaSetDevice");
+  *(void**)&opened_cuda.create_stream = dlsym(library, "cudaStreamCreateWithPriority");
+  *(void**)&opened_cuda.copy = dlsym(library, "cudaMemcpyAsync");
+  *(void**)&opened_cuda.query = dlsym(library, "cudaStreamQuery");
+  *(void**)&opened_cuda.synchronize = dlsym(library, "cudaStreamSynchronize");
+  *(void**)&opened_cuda.synchronize_device = dlsym(library, "cudaDeviceSynchronize");
+  *(void**)&opened_cuda.destroy_stream = dlsym(library, "cudaStreamDestroy");
+  *(void**)&opened_cuda.attributes = dlsym(library, "cudaPointerGetAttributes");
+}
+static MAYBE_UNUSED const cuda_runtime* cuda_calls(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, open_cuda);
+  return &opened_cuda;
 }
 
 /* Whether the work of a call's stream ended. No: the call's gang broke, and what the stream waits for may never come. */
@@ -49,27 +61,31 @@ static MAYBE_UNUSED int ended(const cuda_runtime* cuda, const gw_call* call) {
   return !broken;
 }
 
-/* `call`: of a callback, on whose stream the copy is; null: all work of the device is waited for first. */
-static MAYBE_UNUSED void copy_values(void* to, const void* from, size_t bytes, const gw_call* call,
-                                     const gw_view* on) {
+/* `call`: of a callback, on whose stream the copy is; null: all work of the device is waited for first. False: the call's
+ * gang broke, and nothing was copied. */
+static MAYBE_UNUSED int copy_values(void* to, const void* from, size_t bytes, const gw_call* call,
+                                    const gw_view* on) {
   if (on->device_type == GW_DEVICE_CPU) {
-    memcpy(to, from, bytes);
-    return;
+    if (bytes != 0) memcpy(to, from, bytes);
+    return 1;
   }
-  const cuda_runtime cuda = open_cuda();
+  const cuda_runtime* const cuda = cuda_calls();
   void *own = NULL, *stream = NULL;
-  int failed = cuda.set_device(on->device_id) != 0;
+  int failed = cuda->set_device(on->device_id) != 0;
   if (call == NULL)
-    failed |= cuda.synchronize_device() != 0 || cuda.create_stream(&own, /*cudaStreamNonBlocking*/ 1, 0) != 0;
-  else if (!ended(&cuda, call))
-    return;
+    failed |=
+        cuda->synchronize_device() != 0 || cuda->create_stream(&own, /*cudaStreamNonBlocking*/ 1, 0) != 0;
+  else if (!ended(cuda, call))
+    return 0;
   stream = call == NULL ? own : call->stream;
-  failed |= cuda.copy(to, from, bytes, /*cudaMemcpyDefault*/ 4, stream) != 0 || cuda.synchronize(stream) != 0;
-  if (own != NULL) failed |= cuda.destroy_stream(own) != 0;
+  failed |=
+      cuda->copy(to, from, bytes, /*cudaMemcpyDefault*/ 4, stream) != 0 || cuda->synchronize(stream) != 0;
+  if (own != NULL) failed |= cuda->destroy_stream(own) != 0;
   if (failed) {
     fprintf(stderr, "no copy of %zu bytes to or from GPU %d\n", bytes, (int)on->device_id);
     abort();
   }
+  return 1;
 }
 
 static MAYBE_UNUSED size_t elements_of(const gw_view* view) {
@@ -81,12 +97,33 @@ static MAYBE_UNUSED size_t bytes_of(const gw_view* view) {
   return elements_of(view) * gw_dtype_bytes(view->dtype);
 }
 
-/* All elements of a row-major view. */
+/* All elements of a row-major view; zeros where the gang broke. */
 static MAYBE_UNUSED void take(void* to, const gw_view* from, const gw_call* call) {
-  copy_values(to, (const char*)from->data + from->byte_offset, bytes_of(from), call, from);
+  if (!copy_values(to, (const char*)from->data + from->byte_offset, bytes_of(from), call, from))
+    memset(to, 0, bytes_of(from));
 }
 static MAYBE_UNUSED void give(const gw_view* to, const void* from, const gw_call* call) {
   copy_values((char*)to->data + to->byte_offset, from, bytes_of(to), call, to);
+}
+
+/* Bytes of the host into memory of the gang, and back. */
+static MAYBE_UNUSED gw_view place_of(gw_gang* gang, const void* data) {
+  gw_view place = {.device_type = GW_DEVICE_CPU};
+  cuda_attributes found = {0};
+  if (!on_gpus(gw_gang_device(gang)) || cuda_calls()->attributes(&found, data) != 0 ||
+      found.type != /*cudaMemoryTypeDevice*/ 2)
+    return place;
+  place.device_type = GW_DEVICE_CUDA;
+  place.device_id = found.device;
+  return place;
+}
+static MAYBE_UNUSED void write_bytes(gw_gang* gang, void* to, const void* from, size_t bytes) {
+  const gw_view place = place_of(gang, to);
+  copy_values(to, from, bytes, NULL, &place);
+}
+static MAYBE_UNUSED void read_bytes(gw_gang* gang, void* to, const void* from, size_t bytes) {
+  const gw_view place = place_of(gang, from);
+  copy_values(to, from, bytes, NULL, &place);
 }
 
 /* Memory of the gang's device for the elements of `view`, which it then shows; to be freed by gw_gang_free. `like`: a view of

@@ -80,10 +80,9 @@ static gw_status generate(gw_generate_options* x) {
 
 static gw_status movement(gw_movement_options* x) {
   static const int32_t axis = 0;
-  gw_gang* gang = NULL;
+  gw_gang* const gang = alone();
   gw_partition* partition = NULL;
   gw_movement* made = NULL;
-  assert_ok(gw_gang_create(NULL, &gang));
   assert_ok(gw_partition_create(gang, &partition));
   x->axes = &axis;
   x->axis_count = 1;
@@ -194,7 +193,7 @@ static void arguments(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(fields), cmocka_unit_test(the_power_of_a_norm),
-                                     cmocka_unit_test(arguments)};
+  const struct CMUnitTest tests[] = {test_on_device(fields), test_on_device(the_power_of_a_norm),
+                                     test_on_device(arguments)};
   return cmocka_run_group_tests_name("capi_finite", tests, NULL, NULL);
 }

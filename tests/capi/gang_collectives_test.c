@@ -1,38 +1,57 @@
 /* Collectives: values, records, works in flight. */
-#include "testing.h"
+#include "device_memory.h"
+
+/* Floats of a rank in memory of the gang's device. */
+enum { kFloats = 64 };
+static float* floats_of(rank* me) {
+  const float zeros[kFloats] = {0};
+  void* data = NULL;
+  if (gw_gang_alloc(me->gang, sizeof zeros, &data) == GW_OK) write_bytes(me->gang, data, zeros, sizeof zeros);
+  return data;
+}
+static void set(rank* me, float* to, size_t count, const float* values) {
+  write_bytes(me->gang, to, values, count * sizeof *values);
+}
+static float get(rank* me, const float* from) {
+  float value = 0;
+  read_bytes(me->gang, &value, from, sizeof value);
+  return value;
+}
 
 static void all_collectives(rank* me) {
   const int32_t n = me->size, r = me->index;
-  float x[2] = {(float)r, 10.0f}, y[2] = {0}, many[8] = {0}, in[8];
+  float* const block = floats_of(me);
+  EXPECT(block != NULL);
+  float *const x = block, *const y = block + 8, *const many = block + 16, *const in = block + 24;
+  set(me, x, 2, (float[]){(float)r, 10.0f});
   double sum = 0;
   int32_t flag = -1;
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
   EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 2, GW_F32, GW_SUM, NULL));
-  EXPECT(y[0] == (float)(n * (n - 1) / 2) && y[1] == 10.0f * (float)n);
+  EXPECT(get(me, y) == (float)(n * (n - 1) / 2) && get(me, y + 1) == 10.0f * (float)n);
   EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 2, GW_F32, GW_MEAN, NULL));
-  EXPECT(y[0] == (float)(n - 1) / 2 && y[1] == 10.0f);
+  EXPECT(get(me, y) == (float)(n - 1) / 2 && get(me, y + 1) == 10.0f);
   EXPECT_OK(gw_gang_all_reduce(me->gang, x, y, 1, GW_F32, GW_MAX, NULL));
-  EXPECT(y[0] == (float)(n - 1));
+  EXPECT(get(me, y) == (float)(n - 1));
   EXPECT_OK(gw_gang_all_gather(me->gang, x, many, 1, GW_F32, NULL));
-  for (int32_t i = 0; i < n; ++i) EXPECT(many[i] == (float)i);
-  float first = -1, second = -1, third = -1;
-  void* outputs[3] = {&first, &second, &third};
+  for (int32_t i = 0; i < n; ++i) EXPECT(get(me, many + i) == (float)i);
+  void* outputs[3] = {block + 32, block + 34, block + 33};
   EXPECT_OK(gw_gang_all_gather_list(me->gang, x, outputs, 1, GW_F32, NULL));
-  EXPECT(first == 0 && (n < 2 || second == 1) && (n < 3 || third == 2));
-  for (int32_t i = 0; i < n; ++i) in[i] = (float)(10 * r + i);
+  for (int32_t i = 0; i < n; ++i) EXPECT(get(me, outputs[i]) == (float)i);
+  for (int32_t i = 0; i < n; ++i) set(me, in + i, 1, (float[]){(float)(10 * r + i)});
   EXPECT_OK(gw_gang_reduce_scatter(me->gang, in, y, 1, GW_F32, GW_SUM, NULL));
-  EXPECT(y[0] == (float)(5 * n * (n - 1) + n * r));
+  EXPECT(get(me, y) == (float)(5 * n * (n - 1) + n * r));
   EXPECT_OK(gw_gang_all_to_all(me->gang, in, many, 1, GW_F32, NULL));
-  for (int32_t i = 0; i < n; ++i) EXPECT(many[i] == (float)(10 * i + r));
+  for (int32_t i = 0; i < n; ++i) EXPECT(get(me, many + i) == (float)(10 * i + r));
   const int32_t root = n - 1;
   EXPECT_OK(gw_gang_broadcast(me->gang, r == root ? x : NULL, y, 1, GW_F32, root, NULL));
-  EXPECT(y[0] == (float)root);
+  EXPECT(get(me, y) == (float)root);
   EXPECT_OK(gw_gang_reduce(me->gang, x, r == root ? y : NULL, 1, GW_F32, GW_SUM, root, NULL));
-  EXPECT(r != root || y[0] == (float)(n * (n - 1) / 2));
+  EXPECT(r != root || get(me, y) == (float)(n * (n - 1) / 2));
   EXPECT_OK(gw_gang_gather(me->gang, x, r == root ? many : NULL, 1, GW_F32, root, NULL));
-  EXPECT(r != root || many[root] == (float)root);
+  EXPECT(r != root || get(me, many + root) == (float)root);
   EXPECT_OK(gw_gang_scatter(me->gang, r == root ? in : NULL, y, 1, GW_F32, root, NULL));
-  EXPECT(y[0] == (float)(10 * root + r));
+  EXPECT(get(me, y) == (float)(10 * root + r));
   EXPECT_OK(gw_gang_all_sum(me->gang, 1.5, &sum));
   EXPECT(sum == 1.5 * n);
   EXPECT_OK(gw_gang_broadcast_flag(me->gang, r == root ? 5 : 0, root, &flag));
@@ -56,31 +75,49 @@ static void all_collectives(rank* me) {
       EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
       EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, next, NULL));
     }
-    EXPECT(y[0] == (float)before);
-    /* A message is seen before it is asked for, and no more once it is. */
-    int32_t ready = -1;
-    size_t count = 1;
-    gw_dtype dtype = GW_F64;
-    gw_work* work = NULL;
-    EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
-    EXPECT(ready == 0 && count == 0 && dtype == GW_DTYPE_NONE);
-    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-    EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, next, NULL, &work));
-    while (ready == 0) EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
-    EXPECT(ready == 1 && count == 1 && dtype == GW_F32);
-    EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
-    EXPECT(y[0] == (float)before);
-    EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
-    EXPECT(ready == 0);
-    EXPECT_OK(gw_work_wait(work, -1));
-    gw_work_release(work);
+    EXPECT(get(me, y) == (float)before);
   }
   EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* nothing is legal */
+  gw_gang_free(me->gang, block);
 }
 
 static void collectives_give_known_values(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_collectives, NULL);
+}
+
+/* A message is seen before it is asked for, and no more once it is. */
+static void probes(rank* me) {
+  const int32_t n = me->size, r = me->index;
+  const int32_t next = (r + 1) % n, before = (r + n - 1) % n;
+  float* const block = floats_of(me);
+  EXPECT(block != NULL);
+  float *const x = block, *const y = block + 8;
+  set(me, x, 1, (float[]){(float)r});
+  int32_t ready = -1;
+  size_t count = 1;
+  gw_dtype dtype = GW_F64;
+  gw_work* work = NULL;
+  const gw_status status = gw_gang_probe(me->gang, before, &ready, &count, &dtype);
+  EXPECT_STATUS(status, on_gpus(test_device()) ? GW_E_NOT_SUPPORTED : GW_OK, NULL);
+  EXPECT(ready == 0 && count == 0 && dtype == GW_DTYPE_NONE);
+  if (status != GW_OK) return gw_gang_free(me->gang, block);
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+  EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, next, NULL, &work));
+  while (ready == 0) EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
+  EXPECT(ready == 1 && count == 1 && dtype == GW_F32);
+  EXPECT_OK(gw_gang_recv(me->gang, y, 1, GW_F32, before, NULL));
+  EXPECT(get(me, y) == (float)before);
+  EXPECT_OK(gw_gang_probe(me->gang, before, &ready, &count, &dtype));
+  EXPECT(ready == 0);
+  EXPECT_OK(gw_work_wait(work, -1));
+  gw_work_release(work);
+  gw_gang_free(me->gang, block);
+}
+
+static void probing_sees_a_message_that_no_receive_has_asked_for(void** state) {
+  (void)state;
+  for (int32_t n = 2; n <= 3; ++n) run_ranks(n, probes, NULL);
 }
 
 #define WAIT_AND_RELEASE(start)         \
@@ -95,39 +132,45 @@ static void collectives_give_known_values(void** state) {
 
 static void all_async(rank* me) {
   const int32_t n = me->size, r = me->index, root = 0;
-  float x = (float)r + 1, y = 0, many[3] = {0}, in[3] = {1, 2, 3};
+  float* const block = floats_of(me);
+  EXPECT(block != NULL);
+  float *const x = block, *const y = block + 8, *const many = block + 16, *const in = block + 24;
+  set(me, x, 1, (float[]){(float)r + 1});
+  set(me, in, 3, (float[]){1, 2, 3});
   WAIT_AND_RELEASE(gw_gang_barrier_async(me->gang, NULL, &work_));
-  WAIT_AND_RELEASE(gw_gang_all_reduce_async(me->gang, &x, &y, 1, GW_F32, GW_SUM, NULL, &work_));
-  EXPECT(y == (float)(n * (n + 1) / 2));
-  WAIT_AND_RELEASE(gw_gang_all_gather_async(me->gang, &x, many, 1, GW_F32, NULL, &work_));
-  EXPECT(many[n - 1] == (float)n);
-  float parts[3] = {-1, -1, -1};
-  void* outputs[3] = {&parts[0], &parts[1], &parts[2]};
-  WAIT_AND_RELEASE(gw_gang_all_gather_list_async(me->gang, &x, outputs, 1, GW_F32, NULL, &work_));
-  EXPECT(parts[0] == 1 && parts[n - 1] == (float)n);
+  WAIT_AND_RELEASE(gw_gang_all_reduce_async(me->gang, x, y, 1, GW_F32, GW_SUM, NULL, &work_));
+  EXPECT(get(me, y) == (float)(n * (n + 1) / 2));
+  WAIT_AND_RELEASE(gw_gang_all_gather_async(me->gang, x, many, 1, GW_F32, NULL, &work_));
+  EXPECT(get(me, many + n - 1) == (float)n);
+  void* outputs[3] = {block + 32, block + 34, block + 33};
+  WAIT_AND_RELEASE(gw_gang_all_gather_list_async(me->gang, x, outputs, 1, GW_F32, NULL, &work_));
+  EXPECT(get(me, outputs[0]) == 1 && get(me, outputs[n - 1]) == (float)n);
   double sum = 0;
   WAIT_AND_RELEASE(gw_gang_all_sum_async(me->gang, 1.5, &sum, &work_));
   EXPECT(sum == 1.5 * n);
   int32_t flag = -1;
   WAIT_AND_RELEASE(gw_gang_broadcast_flag_async(me->gang, r == root ? 5 : 0, root, &flag, &work_));
   EXPECT(flag == 1);
-  WAIT_AND_RELEASE(gw_gang_reduce_scatter_async(me->gang, in, &y, 1, GW_F32, GW_SUM, NULL, &work_));
-  EXPECT(y == (float)(n * (r + 1)));
-  WAIT_AND_RELEASE(gw_gang_broadcast_async(me->gang, &x, &y, 1, GW_F32, root, NULL, &work_));
-  EXPECT(y == 1);
-  WAIT_AND_RELEASE(gw_gang_reduce_async(me->gang, &x, &y, 1, GW_F32, GW_SUM, root, NULL, &work_));
-  EXPECT(r != root || y == (float)(n * (n + 1) / 2));
-  WAIT_AND_RELEASE(gw_gang_gather_async(me->gang, &x, many, 1, GW_F32, root, NULL, &work_));
-  WAIT_AND_RELEASE(gw_gang_scatter_async(me->gang, in, &y, 1, GW_F32, root, NULL, &work_));
-  EXPECT(y == (float)(r + 1));
+  WAIT_AND_RELEASE(gw_gang_reduce_scatter_async(me->gang, in, y, 1, GW_F32, GW_SUM, NULL, &work_));
+  EXPECT(get(me, y) == (float)(n * (r + 1)));
+  WAIT_AND_RELEASE(gw_gang_broadcast_async(me->gang, x, y, 1, GW_F32, root, NULL, &work_));
+  EXPECT(get(me, y) == 1);
+  WAIT_AND_RELEASE(gw_gang_reduce_async(me->gang, x, y, 1, GW_F32, GW_SUM, root, NULL, &work_));
+  EXPECT(r != root || get(me, y) == (float)(n * (n + 1) / 2));
+  WAIT_AND_RELEASE(gw_gang_gather_async(me->gang, x, many, 1, GW_F32, root, NULL, &work_));
+  WAIT_AND_RELEASE(gw_gang_scatter_async(me->gang, in, y, 1, GW_F32, root, NULL, &work_));
+  EXPECT(get(me, y) == (float)(r + 1));
   WAIT_AND_RELEASE(gw_gang_all_to_all_async(me->gang, in, many, 1, GW_F32, NULL, &work_));
-  EXPECT(many[0] == (float)(r + 1));
+  EXPECT(get(me, many) == (float)(r + 1));
   if (n > 1) {
     gw_work* works[2] = {NULL, NULL};
-    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, (r + n - 1) % n, NULL, &works[0]));
-    EXPECT_OK(gw_gang_send_async(me->gang, &x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
+    /* GPUs have them in the order of the calls: one rank begins. */
+    const int sends_first = on_gpus(test_device()) && r == 0;
+    if (sends_first) EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
+    EXPECT_OK(gw_gang_recv_async(me->gang, y, 1, GW_F32, (r + n - 1) % n, NULL, &works[0]));
+    if (!sends_first) EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
     EXPECT_OK(gw_work_wait_many(works, 2, -1));
-    EXPECT(y == (float)((r + n - 1) % n + 1));
+    EXPECT(get(me, y) == (float)((r + n - 1) % n + 1));
     int32_t done = 0;
     EXPECT_OK(gw_work_poll(works[0], &done));
     EXPECT(done == 1);
@@ -137,6 +180,7 @@ static void all_async(rank* me) {
     EXPECT_OK(gw_work_error(works[0]));
     for (int i = 0; i < 2; ++i) gw_work_release(works[i]);
   }
+  gw_gang_free(me->gang, block);
 }
 
 static void async_collectives_give_known_values(void** state) {
@@ -146,24 +190,28 @@ static void async_collectives_give_known_values(void** state) {
 
 static void records(rank* me) {
   const int32_t n = me->size, r = me->index;
-  float x = (float)r, out[2] = {0, 0};
+  float* const block = floats_of(me);
+  EXPECT(block != NULL);
+  float *const x = block, *const out = block + 8, *const in = block + 16, *const all = block + 24;
+  set(me, x, 1, (float[]){(float)r});
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* three ranks of GPUs want one before a send */
   gw_collective batch[2];
   for (int i = 0; i < 2; ++i) gw_collective_init(&batch[i], sizeof batch[i]);
   batch[0].op = GW_SEND;
-  batch[0].input = &x;
+  batch[0].input = x;
   batch[0].peer = (r + 1) % n;
   batch[1].op = GW_RECV;
-  batch[1].output = &out[0];
+  batch[1].output = out;
   batch[1].peer = (r + n - 1) % n;
   for (int i = 0; i < 2; ++i) {
     batch[i].count = 1;
     batch[i].dtype = GW_F32;
   }
   EXPECT_OK(gw_gang_run_batch(me->gang, batch, 2, NULL, NULL));
-  EXPECT(out[0] == (float)((r + n - 1) % n));
+  EXPECT(get(me, out) == (float)((r + n - 1) % n));
   /* Counts per rank: rank i gives i elements. */
   const size_t counts[3] = {0, 1, 2};
-  float in[2] = {(float)r, (float)r}, all[3] = {0};
+  set(me, in, 2, (float[]){(float)r, (float)r});
   gw_collective gather;
   gw_collective_init(&gather, sizeof gather);
   gather.op = GW_ALL_GATHER;
@@ -175,20 +223,21 @@ static void records(rank* me) {
   EXPECT_OK(gw_gang_run(me->gang, &gather, NULL, &work));
   EXPECT_OK(gw_work_wait(work, -1));
   gw_work_release(work);
-  EXPECT(all[0] == 1 && all[1] == 2 && all[2] == 2);
+  EXPECT(get(me, all) == 1 && get(me, all + 1) == 2 && get(me, all + 2) == 2);
   gw_collective add;
   gw_collective_init(&add, sizeof add);
   add.op = GW_ALL_REDUCE;
   add.reduce = GW_SUM;
   add.dtype = GW_F32;
   add.count = 1;
-  add.input = &x;
+  add.input = x;
   add.output = out;
   add.accumulate = 1;
-  out[0] = 100;
+  set(me, out, 1, (float[]){100});
   EXPECT_OK(gw_gang_run(me->gang, &add, NULL, NULL));
-  EXPECT(out[0] == 103);
+  EXPECT(get(me, out) == 103);
   EXPECT_OK(gw_gang_run_batch(me->gang, NULL, 0, NULL, NULL));
+  gw_gang_free(me->gang, block);
 }
 
 static void records_in_batches_and_with_counts(void** state) {
@@ -197,11 +246,16 @@ static void records_in_batches_and_with_counts(void** state) {
 }
 
 static void works(rank* me) {
-  float x = 1, y = 0;
+  float* const block = floats_of(me);
+  EXPECT(block != NULL);
+  float *const x = block, *const y = block + 8;
+  set(me, x, 1, (float[]){1});
   int32_t done = -1, freed[3] = {0, 0, 0};
+  double sum = 0;
   gw_work* work = NULL;
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the first message of GPUs would wait for the peer's */
   if (me->index == 0) {
-    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
+    EXPECT_OK(gw_gang_recv_async(me->gang, y, 1, GW_F32, 1, NULL, &work));
     EXPECT_OK(gw_work_poll(work, &done));
     EXPECT(done == 0);
     EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL); /* harmless */
@@ -209,35 +263,40 @@ static void works(rank* me) {
     EXPECT_OK(gw_work_attach(work, &freed[0], count_free));
     EXPECT(freed[0] == 0);
     EXPECT_REFUSED(gw_work_attach(NULL, &freed[1], count_free), "work is null");
-    EXPECT(freed[1] == 1); /* also when attaching fails */
-    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
+    EXPECT(freed[1] == 1);                         /* also when attaching fails */
+    EXPECT_OK(gw_gang_all_sum(me->gang, 1, &sum)); /* not on the GPUs' stream, where the receive is */
     EXPECT_OK(gw_work_wait(work, -1));
-    EXPECT(y == 1 && freed[0] == 1);
+    EXPECT(get(me, y) == 1 && freed[0] == 1);
     EXPECT_OK(gw_work_poll(work, &done));
     EXPECT(done == 1);
     EXPECT_OK(gw_work_attach(work, &freed[2], count_free)); /* done: freed at once */
     EXPECT(freed[2] == 1);
-    EXPECT_REFUSED(gw_work_order(work, &x), "stream");
     EXPECT_REFUSED(gw_work_poll(work, NULL), "out_done is null");
     gw_work_release(work);
     EXPECT(freed[0] == 1 && freed[2] == 1);
   } else {
-    EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-    EXPECT_OK(gw_gang_send(me->gang, &x, 1, GW_F32, 0, NULL));
+    EXPECT_OK(gw_gang_all_sum(me->gang, 1, &sum));
+    EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, 0, NULL));
   }
   /* Released in flight: neither cancelled nor waited for; what is attached is freed by a later call. */
   int32_t late = 0;
   if (me->index == 0) {
-    y = 0;
-    EXPECT_OK(gw_gang_recv_async(me->gang, &y, 1, GW_F32, 1, NULL, &work));
+    set(me, y, 1, (float[]){0});
+    EXPECT_OK(gw_gang_recv_async(me->gang, y, 1, GW_F32, 1, NULL, &work));
     EXPECT_OK(gw_work_attach(work, &late, count_free));
     gw_work_release(work);
     for (int i = 0; i < 4; ++i) EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-    EXPECT(late == 1 && y == 1);
+    EXPECT(late == 1 && get(me, y) == 1);
   } else {
-    EXPECT_OK(gw_gang_send(me->gang, &x, 1, GW_F32, 0, NULL));
+    EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, 0, NULL));
     for (int i = 0; i < 4; ++i) EXPECT_OK(gw_gang_barrier(me->gang, NULL));
   }
+  gw_gang_free(me->gang, block);
+}
+
+static void* meet(void* gang) {
+  gw_gang_barrier(gang, NULL);
+  return NULL;
 }
 
 static void works_in_flight(void** state) {
@@ -247,22 +306,29 @@ static void works_in_flight(void** state) {
   for (int gang_first = 0; gang_first < 2; ++gang_first) {
     gw_gang* gangs[2];
     gw_work* work = NULL;
-    float y = 0;
+    void* y = NULL;
     int32_t freed = 0;
-    assert_ok(gw_gang_create_threads(2, NULL, gangs));
-    assert_ok(gw_gang_recv_async(gangs[0], &y, 1, GW_F32, 1, NULL, &work));
+    pthread_t peer;
+    two_gangs(gangs);
+    assert_int_equal(pthread_create(&peer, NULL, meet, gangs[1]), 0);
+    assert_ok(gw_gang_barrier(gangs[0], NULL));
+    assert_int_equal(pthread_join(peer, NULL), 0);
+    assert_ok(gw_gang_alloc(gangs[0], 4, &y));
+    assert_ok(gw_gang_recv_async(gangs[0], y, 1, GW_F32, 1, NULL, &work));
     assert_ok(gw_work_attach(work, &freed, count_free));
     if (gang_first) gw_gang_release(gangs[0]);
     gw_work_release(work);
     if (!gang_first) gw_gang_release(gangs[0]);
     assert_int_equal(freed, 1);
     gw_gang_release(gangs[1]);
+    gw_gang_free(NULL, y);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(collectives_give_known_values), cmocka_unit_test(async_collectives_give_known_values),
-      cmocka_unit_test(records_in_batches_and_with_counts), cmocka_unit_test(works_in_flight)};
+      test_on_device(collectives_give_known_values), test_on_device(async_collectives_give_known_values),
+      test_on_device(probing_sees_a_message_that_no_receive_has_asked_for),
+      test_on_device(records_in_batches_and_with_counts), test_on_device(works_in_flight)};
   return cmocka_run_group_tests_name("capi_gang_collectives", tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static void meshes_split_dp_by_node(void** state) {
 static void current_gangs_are_a_stack(void** state) {
   (void)state;
   gw_gangs *a = NULL, *b = NULL, *got = NULL;
-  assert_ok(gw_gangs_create_fake("cpu", &a));
+  assert_ok(gw_gangs_create_fake(test_device(), &a));
   assert_ok(gw_gangs_create_fake(NULL, &b));
   assert_ok(gw_gangs_current(NULL, &got));
   assert_null(got);
@@ -178,19 +178,19 @@ static void current_gangs_are_a_stack(void** state) {
   assert_non_null(got);
   assert_ok(gw_gangs_pop_current(got)); /* another handle of the same gangs */
   gw_gangs_release(got);
-  assert_ok(gw_gangs_current("cpu", &got)); /* fake gangs of one */
+  assert_ok(gw_gangs_current(test_device(), &got)); /* fake gangs of one */
   gw_gang* gang = NULL;
   assert_ok(gw_gangs_get(got, "dp", &gang));
   assert_string_equal(gw_gang_engine(gang), "fake");
   assert_int_equal(gw_gang_size(gang), 1);
   gw_gang_release(gang);
   gw_gangs_release(got);
-  assert_ok(gw_gangs_set_default("cpu", a));
-  assert_ok(gw_gangs_current("cpu", &got));
+  assert_ok(gw_gangs_set_default(test_device(), a));
+  assert_ok(gw_gangs_current(test_device(), &got));
   assert_ok(gw_gangs_push_current(got));
   assert_ok(gw_gangs_pop_current(a)); /* the same gangs */
   gw_gangs_release(got);
-  assert_ok(gw_gangs_set_default("cpu", NULL));
+  assert_ok(gw_gangs_set_default(test_device(), NULL));
   gw_gangs_release(a);
   gw_gangs_release(b);
 }
@@ -205,7 +205,7 @@ static void nulls_are_refused(void** state) {
   assert_refused(gw_gangs_create_fsdp(NULL, 0, &gangs), "gangs is null");
   assert_refused(gw_gangs_create_fake("cpu", NULL), "out_gangs is null");
   assert_refused(gw_gangs_create_fake("meta", &gangs), "meta");
-  assert_refused_as(gw_gangs_create_fake("cuda", &gangs), GW_E_NOT_SUPPORTED, "device \"cuda\": ");
+  assert_refused_as(gw_gangs_create_fake(missing_device(), &gangs), missing_code(), missing_device());
   assert_ok(gw_gangs_create(NULL, NULL, &gangs)); /* one rank */
   assert_refused(gw_gangs_get(NULL, "dp", &gang), "gangs is null");
   assert_refused(gw_gangs_get(gangs, NULL, &gang), "axes is null");
@@ -230,11 +230,11 @@ static void nulls_are_refused(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mesh_places_ranks_by_the_formula),
-                                     cmocka_unit_test(bad_meshes_are_refused_on_every_rank),
-                                     cmocka_unit_test(gangs_of_the_callers_gangs_are_a_mesh),
-                                     cmocka_unit_test(meshes_split_dp_by_node),
+  const struct CMUnitTest tests[] = {test_on_device(mesh_places_ranks_by_the_formula),
+                                     test_on_device(bad_meshes_are_refused_on_every_rank),
+                                     test_on_device(gangs_of_the_callers_gangs_are_a_mesh),
+                                     test_on_device(meshes_split_dp_by_node),
                                      cmocka_unit_test(current_gangs_are_a_stack),
-                                     cmocka_unit_test(nulls_are_refused)};
+                                     test_on_device(nulls_are_refused)};
   return cmocka_run_group_tests_name("capi_mesh", tests, NULL, NULL);
 }

@@ -200,13 +200,10 @@ static void nulls_are_refused(void** state) {
   assert_refused(gw_parameter_gather_gradient(p, NULL, NULL), "out_tensor is null");
   assert_refused(gw_parameter_assign(NULL, &view, NULL), "parameter is null");
   assert_refused(gw_parameter_assign(p, NULL, NULL), "values is null");
-  if (!on_gpus(test_device())) /* no call tells a stream of CUDA from another pointer */
-    assert_refused(gw_parameter_gather(p, &view, &t), "stream is not null");
   gw_parameter_release(p);
   gw_parameter_release(NULL);
   assert_refused(gw_module_memory(NULL, &use), "model is null");
   assert_refused(gw_module_check_replicas(NULL, NULL), "model is null");
-  if (!on_gpus(test_device())) assert_refused(gw_module_check_replicas(model, &use), "stream is not null");
   assert_refused(gw_module_save(NULL, "x", NULL), "model is null");
   assert_refused(gw_module_save(model, NULL, NULL), "folder is null");
   assert_refused(gw_module_load(NULL, "x", NULL), "model is null");

@@ -1,6 +1,7 @@
-#include "testing.h"
+#include <sched.h>
+#include <stdatomic.h>
 
-#include <time.h>
+#include "testing.h"
 
 enum { kMicrobatches = 4, kRows = 3 };
 
@@ -192,43 +193,69 @@ static void a_rank_that_leaves_ends_the_pass_on_all_ranks(void** state) {
   run_ranks(2, released, NULL);
 }
 
-/* What it sent before may arrive, or not. */
+/* The first rank leaves after its first message. What it sent before may arrive, or not. */
+typedef struct parting {
+  int before; /* it leaves before its peer asks for anything, else while the peer waits for the second message */
+  atomic_int second, asks, left; /* the peer wants the second one; waits for it; the first rank is gone */
+} parting;
+/* Asked in waits. */
+static int32_t note_wait(void* user) {
+  parting* const p = user;
+  if (atomic_load(&p->second)) atomic_store(&p->asks, 1);
+  return 0;
+}
+static void await(rank* me, atomic_int* flag) {
+  while (!atomic_load(flag) && gw_gang_async_error(me->gang) == GW_OK) sched_yield();
+}
+
 static void released_after_a_message(rank* me) {
+  parting* const p = me->user;
   gw_pipeline_options options;
   gw_pipeline_options_init(&options, sizeof options);
   options.microbatches = 2;
   gw_pipeline* pipe = NULL;
   gw_pipeline_action action;
   gw_pipeline_action_init(&action, sizeof action);
-  const int64_t shape[] = {1 << 22}; /* long enough under way for the sender to leave */
+  const int64_t shape[] = {1 << 22}; /* long under way */
   float* const x = calloc((size_t)shape[0], sizeof *x);
   gw_view out;
   EXPECT_OK(gw_view_set(&out, x, shape, 1, GW_F32));
   EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
-  gw_status status = gw_pipeline_next(pipe, NULL, &action);
   if (me->index == 0) {
-    EXPECT_OK(status);
+    EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
     EXPECT_OK(gw_pipeline_done(pipe, &out, 1, NULL));
     EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
-    const struct timespec moment = {0, 2000000};
-    nanosleep(&moment, NULL); /* the peer asks for it */
-  }
-  if (me->index == 1) {
+    if (!p->before) await(me, &p->asks);
+    gw_pipeline_release(pipe);
+    atomic_store(&p->left, 1);
+  } else {
+    EXPECT_OK(gw_interrupt_set(note_wait, p, NULL));
+    if (p->before) await(me, &p->left);
+    gw_status status = gw_pipeline_next(pipe, NULL, &action);
     while (status == GW_OK) {
       const int gives = action.kind == GW_ACTION_BACKWARD;
+      atomic_store(&p->second, gives);
       status = gw_pipeline_done(pipe, &out, gives ? 1 : 0, NULL);
       if (status == GW_OK) status = gw_pipeline_next(pipe, NULL, &action);
     }
     EXPECT_STATUS(status, GW_E_ABORTED, "in the middle of a pass");
+    EXPECT(p->before || atomic_load(&p->asks));
+    EXPECT_OK(gw_interrupt_set(NULL, NULL, NULL));
+    gw_pipeline_release(pipe);
   }
-  gw_pipeline_release(pipe);
   free(x);
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
 }
-static void a_rank_that_leaves_after_a_message_ends_the_pass(void** state) {
+static void a_rank_that_leaves_after_a_message_ends_the_pass_that_a_peer_comes_to(void** state) {
   (void)state;
-  for (int i = 0; i < 10; ++i) run_ranks(2, released_after_a_message, NULL);
+  parting p = {.before = 1};
+  run_ranks(2, released_after_a_message, &p);
+}
+static void a_rank_that_leaves_after_a_message_ends_its_peers_wait_for_the_next(void** state) {
+  (void)state;
+  parting p = {.before = 0};
+  run_ranks(2, released_after_a_message, &p);
 }
 
 /* The second rank's thread ends in its first forward. */
@@ -319,7 +346,8 @@ int main(void) {
       test_on_device(what_is_wrong_is_told_to_all),
       test_on_device(shard_actions_frame_the_stages),
       test_on_device(a_rank_that_leaves_ends_the_pass_on_all_ranks),
-      test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass),
+      test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass_that_a_peer_comes_to),
+      test_on_device(a_rank_that_leaves_after_a_message_ends_its_peers_wait_for_the_next),
       test_on_device(a_thread_that_ends_in_a_pass_is_named),
       test_on_device(inputs_that_are_held_stay_as_they_are),
   };

@@ -26,7 +26,7 @@ static void options_of_a_gang(void** state) {
   (void)state;
   gw_gang_options o;
   gw_ext extension = {7, 0, NULL};
-  ROW(WITH(device, "cuda"), NOT_SUPPORTED, "device \"cuda\": ");
+  check_row("an absent device", WITH(device, missing_device()), missing_code(), missing_device());
   ROW(WITH(device, "toaster"), INVALID_ARGUMENT, "\"toaster\"");
   ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
   ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");

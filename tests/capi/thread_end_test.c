@@ -24,23 +24,25 @@ static int32_t cancels_and_stops(void* user) {
   return 1;
 }
 
+static void free_of_gang(void* data) { gw_gang_free(NULL, data); }
+
 static void* call(void* argument) {
   caller* me = argument;
-  float x[1000] = {0};
+  void* x = NULL;
+  me->status = gw_gang_alloc(me->gang, 4000, &x);
+  if (me->status != GW_OK) return NULL;
+  pthread_cleanup_push(free_of_gang, x);
   gw_interrupt_set(me->hook, NULL, NULL);
   me->status = gw_gang_all_reduce(me->gang, x, x, 1000, GW_F32, GW_SUM, NULL);
   me->returned = 1;
   pthread_testcancel();
+  pthread_cleanup_pop(1);
   return argument;
 }
 
 static void in_the_hook(gw_interrupt_fn hook, int returns, void* answer) {
   gw_gang* gangs[2] = {NULL, NULL};
-  gw_gang_options options;
-  gw_gang_options_init(&options, sizeof options);
-  options.timeout_ms = 60000;
-  options.threads = 1;
-  assert_int_equal(gw_gang_create_threads(2, &options, gangs), GW_OK);
+  two_gangs(gangs);
   caller me = {gangs[0], hook, GW_OK, 0};
   pthread_t thread;
   void* got = &me;
@@ -188,6 +190,7 @@ static void one_rank_works_on(enum place place, int by_hand) {
   scene s;
   pthread_t thread;
   memset(&s, 0, sizeof s);
+  if (on_gpus(test_device())) s.gang = alone(); /* else none: the environment's */
   s.by_hand = by_hand;
   s.end_in = place;
   assert_int_equal(pthread_create(&thread, NULL, live, &s), 0);
@@ -204,11 +207,7 @@ static void peers_are_told(enum place place, int by_hand) {
   scene scenes[kRanks];
   pthread_t threads[kRanks];
   gw_gang* gangs[kRanks] = {NULL, NULL};
-  gw_gang_options options;
-  gw_gang_options_init(&options, sizeof options);
-  options.timeout_ms = 60000;
-  options.threads = 1;
-  assert_ok(gw_gang_create_threads(kRanks, &options, gangs));
+  two_gangs(gangs);
   memset(scenes, 0, sizeof scenes);
   for (int r = 0; r < kRanks; ++r) {
     scenes[r].gang = gangs[r];

@@ -4,6 +4,8 @@
  * done when it returns. The _async form returns a work; only gw_work_wait and gw_work_order order other work after
  * it. Collectives in flight run in the order of the calls, so one may read or overwrite what an earlier one writes or
  * reads. Sends and receives are ordered per pair of ranks only; their buffers must not overlap with others in flight.
+ * On GPUs they run in the order of the rank's calls, too, among its collectives: two ranks that both receive first wait for each
+ * other until their deadline. An exchange belongs in one gw_gang_run_batch.
  * `stream`: null for the rank's own; another must live until the gang is released. Ranks, roots and peers are relative to
  * the gang.
  *
@@ -305,7 +307,8 @@ GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *outp
 GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
                                           gw_dtype dtype, void *stream, gw_work **out_work);
 /* Collective over this rank and `peer`, which receives as many elements of the same dtype. INVALID_STATE: memory of CUDA
- * on a gang of more than two ranks, all of which have called no collective yet: NCCL makes a communicator of all. */
+ * on a gang of more than two ranks, all of which have called no collective yet: NCCL makes a communicator of all. Of two
+ * ranks, the first message makes it, and waits for the peer's. */
 GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
                               void *stream);
 /* Collective. Starts gw_gang_send and returns; buffers belong to the collective until the work is done. The
@@ -323,7 +326,7 @@ GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, g
 /* Local, never blocks. *out_ready = 1: `peer` has sent a message that no receive of this rank has asked for yet; the
  * next gw_gang_recv from it gets that one, which has *out_count elements of *out_dtype. 0: there is none yet. A loop
  * over the peers makes a receive from any rank. All outstanding works of this rank progress. INVALID_ARGUMENT: a peer
- * outside of the gang; NOT_SUPPORTED: engines fake and mpi; with a broken gang as a collective. */
+ * outside of the gang; NOT_SUPPORTED: engines fake, mpi and nccl; with a broken gang as a collective. */
 GW_API gw_status gw_gang_probe(gw_gang *gang, int32_t peer, int32_t *out_ready, size_t *out_count,
                                gw_dtype *out_dtype);
 
