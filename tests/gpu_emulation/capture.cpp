@@ -131,8 +131,9 @@ using namespace gpu_emulation;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (const cudaError_t error = enter(__func__)) return error;
-  if (stream == nullptr) return refuse(cudaErrorStreamCaptureUnsupported, "a capture of the legacy stream");
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (stream == nullptr || stream == cudaStreamLegacy)
+    return refuse(cudaErrorStreamCaptureUnsupported, "a capture of the legacy stream");
+  if (stream_behind(stream) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t fault = fault_of(stream->queue->device())) return fault;
   const std::lock_guard lock(all().mutex);
   const Capture capture = {++all().made, mode, std::this_thread::get_id(), true, {}};
@@ -163,7 +164,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   if (const cudaError_t error = enter(__func__)) return error;
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if (stream_behind(stream) == nullptr) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(all().mutex);
   const Capture* const capture = capture_of(stream);
   *status = capture == nullptr ? cudaStreamCaptureStatusNone

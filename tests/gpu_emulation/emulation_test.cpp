@@ -281,8 +281,34 @@ TEST_F(Emulation, WorkForAStreamOfAnotherDeviceIsRefused) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
 }
 
-TEST_F(Emulation, TheLegacyStreamIsRefused) {
+TEST_F(Emulation, TheNullStreamIsRefused) {
   EXPECT_EQ(start(write_at, 1, 1, 0, nullptr, device({1}), int64_t{0}), cudaErrorInvalidResourceHandle);
+}
+
+// Late like any other stream, in its own order, and as one for each device.
+TEST_F(Emulation, TheLegacyStreamOfEachDeviceExistsByItsHandleWithoutBeingCreated) {
+  const int64_t before = gpu_emulation::living();
+  float* const data = device({1, 2});
+  float got[2] = {};
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(data, 0, sizeof(float), cudaStreamLegacy), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, cudaStreamLegacy), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(stream_, event, 0), cudaSuccess);
+  EXPECT_EQ(host(data, 2), (std::vector<float>{0, 2}));
+  ASSERT_EQ(cudaMemcpyAsync(got, data, sizeof(got), cudaMemcpyDefault, cudaStreamLegacy), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(cudaStreamLegacy), cudaSuccess);
+  EXPECT_EQ(got[1], 2.0f);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(event, cudaStreamLegacy), cudaErrorInvalidResourceHandle)
+      << "an event of device 0";
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeThreadLocal),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(cudaStreamDestroy(cudaStreamLegacy), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(gpu_emulation::living(), before + 1) << "the block that the test gives back at its end";
 }
 
 void add_all(int* sum) { atomicAdd(sum, 1); }

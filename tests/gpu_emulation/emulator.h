@@ -3,7 +3,8 @@
 // stricter than they are:
 // - kernels: block.h
 // - memory: memory.h
-// - streams: each is a queue that its own thread runs late, with pauses at random (queue.h); a legacy stream does not exist
+// - streams: each is a queue that its own thread runs late, with pauses at random (queue.h); the legacy one of a device
+//   has its handle alone, cudaStreamLegacy: null is no stream
 // - graphs: capture.h
 // - an argument of a kernel that points to plain memory of the host is a fault
 // - a fault stays: later calls on the device return it, until reset()

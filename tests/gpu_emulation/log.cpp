@@ -67,8 +67,9 @@ void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid, dim3 bl
   log(stream, std::move(entry));
 }
 
-void log(cudaStream_t stream, Entry entry) {
-  if (!the_log().on || !is_living(stream)) return;
+void log(cudaStream_t handle, Entry entry) {
+  const cudaStream_t stream = the_log().on ? stream_behind(handle) : nullptr;
+  if (stream == nullptr) return;
   entry.device = stream->queue->device();
   entry.stream = stream->number;
   keep(std::move(entry));

@@ -5,6 +5,7 @@
 
 #include "base/error_of.h"
 #include "gpu_emulation/emulator.h"
+#include "gpu_emulation/log.h"
 #include "ops/ops.h"
 #include "support/host_memory.h"
 
@@ -37,6 +38,26 @@ TEST_F(CudaModule, ADeviceHasItsNumberAndItsMemory) {
   const Tensor t = Tensor::allocate(device->allocator(), DType::f32, {1000});
   EXPECT_FALSE(t.on_host());
   EXPECT_GE(gpu_emulation::living(), 1);
+}
+
+// Its handle is the same on every device: the current one decides which it is.
+TEST_F(CudaModule, TheLegacyStreamIsTheDevicesOwnWhicheverIsCurrent) {
+  auto device = make_device("cuda:1");
+  gpu_emulation::start_log();
+  {
+    Tensor t = Tensor::allocate(device->allocator(), DType::f32, {1000});
+    Stream& legacy = device->wrap_stream(cudaStreamLegacy);
+    EXPECT_EQ(&legacy, &device->wrap_stream(cudaStreamLegacy));
+    device->zero(t.raw(), t.bytes(), legacy);
+    legacy.synchronize();
+  }
+  device.reset();
+  size_t waits = 0;
+  for (const gpu_emulation::Entry& entry : gpu_emulation::take_log()) {
+    waits += entry.work == gpu_emulation::Work::host_wait ? 1 : 0;
+    EXPECT_EQ(entry.device, 1) << entry.name;
+  }
+  EXPECT_GE(waits, 2u) << "synchronize, and the end of the stream";
 }
 
 TEST_F(CudaModule, WhatIsMissingIsNamedWithItsNumbers) {

@@ -29,6 +29,7 @@ struct All {
   cudaError_t faults[kMostDevices] = {};
   std::string report;
   std::set<cudaStream_t> streams;
+  cudaStream_t legacy[kMostDevices] = {};  // made at their first use, for good
   std::set<cudaEvent_t> events;
   std::vector<std::weak_ptr<Queue>> ended;  // of streams that were destroyed; their work goes on
   uint32_t made = 0;
@@ -52,6 +53,12 @@ All& all() {
 
 thread_local int current = 0;
 thread_local std::string kernel_name;
+
+// Of the current device; the caller has the lock.
+cudaStream_t make_stream() {
+  const uint32_t number = ++all().made;
+  return new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + number), number};
+}
 
 }  // namespace
 
@@ -130,9 +137,12 @@ cudaError_t refuse(cudaError_t error, const std::string& words) {
   return error;
 }
 
-bool is_living(cudaStream_t stream) {
+cudaStream_t stream_behind(cudaStream_t handle) {
   const std::lock_guard lock(all().mutex);
-  return all().streams.contains(stream);
+  if (handle != cudaStreamLegacy) return all().streams.contains(handle) ? handle : nullptr;
+  cudaStream_t& legacy = all().legacy[current];
+  if (legacy == nullptr) legacy = make_stream();
+  return legacy;
 }
 bool is_living(cudaEvent_t event) {
   const std::lock_guard lock(all().mutex);
@@ -141,10 +151,11 @@ bool is_living(cudaEvent_t event) {
 
 int current_device() { return current; }
 
-cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task) {
-  if (!is_living(stream))
+cudaError_t enqueue(cudaStream_t handle, std::function<void(Runner&)> task) {
+  const cudaStream_t stream = stream_behind(handle);
+  if (stream == nullptr)
     return refuse(cudaErrorInvalidResourceHandle,
-                  "work for a stream that does not exist (the legacy one, or a destroyed one)");
+                  "work for a stream that does not exist (null, or a destroyed one)");
   const int device = stream->queue->device();
   if (device != current)
     return refuse(cudaErrorInvalidResourceHandle, "work for a stream of device " + std::to_string(device) +
@@ -304,7 +315,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   if (flags != cudaStreamNonBlocking)
     return refuse(cudaErrorInvalidValue, "a stream that waits for the legacy stream");
   const std::lock_guard lock(all().mutex);
-  *stream = new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + ++all().made), all().made};
+  *stream = make_stream();
   all().streams.insert(*stream);
   return cudaSuccess;
 }
@@ -320,7 +331,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTER();
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "a wait for the end of work")) return error;
   log_host_wait(stream->queue->device(), stream, 0);
   stream->queue->drain();
@@ -328,14 +339,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   ENTER();
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "a question for the state of work"))
     return error;
   return stream->queue->idle() ? fault_of(stream->queue->device()) : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   ENTER();
-  if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
+  stream = stream_behind(stream);
+  if (stream == nullptr || !is_living(event)) return cudaErrorInvalidResourceHandle;
   cudaError_t error = cudaSuccess;
   if (captures_wait(stream, event, error)) return error;
   const std::lock_guard lock(event->mutex);
@@ -360,7 +372,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   ENTER();
-  if (!is_living(stream) || !is_living(event)) return cudaErrorInvalidResourceHandle;
+  stream = stream_behind(stream);
+  if (stream == nullptr || !is_living(event)) return cudaErrorInvalidResourceHandle;
   if (event->device != stream->queue->device())
     return refuse(cudaErrorInvalidResourceHandle, "an event of another device than the stream's");
   cudaError_t error = cudaSuccess;
@@ -401,7 +414,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
   ENTER();
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "cudaMallocAsync")) return error;
   *data = allocate_device(stream->queue->device(), bytes, settings().memory);
   if (*data == nullptr) {  // what was freed on the stream before is there, by the order of the stream
@@ -412,7 +425,7 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   enter(__func__);
-  if (!is_living(stream)) return cudaErrorInvalidResourceHandle;
+  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "cudaFreeAsync")) return error;
   if (where(data).place != Place::device) return cudaErrorInvalidValue;
   stream->queue->push([data](Runner&) {
@@ -429,8 +442,11 @@ void drain(const Wanted& wanted) {
   std::vector<std::shared_ptr<Queue>> queues;
   {
     const std::lock_guard lock(all().mutex);
-    for (const cudaStream_t stream : all().streams)
-      if (wanted(*stream->queue)) queues.push_back(stream->queue);
+    const auto add = [&](cudaStream_t stream) {
+      if (stream != nullptr && wanted(*stream->queue)) queues.push_back(stream->queue);
+    };
+    for (const cudaStream_t stream : all().streams) add(stream);
+    for (const cudaStream_t stream : all().legacy) add(stream);
   }
   for (const auto& queue : queues) queue->drain();
 }

@@ -31,8 +31,9 @@ cudaError_t enter(const char* name);
 cudaError_t fault_of(int device);
 void keep_fault(int device, const Fault& fault);
 
-// Handles in use; what is not is an error, not a crash.
-bool is_living(cudaStream_t stream);
+// Handles in use; what is not is an error, not a crash. Of a stream: the one behind the handle, as cudaStreamLegacy is that of the
+// current device, which exists without being created. Null: there is none.
+cudaStream_t stream_behind(cudaStream_t handle);
 bool is_living(cudaEvent_t event);
 
 // Puts work on a stream, or into its capture; it does not run if the device has a fault before. An error, with words for report(), if the

@@ -1,16 +1,20 @@
-"""Arrays of NumPy, PyTorch and JAX: borrowed through DLPack without a copy, and made from the library's memory."""
+"""Arrays of NumPy, PyTorch and JAX: borrowed through DLPack without a copy, and made from the library's memory.
+
+Arrays of a GPU lie on CUDA's legacy default stream, which is PyTorch's own default stream: a call on them comes after what
+that stream holds, and what the stream gets later comes after the call. The owner of an array is asked to make that stream
+wait for his own; a caller who goes on with the array on another stream makes that one wait for the legacy stream."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from . import _low as c
 from ._low import View
 from .enums import DType, member
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NotSupported
 
 Array = Any
 """Anything with __dlpack__."""
@@ -20,6 +24,8 @@ DTypeLike = Any
 
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
 OUTPUT = CONTIGUOUS | WRITABLE
+CPU = 1  # DLPack's number
+LEGACY_STREAM = 1  # CUDA's, by DLPack's number and as a cudaStream_t
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on
 LONG_NAMES = {
     "bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",
@@ -51,11 +57,14 @@ def kind_of(array: Array) -> str:
     return root if root == "torch" else "numpy"
 
 
-def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
-    """A view of the array's own memory. A refusal names the argument and the reason."""
+def borrow(array: Array, name: str, wants: int = CONTIGUOUS, *, on_gpu: bool = False) -> View:
+    """A view of the array's own memory, which may lie on a GPU if the call says so. A refusal names the argument and the
+    reason."""
     if wants & WRITABLE and type(array) is not np.ndarray and kind_of(array) == "jax":
         raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
     view: View = c.borrow(array, name, wants)
+    if view.stream is not None and not on_gpu:
+        raise InvalidArgument(f"{name} lies on {view.device}: collectives alone take arrays of a GPU, this call those of the host")
     return view
 
 
@@ -92,21 +101,30 @@ class _Immutable:
 
 
 class Made:
-    """A new array of a framework, written by a collective before anyone sees it."""
+    """A new array of a framework, written by a collective before anyone sees it. `like`: lies where it lies. On a GPU it is a
+    View of `memory`, unless it is PyTorch's."""
 
-    def __init__(self, kind: str, shape: Sequence[int], dtype: int) -> None:
+    def __init__(self, kind: str, shape: Sequence[int], dtype: int, like: View | None = None,
+                 memory: Callable[[Sequence[int], int, View], View] | None = None) -> None:
         self._kind = kind
+        on_gpu = like is not None and like.stream is not None
         name = _SHORT.get(DType(dtype).name)
         if name is None:
             raise InvalidArgument(f"a new array of {DType(dtype).name} cannot be made; use the form in place")
         if kind == "torch":
             torch = importlib.import_module("torch")
-            self._array: Array = torch.empty(tuple(shape), dtype=getattr(torch, name))
+            self._array: Array = torch.empty(tuple(shape), dtype=getattr(torch, name),
+                                             device="cpu" if like is None else like.device)
+        elif on_gpu and kind == "jax":
+            raise NotSupported("a new array of JAX cannot be made on a GPU; use the form in place, on memory that is no JAX "
+                               "array's")
+        elif on_gpu and memory is not None and like is not None:
+            self._array = memory(shape, dtype, like)
         elif kind == "jax":
             self._array = _aligned(shape, c.gw_dtype_bytes(dtype), dtype)
         else:
             self._array = np.empty(tuple(shape), name)
-        self.view = borrow(self._array, "the new array")
+        self.view = borrow(self._array, "the new array", on_gpu=True)
 
     def array(self) -> Array:
         """The array, once it is written."""

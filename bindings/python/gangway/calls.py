@@ -7,7 +7,7 @@ from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
 from ._low import View
-from .arrays import OUTPUT, Array, borrow
+from .arrays import CONTIGUOUS, CPU, LEGACY_STREAM, OUTPUT, Array, Made, borrow, kind_of
 from .enums import Op
 from .errors import InvalidArgument
 from .structs import block, struct
@@ -22,15 +22,15 @@ class Call(Generic[T]):
     def __init__(self, name: str, arguments: tuple[Any, ...], finish: Callable[[], T]) -> None:
         self.name, self.arguments, self.finish = name, arguments, finish
 
-    def now(self, gang: Any) -> T:
+    def now(self, gang: Checks) -> T:
         """Runs it."""
-        getattr(c, f"gw_gang_{self.name}")(gang, *self.arguments, None)
+        getattr(c, f"gw_gang_{self.name}")(gang._h, *self.arguments, gang._stream)
         return self.finish()
 
-    def later(self, gang: Any) -> Work[T]:
+    def later(self, gang: Checks) -> Work[T]:
         """Starts it."""
-        handle = getattr(c, f"gw_gang_{self.name}_async")(gang, *self.arguments, None)
-        return Work(handle, self.finish)
+        handle = getattr(c, f"gw_gang_{self.name}_async")(gang._h, *self.arguments, gang._stream)
+        return Work(handle, self.finish, gang._stream)
 
 
 class Record(Call[T]):
@@ -43,24 +43,60 @@ class Record(Call[T]):
         self.record = struct("gw_collective", op=op, dtype=view.dtype, counts=elements, **fields)
         super().__init__("run", (self.record,), finish)
 
-    def now(self, gang: Any) -> T:
+    def now(self, gang: Checks) -> T:
         """Runs it."""
-        return self.later(gang).wait()
+        return self.later(gang)._now()
 
-    def later(self, gang: Any) -> Work[T]:
+    def later(self, gang: Checks) -> Work[T]:
         """Starts it."""
-        return Work(c.gw_gang_run(gang, self.record, None), self.finish)
+        return Work(c.gw_gang_run(gang._h, self.record, gang._stream), self.finish, gang._stream)
+
+
+class Memory:
+    """A block of the gang's memory, given back with the last array that shows it."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __del__(self) -> None:
+        c.gw_gang_free(None, self.address)
 
 
 class Checks:
     """A gang, as far as its collectives' arrays must fit it."""
 
     _h: Any
+    _on_gpu: bool
     rank: int
     size: int
 
+    @property
+    def _stream(self) -> int | None:
+        """What its calls are ordered on (arrays.py); None: the rank's own."""
+        return LEGACY_STREAM if self._on_gpu else None
+
+    def _borrow(self, array: Array, name: str, wants: int = CONTIGUOUS) -> View:
+        """The array, which must lie where the gang's memory lies: what gets bare addresses cannot tell. Of two GPUs the
+        library tells which one it is."""
+        view = borrow(array, name, wants, on_gpu=True)
+        if (view.stream is not None) != self._on_gpu:
+            raise InvalidArgument(f"{name} lies on {view.device}, the gang's device is {c.gw_gang_device(self._h)}")
+        return view
+
+    def _made(self, x: Array, view: View, shape: Sequence[int]) -> Made:
+        """A new array like x."""
+        return Made(kind_of(x), shape, view.dtype, view, self._memory)
+
+    def _memory(self, shape: Sequence[int], dtype: int, like: View | None = None, shared: bool = False) -> View:
+        """Memory of the gang, on the host or where `like` lies."""
+        size = math.prod(shape) * int(c.gw_dtype_bytes(dtype))
+        memory = Memory((c.gw_gang_alloc_shared if shared else c.gw_gang_alloc)(self._h, size))
+        place = (CPU, 0) if like is None else like.__dlpack_device__()
+        view: View = c.make_view(memory.address, tuple(shape), int(dtype), memory, place)
+        return view
+
     def _rows(self, array: Array, name: str) -> View:
-        view = borrow(array, name)
+        view = self._borrow(array, name)
         if not view.shape or view.shape[0] != self.size:
             raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be the gang's size, {self.size}")
         return view
@@ -78,7 +114,7 @@ class Checks:
         return math.prod(view.shape[1:])
 
     def _output(self, array: Array, name: str, count: int, like: View) -> View:
-        view = borrow(array, name, OUTPUT)
+        view = self._borrow(array, name, OUTPUT)
         self._same(like, view, "x", name, count)
         return view
 

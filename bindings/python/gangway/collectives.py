@@ -6,7 +6,7 @@ from typing import Callable, Sequence, TypeVar
 
 from . import _low as c
 from ._low import View
-from .arrays import CONTIGUOUS, OUTPUT, Array, Made, borrow, kind_of
+from .arrays import CONTIGUOUS, OUTPUT, Array
 from .calls import Call, Record
 from .enums import DType, Op, Reduce, member
 from .errors import InvalidArgument
@@ -24,53 +24,53 @@ class Collectives(Into):
 
     def all_reduce_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Array:
         """In place; returns the array."""
-        view = borrow(array, "array", OUTPUT)
-        c.gw_gang_all_reduce(self._h, view, view, view.count, view.dtype, member(Reduce, op, "op"), None)
+        view = self._borrow(array, "array", OUTPUT)
+        c.gw_gang_all_reduce(self._h, view, view, view.count, view.dtype, member(Reduce, op, "op"), self._stream)
         return array
 
     def all_reduce_async_(self, array: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
         """all_reduce_() as a Work."""
-        view = borrow(array, "array", OUTPUT)
-        return self._reduce("all_reduce", view, view, op, lambda: array).later(self._h)
+        view = self._borrow(array, "array", OUTPUT)
+        return self._reduce("all_reduce", view, view, op, lambda: array).later(self)
 
     def _all_reduce(self, x: Array, op: Reduce | str) -> Call[Array]:
-        view = borrow(x, "x")
-        made = Made(kind_of(x), view.shape, view.dtype)
+        view = self._borrow(x, "x")
+        made = self._made(x, view, view.shape)
         return self._reduce("all_reduce", view, made.view, op, made.array)
 
     def all_reduce(self, x: Array, op: Reduce | str = Reduce.SUM) -> Array:
         """A new array of x's framework."""
-        return self._all_reduce(x, op).now(self._h)
+        return self._all_reduce(x, op).now(self)
 
     def all_reduce_async(self, x: Array, op: Reduce | str = Reduce.SUM) -> Work[Array]:
         """all_reduce() as a Work."""
-        return self._all_reduce(x, op).later(self._h)
+        return self._all_reduce(x, op).later(self)
 
     def _all_gather(self, x: Array, counts: Sequence[int] | None) -> Call[Array]:
-        view = borrow(x, "x")
+        view = self._borrow(x, "x")
         if counts is not None:
             return self._gathered(Op.ALL_GATHER, view, x, counts)
-        made = Made(kind_of(x), (self.size, *view.shape), view.dtype)
+        made = self._made(x, view, (self.size, *view.shape))
         return Call("all_gather", (view, made.view, view.count, view.dtype), made.array)
 
     def all_gather(self, x: Array, *, counts: Sequence[int] | None = None) -> Array:
         """[size, *x.shape]; with counts, where x has counts[rank] rows: [sum(counts), *x.shape[1:]]."""
-        return self._all_gather(x, counts).now(self._h)
+        return self._all_gather(x, counts).now(self)
 
     def all_gather_async(self, x: Array, *, counts: Sequence[int] | None = None) -> Work[Array]:
         """all_gather() as a Work."""
-        return self._all_gather(x, counts).later(self._h)
+        return self._all_gather(x, counts).later(self)
 
     def _gathered(self, op: Op, view: View, x: Array, counts: Sequence[int], root: int = -1) -> Call[Array]:
         """On every rank, or on the root."""
         row = self._counted(view, self._counts(counts)[self.rank], "x", "this rank's of counts")
         if root not in (-1, self.rank):
             return Record(op, lambda: None, view, counts=counts, row=row, input=view, count=view.count, peer=root)
-        made = Made(kind_of(x), (sum(counts), *view.shape[1:]), view.dtype)
+        made = self._made(x, view, (sum(counts), *view.shape[1:]))
         return Record(op, made.array, view, counts=counts, row=row, input=view, output=made.view, count=view.count, peer=root)
 
     def _all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Call[Sequence[Array]]:
-        view = borrow(x, "x")
+        view = self._borrow(x, "x")
         if len(outputs) != self.size:
             raise InvalidArgument(f"outputs has {len(outputs)} arrays, the gang {self.size} ranks")
         views = [self._output(o, f"outputs[{i}]", view.count, view) for i, o in enumerate(outputs)]
@@ -78,94 +78,94 @@ class Collectives(Into):
 
     def all_gather_list_(self, outputs: Sequence[Array], x: Array) -> Sequence[Array]:
         """Each rank's x into one array for each rank."""
-        return self._all_gather_list_(outputs, x).now(self._h)
+        return self._all_gather_list_(outputs, x).now(self)
 
     def all_gather_list_async_(self, outputs: Sequence[Array], x: Array) -> Work[Sequence[Array]]:
         """all_gather_list_() as a Work."""
-        return self._all_gather_list_(outputs, x).later(self._h)
+        return self._all_gather_list_(outputs, x).later(self)
 
     def _reduce_scatter(self, x: Array, op: Reduce | str, counts: Sequence[int] | None) -> Call[Array]:
         if counts is not None:
-            view = borrow(x, "x")
-            made = Made(kind_of(x), (self._counts(counts)[self.rank], *view.shape[1:]), view.dtype)
+            view = self._borrow(x, "x")
+            made = self._made(x, view, (self._counts(counts)[self.rank], *view.shape[1:]))
             call = self._reduce_scatter_into_(made.view, x, op, counts, False)
             call.finish = made.array
             return call
         view = self._rows(x, "x")
-        made = Made(kind_of(x), view.shape[1:], view.dtype)
+        made = self._made(x, view, view.shape[1:])
         return self._reduce("reduce_scatter", view, made.view, op, made.array, count=made.view.count)
 
     def reduce_scatter(self, x: Array, op: Reduce | str = Reduce.SUM, *, counts: Sequence[int] | None = None) -> Array:
         """x [size, ...] -> this rank's row of the sum; with counts: x [sum(counts), ...] -> its counts[rank] rows."""
-        return self._reduce_scatter(x, op, counts).now(self._h)
+        return self._reduce_scatter(x, op, counts).now(self)
 
     def reduce_scatter_async(self, x: Array, op: Reduce | str = Reduce.SUM, *,
                              counts: Sequence[int] | None = None) -> Work[Array]:
         """reduce_scatter() as a Work."""
-        return self._reduce_scatter(x, op, counts).later(self._h)
+        return self._reduce_scatter(x, op, counts).later(self)
 
     def _broadcast_(self, array: Array, root: int) -> Call[Array]:
-        view = borrow(array, "array", OUTPUT)
+        view = self._borrow(array, "array", OUTPUT)
         return Call("broadcast", (view, view, view.count, view.dtype, root), lambda: array)
 
     def broadcast_(self, array: Array, root: int = 0) -> Array:
         """The root's values, in place."""
-        return self._broadcast_(array, root).now(self._h)
+        return self._broadcast_(array, root).now(self)
 
     def broadcast_async_(self, array: Array, root: int = 0) -> Work[Array]:
         """broadcast_() as a Work."""
-        return self._broadcast_(array, root).later(self._h)
+        return self._broadcast_(array, root).later(self)
 
     def _broadcast(self, x: Array, root: int) -> Call[Array]:
-        view = borrow(x, "x")
-        made = Made(kind_of(x), view.shape, view.dtype)
+        view = self._borrow(x, "x")
+        made = self._made(x, view, view.shape)
         return Call("broadcast", (view, made.view, view.count, view.dtype, root), made.array)
 
     def broadcast(self, x: Array, root: int = 0) -> Array:
         """The root's values as a new array; elsewhere x gives shape and type alone."""
-        return self._broadcast(x, root).now(self._h)
+        return self._broadcast(x, root).now(self)
 
     def broadcast_async(self, x: Array, root: int = 0) -> Work[Array]:
         """broadcast() as a Work."""
-        return self._broadcast(x, root).later(self._h)
+        return self._broadcast(x, root).later(self)
 
     def _to_root(self, name: str, x: Array, root: int, op: Reduce | str | None = None) -> Call[Array | None]:
-        view = borrow(x, "x")
+        view = self._borrow(x, "x")
         shape = (self.size, *view.shape) if op is None else view.shape
-        made = Made(kind_of(x), shape, view.dtype) if self.rank == root else None
+        made = self._made(x, view, shape) if self.rank == root else None
         output, finish = (made.view, made.array) if made is not None else (None, lambda: None)
         last = (root,) if op is None else (member(Reduce, op, "op"), root)
         return Call(name, (view, output, view.count, view.dtype, *last), finish)
 
     def reduce(self, x: Array, root: int = 0, op: Reduce | str = Reduce.SUM) -> Array | None:
         """The reduction on the root, None elsewhere."""
-        return self._to_root("reduce", x, root, op).now(self._h)
+        return self._to_root("reduce", x, root, op).now(self)
 
     def reduce_async(self, x: Array, root: int = 0, op: Reduce | str = Reduce.SUM) -> Work[Array | None]:
         """reduce() as a Work."""
-        return self._to_root("reduce", x, root, op).later(self._h)
+        return self._to_root("reduce", x, root, op).later(self)
 
     def _gather(self, x: Array, root: int, counts: Sequence[int] | None) -> Call[Array | None]:
         if counts is not None:
-            return self._gathered(Op.GATHER, borrow(x, "x"), x, counts, root)
+            return self._gathered(Op.GATHER, self._borrow(x, "x"), x, counts, root)
         return self._to_root("gather", x, root)
 
     def gather(self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None) -> Array | None:
         """[size, *x.shape] on the root, None elsewhere; counts as for all_gather()."""
-        return self._gather(x, root, counts).now(self._h)
+        return self._gather(x, root, counts).now(self)
 
     def gather_async(self, x: Array, root: int = 0, *, counts: Sequence[int] | None = None) -> Work[Array | None]:
         """gather() as a Work."""
-        return self._gather(x, root, counts).later(self._h)
+        return self._gather(x, root, counts).later(self)
 
     def _scatter(self, output: Array, x: Array | None, root: int, counts: Sequence[int] | None) -> Call[Array]:
-        out = borrow(output, "output", OUTPUT)
+        out = self._borrow(output, "output", OUTPUT)
         row = 1 if counts is None else self._counted(out, self._counts(counts)[self.rank], "output", "this rank's of counts")
         view = None
         if self.rank == root:
             if x is None:
                 raise InvalidArgument(f"x is None on rank {root}, the root")
-            view = self._rows(x, "x") if counts is None else borrow(x, "x")
+            view = self._rows(x, "x") if counts is None else self._borrow(x, "x")
             if counts is not None:
                 row = self._counted(view, sum(counts), "x", "the sum of counts")
             self._same(view, out, "x", "output", view.count // self.size if counts is None else counts[root] * row)
@@ -177,54 +177,54 @@ class Collectives(Into):
     def scatter_(self, output: Array, x: Array | None = None, root: int = 0, *,
                  counts: Sequence[int] | None = None) -> Array:
         """The root's x [size, ...], one row for each rank, into output; with counts: x [sum(counts), ...]."""
-        return self._scatter(output, x, root, counts).now(self._h)
+        return self._scatter(output, x, root, counts).now(self)
 
     def scatter_async_(self, output: Array, x: Array | None = None, root: int = 0, *,
                        counts: Sequence[int] | None = None) -> Work[Array]:
         """scatter_() as a Work."""
-        return self._scatter(output, x, root, counts).later(self._h)
+        return self._scatter(output, x, root, counts).later(self)
 
     def _all_to_all(self, x: Array, counts: Sequence[int] | None, got: Sequence[int] | None) -> Call[Array]:
         if counts is None or got is None:
             if counts is not got:
                 raise InvalidArgument("all_to_all takes both counts, of the rows to each rank, and got, of those from each")
             view = self._rows(x, "x")
-            made = Made(kind_of(x), view.shape, view.dtype)
+            made = self._made(x, view, view.shape)
             return Call("all_to_all", (view, made.view, view.count // self.size, view.dtype), made.array)
-        view = borrow(x, "x")
+        view = self._borrow(x, "x")
         row = self._counted(view, sum(self._counts(counts)), "x", "the sum of counts")
-        made = Made(kind_of(x), (sum(self._counts(got, "got")), *view.shape[1:]), view.dtype)
+        made = self._made(x, view, (sum(self._counts(got, "got")), *view.shape[1:]))
         return Record(Op.ALL_TO_ALL, made.array, view, counts=[*counts, *got], row=row, input=view, output=made.view)
 
     def all_to_all(self, x: Array, *, counts: Sequence[int] | None = None, got: Sequence[int] | None = None) -> Array:
         """Row i of x [size, ...] to rank i; or counts[i] rows of x to rank i, and got[i] rows from it."""
-        return self._all_to_all(x, counts, got).now(self._h)
+        return self._all_to_all(x, counts, got).now(self)
 
     def all_to_all_async(self, x: Array, *, counts: Sequence[int] | None = None,
                          got: Sequence[int] | None = None) -> Work[Array]:
         """all_to_all() as a Work."""
-        return self._all_to_all(x, counts, got).later(self._h)
+        return self._all_to_all(x, counts, got).later(self)
 
     def send(self, x: Array, peer: int) -> None:
         """To a rank that calls recv_."""
-        view = borrow(x, "x")
-        c.gw_gang_send(self._h, view, view.count, view.dtype, peer, None)
+        view = self._borrow(x, "x")
+        c.gw_gang_send(self._h, view, view.count, view.dtype, peer, self._stream)
 
     def send_async(self, x: Array, peer: int) -> Work[None]:
         """send() as a Work."""
-        view = borrow(x, "x")
-        return Call("send", (view, view.count, view.dtype, peer), lambda: None).later(self._h)
+        view = self._borrow(x, "x")
+        return Call("send", (view, view.count, view.dtype, peer), lambda: None).later(self)
 
     def recv_(self, array: Array, peer: int) -> Array:
         """From a rank that calls send."""
-        view = borrow(array, "array", OUTPUT)
-        c.gw_gang_recv(self._h, view, view.count, view.dtype, peer, None)
+        view = self._borrow(array, "array", OUTPUT)
+        c.gw_gang_recv(self._h, view, view.count, view.dtype, peer, self._stream)
         return array
 
     def recv_async_(self, array: Array, peer: int) -> Work[Array]:
         """recv_() as a Work."""
-        view = borrow(array, "array", OUTPUT)
-        return Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self._h)
+        view = self._borrow(array, "array", OUTPUT)
+        return Call("recv", (view, view.count, view.dtype, peer), lambda: array).later(self)
 
     def probe(self, peer: int) -> tuple[int, DType] | None:
         """Local. The number and type of the elements of the next message from `peer` that no receive has asked for; None: none
@@ -237,18 +237,19 @@ class Collectives(Into):
         records = []
         for op, pairs, wants in ((Op.SEND, sends, CONTIGUOUS), (Op.RECV, receives, OUTPUT)):
             for array, peer in pairs:
-                view = borrow(array, "sends" if op == Op.SEND else "receives", wants)
+                view = self._borrow(array, "sends" if op == Op.SEND else "receives", wants)
                 side = {"input": view} if op == Op.SEND else {"output": view}
                 records.append(struct("gw_collective", op=op, count=view.count, dtype=view.dtype, peer=peer, **side))
-        Work(c.gw_gang_run_batch(self._h, block("s", records), len(records), None), lambda: None).wait()
+        handle = c.gw_gang_run_batch(self._h, block("s", records), len(records), self._stream)
+        Work(handle, lambda: None, self._stream)._now()
 
     def barrier(self) -> None:
         """Returns when every rank has come."""
-        c.gw_gang_barrier(self._h, None)
+        c.gw_gang_barrier(self._h, self._stream)
 
     def barrier_async(self) -> Work[None]:
         """barrier() as a Work."""
-        return Call[None]("barrier", (), lambda: None).later(self._h)
+        return Call[None]("barrier", (), lambda: None).later(self)
 
     @staticmethod
     def _reduce(name: str, view: View, output: View, op: Reduce | str, finish: Callable[[], T],

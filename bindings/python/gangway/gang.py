@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from contextlib import contextmanager
@@ -26,16 +25,6 @@ AllGather = Callable[[bytes], Sequence[bytes]]
 """Takes this rank's bytes, returns every rank's, by rank."""
 
 
-class Memory:
-    """A block of the gang's memory, given back with the last array that shows it."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-
-    def __del__(self) -> None:
-        c.gw_gang_free(None, self.address)
-
-
 def leave(thing: Any, error: BaseException | None) -> None:
     """The end of a with block of a Gang or of Gangs: in order, or so that peers do not wait when its body has raised."""
     if error is None:
@@ -52,6 +41,7 @@ class Gang(Collectives):
         self._h = handle
         self.rank: int = c.gw_gang_rank(handle)
         self.size: int = c.gw_gang_size(handle)
+        self._on_gpu = c.gw_gang_device(handle) == "cuda"
 
     @classmethod
     def create(
@@ -196,10 +186,7 @@ class Gang(Collectives):
             raise InvalidArgument(f"shape is {dims}: a dim is below 0")
         if self.device != "cpu":
             raise NotSupported(f"empty: the gang's memory is of {self.device}, where Python cannot read it")
-        size = math.prod(dims) * int(c.gw_dtype_bytes(word))
-        memory = Memory((c.gw_gang_alloc_shared if shared else c.gw_gang_alloc)(self._h, size))
-        view: View = c.make_view(memory.address, dims, word, memory)
-        return view
+        return self._memory(dims, word, shared=shared)
 
     # --- small things
 

@@ -7,11 +7,9 @@ from typing import Any
 
 from . import _low as c
 from ._low import View
-from .arrays import Array, as_kind, borrow
+from .arrays import CPU, Array, as_kind, borrow
 from .enums import DType, Part
 from .structs import struct
-
-_CPU = 1  # DLPack's number
 
 
 class Tensor:
@@ -43,7 +41,7 @@ class Tensor:
 
     def to(self, kind: str) -> Array:
         """The same memory as an array: "numpy", "torch" or "jax". Of a tensor on a GPU NumPy gets a copy."""
-        if kind == "numpy" and self._view.__dlpack_device__()[0] != _CPU:
+        if kind == "numpy" and self._view.__dlpack_device__()[0] != CPU:
             copy = self.to_host()
             copy._view.read_only = self._view.read_only
             return as_kind(copy._view, kind)

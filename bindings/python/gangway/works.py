@@ -20,9 +20,10 @@ def milliseconds(seconds: float | None) -> int:
 class Work(Generic[T]):
     """A collective in flight. Arrays that it uses live until it is done, also when this object is dropped."""
 
-    def __init__(self, handle: Any, finish: Callable[[], T]) -> None:
+    def __init__(self, handle: Any, finish: Callable[[], T], stream: int | None = None) -> None:
         self._h = handle
         self._finish = finish
+        self._stream = stream
 
     def __repr__(self) -> str:
         try:
@@ -36,9 +37,14 @@ class Work(Generic[T]):
         return self._finish()
 
     def order(self, stream: int | None = None) -> T:
-        """The result, for later work on `stream`, which waits for it. On a CPU the host waits, until the gang's deadline."""
-        c.gw_work_order(self._h, stream)
+        """The result, for later work on `stream`, which waits for it; None: on that of the call, on a GPU CUDA's legacy default
+        stream. On a CPU the host waits, until the gang's deadline."""
+        c.gw_work_order(self._h, self._stream if stream is None else stream)
         return self._finish()
+
+    def _now(self) -> T:
+        """The result of a plain call, which on a GPU is ordered on a stream."""
+        return self.wait() if self._stream is None else self.order()
 
     def done(self) -> bool:
         """Whether the result is there; raises when the work has failed."""

@@ -115,6 +115,13 @@ static PyObject* view_device(PyObject* object, PyObject* unused) {
   return Py_BuildValue("ii", (int)((View*)object)->view.device_type, (int)((View*)object)->view.device_id);
 }
 
+static PyObject* device_name(const gw_view* view) {
+  if (view->device_type == GW_DEVICE_CPU) return PyUnicode_FromString("cpu");
+  if (view->device_type == GW_DEVICE_CUDA) return PyUnicode_FromFormat("cuda:%d", (int)view->device_id);
+  return PyUnicode_FromFormat("device %d:%d (DLPack's numbers)", (int)view->device_type,
+                              (int)view->device_id);
+}
+
 static PyObject* view_get(PyObject* object, void* what) {
   const View* view = (const View*)object;
   switch ((intptr_t)what) {
@@ -125,6 +132,9 @@ static PyObject* view_get(PyObject* object, void* what) {
     case 4: return PyLong_FromLongLong(count_of(&view->view));
     case 5: return PyBool_FromLong(contiguous(view));
     case 6: return PyBool_FromLong(view->read_only);
+    case 7: return device_name(&view->view);
+    case 8:
+      return view->view.device_type == GW_DEVICE_CUDA ? PyLong_FromLong(kLegacyStream) : Py_NewRef(Py_None);
     default: return PyLong_FromSsize_t(view->exports);
   }
 }
@@ -143,7 +153,9 @@ static PyGetSetDef view_facts[] = {{"address", view_get, NULL, "of the first ele
                                    {"count", view_get, NULL, "elements", (void*)4},
                                    {"contiguous", view_get, NULL, "row-major", (void*)5},
                                    {"read_only", view_get, view_set_read_only, NULL, (void*)6},
-                                   {"exports", view_get, NULL, "DLPack exports that live", (void*)7},
+                                   {"device", view_get, NULL, "cpu, cuda:0 and so on", (void*)7},
+                                   {"stream", view_get, NULL, "that calls on it are ordered on", (void*)8},
+                                   {"exports", view_get, NULL, "DLPack exports that live", (void*)9},
                                    {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef view_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))view_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},

@@ -6,6 +6,8 @@
 #include "dlpack.h"
 
 enum { kViewDims = 8 };
+/* CUDA's legacy default stream, by DLPack's number and as a cudaStream_t; PyTorch's own default stream. */
+enum { kLegacyStream = 1 };
 
 typedef struct View {
   PyObject_HEAD gw_view view;
@@ -115,20 +117,43 @@ static View* take_capsule(PyObject* capsule, const char* name) {
   return view;
 }
 
-/* Asks for version 1.0; exporters that do not know the keyword give the old capsule. */
+/* Whether the array says that it lies on a CUDA GPU; old exporters say nothing. -1: an exception. */
+static int says_gpu(PyObject* array) {
+  static PyObject* name;
+  if (name == NULL) name = PyUnicode_InternFromString("__dlpack_device__");
+  PyObject* method = PyObject_GetAttr(array, name);
+  if (method == NULL) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    PyErr_Clear();
+    return 0;
+  }
+  PyObject* device = PyObject_CallNoArgs(method);
+  int kind = 0, id = 0;
+  const int known =
+      device != NULL && pair_of(device, "ii;__dlpack_device__ gives no (device type, device id)", &kind, &id);
+  Py_XDECREF(device);
+  Py_DECREF(method);
+  return known ? kind == GW_DEVICE_CUDA : -1;
+}
+
+/* Asks for version 1.0; exporters that do not know the keyword give the old capsule. Exporters of a GPU's memory are told
+ * the stream that calls on it are ordered on: they make it wait for their own. */
 static PyObject* ask_capsule(PyObject* array) {
-  static PyObject *name, *none, *version;
+  static PyObject *name, *none, *version[2], *old[2];
   if (name == NULL) {
     name = PyUnicode_InternFromString("__dlpack__");
     none = PyTuple_New(0);
-    version = Py_BuildValue("{s(ii)}", "max_version", 1, 0);
+    version[0] = Py_BuildValue("{s(ii)}", "max_version", 1, 0);
+    version[1] = Py_BuildValue("{si,s(ii)}", "stream", kLegacyStream, "max_version", 1, 0);
+    old[1] = Py_BuildValue("{si}", "stream", kLegacyStream);
   }
   PyObject* method = PyObject_GetAttr(array, name);
   if (method == NULL) return NULL;
-  PyObject* capsule = PyObject_Call(method, none, version);
-  if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+  const int gpu = says_gpu(array);
+  PyObject* capsule = gpu < 0 ? NULL : PyObject_Call(method, none, version[gpu]);
+  if (gpu >= 0 && capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
     PyErr_Clear();
-    capsule = PyObject_Call(method, none, NULL);
+    capsule = PyObject_Call(method, none, old[gpu]);
   }
   Py_DECREF(method);
   return capsule;
@@ -150,9 +175,9 @@ static void refuse_because(const char* name) {
 }
 
 static int fits(const View* view, const char* name, int wants) {
-  if (view->view.device_type != GW_DEVICE_CPU)
-    refuse("%s is on device %d:%d (DLPack's numbers): Python passes arrays on the CPU alone", name,
-           (int)view->view.device_type, (int)view->view.device_id);
+  if (view->view.device_type != GW_DEVICE_CPU && view->view.device_type != GW_DEVICE_CUDA)
+    refuse("%s is on device %d:%d (DLPack's numbers): Python passes arrays on the CPU and on CUDA GPUs alone",
+           name, (int)view->view.device_type, (int)view->view.device_id);
   else if (gw_dtype_bytes(view->view.dtype) == 0)
     refuse("%s has element type 0x%x (DLPack's code, bits and lanes), which cannot be moved", name,
            (int)view->view.dtype);
@@ -169,16 +194,16 @@ static int fits(const View* view, const char* name, int wants) {
   return 0;
 }
 
-/* make_view(address, shape, dtype, owner) -> View of the library's memory, row-major */
+/* make_view(address, shape, dtype, owner[, device]) -> View of the library's memory, row-major */
 static PyObject* gwpy_make_view(PyObject* module, PyObject* args) {
   (void)module;
   PyObject *address, *dims, *owner;
-  int dtype;
+  int dtype, kind = GW_DEVICE_CPU, id = 0;
   int64_t shape[kViewDims];
-  if (!PyArg_ParseTuple(args, "OOiO", &address, &dims, &dtype, &owner)) return NULL;
+  if (!PyArg_ParseTuple(args, "OOiO|(ii)", &address, &dims, &dtype, &owner, &kind, &id)) return NULL;
   const Py_ssize_t ndim = PySequence_Size(dims);
   if (ndim < 0 || !gwpy_numbers(dims, "shape", shape, kViewDims)) return NULL;
-  gw_view view = {PyLong_AsVoidPtr(address), GW_DEVICE_CPU, 0, (int32_t)ndim, dtype, shape, NULL, 0};
+  gw_view view = {PyLong_AsVoidPtr(address), kind, id, (int32_t)ndim, dtype, shape, NULL, 0};
   return PyErr_Occurred() ? NULL : gwpy_view_of(&view, owner);
 }
 

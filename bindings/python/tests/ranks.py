@@ -15,15 +15,17 @@ import pytest
 
 HERE = Path(__file__).parent
 DEVICE = os.environ.get("GANGWAY_TEST_DEVICE", "cpu")  # of the ranks; test.sh runs some files on the software GPU, too
+GPUS = os.environ.get("GANGWAY_TEST_GPUS", "")  # the folder of the software GPU's modules
 PATIENCE = 600  # seconds until a launcher gives its ranks up, and half of them until a rank does its peers
 
 
-def launch(ranks: int, *arguments: str, timeout: float = PATIENCE, status: int = 0) -> str:
-    """Runs a program over ranks; its output. Fails with it when the exit status is another."""
+def launch(ranks: int, *arguments: str, timeout: float = PATIENCE, status: int = 0, gpus: bool = False) -> str:
+    """Runs a program over ranks; its output. Fails with it when the exit status is another. `gpus`: on software GPUs."""
+    device = {"GANGWAY_MODULES": GPUS, "LD_LIBRARY_PATH": GPUS, "GANGWAY_TEST_DEVICE": "cuda"} if gpus else {}
     done = subprocess.run(
         [sys.executable, "-m", "gangway.run", "-n", str(ranks), "--timeout", str(timeout), sys.executable, *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout + 30,
-        env={**os.environ, "OMP_NUM_THREADS": "1"})
+        env={**os.environ, "OMP_NUM_THREADS": "1", **device})
     assert done.returncode == status, f"exit status {done.returncode}\n{done.stdout}"
     return done.stdout
 
@@ -51,8 +53,9 @@ def over(*sizes: int, needs: str | None = None,
 _bodies: dict[tuple[str, int], list[str]] = {}
 
 
-def together(*sizes: int, not_on_gpus: str = "") -> Callable[[Callable[..., None]], Any]:
-    """As over(); a body that fails takes those after it with it. `not_on_gpus`: why it cannot hold there."""
+def together(*sizes: int, not_on_gpus: str = "", gpus: bool = False) -> Callable[[Callable[..., None]], Any]:
+    """As over(); a body that fails takes those after it with it. `not_on_gpus`: why it cannot hold there; `gpus`: it holds on
+    software GPUs alone."""
 
     def wrap(body: Callable[..., None]) -> Any:
         file = body.__code__.co_filename
@@ -64,7 +67,9 @@ def together(*sizes: int, not_on_gpus: str = "") -> Callable[[Callable[..., None
         def test(ranks: int) -> None:
             if left_out:
                 pytest.skip(not_on_gpus)
-            output = _all_of(file, ranks)
+            if gpus and not Path(GPUS, "libgangway_cuda.so").exists():
+                pytest.skip("the build has no software GPU")
+            output = _all_of(file, ranks, gpus)
             assert output.count(f"{body.__name__} is done") == ranks, output
 
         return _named(test, body)
@@ -73,9 +78,9 @@ def together(*sizes: int, not_on_gpus: str = "") -> Callable[[Callable[..., None
 
 
 @functools.cache
-def _all_of(file: str, ranks: int) -> str:
+def _all_of(file: str, ranks: int, gpus: bool) -> str:
     try:
-        return launch(ranks, str(HERE / "ranks.py"), file, *_bodies[file, ranks])
+        return launch(ranks, str(HERE / "ranks.py"), file, *_bodies[file, ranks], gpus=gpus)
     except AssertionError as error:
         return str(error)
 

@@ -224,7 +224,7 @@ def test_a_deleter_runs_exactly_once(gang):
         assert exporter.deleted == 1, use
 
 
-BAD_EXPORTS = [({"major": 2}, "array gives DLPack 2, not 1"), ({"device": (ctypes.c_int32 * 2)(2, 1)}, "array is on device 2:1"),
+BAD_EXPORTS = [({"major": 2}, "array gives DLPack 2, not 1"), ({"device": (ctypes.c_int32 * 2)(2, 1)}, "array lies on cuda:1, the gang's device is cpu"),
                ({"lanes": 4}, r"array has element type 0x42002 \(DLPack's code, bits and lanes\)"),
                ({"bits": 7}, "array has element type"), ({"ndim": 99}, "array has 99 dims"), ({"ndim": -1}, "array has -1 dims"),
                ({"flags": 1}, "array is read-only")]

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gangway as gw
-from ranks import launch
-
-GPUS = os.environ.get("GANGWAY_TEST_GPUS", "")
+from ranks import GPUS, launch
 
 
-def test_a_model_on_a_gpu_is_read_written_and_trained_from_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_on_a_gpu_is_read_written_and_trained_from_numpy() -> None:
     """One rank: the GPUs of the software are of one process."""
     if not Path(GPUS, "libgangway_cuda.so").exists():
         pytest.skip("the build has no software GPU")
-    monkeypatch.setenv("GANGWAY_MODULES", GPUS)
-    monkeypatch.setenv("LD_LIBRARY_PATH", GPUS)
-    assert "as on a CPU" in launch(1, __file__, timeout=120)
+    assert "as on a CPU" in launch(1, __file__, timeout=120, gpus=True)
 
 
 def losses(gangs: gw.Gangs) -> list[float]:

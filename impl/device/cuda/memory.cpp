@@ -128,6 +128,7 @@ void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
     freed_.push_back(std::move(freed));
     collect(/*wait=*/false);
   } catch (...) {  // no memory for the list, or a device that has failed
+    const OnDevice on(device_, std::nothrow);
     for (const cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
     for (const cudaEvent_t event : freed.events) cudaEventDestroy(event);
     give_back({data, pinned_bytes, {}});
