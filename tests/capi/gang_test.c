@@ -69,7 +69,7 @@ static void shrinks(rank* me) {
   double sum = 0;
   EXPECT_OK(gw_gang_all_sum(gang, 1, &sum));
   EXPECT(sum == 2);
-  float* const x = memory_of(gang, 1);
+  float* const x = memory_of(gang, sizeof *x);
   EXPECT(x != NULL);
   EXPECT_OK(gw_gang_all_reduce(gang, x, x, 1, GW_F32, GW_SUM, NULL)); /* by what moves a device's memory */
   gw_gang_free(gang, x);
