@@ -92,11 +92,12 @@ struct Failure {
 
 class DeferredWork final : public Work {
  public:
-  DeferredWork(Device& device, std::shared_ptr<Failure> failure)
-      : output(device.make_event()),
-        input(device.make_event()),
+  DeferredWork(Rank& owner, std::shared_ptr<Failure> failure)
+      : output(owner.device().make_event()),
+        input(owner.device().make_event()),
         failure_(std::move(failure)),
-        device_(device) {}
+        works_(owner.works()),
+        device_(owner.device()) {}
   bool poll() override { return output->done(); }
   bool poll_input() override { return input->done(); }
   void wait(Deadline deadline) override { wait_for(*output, deadline); }
@@ -112,6 +113,7 @@ class DeferredWork final : public Work {
     count_synchronization(device_);
     while (!event.done()) {
       if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
+      works_->progress();  // as every wait does
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     if (const auto first = failure_->get()) throw *first;
@@ -125,6 +127,7 @@ class DeferredWork final : public Work {
   }
 
   const std::shared_ptr<Failure> failure_;
+  const std::shared_ptr<Works> works_;
   Device& device_;
 };
 
@@ -157,7 +160,7 @@ class DeferredEngine final : public Engine {
     if (const auto first = error()) throw *first;
     started_ += span.size();
     Lane& lane = lane_of(channel);
-    auto work = std::make_shared<DeferredWork>(owner_->device(), failure_);
+    auto work = std::make_shared<DeferredWork>(*owner_, failure_);
     lane.ready->record(stream);
     lane.stream->wait(*lane.ready);
     auto records = std::make_shared<Records>(span, size());
