@@ -150,7 +150,7 @@ class Engine {
   // Engine of the survivors of a broken one (ranks of this engine, the same list on each), once peers no longer touch
   // this rank's memory. A rank that is lost meanwhile is left out: `survivors` becomes those of the new engine.
   virtual std::shared_ptr<Engine> shrink(std::vector<int>& survivors) = 0;
-  // The same for an engine that was aborted on all of them and whose control engine has shrunk to `control`: they have met.
+  // The same for a data engine. It was aborted on every survivor, and they have met: `control` is their new control engine.
   virtual std::shared_ptr<Engine> shrink_over(const std::shared_ptr<Engine>& control,
                                               std::vector<int>& survivors) {
     static_cast<void>(control);

@@ -1,8 +1,8 @@
 """What nvcc says of the kernels, as a table: registers, spills, shared memory, and how full a multiprocessor gets.
 usage: cuda_static.py FILE...      the .o.txt files beside the module's objects (tests/cuda_build.sh), and PTX; sorted by family
 
-128-bit: kernels with accesses of 16 bytes to global memory, in the PTX of sm_90a. A kernel of a bandwidth-bound operation is there twice: with
-them, and with single elements for rows that are not multiples of 16 bytes.
+128-bit: kernels with accesses of 16 bytes to global memory, in the PTX of sm_90a. A kernel of a bandwidth-bound operation is
+there twice: with them, and with single elements for rows that are not multiples of 16 bytes.
 
 Resident threads: of the 2,048 that a multiprocessor of sm_80, sm_90 and sm_100 can hold, those that registers and static shared
 memory leave for blocks of 256 threads (CUDA C++ Programming Guide, "Compute Capabilities": 65,536 registers in units of 256 a

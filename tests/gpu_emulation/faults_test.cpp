@@ -109,7 +109,7 @@ TEST_F(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) 
   std::printf("%d of about %d calls failed once, %d were told\n", failed, all, heard);
 }
 
-// Destructors have nobody to tell.
+// A destructor cannot report an error, and must not throw it.
 TEST_F(CudaFaults, ADeviceThatCannotBeChosenAtTheEndEndsNoProcess) {
   int failed = 0;
   for (int nth = 1; nth <= 20; ++nth) {

@@ -1,8 +1,8 @@
 // What the software GPU tells sanitizers, and which one a file is compiled for: GPU_EMULATION_ADDRESS, GPU_EMULATION_THREAD,
 // or none of the two.
 //
-// A sanitizer for threads takes every lock for an order. The software GPU has many that a GPU has not, so it shows its own
-// ones to none (Unseen), and says which work comes before which (give, take): as it was pushed on a stream, and by events.
+// The thread sanitizer takes each lock for an order of the two threads. A GPU has no such locks, so the software GPU hides its
+// own from the sanitizer (Unseen), and tells it the orders that a GPU has (give, take): of a stream, and of events.
 #pragma once
 
 #if defined(__has_feature)

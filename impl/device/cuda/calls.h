@@ -20,7 +20,7 @@ void check(cudaError_t error, const char* what);
 class OnDevice {
  public:
   explicit OnDevice(int device);
-  OnDevice(int device, std::nothrow_t) noexcept;  // for a destructor
+  OnDevice(int device, std::nothrow_t) noexcept;  // for a destructor, which must not throw
   ~OnDevice();
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;

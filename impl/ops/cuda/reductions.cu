@@ -4,8 +4,8 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/reduce.h"
 
-// Sums over whole tensors. Their order depends on the shape, and on whether accesses of 16 bytes fit: each block sums up its own part, then the parts are
-// summed up in order.
+// Sums over whole tensors. Their order depends on the shape, and on whether accesses of 16 bytes fit: each block sums up its
+// own part, then the parts are summed up in order.
 
 namespace gangway::cuda {
 namespace {
