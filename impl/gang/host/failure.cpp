@@ -54,13 +54,13 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   losses_seen_.store(losses, std::memory_order_relaxed);
   if (op == nullptr || (!gone && !threads)) return false;
   // What a rank has left behind may still be taken: it is judged when nothing moves on.
-  if (const std::optional<bool> moved = move_on(); moved != false) return !moved.has_value();
+  if (moves_on()) return failed();
   const Op* const left = blocker(calls_.lanes(), *work);
   return left != nullptr && check_absent(*left);
 }
 
-// Nothing: it broke.
-std::optional<bool> Failure::move_on() {
+// Or it broke.
+bool Failure::moves_on() {
   const uint64_t before = calls_.moves();
   try {
     calls_.turn();
@@ -70,7 +70,7 @@ std::optional<bool> Failure::move_on() {
   } catch (const std::bad_alloc&) {
     break_with(Error(Code::out_of_memory, "no memory"), true);
   }
-  return std::nullopt;
+  return true;
 }
 
 // Is the call waiting for a rank that has left the gang for good?

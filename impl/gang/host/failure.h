@@ -44,7 +44,7 @@ class Failure {
 
  private:
   bool check_absent(const Op& op);
-  std::optional<bool> move_on();
+  bool moves_on();
   void give_up() noexcept;
   void log_flights() const noexcept;
 
