@@ -38,40 +38,54 @@ class RecordedWork : public Work {
   size_t first_, last_;
 };
 
-// The host's copies of what records read and write in a device's memory.
+// The host's copies of what records read and write in a device's memory. A record may read what one before it wrote, so each
+// is copied at its turn; a message, which its receive may ask for earlier, at once.
 class HostCopies {
  public:
   HostCopies(std::span<const Collective> span, int rank, int size, Stream& stream)
-      : callers_(span), records_(span.begin(), span.end()), stream_(stream) {
-    if (is_on_host(stream.device().memory_kind()) || stream.device().memory_kind() == MemoryKind::meta)
-      return;
-    for (Collective& c : records_) {
-      c.in = fetch(c.in, in_count(c, rank, size) * item_bytes(c.dtype));
-      c.out = fetch(c.out, out_count(c, rank, size) * item_bytes(c.dtype));
-    }
-    stream_.synchronize();
+      : callers_(span),
+        records_(span.begin(), span.end()),
+        rank_(rank),
+        size_(size),
+        stream_(stream),
+        on_device_(!is_on_host(stream.device().memory_kind()) &&
+                   stream.device().memory_kind() != MemoryKind::meta) {
+    for (size_t i = 0; on_device_ && i < records_.size(); ++i)
+      if (records_[i].op == CollectiveOp::send) fetch(i);
   }
   std::span<const Collective> records() const { return records_; }
 
+  void begin(size_t i) {
+    if (on_device_ && records_[i].op != CollectiveOp::send) fetch(i);
+  }
   // What was written goes back.
-  void give_back() {
-    if (bytes_.empty()) return;
-    for (size_t i = 0, at = 0; i < records_.size(); ++i, at += 2)
-      stream_.device().copy(callers_[i].out, records_[i].out, bytes_[at + 1].size(), stream_);
+  void end(size_t i) {
+    const Collective& c = records_[i];
+    if (!on_device_ || c.out == nullptr) return;
+    stream_.device().copy(callers_[i].out, c.out, out_count(c, rank_, size_) * item_bytes(c.dtype), stream_);
     stream_.synchronize();
   }
 
  private:
-  std::byte* fetch(const void* from, size_t bytes) {
-    std::vector<std::byte>& here = bytes_.emplace_back(from == nullptr ? 0 : bytes);
-    stream_.device().copy(here.data(), from, here.size(), stream_);
-    return from == nullptr ? nullptr : here.data();
+  void fetch(size_t i) {
+    Collective& c = records_[i];
+    c.in = copy_of(c.in, in_count(c, rank_, size_) * item_bytes(c.dtype));
+    c.out = copy_of(c.out, out_count(c, rank_, size_) * item_bytes(c.dtype));
+    stream_.synchronize();
+  }
+  std::byte* copy_of(const void* from, size_t bytes) {
+    if (from == nullptr) return nullptr;
+    std::vector<std::byte>& here = bytes_.emplace_back(bytes);
+    stream_.device().copy(here.data(), from, bytes, stream_);
+    return here.data();
   }
 
   const std::span<const Collective> callers_;
   std::vector<Collective> records_;
+  const int rank_, size_;
   Stream& stream_;
-  std::vector<std::vector<std::byte>> bytes_;  // of each record the input, the output
+  const bool on_device_;
+  std::vector<std::vector<std::byte>> bytes_;
 };
 
 class FakeEngine : public LocalEngine {
@@ -87,14 +101,15 @@ class FakeEngine : public LocalEngine {
     const std::span<const Collective> span = copies.records();
     std::vector<RecordedCollective> launched;
     for (size_t i = 0; i < span.size(); ++i) {
+      copies.begin(i);
       const Collective& c = span[i];
       const uint64_t bytes = received_bytes(c, rank(), size());
       count(channel, c, bytes);
       act_on_own_data(c, rank(), size());
       if (c.op == CollectiveOp::recv) receive(span, i);
+      copies.end(i);
       launched.push_back({channel, c.op, c.dtype, c.reduce, c.count, bytes});
     }
-    copies.give_back();
     return records_ == nullptr ? finished_work() : keep(launched);
   }
 
