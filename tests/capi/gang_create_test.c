@@ -192,6 +192,22 @@ static void fake_gang_acts_as_if_all_held_the_same(void** state) {
   assert_ok(gw_gang_all_reduce(gang, x, y, 3, GW_F32, GW_MEAN, NULL));
   read_bytes(gang, got, y, sizeof got);
   assert_true(got[1] == 2);
+  gw_collective chain[2]; /* the second reads what the first writes */
+  for (int i = 0; i < 2; ++i) {
+    gw_collective_init(&chain[i], sizeof chain[i]);
+    chain[i].op = GW_ALL_REDUCE;
+    chain[i].reduce = GW_SUM;
+    chain[i].input = i == 0 ? x : y;
+    chain[i].output = y;
+    chain[i].count = 3;
+    chain[i].dtype = GW_F32;
+  }
+  gw_work* work = NULL;
+  assert_ok(gw_gang_run_batch(gang, chain, 2, NULL, &work));
+  assert_ok(gw_work_wait(work, -1));
+  gw_work_release(work);
+  read_bytes(gang, got, y, sizeof got);
+  assert_true(got[0] == 9 && got[2] == 27);
   assert_ok(gw_gang_all_gather(gang, x, y, 3, GW_F32, NULL));
   read_bytes(gang, got, y, sizeof got);
   assert_true(got[0] == 1 && got[3] == 1 && got[8] == 3);
