@@ -175,7 +175,7 @@ TEST_F(CudaGraphs, OneOperationIsNoGraph) {
 
 // What else uses the stream comes after the operations before it.
 TEST_F(CudaGraphs, EveryOtherUseOfTheStreamStartsWhatIsKeptBack) {
-  const Tensor x = tensor({8}), y = tensor({8});
+  const Tensor x = tensor({8}), y = tensor({8}), of_other = tensor({8});
   const auto other = device_->make_stream(StreamPriority::high);
   const auto event = device_->make_event();
   const std::function<void()> uses[] = {
@@ -191,7 +191,7 @@ TEST_F(CudaGraphs, EveryOtherUseOfTheStreamStartsWhatIsKeptBack) {
   };
   for (size_t use = 0; use < std::size(uses); ++use) {
     const Count kernels("cudaLaunchKernel");
-    ops_->fill(x, 1, *other);
+    ops_->fill(of_other, 1, *other);
     ops_->fill(x, static_cast<double>(use), stream());
     EXPECT_EQ(kernels(), 0) << use;
     uses[use]();
