@@ -4,6 +4,8 @@
 #include <mutex>
 #include <type_traits>
 
+#include "gang/naps.h"
+
 namespace gangway {
 namespace {
 
@@ -57,6 +59,10 @@ class LoweredWork final : public Work, public Progressive {
   void wait(Deadline deadline) override {
     for (const WorkPtr& work : works_) work->wait(deadline);
     end_output(device_->stream());
+    for (Naps naps; !done();) {
+      if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
+      if (!naps.yielded()) naps.sleep();
+    }
   }
   void wait_input(Deadline deadline) override {
     wait(deadline);
@@ -66,6 +72,8 @@ class LoweredWork final : public Work, public Progressive {
   void order(Stream& stream) override {
     for (const WorkPtr& work : works_) work->order(stream);
     end_output(stream);
+    const std::lock_guard lock(mutex_);
+    if (end_ != nullptr) stream.wait(*end_);  // another stream may have got the finishes
   }
   void order_input(Stream& stream) override {
     order(stream);
@@ -84,7 +92,10 @@ class LoweredWork final : public Work, public Progressive {
   bool advance(bool input) {
     for (const WorkPtr& work : works_)
       if (!(input ? work->poll() && work->poll_input() : work->poll())) return false;
-    if (!error()) end_output(device_->stream());
+    if (!error()) {
+      end_output(device_->stream());
+      if (!done()) return false;
+    }
     if (input) leave();
     return true;
   }
@@ -98,7 +109,16 @@ class LoweredWork final : public Work, public Progressive {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     for (const Finish& f : rest_.finishes) finish(f, *device_, stream);
+    if (!rest_.finishes.empty()) {
+      end_ = device_->make_event();
+      end_->record(stream);
+    }
     ended_ = true;
+  }
+
+  bool done() {
+    const std::lock_guard lock(mutex_);
+    return ended_ && (end_ == nullptr || end_->done());
   }
 
   const std::shared_ptr<Works> list_;
@@ -107,6 +127,7 @@ class LoweredWork final : public Work, public Progressive {
   const Remainder rest_;
   std::mutex mutex_;
   bool ended_ = false;
+  std::unique_ptr<Event> end_;  // of the finishes, on the stream that got them
   std::atomic<bool> left_ = false;
 };
 
