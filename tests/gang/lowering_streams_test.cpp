@@ -55,8 +55,7 @@ class Gathered {
   }
   // What the caller's stream sees.
   std::vector<float> seen() {
-    const Tensor copy =
-        Tensor::allocate(rank_->device().pinned_allocator(), out_.dtype(), out_.shape());
+    const Tensor copy = Tensor::allocate(rank_->device().pinned_allocator(), out_.dtype(), out_.shape());
     rank_->device().copy(copy.raw(), out_.raw(), out_.bytes(), *stream);
     stream->synchronize();
     return {copy.data<float>(), copy.data<float>() + copy.count()};

@@ -153,6 +153,7 @@ class DeferredEngine final : public Engine {
     EngineFacts facts;
     facts.has_peers = size() > 1;
     facts.moves_device_memory = true;
+    facts.takes_counts = false;  // as NCCL
     return facts;
   }
 
@@ -163,10 +164,14 @@ class DeferredEngine final : public Engine {
     auto work = std::make_shared<DeferredWork>(*owner_, failure_);
     lane.ready->record(stream);
     lane.stream->wait(*lane.ready);
-    auto records = std::make_shared<Records>(span, size());
+    auto records = std::make_shared<std::vector<Collective>>(span.begin(), span.end());
+    for (Collective& c : *records) {
+      c.in = reachable(c.in);
+      c.out = reachable(c.out);
+    }
     auto moving = std::make_shared<WorkPtr>();
     enqueue_guarded(lane, [records, moving, engine = lane.engine](Worker& worker) {
-      *moving = engine->run(Channel::user, records->records, worker.cpu.stream());
+      *moving = engine->run(Channel::user, *records, worker.cpu.stream());
       (*moving)->wait(Deadline::never());
     });
     work->output->record(*lane.stream);
@@ -219,22 +224,6 @@ class DeferredEngine final : public Engine {
     std::shared_ptr<Engine> engine;
     std::unique_ptr<Event> ready;
     std::unique_ptr<Stream> stream;  // ends first, with all its tasks
-  };
-
-  // Copies of the records with counts of their own, and addresses that a task reaches.
-  struct Records {
-    Records(std::span<const Collective> span, int size) : records(span.begin(), span.end()) {
-      counts.reserve(span.size());
-      for (Collective& c : records) {
-        c.in = reachable(c.in);
-        c.out = reachable(c.out);
-        if (c.counts == nullptr) continue;
-        const size_t n = static_cast<size_t>(size) * (c.op == CollectiveOp::all_to_all ? 2 : 1);
-        c.counts = counts.emplace_back(c.counts, c.counts + n).data();
-      }
-    }
-    std::vector<Collective> records;
-    std::vector<std::vector<size_t>> counts;
   };
 
   Lane& lane_of(Channel channel) {
