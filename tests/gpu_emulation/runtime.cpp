@@ -151,6 +151,20 @@ bool is_living(cudaEvent_t event) {
 
 int current_device() { return current; }
 
+void drain(std::optional<int> device) {
+  std::vector<std::shared_ptr<Queue>> queues;
+  {
+    const std::lock_guard lock(all().mutex);
+    const auto add = [&](cudaStream_t stream) {
+      if (stream != nullptr && (!device || stream->queue->device() == *device))
+        queues.push_back(stream->queue);
+    };
+    for (const cudaStream_t stream : all().streams) add(stream);
+    for (const cudaStream_t stream : all().legacy) add(stream);
+  }
+  for (const auto& queue : queues) queue->drain();
+}
+
 cudaError_t enqueue(cudaStream_t handle, std::function<void(Runner&)> task) {
   const cudaStream_t stream = stream_behind(handle);
   if (stream == nullptr)
@@ -205,11 +219,6 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
 }  // namespace gpu_emulation
 
 using namespace gpu_emulation;
-
-// The head of a call on the current device: what it returns before it does anything.
-#define ENTER()                                                \
-  if (const cudaError_t error = enter(__func__)) return error; \
-  if (const cudaError_t fault = fault_of(current)) return fault
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -412,98 +421,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return fault_of(event->device);
 }
 
-cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
-  ENTER();
-  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
-  if (const cudaError_t error = forbidden_in_capture(stream, "cudaMallocAsync")) return error;
-  *data = allocate_device(stream->queue->device(), bytes, settings().memory);
-  if (*data == nullptr) {  // what was freed on the stream before is there, by the order of the stream
-    stream->queue->drain();
-    *data = allocate_device(stream->queue->device(), bytes, settings().memory);
-  }
-  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
-  enter(__func__);
-  if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
-  if (const cudaError_t error = forbidden_in_capture(stream, "cudaFreeAsync")) return error;
-  if (where(data).place != Place::device) return cudaErrorInvalidValue;
-  stream->queue->push([data](Runner&) {
-    if (!free_device(data)) std::abort();
-  });
-  return cudaSuccess;
-}
-
-namespace {
-
-// Waits for the work of the queues that `wanted` names.
-template <typename Wanted>
-void drain(const Wanted& wanted) {
-  std::vector<std::shared_ptr<Queue>> queues;
-  {
-    const std::lock_guard lock(all().mutex);
-    const auto add = [&](cudaStream_t stream) {
-      if (stream != nullptr && wanted(*stream->queue)) queues.push_back(stream->queue);
-    };
-    for (const cudaStream_t stream : all().streams) add(stream);
-    for (const cudaStream_t stream : all().legacy) add(stream);
-  }
-  for (const auto& queue : queues) queue->drain();
-}
-
-}  // namespace
-
 cudaError_t cudaDeviceSynchronize() {
   ENTER();
   if (const cudaError_t error = unsafe_beside_captures("cudaDeviceSynchronize")) return error;
-  drain([](const Queue& queue) { return queue.device() == current; });
+  drain(current);
   return fault_of(current);
-}
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
-  ENTER();
-  if (const cudaError_t error = unsafe_beside_captures("cudaHostAlloc")) return error;
-  *data = allocate_pinned(bytes);
-  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* data) {
-  enter(__func__);
-  if (const cudaError_t error = unsafe_beside_captures("cudaFreeHost")) return error;
-  drain([](const Queue&) { return true; });  // as the real one, it waits for all that may use the block
-  return free_pinned(data) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-namespace {
-
-// Whether [at, at + bytes) is inside one block; plain memory of the host is not known.
-bool holds(const void* at, size_t bytes) {
-  const Where place = where(at);
-  return place.place == Place::host || place.rest >= bytes;
-}
-
-}  // namespace
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  ENTER();
-  if (bytes == 0) return cudaSuccess;
-  if (kind != cudaMemcpyDefault) return refuse(cudaErrorInvalidValue, "a copy that names its direction");
-  if (!holds(to, bytes) || !holds(from, bytes))
-    return refuse(cudaErrorInvalidValue, "a copy of " + std::to_string(bytes) + " bytes leaves its block");
-  if (where(to).place == Place::host || where(from).place == Place::host)
-    if (const cudaError_t error = forbidden_in_capture(stream, "a copy of plain memory of the host"))
-      return error;
-  log(stream, {.work = Work::copy, .name = __func__, .bytes = 2.0 * static_cast<double>(bytes)});
-  return enqueue(stream, [to, from, bytes](Runner&) {
-    if (!leaves_out(bytes)) std::memmove(to, from, bytes);
-  });
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  ENTER();
-  if (bytes == 0) return cudaSuccess;
-  if (where(to).place == Place::host || !holds(to, bytes))
-    return refuse(cudaErrorInvalidValue, "a memset of " + std::to_string(bytes) + " bytes leaves its block");
-  log(stream, {.work = Work::set, .name = __func__, .bytes = static_cast<double>(bytes)});
-  return enqueue(stream, [to, value, bytes](Runner&) {
-    if (!leaves_out(bytes)) std::memset(to, value, bytes);
-  });
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -41,8 +42,15 @@ bool is_living(cudaEvent_t event);
 cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task);
 // The device that this thread has set.
 int current_device();
+// Waits for the work on a device's streams. Nothing: on every device's.
+void drain(std::optional<int> device);
 
 // "call: words" for report(); returns `error`.
 cudaError_t refuse(cudaError_t error, const std::string& words);
 
 }  // namespace gpu_emulation
+
+// The head of a call on the current device: what it returns before it does anything.
+#define ENTER()                                                               \
+  if (const cudaError_t error = gpu_emulation::enter(__func__)) return error; \
+  if (const cudaError_t fault = gpu_emulation::fault_of(gpu_emulation::current_device())) return fault
