@@ -262,6 +262,8 @@ const gw_api kApi = {
     gw_tensor_to_host,
     gw_optimizer_loss_scale,
     gw_optimizer_set_loss_scale,
+    gw_tensor_order,
+    gw_gang_alloc_tensor,
 };
 
 // An entry never moves: programs that were compiled earlier call it at this place.
@@ -518,6 +520,8 @@ static_assert(offsetof(gw_api, pipeline_input) == 16 + 249 * sizeof(void*));
 static_assert(offsetof(gw_api, tensor_to_host) == 16 + 250 * sizeof(void*));
 static_assert(offsetof(gw_api, optimizer_loss_scale) == 16 + 251 * sizeof(void*));
 static_assert(offsetof(gw_api, optimizer_set_loss_scale) == 16 + 252 * sizeof(void*));
+static_assert(offsetof(gw_api, tensor_order) == 16 + 253 * sizeof(void*));
+static_assert(offsetof(gw_api, gang_alloc_tensor) == 16 + 254 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

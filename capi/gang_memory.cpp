@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "gang_handle.h"
+#include "tensor_handle.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -36,6 +37,19 @@ gw_status gw_gang_alloc(gw_gang* gang, size_t bytes, void** out_data) {
     out(out_data, "out_data");
     Gang& g = gang_of(gang);
     hand_out(Buffer::allocate(g.allocator(), bytes > 0 ? bytes : 1), out_data);
+  });
+}
+
+gw_status gw_gang_alloc_tensor(gw_gang* gang, const int64_t* shape, int32_t ndim, gw_dtype dtype,
+                               gw_tensor** out_tensor) {
+  return guarded([&] {
+    gw_tensor*& result = out(out_tensor, "out_tensor");
+    gang_of(gang);
+    if (ndim < 0 || ndim > kMaxDims) fail(Code::invalid_argument, "ndim is ", ndim, ", not 0 to ", kMaxDims);
+    if (ndim > 0) required(shape, "shape");
+    const Shape dims(std::span<const int64_t>(shape, static_cast<size_t>(ndim)));
+    const GangPtr& owner = gang->gang;
+    result = new gw_tensor(Tensor::allocate(owner->allocator(), dtype_of(dtype), dims), owner);
   });
 }
 

@@ -125,6 +125,10 @@ gw_status gw_tensor_to_host(const gw_tensor* tensor, void* stream, gw_tensor** o
   });
 }
 
+gw_status gw_tensor_order(const gw_tensor* tensor, void* stream) {
+  return guarded([&] { required(tensor, "tensor").tensor.buffer()->device().order(stream); });
+}
+
 gw_status gw_tensor_view(const gw_tensor* tensor, gw_view* out_view) {
   return guarded([&] {
     gw_view& result = out(out_view, "out_view");

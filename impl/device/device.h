@@ -88,6 +88,9 @@ class Device {
   // The Stream of a caller's native one (cudaStream_t and the like), which lives as long as the device. Null is the
   // rank's own. INVALID_ARGUMENT where the device has no native streams.
   virtual Stream& wrap_stream(void* native) = 0;
+  // Later work on a caller's native stream comes after all that the device's streams hold by now. Null and refusals: as
+  // wrap_stream, but nothing is kept of the native stream, which may go at any time.
+  virtual void order(void* native) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
   virtual MemoryKind memory_kind() const = 0;          // of allocator()

@@ -217,6 +217,52 @@ static void a_state_is_read_after_the_step_on_another_stream(void** state) {
   assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
+/* A stream that the library does not know waits for what it has put on others, and may be gone afterwards. */
+static void order_a_stream(rank* me) {
+  enum { kCount = 1 << 18, kBusy = 60 };
+  const own_stream* own = me->user;
+  const cuda_runtime* cuda = own->cuda;
+  const int64_t shape[1] = {kCount};
+  gw_tensor *from = NULL, *between = NULL, *to = NULL;
+  gw_view source, passing, target;
+  static float values[kCount], got[kCount];
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, shape, 1, GW_F32, &from));
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, shape, 1, GW_F32, &between));
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, shape, 1, GW_F32, &to));
+  EXPECT_OK(gw_tensor_view(from, &source));
+  EXPECT_OK(gw_tensor_view(between, &passing));
+  EXPECT_OK(gw_tensor_view(to, &target));
+  give(&target, values, NULL);
+  for (int i = 0; i < kCount; ++i) values[i] = (float)i;
+  give(&source, values, NULL);
+  gw_work* works[kBusy] = {NULL}; /* the plain form would wait for the GPU */
+  for (int i = 0; i < kBusy; ++i) {
+    const int last = i == kBusy - 1;
+    EXPECT_OK(gw_gang_all_reduce_async(me->gang, last ? passing.data : source.data,
+                                       last ? target.data : passing.data, kCount, GW_F32, GW_SUM, own->stream,
+                                       &works[i]));
+  }
+  void* later = NULL;
+  EXPECT(cuda->create_stream(&later, /*cudaStreamNonBlocking*/ 1, 0) == 0);
+  EXPECT_OK(gw_tensor_order(to, later));
+  EXPECT(cuda->copy(got, target.data, sizeof got, /*cudaMemcpyDefault*/ 4, later) == 0);
+  EXPECT(cuda->synchronize(later) == 0 && cuda->destroy_stream(later) == 0);
+  for (int i = 0; i < kCount; ++i) EXPECT(got[i] == values[i]);
+  EXPECT_OK(gw_work_wait_many(works, kBusy, -1));
+  for (int i = 0; i < kBusy; ++i) gw_work_release(works[i]);
+  EXPECT_OK(gw_tensor_order(to, own->stream));
+  EXPECT_OK(gw_gang_all_reduce(me->gang, source.data, target.data, kCount, GW_F32, GW_SUM, NULL));
+  gw_tensor_release(from);
+  gw_tensor_release(between);
+  gw_tensor_release(to);
+}
+static void a_stream_is_ordered_after_all_that_the_library_put_on_the_gpu(void** state) {
+  (void)state;
+  own_stream own = first_gpus_stream();
+  run_ranks_on("cuda", 1, order_a_stream, &own);
+  assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
+}
+
 /* Host memory in a collective of GPUs is refused on every rank. */
 static void host_memory(rank* me) {
   float values[4] = {1, 2, 3, 4};
@@ -235,6 +281,7 @@ int main(void) {
       cmocka_unit_test(views_and_handles_are_the_gpus),
       cmocka_unit_test(the_work_of_a_call_is_on_the_callers_stream_when_it_returns),
       cmocka_unit_test(a_state_is_read_after_the_step_on_another_stream),
+      cmocka_unit_test(a_stream_is_ordered_after_all_that_the_library_put_on_the_gpu),
       cmocka_unit_test(host_memory_in_a_collective_of_gpus_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

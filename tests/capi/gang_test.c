@@ -123,6 +123,61 @@ static void memory(rank* me) {
   EXPECT(data == NULL);
 }
 
+/* A tensor of it says where it lies, and outlives the gang. */
+static void tensor_of_memory(rank* me) {
+  const int64_t shape[2] = {2, 3}, none[1] = {0}, below[1] = {-1}, huge[1] = {INT64_C(1) << 50};
+  gw_tensor *tensor = NULL, *empty = NULL;
+  gw_view view;
+  float got[6];
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, shape, 2, GW_F32, &tensor));
+  EXPECT_OK(gw_tensor_view(tensor, &view));
+  EXPECT(view.ndim == 2 && view.shape[0] == 2 && view.shape[1] == 3 && view.strides[0] == 3 &&
+         view.dtype == GW_F32);
+  const gw_view place = place_of(me->gang, view.data);
+  EXPECT(view.device_type == place.device_type && view.device_id == place.device_id);
+  const float values[6] = {1, 2, 3, 4, 5, 6};
+  give(&view, values, NULL);
+  EXPECT_OK(gw_gang_all_reduce(me->gang, view.data, view.data, 6, GW_F32, GW_SUM, NULL));
+  EXPECT_OK(gw_tensor_order(tensor, NULL));
+  take(got, &view, NULL);
+  for (int i = 0; i < 6; ++i) EXPECT(got[i] == values[i] * (float)me->size);
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, none, 1, GW_I64, &empty));
+  gw_tensor_release(empty);
+  EXPECT_OK(gw_gang_alloc_tensor(me->gang, NULL, 0, GW_F64, &empty));
+  gw_tensor_release(empty);
+  empty = NULL;
+  EXPECT_REFUSED(gw_gang_alloc_tensor(me->gang, shape, 9, GW_F32, &empty), "ndim is 9, not 0 to 8");
+  EXPECT_REFUSED(gw_gang_alloc_tensor(me->gang, NULL, 1, GW_F32, &empty), "shape is null");
+  EXPECT_REFUSED(gw_gang_alloc_tensor(me->gang, below, 1, GW_F32, &empty), "dim 0 of a tensor is -1");
+  EXPECT_REFUSED(gw_gang_alloc_tensor(me->gang, shape, 2, GW_DTYPE_NONE, &empty), "dtype");
+  EXPECT_REFUSED(gw_gang_alloc_tensor(me->gang, shape, 2, GW_F32, NULL), "out_tensor is null");
+  EXPECT_STATUS(gw_gang_alloc_tensor(me->gang, huge, 1, GW_U8, &empty), GW_E_OUT_OF_MEMORY,
+                "1125899906842624");
+  EXPECT(empty == NULL);
+  gw_tensor_release(tensor);
+}
+
+static void a_tensor_of_the_gangs_memory(void** state) {
+  (void)state;
+  const int64_t shape[1] = {3};
+  const float values[3] = {1, 2, 3};
+  float got[3];
+  gw_tensor* tensor = NULL;
+  gw_view view;
+  for (int32_t n = 1; n <= 2; ++n) run_ranks(n, tensor_of_memory, NULL);
+  assert_refused(gw_gang_alloc_tensor(NULL, NULL, 0, GW_F32, &tensor), "gang is null");
+  gw_gang* gangs[2];
+  two_gangs(gangs);
+  assert_ok(gw_gang_alloc_tensor(gangs[1], shape, 1, GW_F32, &tensor));
+  for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
+  assert_ok(gw_tensor_view(tensor, &view));
+  give(&view, values, NULL);
+  assert_ok(gw_tensor_order(tensor, NULL));
+  take(got, &view, NULL);
+  assert_true(got[2] == 3);
+  gw_tensor_release(tensor);
+}
+
 static void memory_of_the_gang(void** state) {
   (void)state;
   void* data = NULL;
@@ -216,6 +271,7 @@ int main(void) {
                                      cmocka_unit_test(survivors_shrink_to_a_new_gang),
                                      cmocka_unit_test(shutdown_has_its_own_time_limit),
                                      cmocka_unit_test(memory_of_the_gang),
+                                     cmocka_unit_test(a_tensor_of_the_gangs_memory),
                                      cmocka_unit_test(freeing_leaves_the_last_error_alone),
                                      cmocka_unit_test(traffic_and_flight_record)};
   return cmocka_run_group_tests_name("capi_gang", tests, NULL, NULL);

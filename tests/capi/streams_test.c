@@ -61,6 +61,13 @@ static gw_status unshard(scene* s) {
   const gw_status status = gw_shard_group_unshard(s->group, NULL, s->given);
   return status == GW_OK ? gw_shard_group_reshard(s->group, s->given) : status;
 }
+static gw_status order(scene* s) {
+  gw_tensor* value = NULL;
+  gw_status status = gw_parameter_tensor(s->parameter, GW_PART_VALUE, &value);
+  if (status == GW_OK) status = gw_tensor_order(value, s->given);
+  gw_tensor_release(value);
+  return status;
+}
 static gw_status reduce(scene* s) { return gw_shard_group_reduce(s->group, s->given); }
 static gw_status update(scene* s) {
   const gw_status status = gw_shard_group_begin_update(s->group, s->given);
@@ -82,6 +89,7 @@ static const struct {
               {"gw_module_check_replicas", check_replicas, 1},
               {"gw_parameter_gather", gather, 1},
               {"gw_parameter_assign", assign, 1},
+              {"gw_tensor_order", order, 0},
               {"gw_shard_group_unshard", unshard, 0},
               {"gw_shard_group_reduce", reduce, 0},
               {"gw_shard_group_begin_update", update, 1}};

@@ -163,6 +163,7 @@ static void dlpack_refusals_leave_the_tensor_with_the_caller(void** state) {
   assert_ok(gw_tensor_from_dlpack(&m, &tensor));
   assert_refused(gw_tensor_to_dlpack(tensor, NULL), "out_managed is null");
   assert_refused(gw_tensor_view(tensor, NULL), "out_view is null");
+  assert_refused(gw_tensor_order(NULL, NULL), "tensor is null");
   gw_tensor_release(tensor);
 }
 

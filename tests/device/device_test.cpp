@@ -80,6 +80,8 @@ TEST(Device, ACpuHasNoStreamsOfTheCaller) {
   EXPECT_EQ(&device->wrap_stream(nullptr), &device->stream());
   int none = 0;
   EXPECT_THROW(device->wrap_stream(&none), Error);
+  device->order(nullptr);
+  EXPECT_THROW(device->order(&none), Error);
 }
 
 TEST(Device, ARegisteredKindIsMadeByTheNameBeforeTheColon) {

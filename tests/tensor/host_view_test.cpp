@@ -17,6 +17,7 @@ class Flipped final : public Device {
   Stream& stream() override { return stream_; }
   std::unique_ptr<Stream> make_stream(StreamPriority) override { return nullptr; }
   Stream& wrap_stream(void*) override { return stream_; }
+  void order(void*) override {}
   std::unique_ptr<Event> make_event() override { return nullptr; }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> pinned_allocator() override {

@@ -740,8 +740,8 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 253)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 255)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -808,455 +808,459 @@ gw_tensor_copy(view, out_tensor) =
     ccall(ADDRESSES[27], gw_status, (Ptr{gw_view}, Ptr{Ptr{gw_tensor}}), view, out_tensor)
 gw_tensor_to_host(tensor, stream, out_tensor) =
     ccall(ADDRESSES[28], gw_status, (Ptr{gw_tensor}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), tensor, stream, out_tensor)
+gw_tensor_order(tensor, stream) =
+    ccall(ADDRESSES[29], gw_status, (Ptr{gw_tensor}, Ptr{Cvoid}), tensor, stream)
 gw_tensor_view(tensor, out_view) =
-    ccall(ADDRESSES[29], gw_status, (Ptr{gw_tensor}, Ptr{gw_view}), tensor, out_view)
+    ccall(ADDRESSES[30], gw_status, (Ptr{gw_tensor}, Ptr{gw_view}), tensor, out_view)
 gw_tensor_is_read_only(tensor) =
-    ccall(ADDRESSES[30], Int32, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[31], Int32, (Ptr{gw_tensor},), tensor)
 gw_tensor_retain(tensor) =
-    ccall(ADDRESSES[31], Ptr{gw_tensor}, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[32], Ptr{gw_tensor}, (Ptr{gw_tensor},), tensor)
 gw_tensor_release(tensor) =
-    ccall(ADDRESSES[32], Cvoid, (Ptr{gw_tensor},), tensor)
+    ccall(ADDRESSES[33], Cvoid, (Ptr{gw_tensor},), tensor)
 gw_tensor_from_dlpack(managed, out_tensor) =
-    ccall(ADDRESSES[33], gw_status, (Ptr{DLManagedTensorVersioned}, Ptr{Ptr{gw_tensor}}), managed, out_tensor)
+    ccall(ADDRESSES[34], gw_status, (Ptr{DLManagedTensorVersioned}, Ptr{Ptr{gw_tensor}}), managed, out_tensor)
 gw_tensor_to_dlpack(tensor, out_managed) =
-    ccall(ADDRESSES[34], gw_status, (Ptr{gw_tensor}, Ptr{Ptr{DLManagedTensorVersioned}}), tensor, out_managed)
+    ccall(ADDRESSES[35], gw_status, (Ptr{gw_tensor}, Ptr{Ptr{DLManagedTensorVersioned}}), tensor, out_managed)
 gw_store_create_file(folder, out_store) =
-    ccall(ADDRESSES[35], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_store}}), folder, out_store)
+    ccall(ADDRESSES[36], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_store}}), folder, out_store)
 gw_store_callbacks_init(callbacks, size) =
-    ccall(ADDRESSES[36], Cvoid, (Ptr{gw_store_callbacks}, Csize_t), callbacks, size)
+    ccall(ADDRESSES[37], Cvoid, (Ptr{gw_store_callbacks}, Csize_t), callbacks, size)
 gw_store_create_callbacks(callbacks, out_store) =
-    ccall(ADDRESSES[37], gw_status, (Ptr{gw_store_callbacks}, Ptr{Ptr{gw_store}}), callbacks, out_store)
+    ccall(ADDRESSES[38], gw_status, (Ptr{gw_store_callbacks}, Ptr{Ptr{gw_store}}), callbacks, out_store)
 gw_store_retain(store) =
-    ccall(ADDRESSES[38], Ptr{gw_store}, (Ptr{gw_store},), store)
+    ccall(ADDRESSES[39], Ptr{gw_store}, (Ptr{gw_store},), store)
 gw_store_release(store) =
-    ccall(ADDRESSES[39], Cvoid, (Ptr{gw_store},), store)
+    ccall(ADDRESSES[40], Cvoid, (Ptr{gw_store},), store)
 gw_gang_options_init(options, size) =
-    ccall(ADDRESSES[40], Cvoid, (Ptr{gw_gang_options}, Csize_t), options, size)
+    ccall(ADDRESSES[41], Cvoid, (Ptr{gw_gang_options}, Csize_t), options, size)
 gw_gang_create(options, out_gang) =
-    ccall(ADDRESSES[41], gw_status, (Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), options, out_gang)
+    ccall(ADDRESSES[42], gw_status, (Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), options, out_gang)
 gw_gang_id_create(id, capacity, out_size) =
-    ccall(ADDRESSES[42], gw_status, (Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), id, capacity, out_size)
+    ccall(ADDRESSES[43], gw_status, (Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), id, capacity, out_size)
 gw_gang_create_threads(count, options, out_gangs) =
-    ccall(ADDRESSES[43], gw_status, (Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), count, options, out_gangs)
+    ccall(ADDRESSES[44], gw_status, (Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), count, options, out_gangs)
 gw_gang_create_fake(rank, size, options, out_gang) =
-    ccall(ADDRESSES[44], gw_status, (Int32, Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), rank, size, options, out_gang)
+    ccall(ADDRESSES[45], gw_status, (Int32, Int32, Ptr{gw_gang_options}, Ptr{Ptr{gw_gang}}), rank, size, options, out_gang)
 gw_gang_create_gang(gang, ranks, rank_count, out_gang) =
-    ccall(ADDRESSES[45], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, ranks, rank_count, out_gang)
+    ccall(ADDRESSES[46], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, ranks, rank_count, out_gang)
 gw_gang_split(gang, color, key, out_gang) =
-    ccall(ADDRESSES[46], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Ptr{gw_gang}}), gang, color, key, out_gang)
+    ccall(ADDRESSES[47], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Ptr{gw_gang}}), gang, color, key, out_gang)
 gw_gang_duplicate(gang, out_gang) =
-    ccall(ADDRESSES[47], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_gang}}), gang, out_gang)
+    ccall(ADDRESSES[48], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_gang}}), gang, out_gang)
 gw_gang_retain(gang) =
-    ccall(ADDRESSES[48], Ptr{gw_gang}, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[49], Ptr{gw_gang}, (Ptr{gw_gang},), gang)
 gw_gang_release(gang) =
-    ccall(ADDRESSES[49], Cvoid, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[50], Cvoid, (Ptr{gw_gang},), gang)
 gw_gang_rank(gang) =
-    ccall(ADDRESSES[50], Int32, (Ptr{gw_gang},), gang)
-gw_gang_size(gang) =
     ccall(ADDRESSES[51], Int32, (Ptr{gw_gang},), gang)
+gw_gang_size(gang) =
+    ccall(ADDRESSES[52], Int32, (Ptr{gw_gang},), gang)
 gw_gang_name(gang) =
-    ccall(ADDRESSES[52], Ptr{Cchar}, (Ptr{gw_gang},), gang)
-gw_gang_engine(gang) =
     ccall(ADDRESSES[53], Ptr{Cchar}, (Ptr{gw_gang},), gang)
-gw_gang_device(gang) =
+gw_gang_engine(gang) =
     ccall(ADDRESSES[54], Ptr{Cchar}, (Ptr{gw_gang},), gang)
+gw_gang_device(gang) =
+    ccall(ADDRESSES[55], Ptr{Cchar}, (Ptr{gw_gang},), gang)
 gw_gang_native_handle(gang, out_handle) =
-    ccall(ADDRESSES[55], gw_status, (Ptr{gw_gang}, Ptr{Ptr{Cvoid}}), gang, out_handle)
+    ccall(ADDRESSES[56], gw_status, (Ptr{gw_gang}, Ptr{Ptr{Cvoid}}), gang, out_handle)
 gw_gang_traffic_init(traffic, size) =
-    ccall(ADDRESSES[56], Cvoid, (Ptr{gw_gang_traffic}, Csize_t), traffic, size)
+    ccall(ADDRESSES[57], Cvoid, (Ptr{gw_gang_traffic}, Csize_t), traffic, size)
 gw_gang_get_traffic(gang, traffic) =
-    ccall(ADDRESSES[57], gw_status, (Ptr{gw_gang}, Ptr{gw_gang_traffic}), gang, traffic)
+    ccall(ADDRESSES[58], gw_status, (Ptr{gw_gang}, Ptr{gw_gang_traffic}), gang, traffic)
 gw_gang_alloc(gang, bytes, out_data) =
-    ccall(ADDRESSES[58], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
+    ccall(ADDRESSES[59], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
+gw_gang_alloc_tensor(gang, shape, ndim, dtype, out_tensor) =
+    ccall(ADDRESSES[60], gw_status, (Ptr{gw_gang}, Ptr{Int64}, Int32, gw_dtype, Ptr{Ptr{gw_tensor}}), gang, shape, ndim, dtype, out_tensor)
 gw_gang_free(gang, data) =
-    ccall(ADDRESSES[59], Cvoid, (Ptr{gw_gang}, Ptr{Cvoid}), gang, data)
+    ccall(ADDRESSES[61], Cvoid, (Ptr{gw_gang}, Ptr{Cvoid}), gang, data)
 gw_gang_alloc_shared(gang, bytes, out_data) =
-    ccall(ADDRESSES[60], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
+    ccall(ADDRESSES[62], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
 gw_collective_init(record, size) =
-    ccall(ADDRESSES[61], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
+    ccall(ADDRESSES[63], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
 gw_gang_run(gang, record, stream, out_work) =
-    ccall(ADDRESSES[62], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
+    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
 gw_gang_run_batch(gang, records, record_count, stream, out_work) =
-    ccall(ADDRESSES[63], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
+    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
 gw_gang_barrier(gang, stream) =
-    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
+    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
 gw_gang_barrier_async(gang, stream, out_work) =
-    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
+    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
 gw_gang_all_reduce(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
 gw_gang_all_reduce_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
 gw_gang_all_gather(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+    ccall(ADDRESSES[70], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
 gw_gang_all_gather_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+    ccall(ADDRESSES[71], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
 gw_gang_all_gather_list(gang, input, outputs, count, dtype, stream) =
-    ccall(ADDRESSES[70], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
+    ccall(ADDRESSES[72], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
 gw_gang_all_gather_list_async(gang, input, outputs, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[71], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
+    ccall(ADDRESSES[73], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
 gw_gang_reduce_scatter(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[72], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+    ccall(ADDRESSES[74], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
 gw_gang_reduce_scatter_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[73], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+    ccall(ADDRESSES[75], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
 gw_gang_broadcast(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[74], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+    ccall(ADDRESSES[76], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
 gw_gang_broadcast_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[75], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+    ccall(ADDRESSES[77], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
 gw_gang_reduce(gang, input, output, count, dtype, reduce, root, stream) =
-    ccall(ADDRESSES[76], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
+    ccall(ADDRESSES[78], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
 gw_gang_reduce_async(gang, input, output, count, dtype, reduce, root, stream, out_work) =
-    ccall(ADDRESSES[77], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
+    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
 gw_gang_gather(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[78], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
-gw_gang_gather_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
-gw_gang_scatter(gang, input, output, count, dtype, root, stream) =
     ccall(ADDRESSES[80], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
-gw_gang_scatter_async(gang, input, output, count, dtype, root, stream, out_work) =
+gw_gang_gather_async(gang, input, output, count, dtype, root, stream, out_work) =
     ccall(ADDRESSES[81], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+gw_gang_scatter(gang, input, output, count, dtype, root, stream) =
+    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+gw_gang_scatter_async(gang, input, output, count, dtype, root, stream, out_work) =
+    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
 gw_gang_all_to_all(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
 gw_gang_all_to_all_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
 gw_gang_send(gang, input, count, dtype, peer, stream) =
-    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
+    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
 gw_gang_send_async(gang, input, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
+    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
 gw_gang_recv(gang, output, count, dtype, peer, stream) =
-    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
+    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
 gw_gang_recv_async(gang, output, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
+    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
 gw_gang_probe(gang, peer, out_ready, out_count, out_dtype) =
-    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Int32, Ptr{Int32}, Ptr{Csize_t}, Ptr{gw_dtype}), gang, peer, out_ready, out_count, out_dtype)
+    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Int32, Ptr{Int32}, Ptr{Csize_t}, Ptr{gw_dtype}), gang, peer, out_ready, out_count, out_dtype)
 gw_gang_broadcast_bytes(gang, data, size, root, out_bytes) =
-    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
+    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
 gw_gang_all_gather_bytes(gang, data, size, out_sizes, out_bytes) =
-    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
+    ccall(ADDRESSES[92], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
 gw_gang_broadcast_flag(gang, flag, root, out_flag) =
-    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
+    ccall(ADDRESSES[93], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
 gw_gang_broadcast_flag_async(gang, flag, root, out_flag, out_work) =
-    ccall(ADDRESSES[92], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
+    ccall(ADDRESSES[94], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
 gw_gang_all_sum(gang, value, out_sum) =
-    ccall(ADDRESSES[93], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
+    ccall(ADDRESSES[95], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
 gw_gang_all_sum_async(gang, value, out_sum, out_work) =
-    ccall(ADDRESSES[94], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
+    ccall(ADDRESSES[96], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
 gw_work_poll(work, out_done) =
-    ccall(ADDRESSES[95], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
+    ccall(ADDRESSES[97], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
 gw_work_wait(work, timeout_ms) =
-    ccall(ADDRESSES[96], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
+    ccall(ADDRESSES[98], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
 gw_work_wait_many(works, work_count, timeout_ms) =
-    ccall(ADDRESSES[97], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
+    ccall(ADDRESSES[99], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
 gw_work_order(work, stream) =
-    ccall(ADDRESSES[98], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
+    ccall(ADDRESSES[100], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
 gw_work_error(work) =
-    ccall(ADDRESSES[99], gw_status, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[101], gw_status, (Ptr{gw_work},), work)
 gw_work_attach(work, object, free_object) =
-    ccall(ADDRESSES[100], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
+    ccall(ADDRESSES[102], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
 gw_work_retain(work) =
-    ccall(ADDRESSES[101], Ptr{gw_work}, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[103], Ptr{gw_work}, (Ptr{gw_work},), work)
 gw_work_release(work) =
-    ccall(ADDRESSES[102], Cvoid, (Ptr{gw_work},), work)
+    ccall(ADDRESSES[104], Cvoid, (Ptr{gw_work},), work)
 gw_gang_begin_trace(gang, folder) =
-    ccall(ADDRESSES[103], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, folder)
+    ccall(ADDRESSES[105], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, folder)
 gw_gang_end_trace(gang) =
-    ccall(ADDRESSES[104], gw_status, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[106], gw_status, (Ptr{gw_gang},), gang)
 gw_gang_shutdown(gang, timeout_ms) =
-    ccall(ADDRESSES[105], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
+    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
 gw_gang_abort(gang, reason) =
-    ccall(ADDRESSES[106], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
+    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
 gw_gang_async_error(gang) =
-    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[109], gw_status, (Ptr{gw_gang},), gang)
 gw_gang_shrink(gang, survivors, survivor_count, out_gang) =
-    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
+    ccall(ADDRESSES[110], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
 gw_gang_flight_record(gang, text, capacity, out_len) =
-    ccall(ADDRESSES[109], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
+    ccall(ADDRESSES[111], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
 gw_mesh_options_init(options, size) =
-    ccall(ADDRESSES[110], Cvoid, (Ptr{gw_mesh_options}, Csize_t), options, size)
+    ccall(ADDRESSES[112], Cvoid, (Ptr{gw_mesh_options}, Csize_t), options, size)
 gw_mesh_options_preset(options, preset, node_size) =
-    ccall(ADDRESSES[111], gw_status, (Ptr{gw_mesh_options}, Ptr{Cchar}, Int32), options, preset, node_size)
+    ccall(ADDRESSES[113], gw_status, (Ptr{gw_mesh_options}, Ptr{Cchar}, Int32), options, preset, node_size)
 gw_gangs_create(root, options, out_gangs) =
-    ccall(ADDRESSES[112], gw_status, (Ptr{gw_gang}, Ptr{gw_mesh_options}, Ptr{Ptr{gw_gangs}}), root, options, out_gangs)
+    ccall(ADDRESSES[114], gw_status, (Ptr{gw_gang}, Ptr{gw_mesh_options}, Ptr{Ptr{gw_gangs}}), root, options, out_gangs)
 gw_gangs_create_parallel(root, tp, pp, cp, out_gangs) =
-    ccall(ADDRESSES[113], gw_status, (Ptr{gw_gang}, Int32, Int32, Int32, Ptr{Ptr{gw_gangs}}), root, tp, pp, cp, out_gangs)
+    ccall(ADDRESSES[115], gw_status, (Ptr{gw_gang}, Int32, Int32, Int32, Ptr{Ptr{gw_gangs}}), root, tp, pp, cp, out_gangs)
 gw_gangs_create_fsdp(gangs, intra_node_size, out_gangs) =
-    ccall(ADDRESSES[114], gw_status, (Ptr{gw_gangs}, Int32, Ptr{Ptr{gw_gangs}}), gangs, intra_node_size, out_gangs)
+    ccall(ADDRESSES[116], gw_status, (Ptr{gw_gangs}, Int32, Ptr{Ptr{gw_gangs}}), gangs, intra_node_size, out_gangs)
 gw_gang_places_init(places, size) =
-    ccall(ADDRESSES[115], Cvoid, (Ptr{gw_gang_places}, Csize_t), places, size)
+    ccall(ADDRESSES[117], Cvoid, (Ptr{gw_gang_places}, Csize_t), places, size)
 gw_gangs_create_of(places, out_gangs) =
-    ccall(ADDRESSES[116], gw_status, (Ptr{gw_gang_places}, Ptr{Ptr{gw_gangs}}), places, out_gangs)
+    ccall(ADDRESSES[118], gw_status, (Ptr{gw_gang_places}, Ptr{Ptr{gw_gangs}}), places, out_gangs)
 gw_gangs_create_fake(device, out_gangs) =
-    ccall(ADDRESSES[117], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
+    ccall(ADDRESSES[119], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
 gw_gangs_retain(gangs) =
-    ccall(ADDRESSES[118], Ptr{gw_gangs}, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[120], Ptr{gw_gangs}, (Ptr{gw_gangs},), gangs)
 gw_gangs_release(gangs) =
-    ccall(ADDRESSES[119], Cvoid, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[121], Cvoid, (Ptr{gw_gangs},), gangs)
 gw_gangs_get(gangs, axes, out_gang) =
-    ccall(ADDRESSES[120], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Ptr{gw_gang}}), gangs, axes, out_gang)
+    ccall(ADDRESSES[122], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Ptr{gw_gang}}), gangs, axes, out_gang)
 gw_gangs_coordinate(gangs, axis, out_index, out_degree) =
-    ccall(ADDRESSES[121], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Int32}, Ptr{Int32}), gangs, axis, out_index, out_degree)
+    ccall(ADDRESSES[123], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{Int32}, Ptr{Int32}), gangs, axis, out_index, out_degree)
 gw_gangs_data_shard(gangs, out_index, out_count) =
-    ccall(ADDRESSES[122], gw_status, (Ptr{gw_gangs}, Ptr{Int32}, Ptr{Int32}), gangs, out_index, out_count)
+    ccall(ADDRESSES[124], gw_status, (Ptr{gw_gangs}, Ptr{Int32}, Ptr{Int32}), gangs, out_index, out_count)
 gw_gangs_shutdown(gangs, timeout_ms) =
-    ccall(ADDRESSES[123], gw_status, (Ptr{gw_gangs}, Int64), gangs, timeout_ms)
+    ccall(ADDRESSES[125], gw_status, (Ptr{gw_gangs}, Int64), gangs, timeout_ms)
 gw_gangs_abort(gangs, reason) =
-    ccall(ADDRESSES[124], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}), gangs, reason)
+    ccall(ADDRESSES[126], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}), gangs, reason)
 gw_gangs_push_current(gangs) =
-    ccall(ADDRESSES[125], gw_status, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[127], gw_status, (Ptr{gw_gangs},), gangs)
 gw_gangs_pop_current(gangs) =
-    ccall(ADDRESSES[126], gw_status, (Ptr{gw_gangs},), gangs)
+    ccall(ADDRESSES[128], gw_status, (Ptr{gw_gangs},), gangs)
 gw_gangs_current(device, out_gangs) =
-    ccall(ADDRESSES[127], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
+    ccall(ADDRESSES[129], gw_status, (Ptr{Cchar}, Ptr{Ptr{gw_gangs}}), device, out_gangs)
 gw_gangs_set_default(device, gangs) =
-    ccall(ADDRESSES[128], gw_status, (Ptr{Cchar}, Ptr{gw_gangs}), device, gangs)
+    ccall(ADDRESSES[130], gw_status, (Ptr{Cchar}, Ptr{gw_gangs}), device, gangs)
 gw_partition_create(gang, out_partition) =
-    ccall(ADDRESSES[129], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_partition}}), gang, out_partition)
+    ccall(ADDRESSES[131], gw_status, (Ptr{gw_gang}, Ptr{Ptr{gw_partition}}), gang, out_partition)
 gw_partition_inclusive(partition, workers, worker_count, out_partition) =
-    ccall(ADDRESSES[130], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, workers, worker_count, out_partition)
+    ccall(ADDRESSES[132], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, workers, worker_count, out_partition)
 gw_partition_union(partition, other, out_partition) =
-    ccall(ADDRESSES[131], gw_status, (Ptr{gw_partition}, Ptr{gw_partition}, Ptr{Ptr{gw_partition}}), partition, other, out_partition)
+    ccall(ADDRESSES[133], gw_status, (Ptr{gw_partition}, Ptr{gw_partition}, Ptr{Ptr{gw_partition}}), partition, other, out_partition)
 gw_partition_cartesian(partition, shape, dim_count, out_partition) =
-    ccall(ADDRESSES[132], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, shape, dim_count, out_partition)
+    ccall(ADDRESSES[134], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, shape, dim_count, out_partition)
 gw_partition_subtopology(partition, kept, kept_count, out_partition) =
-    ccall(ADDRESSES[133], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, kept, kept_count, out_partition)
+    ccall(ADDRESSES[135], gw_status, (Ptr{gw_partition}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_partition}}), partition, kept, kept_count, out_partition)
 gw_partition_retain(partition) =
-    ccall(ADDRESSES[134], Ptr{gw_partition}, (Ptr{gw_partition},), partition)
+    ccall(ADDRESSES[136], Ptr{gw_partition}, (Ptr{gw_partition},), partition)
 gw_partition_release(partition) =
-    ccall(ADDRESSES[135], Cvoid, (Ptr{gw_partition},), partition)
+    ccall(ADDRESSES[137], Cvoid, (Ptr{gw_partition},), partition)
 gw_partition_info_init(info, size) =
-    ccall(ADDRESSES[136], Cvoid, (Ptr{gw_partition_info}, Csize_t), info, size)
+    ccall(ADDRESSES[138], Cvoid, (Ptr{gw_partition_info}, Csize_t), info, size)
 gw_partition_describe(partition, info) =
-    ccall(ADDRESSES[137], gw_status, (Ptr{gw_partition}, Ptr{gw_partition_info}), partition, info)
+    ccall(ADDRESSES[139], gw_status, (Ptr{gw_partition}, Ptr{gw_partition_info}), partition, info)
 gw_partition_neighbors(partition, dim, out_before, out_after) =
-    ccall(ADDRESSES[138], gw_status, (Ptr{gw_partition}, Int32, Ptr{Int32}, Ptr{Int32}), partition, dim, out_before, out_after)
+    ccall(ADDRESSES[140], gw_status, (Ptr{gw_partition}, Int32, Ptr{Int32}, Ptr{Int32}), partition, dim, out_before, out_after)
 gw_movement_options_init(options, size) =
-    ccall(ADDRESSES[139], Cvoid, (Ptr{gw_movement_options}, Csize_t), options, size)
+    ccall(ADDRESSES[141], Cvoid, (Ptr{gw_movement_options}, Csize_t), options, size)
 gw_movement_create(source, target, kind, options, out_movement) =
-    ccall(ADDRESSES[140], gw_status, (Ptr{gw_partition}, Ptr{gw_partition}, gw_movement_kind, Ptr{gw_movement_options}, Ptr{Ptr{gw_movement}}), source, target, kind, options, out_movement)
+    ccall(ADDRESSES[142], gw_status, (Ptr{gw_partition}, Ptr{gw_partition}, gw_movement_kind, Ptr{gw_movement_options}, Ptr{Ptr{gw_movement}}), source, target, kind, options, out_movement)
 gw_movement_retain(movement) =
-    ccall(ADDRESSES[141], Ptr{gw_movement}, (Ptr{gw_movement},), movement)
+    ccall(ADDRESSES[143], Ptr{gw_movement}, (Ptr{gw_movement},), movement)
 gw_movement_release(movement) =
-    ccall(ADDRESSES[142], Cvoid, (Ptr{gw_movement},), movement)
+    ccall(ADDRESSES[144], Cvoid, (Ptr{gw_movement},), movement)
 gw_movement_forward(movement, input, stream, out_tensor) =
-    ccall(ADDRESSES[143], gw_status, (Ptr{gw_movement}, Ptr{gw_view}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), movement, input, stream, out_tensor)
+    ccall(ADDRESSES[145], gw_status, (Ptr{gw_movement}, Ptr{gw_view}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), movement, input, stream, out_tensor)
 gw_movement_backward(movement, output_grad, stream, out_tensor) =
-    ccall(ADDRESSES[144], gw_status, (Ptr{gw_movement}, Ptr{gw_view}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), movement, output_grad, stream, out_tensor)
+    ccall(ADDRESSES[146], gw_status, (Ptr{gw_movement}, Ptr{gw_view}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), movement, output_grad, stream, out_tensor)
 gw_pipeline_options_init(options, size) =
-    ccall(ADDRESSES[145], Cvoid, (Ptr{gw_pipeline_options}, Csize_t), options, size)
+    ccall(ADDRESSES[147], Cvoid, (Ptr{gw_pipeline_options}, Csize_t), options, size)
 gw_pipeline_create(gang, options, out_pipeline) =
-    ccall(ADDRESSES[146], gw_status, (Ptr{gw_gang}, Ptr{gw_pipeline_options}, Ptr{Ptr{gw_pipeline}}), gang, options, out_pipeline)
+    ccall(ADDRESSES[148], gw_status, (Ptr{gw_gang}, Ptr{gw_pipeline_options}, Ptr{Ptr{gw_pipeline}}), gang, options, out_pipeline)
 gw_pipeline_retain(pipeline) =
-    ccall(ADDRESSES[147], Ptr{gw_pipeline}, (Ptr{gw_pipeline},), pipeline)
+    ccall(ADDRESSES[149], Ptr{gw_pipeline}, (Ptr{gw_pipeline},), pipeline)
 gw_pipeline_release(pipeline) =
-    ccall(ADDRESSES[148], Cvoid, (Ptr{gw_pipeline},), pipeline)
+    ccall(ADDRESSES[150], Cvoid, (Ptr{gw_pipeline},), pipeline)
 gw_pipeline_info_init(info, size) =
-    ccall(ADDRESSES[149], Cvoid, (Ptr{gw_pipeline_info}, Csize_t), info, size)
+    ccall(ADDRESSES[151], Cvoid, (Ptr{gw_pipeline_info}, Csize_t), info, size)
 gw_pipeline_describe(pipeline, info) =
-    ccall(ADDRESSES[150], gw_status, (Ptr{gw_pipeline}, Ptr{gw_pipeline_info}), pipeline, info)
+    ccall(ADDRESSES[152], gw_status, (Ptr{gw_pipeline}, Ptr{gw_pipeline_info}), pipeline, info)
 gw_pipeline_stage_rank(pipeline, stage, out_rank) =
-    ccall(ADDRESSES[151], gw_status, (Ptr{gw_pipeline}, Int32, Ptr{Int32}), pipeline, stage, out_rank)
+    ccall(ADDRESSES[153], gw_status, (Ptr{gw_pipeline}, Int32, Ptr{Int32}), pipeline, stage, out_rank)
 gw_pipeline_set_training(pipeline, training) =
-    ccall(ADDRESSES[152], gw_status, (Ptr{gw_pipeline}, Int32), pipeline, training)
+    ccall(ADDRESSES[154], gw_status, (Ptr{gw_pipeline}, Int32), pipeline, training)
 gw_pipeline_action_init(action, size) =
-    ccall(ADDRESSES[153], Cvoid, (Ptr{gw_pipeline_action}, Csize_t), action, size)
+    ccall(ADDRESSES[155], Cvoid, (Ptr{gw_pipeline_action}, Csize_t), action, size)
 gw_pipeline_next(pipeline, stream, action) =
-    ccall(ADDRESSES[154], gw_status, (Ptr{gw_pipeline}, Ptr{Cvoid}, Ptr{gw_pipeline_action}), pipeline, stream, action)
+    ccall(ADDRESSES[156], gw_status, (Ptr{gw_pipeline}, Ptr{Cvoid}, Ptr{gw_pipeline_action}), pipeline, stream, action)
 gw_pipeline_input(pipeline, index, out_tensor) =
-    ccall(ADDRESSES[155], gw_status, (Ptr{gw_pipeline}, Csize_t, Ptr{Ptr{gw_tensor}}), pipeline, index, out_tensor)
+    ccall(ADDRESSES[157], gw_status, (Ptr{gw_pipeline}, Csize_t, Ptr{Ptr{gw_tensor}}), pipeline, index, out_tensor)
 gw_pipeline_done(pipeline, outputs, output_count, stream) =
-    ccall(ADDRESSES[156], gw_status, (Ptr{gw_pipeline}, Ptr{gw_view}, Csize_t, Ptr{Cvoid}), pipeline, outputs, output_count, stream)
+    ccall(ADDRESSES[158], gw_status, (Ptr{gw_pipeline}, Ptr{gw_view}, Csize_t, Ptr{Cvoid}), pipeline, outputs, output_count, stream)
 gw_llama_options_init(options, size) =
-    ccall(ADDRESSES[157], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
+    ccall(ADDRESSES[159], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
 gw_llama_create(options, out_model) =
-    ccall(ADDRESSES[158], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[160], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_llama_options_from_folder(folder, options) =
-    ccall(ADDRESSES[159], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
+    ccall(ADDRESSES[161], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
 gw_linear_create(input_dim, output_dim, bias, out_model) =
-    ccall(ADDRESSES[160], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
+    ccall(ADDRESSES[162], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
 gw_embedding_create(rows, dim, out_model) =
-    ccall(ADDRESSES[161], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
+    ccall(ADDRESSES[163], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
 gw_rmsnorm_create(dim, eps, out_model) =
-    ccall(ADDRESSES[162], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
+    ccall(ADDRESSES[164], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
 gw_attention_options_init(options, size) =
-    ccall(ADDRESSES[163], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
+    ccall(ADDRESSES[165], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
 gw_attention_create(options, out_model) =
-    ccall(ADDRESSES[164], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[166], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_mlp_create(dim, ffn, bias, out_model) =
-    ccall(ADDRESSES[165], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
+    ccall(ADDRESSES[167], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
 gw_block_create(attention, ffn, eps, out_model) =
-    ccall(ADDRESSES[166], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
+    ccall(ADDRESSES[168], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
 gw_sequential_create(models, model_count, out_model) =
-    ccall(ADDRESSES[167], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
+    ccall(ADDRESSES[169], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
 gw_init_options_init(options, size) =
-    ccall(ADDRESSES[168], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
+    ccall(ADDRESSES[170], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
 gw_parameter_options_init(options, size) =
-    ccall(ADDRESSES[169], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
+    ccall(ADDRESSES[171], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
 gw_custom_options_init(options, size) =
-    ccall(ADDRESSES[170], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
+    ccall(ADDRESSES[172], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
 gw_custom_create(options, out_model) =
-    ccall(ADDRESSES[171], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[173], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_call_forward(call, child, inputs, input_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[172], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[174], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
 gw_call_backward(call, child, output_grads, grad_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[173], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[175], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
 gw_module_retain(model) =
-    ccall(ADDRESSES[174], Ptr{gw_module}, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[176], Ptr{gw_module}, (Ptr{gw_module},), model)
 gw_module_release(model) =
-    ccall(ADDRESSES[175], Cvoid, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[177], Cvoid, (Ptr{gw_module},), model)
 gw_module_materialize(model, gangs, seed, master_dtype) =
-    ccall(ADDRESSES[176], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
+    ccall(ADDRESSES[178], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
 gw_module_freeze(model, pattern) =
-    ccall(ADDRESSES[177], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
+    ccall(ADDRESSES[179], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
 gw_frame_options_init(options, size) =
-    ccall(ADDRESSES[178], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
+    ccall(ADDRESSES[180], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
 gw_frame_create(model, options, out_frame) =
-    ccall(ADDRESSES[179], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
+    ccall(ADDRESSES[181], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
 gw_frame_reset(frame) =
-    ccall(ADDRESSES[180], gw_status, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[182], gw_status, (Ptr{gw_frame},), frame)
 gw_frame_retain(frame) =
-    ccall(ADDRESSES[181], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[183], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
 gw_frame_release(frame) =
-    ccall(ADDRESSES[182], Cvoid, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[184], Cvoid, (Ptr{gw_frame},), frame)
 gw_module_forward(model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[183], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[185], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_backward(model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[184], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[186], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_set_no_sync(model, no_sync) =
-    ccall(ADDRESSES[185], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
+    ccall(ADDRESSES[187], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
 gw_module_parameter_count(model, out_count) =
-    ccall(ADDRESSES[186], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
+    ccall(ADDRESSES[188], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
 gw_module_parameter(model, index, out_parameter) =
-    ccall(ADDRESSES[187], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
+    ccall(ADDRESSES[189], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
 gw_module_find_parameter(model, name, out_parameter) =
-    ccall(ADDRESSES[188], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
+    ccall(ADDRESSES[190], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
 gw_parameter_retain(parameter) =
-    ccall(ADDRESSES[189], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
+    ccall(ADDRESSES[191], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
 gw_parameter_release(parameter) =
-    ccall(ADDRESSES[190], Cvoid, (Ptr{gw_parameter},), parameter)
+    ccall(ADDRESSES[192], Cvoid, (Ptr{gw_parameter},), parameter)
 gw_parameter_info_init(info, size) =
-    ccall(ADDRESSES[191], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
+    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
 gw_parameter_describe(parameter, info) =
-    ccall(ADDRESSES[192], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
+    ccall(ADDRESSES[194], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
 gw_parameter_view(parameter, part, out_view) =
-    ccall(ADDRESSES[193], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
+    ccall(ADDRESSES[195], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
 gw_parameter_tensor(parameter, part, out_tensor) =
-    ccall(ADDRESSES[194], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
+    ccall(ADDRESSES[196], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
 gw_parameter_state(parameter, optimizer, name, out_view) =
-    ccall(ADDRESSES[195], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
+    ccall(ADDRESSES[197], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
 gw_parameter_state_tensor(parameter, optimizer, name, out_tensor) =
-    ccall(ADDRESSES[196], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
+    ccall(ADDRESSES[198], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
 gw_parameter_gather(parameter, stream, out_tensor) =
-    ccall(ADDRESSES[197], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
+    ccall(ADDRESSES[199], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
 gw_parameter_gather_gradient(parameter, stream, out_tensor) =
-    ccall(ADDRESSES[198], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
+    ccall(ADDRESSES[200], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
 gw_parameter_assign(parameter, values, stream) =
-    ccall(ADDRESSES[199], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
+    ccall(ADDRESSES[201], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
 gw_module_check_replicas(model, stream) =
-    ccall(ADDRESSES[200], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_memory_use_init(memory, size) =
-    ccall(ADDRESSES[201], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
+    ccall(ADDRESSES[203], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
 gw_module_memory(model, memory) =
-    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
+    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
 gw_save_options_init(options, size) =
-    ccall(ADDRESSES[203], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
+    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
 gw_module_save(model, folder, options) =
-    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
+    ccall(ADDRESSES[206], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
 gw_load_options_init(options, size) =
-    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
+    ccall(ADDRESSES[207], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
-    ccall(ADDRESSES[206], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+    ccall(ADDRESSES[208], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[207], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[209], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[208], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_plan_row_init(row, size) =
-    ccall(ADDRESSES[209], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
 gw_tensor_parallel_options_init(options, size) =
-    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[212], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[212], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[214], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_tensor_parallel(model, gangs, options) =
-    ccall(ADDRESSES[213], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
 gw_context_parallel(model, gangs, method) =
-    ccall(ADDRESSES[214], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
+    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_llama_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[220], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[220], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[222], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[221], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[223], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[222], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[224], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[223], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[224], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_begin_update(group, stream) =
-    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_end_update(group, stream) =
     ccall(ADDRESSES[230], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_begin_update(group, stream) =
+    ccall(ADDRESSES[231], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_end_update(group, stream) =
+    ccall(ADDRESSES[232], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[231], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[233], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[232], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[234], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[233], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[235], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[234], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[236], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[235], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[237], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[236], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[237], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[239], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[238], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[240], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[240], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_optimizer_loss_scale(optimizer, out_scale) =
-    ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+    ccall(ADDRESSES[245], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[245], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[246], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[248], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[247], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[249], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[248], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[250], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[249], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[251], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[252], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[251], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[253], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[254], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[253], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

@@ -224,6 +224,13 @@ function array(tensor::Tensor)
 end
 "A copy of a tensor in memory of the host. Waits for the work that the device has."
 to_host(tensor::Tensor) = take(Tensor, out -> LibGangway.gw_tensor_to_host(tensor, NO_STREAM, out))
+"""
+    order(tensor, stream = NO_STREAM)
+
+Later work on `stream`, a cudaStream_t (none: the device's own), comes after all that the library has put on the tensor's
+device by now.
+"""
+order(tensor::Tensor, stream = NO_STREAM) = check(LibGangway.gw_tensor_order(tensor, stream))
 "Whether the tensor's memory must not be written: it is of a shared region, or came so by DLPack."
 is_read_only(tensor::Tensor) = LibGangway.gw_tensor_is_read_only(tensor) == 1
 "Takes over a `DLManagedTensorVersioned *`."

@@ -97,6 +97,15 @@ fact("memory of the gang is an array that outlives its gang") do
     @test use_memory_after_release()
 end
 
+fact("a tensor of the gang's memory is ordered on no stream of a CPU") do
+    gang = Gangway.Gang()
+    tensor = Gangway.alloc_tensor(gang, Float32, 3, 2)
+    Gangway.order(tensor)
+    @test refused(() -> Gangway.order(tensor, Ptr{Cvoid}(8)), "stream is not null")
+    Gangway.release!(gang)
+    @test size(Gangway.array(tensor)) == (3, 2)
+end
+
 # `DLManagedTensorVersioned`, as DLPack lays it out.
 struct Managed
     version::NTuple{2,UInt32}

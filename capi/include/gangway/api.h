@@ -319,6 +319,9 @@ typedef struct gw_api {
   gw_status (*tensor_to_host)(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
   gw_status (*optimizer_loss_scale)(const gw_optimizer *optimizer, double *out_scale);
   gw_status (*optimizer_set_loss_scale)(gw_optimizer *optimizer, double scale);
+  gw_status (*tensor_order)(const gw_tensor *tensor, void *stream);
+  gw_status (*gang_alloc_tensor)(gw_gang *gang, const int64_t *shape, int32_t ndim, gw_dtype dtype, gw_tensor
+      **out_tensor);
 } gw_api;
 
 /* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */

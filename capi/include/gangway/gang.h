@@ -23,6 +23,7 @@
 #define GANGWAY_GANG_H
 
 #include <gangway/base.h>
+#include <gangway/view.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -214,6 +215,10 @@ GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traff
 /* Local. Memory that peers reach directly, 64-byte aligned; it stays valid after the gang is released. The caller
  * releases *out_data by gw_gang_free. OUT_OF_MEMORY with both numbers. */
 GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
+/* Local. A new tensor in such memory, row-major, its elements undefined; the caller releases *out_tensor.
+ * INVALID_ARGUMENT: ndim outside of 0 to 8, a dim below 0, a dtype that cannot be moved. OUT_OF_MEMORY with both numbers. */
+GW_API gw_status gw_gang_alloc_tensor(gw_gang *gang, const int64_t *shape, int32_t ndim, gw_dtype dtype,
+                                      gw_tensor **out_tensor);
 /* Local, any thread, before or after the release of the gang. Like every release it does not change the last error
  * and may run in a finalizer. `gang` may be null, because the address is enough. Null data: nothing happens. An
  * address that is neither from gw_gang_alloc nor from gw_gang_alloc_shared is ignored, and the log says so

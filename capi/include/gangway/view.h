@@ -40,6 +40,10 @@ GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
  * for the work on `stream` (null: the device's own), which should be that of the call that made the tensor.
  * INVALID_ARGUMENT: null, a strided tensor of another device, one of the meta device; OUT_OF_MEMORY. */
 GW_API gw_status gw_tensor_to_host(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
+/* Local. Later work on `stream` comes after all that the library has put on the tensor's device by now; on a CPU nothing is
+ * left to wait for. Null is the device's own stream. The stream may go at any time. INVALID_ARGUMENT: null tensor, a stream
+ * on a CPU. */
+GW_API gw_status gw_tensor_order(const gw_tensor *tensor, void *stream);
 /* Local. *out_view is borrowed until the release of the tensor. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
 /* Local. 1: the tensor must not be written (a shared region, or a DLPack tensor with the READ_ONLY flag); 0: it may

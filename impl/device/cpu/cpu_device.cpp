@@ -41,6 +41,7 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
       fail(Code::invalid_argument, "stream is not null, but device cpu has no streams of the caller");
     return stream_;
   }
+  void order(void* native) override { wrap_stream(native); }  // all has run
   std::unique_ptr<Event> make_event() override { return std::make_unique<DoneEvent>(); }
   MemoryKind memory_kind() const override { return MemoryKind::host; }
   std::shared_ptr<Allocator> allocator() override;

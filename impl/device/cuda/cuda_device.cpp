@@ -73,6 +73,11 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
       stream = std::make_unique<CudaStream>(owner(), static_cast<cudaStream_t>(native), false);
     return *stream;
   }
+  void order(void* native) override {
+    const CudaEvent point(index_, watches_);
+    const OnDevice on(index_);
+    streams_.order(native == nullptr ? stream_.handle() : static_cast<cudaStream_t>(native), point.event());
+  }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(index_, watches_); }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> allocator() override;

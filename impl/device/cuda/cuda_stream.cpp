@@ -29,6 +29,15 @@ void StreamList::submit() {
   }
   if (first != nullptr) std::rethrow_exception(first);
 }
+void StreamList::order(cudaStream_t later, cudaEvent_t point) {
+  submit();
+  const std::lock_guard lock(mutex_);
+  for (const CudaStream* const stream : streams_) {
+    if (stream->handle() == later) continue;
+    check(cudaEventRecord(point, stream->handle()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(later, point, 0), "cudaStreamWaitEvent");
+  }
+}
 void StreamList::submit_quietly() {
   std::vector<Segments::Operations> done;
   const std::lock_guard lock(mutex_);

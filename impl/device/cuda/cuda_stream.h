@@ -21,6 +21,8 @@ class StreamList {
   void remove(CudaStream* stream) noexcept;
   // Starts what the streams keep back. Throws the first failure, after all were asked.
   void submit();
+  // Later work on `later`, which need not be one of them, comes after what they hold by now. `point`: an event to use.
+  void order(cudaStream_t later, cudaEvent_t point);
   // For one who cannot tell of a failure: each stream tells its own at its next use.
   void submit_quietly();
 

@@ -34,6 +34,7 @@ class MetaDevice final : public Device, public std::enable_shared_from_this<Meta
       fail(Code::invalid_argument, "stream is not null, but device meta has no streams of the caller");
     return stream_;
   }
+  void order(void* native) override { wrap_stream(native); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DoneEvent>(); }
   MemoryKind memory_kind() const override { return MemoryKind::meta; }
   std::shared_ptr<Allocator> allocator() override;

@@ -76,6 +76,7 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
     return stream;
   }
   Stream& wrap_stream(void* native) override;
+  void order(void* native) override;
   std::unique_ptr<Event> make_event() override { return std::make_unique<DeferredEvent>(synchronizations); }
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   std::shared_ptr<Allocator> allocator() override;
@@ -190,6 +191,17 @@ Stream& DeferredDevice::wrap_stream(void* native) {
   for (DeferredStream* const stream : streams_)
     if (stream == native) return *stream;
   fail(Code::invalid_argument, "stream ", native, " is none of device ", name_);
+}
+
+void DeferredDevice::order(void* native) {
+  Stream& later = wrap_stream(native);
+  const std::lock_guard lock(mutex_);
+  for (DeferredStream* const stream : streams_) {
+    if (stream == &later) continue;
+    DeferredEvent point(synchronizations);
+    point.record(*stream);
+    later.wait(point);
+  }
 }
 
 std::shared_ptr<Allocator> DeferredDevice::allocator() {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -117,6 +118,23 @@ TEST(Deferred, CountsHowOftenTheHostWaits) {
   event->record(device->stream());
   event->wait();
   EXPECT_EQ(deferred::synchronizations(*device), 2);
+}
+
+TEST(Deferred, AStreamIsOrderedAfterAllOthers) {
+  const auto device = deferred_device();
+  const auto first = device->make_stream(StreamPriority::normal),
+             second = device->make_stream(StreamPriority::high);
+  std::atomic<int> run = 0;
+  for (Stream* const stream : {first.get(), second.get()}) {
+    hold(*stream);
+    deferred::enqueue(*stream,
+                      [&run, stream, &first](deferred::Worker&) { run |= stream == first.get() ? 1 : 2; });
+  }
+  int seen = 0;
+  device->order(nullptr);
+  deferred::enqueue(device->stream(), [&](deferred::Worker&) { seen = run; });
+  device->stream().synchronize();
+  EXPECT_EQ(seen, 3);
 }
 
 TEST(Deferred, AFailureOfATaskIsThrownAtTheNextSynchronize) {

@@ -90,6 +90,52 @@ functions! {
     bytes_release: pub fn gw_bytes_release(bytes: *mut gw_bytes);
 }
 functions! {
+    view_set: pub fn gw_view_set(
+        view: *mut gw_view,
+        data: *mut ::std::os::raw::c_void,
+        shape: *const i64,
+        ndim: i32,
+        dtype: gw_dtype,
+    ) -> gw_status;
+}
+functions! {
+    tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
+}
+functions! {
+    tensor_to_host: pub fn gw_tensor_to_host(
+        tensor: *const gw_tensor,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    tensor_order: pub fn gw_tensor_order(tensor: *const gw_tensor, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
+}
+functions! {
+    tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
+}
+functions! {
+    tensor_retain: pub fn gw_tensor_retain(tensor: *mut gw_tensor) -> *mut gw_tensor;
+}
+functions! {
+    tensor_release: pub fn gw_tensor_release(tensor: *mut gw_tensor);
+}
+functions! {
+    tensor_from_dlpack: pub fn gw_tensor_from_dlpack(
+        managed: *mut DLManagedTensorVersioned,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    tensor_to_dlpack: pub fn gw_tensor_to_dlpack(
+        tensor: *mut gw_tensor,
+        out_managed: *mut *mut DLManagedTensorVersioned,
+    ) -> gw_status;
+}
+functions! {
     store_create_file: pub fn gw_store_create_file(
         folder: *const ::std::os::raw::c_char,
         out_store: *mut *mut gw_store,
@@ -190,6 +236,15 @@ functions! {
         gang: *mut gw_gang,
         bytes: usize,
         out_data: *mut *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
+    gang_alloc_tensor: pub fn gw_gang_alloc_tensor(
+        gang: *mut gw_gang,
+        shape: *const i64,
+        ndim: i32,
+        dtype: gw_dtype,
+        out_tensor: *mut *mut gw_tensor,
     ) -> gw_status;
 }
 functions! {
@@ -584,49 +639,6 @@ functions! {
         text: *mut ::std::os::raw::c_char,
         capacity: usize,
         out_len: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    view_set: pub fn gw_view_set(
-        view: *mut gw_view,
-        data: *mut ::std::os::raw::c_void,
-        shape: *const i64,
-        ndim: i32,
-        dtype: gw_dtype,
-    ) -> gw_status;
-}
-functions! {
-    tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
-}
-functions! {
-    tensor_to_host: pub fn gw_tensor_to_host(
-        tensor: *const gw_tensor,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
-}
-functions! {
-    tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
-}
-functions! {
-    tensor_retain: pub fn gw_tensor_retain(tensor: *mut gw_tensor) -> *mut gw_tensor;
-}
-functions! {
-    tensor_release: pub fn gw_tensor_release(tensor: *mut gw_tensor);
-}
-functions! {
-    tensor_from_dlpack: pub fn gw_tensor_from_dlpack(
-        managed: *mut DLManagedTensorVersioned,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    tensor_to_dlpack: pub fn gw_tensor_to_dlpack(
-        tensor: *mut gw_tensor,
-        out_managed: *mut *mut DLManagedTensorVersioned,
     ) -> gw_status;
 }
 functions! {

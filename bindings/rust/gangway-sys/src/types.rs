@@ -477,6 +477,143 @@ impl Default for gw_allocator {
         }
     }
 }
+pub type gw_device_type = i32;
+pub const GW_DEVICE_INVALID: gw_device_type_value = -1;
+pub const GW_DEVICE_CPU: gw_device_type_value = 1;
+pub const GW_DEVICE_CUDA: gw_device_type_value = 2;
+pub type gw_device_type_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_view {
+    pub data: *mut ::std::os::raw::c_void,
+    pub device_type: gw_device_type,
+    pub device_id: i32,
+    pub ndim: i32,
+    pub dtype: gw_dtype,
+    pub shape: *const i64,
+    pub strides: *const i64,
+    pub byte_offset: u64,
+}
+#[test]
+fn bindgen_test_layout_gw_view() {
+    assert_eq!(::std::mem::size_of::<gw_view>(), 48usize, concat!("Size of: ", stringify!(gw_view)));
+    assert_eq!(::std::mem::align_of::<gw_view>(), 8usize, concat!("Alignment of ", stringify!(gw_view)));
+    fn test_field_data() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(data))
+        );
+    }
+    test_field_data();
+    fn test_field_device_type() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).device_type) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_type))
+        );
+    }
+    test_field_device_type();
+    fn test_field_device_id() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).device_id) as usize - ptr as usize
+            },
+            12usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_id))
+        );
+    }
+    test_field_device_id();
+    fn test_field_ndim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(ndim))
+        );
+    }
+    test_field_ndim();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(shape))
+        );
+    }
+    test_field_shape();
+    fn test_field_strides() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).strides) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(strides))
+        );
+    }
+    test_field_strides();
+    fn test_field_byte_offset() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).byte_offset) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(byte_offset))
+        );
+    }
+    test_field_byte_offset();
+}
+impl Default for gw_view {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_tensor {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLManagedTensorVersioned {
+    _unused: [u8; 0],
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_gang {
@@ -1231,143 +1368,6 @@ impl Default for gw_store_callbacks {
             s.assume_init()
         }
     }
-}
-pub type gw_device_type = i32;
-pub const GW_DEVICE_INVALID: gw_device_type_value = -1;
-pub const GW_DEVICE_CPU: gw_device_type_value = 1;
-pub const GW_DEVICE_CUDA: gw_device_type_value = 2;
-pub type gw_device_type_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_view {
-    pub data: *mut ::std::os::raw::c_void,
-    pub device_type: gw_device_type,
-    pub device_id: i32,
-    pub ndim: i32,
-    pub dtype: gw_dtype,
-    pub shape: *const i64,
-    pub strides: *const i64,
-    pub byte_offset: u64,
-}
-#[test]
-fn bindgen_test_layout_gw_view() {
-    assert_eq!(::std::mem::size_of::<gw_view>(), 48usize, concat!("Size of: ", stringify!(gw_view)));
-    assert_eq!(::std::mem::align_of::<gw_view>(), 8usize, concat!("Alignment of ", stringify!(gw_view)));
-    fn test_field_data() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).data) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(data))
-        );
-    }
-    test_field_data();
-    fn test_field_device_type() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).device_type) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_type))
-        );
-    }
-    test_field_device_type();
-    fn test_field_device_id() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).device_id) as usize - ptr as usize
-            },
-            12usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(device_id))
-        );
-    }
-    test_field_device_id();
-    fn test_field_ndim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(ndim))
-        );
-    }
-    test_field_ndim();
-    fn test_field_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(dtype))
-        );
-    }
-    test_field_dtype();
-    fn test_field_shape() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(shape))
-        );
-    }
-    test_field_shape();
-    fn test_field_strides() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).strides) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(strides))
-        );
-    }
-    test_field_strides();
-    fn test_field_byte_offset() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_view>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).byte_offset) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_view), "::", stringify!(byte_offset))
-        );
-    }
-    test_field_byte_offset();
-}
-impl Default for gw_view {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_tensor {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct DLManagedTensorVersioned {
-    _unused: [u8; 0],
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -7692,10 +7692,22 @@ pub struct gw_api {
     >,
     pub optimizer_set_loss_scale:
         ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer, scale: f64) -> gw_status>,
+    pub tensor_order: ::std::option::Option<
+        unsafe extern "C" fn(tensor: *const gw_tensor, stream: *mut ::std::os::raw::c_void) -> gw_status,
+    >,
+    pub gang_alloc_tensor: ::std::option::Option<
+        unsafe extern "C" fn(
+            gang: *mut gw_gang,
+            shape: *const i64,
+            ndim: i32,
+            dtype: gw_dtype,
+            out_tensor: *mut *mut gw_tensor,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2040usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2056usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10769,4 +10781,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_optimizer_set_loss_scale();
+    fn test_field_tensor_order() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tensor_order) as usize - ptr as usize
+            },
+            2040usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_order))
+        );
+    }
+    test_field_tensor_order();
+    fn test_field_gang_alloc_tensor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gang_alloc_tensor) as usize - ptr as usize
+            },
+            2048usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_alloc_tensor))
+        );
+    }
+    test_field_gang_alloc_tensor();
 }

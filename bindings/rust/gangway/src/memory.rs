@@ -1,7 +1,8 @@
 use crate::array::Array;
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::{check, Code, Error, Result};
 use crate::gang::Gang;
+use crate::tensor::Tensor;
 use gangway_sys as sys;
 use std::ops::{Deref, DerefMut};
 
@@ -58,6 +59,15 @@ impl Gang {
         let data: *mut T = data.cast();
         unsafe { std::ptr::write_bytes(data, 0, len) }; // it may have been used before
         Ok(GangMemory { data, len })
+    }
+
+    /// Local. A tensor in the gang's memory, also of a GPU; its elements are undefined.
+    pub fn alloc_tensor(&self, shape: &[i64], dtype: DType) -> Result<Tensor> {
+        let mut handle = std::ptr::null_mut();
+        let ndim = i32::try_from(shape.len()).unwrap_or(i32::MAX);
+        let status =
+            unsafe { sys::gw_gang_alloc_tensor(self.raw(), shape.as_ptr(), ndim, dtype.0, &mut handle) };
+        Tensor::owned(status, handle)
     }
 
     /// Collective. One zeroed region that all ranks map.

@@ -2,6 +2,7 @@ use crate::array::AsView;
 use crate::error::{check, made, Result};
 use crate::view::{raw_view, Name, View};
 use gangway_sys as sys;
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -29,6 +30,15 @@ impl Tensor {
         let status =
             unsafe { sys::gw_tensor_to_host(self.handle.as_ptr(), std::ptr::null_mut(), &mut handle) };
         Tensor::owned(status, handle)
+    }
+
+    /// Later work on `stream` (a cudaStream_t; null: the device's own) comes after all that the library has put on the
+    /// tensor's device by now. `InvalidArgument`: a stream on a CPU.
+    ///
+    /// # Safety
+    /// `stream` is null, or a living stream of the tensor's device.
+    pub unsafe fn order(&self, stream: *mut c_void) -> Result<()> {
+        check(sys::gw_tensor_order(self.handle.as_ptr(), stream))
     }
 
     pub(crate) fn owned(status: sys::gw_status, handle: *mut sys::gw_tensor) -> Result<Tensor> {

@@ -1,6 +1,6 @@
 mod common;
 use common::ranks;
-use gangway::{Bf16, Bool, Code, Complex, DType, Element, Gang, Gangs, Mesh, Reduce, F16};
+use gangway::{AsView, Bf16, Bool, Code, Complex, DType, Element, Gang, Gangs, Mesh, Reduce, F16};
 
 /// Element i of rank r, as a small number.
 fn number(rank: usize, i: usize) -> u8 {
@@ -274,6 +274,20 @@ fn memory_of_a_gang_outlives_its_gang() {
         drop(gang);
         drop(shared);
         assert_eq!(memory[3], 4.0);
+    });
+}
+
+#[test]
+fn a_tensor_of_the_gangs_memory_outlives_its_gang() {
+    ranks(2, |gang| {
+        let tensor = gang.alloc_tensor(&[2, 3], DType::F64).unwrap();
+        unsafe { tensor.order(std::ptr::null_mut()) }.unwrap();
+        let error = unsafe { tensor.order(8 as *mut _) }.unwrap_err();
+        assert!(error.text.contains("stream is not null"), "{error}");
+        let error = gang.alloc_tensor(&[1; 9], DType::F64).unwrap_err();
+        assert!(error.text.contains("ndim is 9"), "{error}");
+        drop(gang);
+        assert_eq!(tensor.as_view().shape(), [2, 3]);
     });
 }
 
