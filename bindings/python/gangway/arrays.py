@@ -1,12 +1,20 @@
 """Arrays of NumPy, PyTorch and JAX: borrowed through DLPack without a copy, and made from the library's memory.
 
-Arrays of a GPU lie on CUDA's legacy default stream, which is PyTorch's own default stream: a call on them comes after what
-that stream holds, and what the stream gets later comes after the call. The owner of an array is asked to make that stream
-wait for his own; a caller who goes on with the array on another stream makes that one wait for the legacy stream."""
+Where the gang's device is a GPU, every call is ordered on CUDA's legacy default stream, which is PyTorch's own default
+stream: a call comes after what that stream holds, and what the stream gets later comes after the call. The owner of an
+array that a call takes is asked to make that stream wait for his own. Who takes an array of the library's and names his
+stream, as from_dlpack does, has it wait for the library; who goes on with an array of his own on another stream makes that
+one wait for the legacy stream.
+
+What a call makes lies where the library made it, and goes out as an array of the framework whose arrays came in. NumPy
+knows no memory of a GPU: for its arrays, and for kind="numpy", what lies on a GPU is copied to the host. Arrays of a GPU
+that are neither PyTorch's nor JAX's get the library's own objects, Tensor or View, for from_dlpack of any framework; so does
+kind="tensor", on a CPU, too."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -24,7 +32,7 @@ DTypeLike = Any
 
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
 OUTPUT = CONTIGUOUS | WRITABLE
-CPU = 1  # DLPack's number
+CPU, CUDA = 1, 2  # DLPack's numbers
 LEGACY_STREAM = 1  # CUDA's, by DLPack's number and as a cudaStream_t
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on
 LONG_NAMES = {
@@ -48,43 +56,78 @@ def dtype_of(dtype: Any) -> DType:
 
 
 def kind_of(array: Array) -> str:
-    """Which framework an array is of: numpy, torch or jax; others count as numpy."""
+    """Which framework an array is of: numpy, torch or jax; others count as numpy, on a GPU as the library's own, tensor."""
     if type(array) is np.ndarray:
         return "numpy"
     root = type(array).__module__.partition(".")[0]
     if root in ("jax", "jaxlib"):
         return "jax"
-    return root if root == "torch" else "numpy"
+    if root == "torch":
+        return root
+    device = getattr(array, "__dlpack_device__", None)
+    return "numpy" if device is None or device()[0] != CUDA else "tensor"
 
 
-def borrow(array: Array, name: str, wants: int = CONTIGUOUS, *, on_gpu: bool = False) -> View:
-    """A view of the array's own memory, which may lie on a GPU if the call says so. A refusal names the argument and the
-    reason."""
+def first_kind(arrays: Sequence[Array | None]) -> str:
+    """Of the first one that is there."""
+    return next((kind_of(x) for x in arrays if x is not None), "numpy")
+
+
+def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
+    """A view of the array's own memory, on the host or on a GPU. A refusal names the argument and the reason."""
     if wants & WRITABLE and type(array) is not np.ndarray and kind_of(array) == "jax":
         raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
     view: View = c.borrow(array, name, wants)
-    if view.stream is not None and not on_gpu:
-        raise InvalidArgument(f"{name} lies on {view.device}: collectives alone take arrays of a GPU, this call those of the host")
     return view
+
+
+class Place:
+    """Where the arrays of a gang lie, and what its calls are ordered on."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.stream = LEGACY_STREAM if device == "cuda" else None  # None: the rank's own
+
+    def borrow(self, array: Array, name: str, wants: int = CONTIGUOUS, *, host: bool = True) -> View:
+        """The array, which must lie there. `host`: one of the host may go to a GPU, too. Of two GPUs the library tells which
+        one it is."""
+        view = borrow(array, name, wants)
+        if (view.stream is not None or not host) and (view.stream is None) != (self.stream is None):
+            raise InvalidArgument(f"{name} lies on {view.device}, the gang's device is {self.device}")
+        return view
+
+
+HOST = Place("cpu")
+_KINDS = ("numpy", "torch", "jax", "tensor")
 
 
 def known_kind(kind: str) -> str:
     """The name of a framework that is installed."""
-    if kind not in ("numpy", "torch", "jax"):
-        raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
-    importlib.import_module(kind)
+    if kind not in _KINDS:
+        raise _unknown(kind)
+    if kind != "tensor":
+        importlib.import_module(kind)
     return kind
+
+
+def _unknown(kind: str) -> InvalidArgument:
+    return InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch, jax and tensor are known')
 
 
 def as_kind(view: View, kind: str) -> Array:
     """The same memory as an array of a framework."""
+    if kind == "tensor":
+        return view
     if kind == "numpy":
+        if view.stream is not None:
+            raise InvalidArgument(f'the memory lies on {view.device}, where NumPy computes nothing: kind="torch" or '
+                                  'kind="tensor" is needed')
         return np.from_dlpack(view)
     if kind == "torch":
         return importlib.import_module("torch").from_dlpack(view)
     if kind == "jax":
         return importlib.import_module("jax").dlpack.from_dlpack(_Immutable(view))
-    raise InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch and jax are known')
+    raise _unknown(kind)
 
 
 class _Immutable:
@@ -105,7 +148,7 @@ class Made:
     View of `memory`, unless it is PyTorch's."""
 
     def __init__(self, kind: str, shape: Sequence[int], dtype: int, like: View | None = None,
-                 memory: Callable[[Sequence[int], int, View], View] | None = None) -> None:
+                 memory: Callable[[Sequence[int], int], View] | None = None) -> None:
         self._kind = kind
         on_gpu = like is not None and like.stream is not None
         name = _SHORT.get(DType(dtype).name)
@@ -118,13 +161,13 @@ class Made:
         elif on_gpu and kind == "jax":
             raise NotSupported("a new array of JAX cannot be made on a GPU; use the form in place, on memory that is no JAX "
                                "array's")
-        elif on_gpu and memory is not None and like is not None:
-            self._array = memory(shape, dtype, like)
+        elif on_gpu and memory is not None:
+            self._array = memory(shape, dtype)
         elif kind == "jax":
             self._array = _aligned(shape, c.gw_dtype_bytes(dtype), dtype)
         else:
             self._array = np.empty(tuple(shape), name)
-        self.view = borrow(self._array, "the new array", on_gpu=True)
+        self.view = borrow(self._array, "the new array")
 
     def array(self) -> Array:
         """The array, once it is written."""
@@ -149,6 +192,8 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
         if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
             array = array.float()
         return np.from_dlpack(array)
+    if kind_of(array) == "tensor":
+        raise InvalidArgument("an array of values lies on a GPU, where NumPy cannot read it: give one of the host")
     return np.asarray(array)
 
 
@@ -160,10 +205,13 @@ def write(view: View, array: Array, name: str, *, add: bool = False, why: str = 
     shape = tuple(array.shape)
     if shape != view.shape and (shape or view.count != 1):
         raise InvalidArgument(f"{name} has shape {shape}, {view.shape} is needed{why}")
-    if kind_of(array) == "torch":
-        target = importlib.import_module("torch").from_dlpack(view)
-        (target.add_ if add else target.copy_)(array.detach())
+    torch = sys.modules.get("torch")
+    if torch is not None and (kind_of(array) == "torch" or view.stream is not None):  # it copies from the host, too
+        target = torch.from_dlpack(view)
+        (target.add_ if add else target.copy_)(torch.as_tensor(array).detach().to(target.device))
         return
+    if view.stream is not None:
+        raise InvalidArgument(f"{name} is to lie on {view.device}, where NumPy cannot write: write into the call's arrays")
     values, memory = np.asarray(array), _as_numpy_memory(view)
     if add:
         np.add(memory, values, out=memory, casting="unsafe")

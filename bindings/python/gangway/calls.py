@@ -7,7 +7,7 @@ from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
 from ._low import View
-from .arrays import CONTIGUOUS, CPU, LEGACY_STREAM, OUTPUT, Array, Made, borrow, kind_of
+from .arrays import CONTIGUOUS, OUTPUT, Array, Made, Place, kind_of
 from .enums import Op
 from .errors import InvalidArgument
 from .structs import block, struct
@@ -52,8 +52,8 @@ class Record(Call[T]):
         return Work(c.gw_gang_run(gang._h, self.record, gang._stream), self.finish, gang._stream)
 
 
-class Memory:
-    """A block of the gang's memory, given back with the last array that shows it."""
+class Shared:
+    """A region that all ranks map, given back with the last array that shows it."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -66,33 +66,31 @@ class Checks:
     """A gang, as far as its collectives' arrays must fit it."""
 
     _h: Any
-    _on_gpu: bool
+    _place: Place
     rank: int
     size: int
 
     @property
     def _stream(self) -> int | None:
-        """What its calls are ordered on (arrays.py); None: the rank's own."""
-        return LEGACY_STREAM if self._on_gpu else None
+        return self._place.stream
 
     def _borrow(self, array: Array, name: str, wants: int = CONTIGUOUS) -> View:
-        """The array, which must lie where the gang's memory lies: what gets bare addresses cannot tell. Of two GPUs the
-        library tells which one it is."""
-        view = borrow(array, name, wants, on_gpu=True)
-        if (view.stream is not None) != self._on_gpu:
-            raise InvalidArgument(f"{name} lies on {view.device}, the gang's device is {c.gw_gang_device(self._h)}")
-        return view
+        """The array, which must lie where the gang's memory lies: what gets bare addresses cannot tell."""
+        return self._place.borrow(array, name, wants, host=False)
 
     def _made(self, x: Array, view: View, shape: Sequence[int]) -> Made:
         """A new array like x."""
         return Made(kind_of(x), shape, view.dtype, view, self._memory)
 
-    def _memory(self, shape: Sequence[int], dtype: int, like: View | None = None, shared: bool = False) -> View:
-        """Memory of the gang, on the host or where `like` lies."""
-        size = math.prod(shape) * int(c.gw_dtype_bytes(dtype))
-        memory = Memory((c.gw_gang_alloc_shared if shared else c.gw_gang_alloc)(self._h, size))
-        place = (CPU, 0) if like is None else like.__dlpack_device__()
-        view: View = c.make_view(memory.address, tuple(shape), int(dtype), memory, place)
+    def _memory(self, shape: Sequence[int], dtype: int) -> View:
+        """Memory of the gang."""
+        view: View = c.gw_tensor_view(c.gw_gang_alloc_tensor(self._h, block("l", shape), len(shape), int(dtype)))
+        return view
+
+    def _shared(self, shape: Sequence[int], dtype: int) -> View:
+        """Likewise, but one region of all ranks."""
+        region = Shared(c.gw_gang_alloc_shared(self._h, math.prod(shape) * int(c.gw_dtype_bytes(dtype))))
+        view: View = c.make_view(region.address, tuple(shape), int(dtype), region)
         return view
 
     def _rows(self, array: Array, name: str) -> View:

@@ -215,9 +215,9 @@ class _Inner:
 
 class Custom(Module):
     """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
-    root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy", "torch" or
-    "jax". `parallel_plan`: how its children want to be split over tp, as text as in Module.tensor_parallel(), with paths
-    that start at this module."""
+    root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy" (not on a GPU),
+    "torch", "jax", or "tensor" for Views, of which no one can tell whether they are kept. `parallel_plan`: how its children
+    want to be split over tp, as text as in Module.tensor_parallel(), with paths that start at this module."""
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,

@@ -13,9 +13,9 @@ import numpy as np
 from . import _low as c
 from . import low, objects
 from ._low import View
-from .arrays import OUTPUT, borrow, dtype_of
+from .arrays import OUTPUT, Place, borrow, dtype_of
 from .collectives import Collectives
-from .errors import InvalidArgument, NotSupported
+from .errors import InvalidArgument
 from .store import Store
 from .structs import block, handle_of, struct, text, told
 from .works import Work, milliseconds
@@ -41,7 +41,7 @@ class Gang(Collectives):
         self._h = handle
         self.rank: int = c.gw_gang_rank(handle)
         self.size: int = c.gw_gang_size(handle)
-        self._on_gpu = c.gw_gang_device(handle) == "cuda"
+        self._place = Place(c.gw_gang_device(handle))
 
     @classmethod
     def create(
@@ -179,14 +179,12 @@ class Gang(Collectives):
     # --- memory
 
     def empty(self, shape: Sequence[int], dtype: Any = "f32", *, shared: bool = False) -> View:
-        """Memory that peers reach directly, for from_dlpack of any framework. `shared` (collective): one zeroed region
-        that all ranks map."""
+        """Memory that peers reach directly, on a GPU its own, for from_dlpack of any framework. `shared` (collective): one
+        zeroed region that all ranks map, on CPUs alone."""
         word, dims = dtype_of(dtype), tuple(map(operator.index, shape))
         if min(dims, default=0) < 0:
             raise InvalidArgument(f"shape is {dims}: a dim is below 0")
-        if self.device != "cpu":
-            raise NotSupported(f"empty: the gang's memory is of {self.device}, where Python cannot read it")
-        return self._memory(dims, word, shared=shared)
+        return self._shared(dims, word) if shared else self._memory(dims, word)
 
     # --- small things
 

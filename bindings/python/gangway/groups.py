@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
-from .arrays import OUTPUT, Array, DTypeLike, borrow, kind_of
+from .arrays import HOST, OUTPUT, Array, DTypeLike, borrow, first_kind, kind_of
 from .enums import Part, Strategy
 from .errors import InvalidArgument
 from .mesh import Gangs, current_gangs
@@ -21,8 +21,8 @@ from .works import Work
 class ShardGroup:
     """Parameters of the caller's own model, sharded as one unit. An array is first values (equal on every rank), a tuple or
     list of integers the dims of a parameter that is not there yet, a Spec the same with more. Arrays that come out are of
-    `kind`; None: of the first array's framework. `seed` is of the first values; the other options are as in
-    Module.parallelize()."""
+    `kind`; None: of the first array's framework. First values that lie on a GPU lie there on every rank. `seed` is of the
+    first values; the other options are as in Module.parallelize()."""
 
     def __init__(
         self, gangs: Gangs | None, name: str, parameters: Mapping[str, Array | Spec | Sequence[int]], *,
@@ -32,15 +32,17 @@ class ShardGroup:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
     ) -> None:
-        specs = {n: spec_of(p) for n, p in parameters.items()}
-        arrays = [p for p in parameters.values() if not isinstance(p, (Spec, tuple, list))]
+        root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
+        self._mesh = gangs if gangs is not None else current_gangs()
+        self._place = HOST if self._mesh is None else self._mesh.root._place
+        arrays = {n: p for n, p in parameters.items() if not isinstance(p, (Spec, tuple, list))}
+        given = {n: self._place.borrow(p, n) for n, p in arrays.items() if kind_of(p) == "tensor"}
+        specs = {n: spec_of(given.get(n, p)) for n, p in parameters.items()}
         self.name = name
-        self.kind = kind or (kind_of(arrays[0]) if arrays else "numpy")
+        self.kind = kind or first_kind(list(arrays.values()))
         self.names = list(specs)
         self._frozen = {n for n, spec in specs.items() if spec.frozen}
         made, fills = parameter_options(specs)
-        self._mesh = gangs if gangs is not None else current_gangs()
-        root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
         shard = shard_options(
             strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
@@ -49,6 +51,9 @@ class ShardGroup:
         self._h = c.gw_shard_group_create(root, name, block("s", made), len(made), shard, seed)
         for fill in fills:  # the library keeps the initialiser; the values are in their shards now
             fill.forget()
+        for own, parameter in zip(self.names, ShardGroup.module(self)) if given else ():
+            if own in given:  # from where they lie
+                parameter.assign(given[own])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(self.names)}>"
@@ -63,29 +68,31 @@ class ShardGroup:
     def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
         no_part = self._frozen if part in (Part.GRADIENT, Part.FULL_GRADIENT) else ()
-        return {n: Tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind)
+        # The whole values are ordered by unshard, which has a stream.
+        tensor = Tensor if part == Part.FULL_VALUE else Tensor.shown
+        return {n: tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind)
                 for i, n in enumerate(self.names) if n not in no_part}
 
     def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Collective. The whole values: read-only arrays of the library's memory, whose values follow the parameter
         after the next step; or `into`, the caller's arrays, filled with a stable copy."""
         if into is None:
-            c.gw_shard_group_unshard(self._h, None, None)
+            c.gw_shard_group_unshard(self._h, None, self._place.stream)
             return self._all(Part.FULL_VALUE, True)
         for name in self.names:
             if name not in into:
                 raise InvalidArgument(f'into has no "{name}"')
-        views = [borrow(into[n], f'into["{n}"]', OUTPUT) for n in self.names]
-        c.gw_shard_group_unshard(self._h, block("v", views), None)
+        views = [self._place.borrow(into[n], f'into["{n}"]', OUTPUT, host=False) for n in self.names]
+        c.gw_shard_group_unshard(self._h, block("v", views), self._place.stream)
         return {n: into[n] for n in self.names}
 
     def unshard_async(self) -> Work[None]:
         """Starts what the next unshard needs."""
-        return Work(c.gw_shard_group_unshard_async(self._h, None), lambda: None)
+        return Work(c.gw_shard_group_unshard_async(self._h, self._place.stream), lambda: None, self._place.stream)
 
     def reshard(self) -> None:
         """Collective. The whole values are not needed any more; arrays that live stay readable."""
-        c.gw_shard_group_reshard(self._h, None)
+        c.gw_shard_group_reshard(self._h, self._place.stream)
 
     @contextmanager
     def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, Array]]:
@@ -102,9 +109,9 @@ class ShardGroup:
             if len(gradients) != len(self.names):
                 raise InvalidArgument(f"gradients has {len(gradients)} arrays, {self.name} {len(self.names)} parameters")
             gradients = dict(zip(self.names, gradients))
-        views = [(self._index(n, "gradients"), borrow(g, f'gradients["{n}"]')) for n, g in gradients.items()]
+        views = [(self._index(n, "gradients"), self._place.borrow(g, f'gradients["{n}"]')) for n, g in gradients.items()]
         for index, view in views:
-            c.gw_shard_group_add_gradient(self._h, index, view, None)
+            c.gw_shard_group_add_gradient(self._h, index, view, self._place.stream)
 
     def _index(self, name: str, argument: str) -> int:
         if name not in self.names:
@@ -117,7 +124,7 @@ class ShardGroup:
 
     def reduce(self) -> None:
         """Collective. Adds the sum over all data ranks to the local gradients."""
-        c.gw_shard_group_reduce(self._h, None)
+        c.gw_shard_group_reduce(self._h, self._place.stream)
 
     def gradients(self) -> dict[str, Array]:
         """Local. This rank's rows of the gradients, writable; frozen parameters have none."""
@@ -130,11 +137,11 @@ class ShardGroup:
     @contextmanager
     def updating(self) -> Iterator[dict[str, Array]]:
         """Collective. with group.updating() as values: an own step writes this rank's rows."""
-        c.gw_shard_group_begin_update(self._h, None)
+        c.gw_shard_group_begin_update(self._h, self._place.stream)
         try:
             yield self._all(Part.VALUE, False)
         finally:
-            c.gw_shard_group_end_update(self._h, None)
+            c.gw_shard_group_end_update(self._h, self._place.stream)
 
     def release(self) -> None:
         """Drops the handle now."""

@@ -73,8 +73,8 @@ class Llama(Module):
             schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
             stage_split=stage_split, first_layers=first_layers)
         model = cls.__new__(cls)
-        Module.__init__(model, c.gw_llama_from_folder(gangs_of(gangs), os.fspath(folder), made), gangs)
-        return model
+        Module.__init__(model, c.gw_llama_from_folder(gangs_of(gangs), os.fspath(folder), made))
+        return model._over(gangs)
 
 
 class Linear(Module):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from . import _low as c
 from ._low import View
-from .arrays import Array, DTypeLike, borrow, dtype_of, kind_of
+from .arrays import HOST, Array, DTypeLike, dtype_of, first_kind
 from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, member
 from .errors import InvalidArgument, NotFound
-from .mesh import Gangs
+from .mesh import Gangs, current_gangs
 from .objects import agree
 from .options import gangs_of, parallel_options, shard_options
 from .plan import Plan, plan_options
@@ -44,6 +44,13 @@ class Module:
     def __init__(self, handle: Any, gangs: Gangs | None = None) -> None:
         self._h = handle
         self._mesh = gangs  # what it is sharded over
+        self._place = HOST if gangs is None else gangs.root._place
+
+    def _over(self, gangs: Gangs | None) -> Self:
+        """What a call over these gangs leaves; None: the library took those of the calls before, or the thread's."""
+        self._mesh = gangs or self._mesh or current_gangs()
+        self._place = HOST if self._mesh is None else self._mesh.root._place
+        return self
 
     def release(self) -> None:
         """Drops the handle now."""
@@ -101,8 +108,7 @@ class Module:
             sequence_parallel=sequence_parallel, loss_parallel=loss_parallel, overlap_chunks=overlap_chunks, context_method=context_method,
             schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
             stage_split=stage_split, first_layers=first_layers))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def fully_shard(
         self, pattern: str = "", gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
@@ -118,8 +124,7 @@ class Module:
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
             cpu_offload=cpu_offload, prefetch_forward=prefetch_forward, prefetch_backward=prefetch_backward,
             accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def replicate(
         self, gangs: Gangs | None = None, *, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
@@ -131,8 +136,7 @@ class Module:
             strategy="no_shard", param_dtype=param_dtype, reduce_dtype=reduce_dtype,
             output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs, accumulate_unsharded=accumulate_unsharded,
             bucket_cap_mb=bucket_cap_mb, dtype_rules=dtype_rules))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def tensor_parallel(self, gangs: Gangs | None = None, *, plan: Plan = None, sequence_parallel: bool = False,
                         loss_parallel: bool = True, overlap_chunks: int = 1) -> Self:
@@ -145,15 +149,13 @@ class Module:
         another travels."""
         c.gw_tensor_parallel(
             self._h, gangs_of(gangs), plan_options(plan, sequence_parallel, loss_parallel, overlap_chunks))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def context_parallel(self, gangs: Gangs | None = None, method: ContextMethod | str = "ring") -> Self:
         """Collective, before recompute(), fully_shard() and replicate(). Lets attention go over the parts of the sequence that
         the ranks of cp have: "ring", "all_gather" or "all_to_all"."""
         c.gw_context_parallel(self._h, gangs_of(gangs), member(ContextMethod, method, "method"))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def recompute(self, kind: Recompute | str = "full", *, every: int = 2, ratio: float = 1.0) -> Self:
         """Local, before fully_shard(). Kinds as in parallelize()."""
@@ -163,8 +165,7 @@ class Module:
     def materialize(self, gangs: Gangs | None = None, *, seed: int = 0, master_dtype: DTypeLike = None) -> Self:
         """Collective. Memory and first values; parallelize() does it by itself."""
         c.gw_module_materialize(self._h, gangs_of(gangs), seed, dtype_of(master_dtype))
-        self._mesh = gangs or self._mesh
-        return self
+        return self._over(gangs)
 
     def freeze(self, pattern: str) -> Self:
         """Local. Parameters whose whole name matches get no gradient; before the wrapping."""
@@ -179,16 +180,19 @@ class Module:
 
     def forward(self, *inputs: Array, frame: Frame | None = None) -> list[Array]:
         """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
-        views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
+        views = [self._place.borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         held = None if frame is None else handle_of(frame, Frame, "frame")
-        made = c.gw_module_forward(self._h, block("v", views), len(views), held, None)
-        kind = kind_of(inputs[0]) if inputs else "numpy"
+        made = c.gw_module_forward(self._h, block("v", views), len(views), held, self._place.stream)
+        kind = first_kind(inputs)
         return [Tensor(t).to(kind) for t in made]
 
-    def backward(self, *output_grads: Array | None, frame: Frame, kind: str = "numpy") -> list[Array | None]:
-        """Input gradients (None where there is none) from those of the outputs (none for a loss)."""
-        views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
-        made = c.gw_module_backward(self._h, block("v", views), len(views), handle_of(frame, Frame, "frame"), None)
+    def backward(self, *output_grads: Array | None, frame: Frame, kind: str | None = None) -> list[Array | None]:
+        """Input gradients (None where there is none) from those of the outputs (none for a loss). kind: None: of the first
+        of these; else "numpy"."""
+        views = [None if g is None else self._place.borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
+        held = handle_of(frame, Frame, "frame")
+        made = c.gw_module_backward(self._h, block("v", views), len(views), held, self._place.stream)
+        kind = kind or first_kind(output_grads)
         return [None if t is None else Tensor(t).to(kind) for t in made]
 
     def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0,
@@ -197,16 +201,16 @@ class Module:
         temperature: 0: the most likely token. top_k: of so many likely ones; 0: of all."""
         options = struct("gw_generate_options", token_count=token_count, temperature=temperature, top_k=top_k, seed=seed)
         room = bytearray(8 * max(options.token_count, 0))
-        c.gw_generate(self._h, block("l", prompt), len(prompt), options, None, room, len(room) // 8)
+        c.gw_generate(self._h, block("l", prompt), len(prompt), options, self._place.stream, room, len(room) // 8)
         return memoryview(room).cast("q").tolist()
 
     def zero_grad(self) -> None:
         """Local. Empties the local gradients."""
-        c.gw_zero_grad(self._h, None)
+        c.gw_zero_grad(self._h, self._place.stream)
 
     def clip_grad_norm(self, max_norm: float, p: float = 2.0) -> float:
         """Scales the local gradients; the norm before it."""
-        return float(c.gw_clip_grad_norm(self._h, max_norm, p, None))
+        return float(c.gw_clip_grad_norm(self._h, max_norm, p, self._place.stream))
 
     # --- looking in
 
@@ -214,11 +218,11 @@ class Module:
         return int(c.gw_module_parameter_count(self._h))
 
     def __iter__(self) -> Iterator[Parameter]:
-        return (Parameter(c.gw_module_parameter(self._h, i)) for i in range(len(self)))
+        return (Parameter(c.gw_module_parameter(self._h, i), self._place) for i in range(len(self)))
 
     def __getitem__(self, name: str) -> Parameter:
         """A parameter by whole name."""
-        return Parameter(c.gw_module_find_parameter(self._h, name))
+        return Parameter(c.gw_module_find_parameter(self._h, name), self._place)
 
     def __bool__(self) -> bool:
         return True
@@ -232,8 +236,8 @@ class Module:
         return sum(p.count for p in self if not p.is_buffer and (p.trainable or not trainable_only))
 
     def state_dict(self, *, local: bool = False, kind: str = "numpy") -> dict[str, Array]:
-        """Copies of all values by name, as arrays of "numpy", "torch" or "jax". Collective: the whole ones, on every rank.
-        `local`: this rank's rows alone, and the call is local."""
+        """Copies of all values by name, as arrays of "numpy", "torch", "jax" or "tensor". Collective: the whole ones, on every
+        rank. `local`: this rank's rows alone, on the host, and the call is local."""
         if local:
             return {p.name: Tensor(c.gw_tensor_to_host(c.gw_parameter_tensor(p._h, Part.VALUE), None)).to(kind) for p in self}
         return {p.name: p.gather(kind) for p in self}
@@ -254,14 +258,13 @@ class Module:
             refusal = error
         agree(None if self._mesh is None else self._mesh.root, refusal)
         for name, view in views.items():
-            c.gw_parameter_assign(mine[name]._h, view, None)
+            c.gw_parameter_assign(mine[name]._h, view, self._place.stream)
         return self
 
-    @staticmethod
-    def _fitting(state: Mapping[str, Array], name: str, parameter: Parameter) -> View:
+    def _fitting(self, state: Mapping[str, Array], name: str, parameter: Parameter) -> View:
         if name not in state:
             raise InvalidArgument(f"state has no {name}")
-        view = borrow(state[name], f'state["{name}"]')
+        view = self._place.borrow(state[name], f'state["{name}"]')
         first, last = parameter.rows
         if view.shape not in (parameter.shape, (last - first, *parameter.shape[1:])):
             raise InvalidArgument(f'state["{name}"] has shape {list(view.shape)}, the parameter {list(parameter.shape)}, of '
@@ -287,7 +290,7 @@ class Module:
     def check_replicas(self) -> None:
         """Collective. Compares the values of ranks that must hold the same; `Mismatch` names the first element that
         differs, with both values and ranks. `parallelize` and `load` do so by themselves."""
-        c.gw_module_check_replicas(self._h, None)
+        c.gw_module_check_replicas(self._h, self._place.stream)
 
     # --- files (collective)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _low as c
 from . import low
+from ._low import View
 from .arrays import Array, as_numpy, dtype_of
 from .enums import DType, Init, member
 from .structs import struct
@@ -38,6 +39,8 @@ def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
             raise TypeError(f"a {type(given).__name__} of integers is a parameter's dims; first values are an array, "
                             "for example np.array(...)")
         return Spec(given)
+    if isinstance(given, View) and given.stream is not None:  # its values come later
+        return Spec(given.shape, DType.F64 if given.dtype == DType.F64 else DType.F32, "zeros")
     array = as_numpy(given)
     dtype = DType.F64 if array.dtype == np.float64 else DType.F32
     return Spec(array.shape or (1,), dtype, lambda first, last: array.reshape(array.shape or (1,))[first:last])

@@ -17,7 +17,7 @@ from typing import Any, Iterable
 import numpy as np
 
 from . import _low as c
-from .arrays import ANY, Array, borrow, kind_of
+from .arrays import ANY, HOST, Array, kind_of
 from .gang import Gang
 from .structs import block, handle_of, struct
 from .tensors import Tensor
@@ -104,8 +104,8 @@ class Movement:
         return self._run(c.gw_movement_backward, dy, "dy")
 
     def _run(self, call: Any, array: Array | None, name: str) -> Array:
-        view = borrow(np.empty(0, np.float32) if array is None else array, name, ANY)
-        return Tensor(call(self._h, view, None)).to(self._kind)
+        view = HOST.borrow(np.empty(0, np.float32) if array is None else array, name, ANY)
+        return Tensor.shown(call(self._h, view, None)).to(self._kind)
 
 
 def _axes(axes: Iterable[int] | int | None, axes_keep: Iterable[int] | int | None) -> dict[str, Any]:

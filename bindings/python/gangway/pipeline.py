@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Callable, Iterator, Sequence
 
 from . import _low as c
-from .arrays import ANY, Array, borrow, kind_of, known_kind
+from .arrays import ANY, Array, kind_of, known_kind
 from .enums import ActionKind
 from .gang import Gang
 from .structs import block, handle_of, struct
@@ -64,7 +64,7 @@ class Pipeline:
     microbatches: of a pass; those of a schedule_csv are its own.
     stages_per_rank: 0: the schedule's own.
     most_unsharded: adds UNSHARD, RESHARD and REDUCE_GRAD, with so many stages of a rank unsharded at a time; 0: none.
-    kind: the framework of the inputs: "numpy", "torch" or "jax".
+    kind: the framework of the inputs: "numpy" (on a GPU copies on the host), "torch", "jax" or "tensor".
 
     One thread at a time. All ranks pass together. A rank that releases its pipeline in the middle of a pass, or leaves its
     `with` there, ends the pass on all ranks: their calls raise Aborted."""
@@ -112,7 +112,7 @@ class Pipeline:
     def next(self) -> Action | None:
         """Waits for the inputs of the next action; None: the pass is over, and the next call begins another one."""
         raw = self._action
-        c.gw_pipeline_next(self._h, None, raw)
+        c.gw_pipeline_next(self._h, self.gang._place.stream, raw)
         if raw.kind == c.GW_ACTION_END:
             return None
         handles = [c.gw_pipeline_input(self._h, i) for i in range(raw.input_count)]
@@ -123,8 +123,9 @@ class Pipeline:
     def done(self, *outputs: Array | None) -> None:
         """Local. Ends the action of the last next() with its results, which are copied. After a refusal the action is still
         to be done."""
-        views = [None if x is None else borrow(_plain(x), f"outputs[{i}]", ANY) for i, x in enumerate(outputs)]
-        c.gw_pipeline_done(self._h, block("v", views), len(views), None)
+        place = self.gang._place
+        views = [None if x is None else place.borrow(_plain(x), f"outputs[{i}]", ANY) for i, x in enumerate(outputs)]
+        c.gw_pipeline_done(self._h, block("v", views), len(views), place.stream)
 
     def __iter__(self) -> Iterator[Action]:
         """The actions of one pass; each is ended by done()."""

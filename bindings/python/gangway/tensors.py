@@ -7,18 +7,27 @@ from typing import Any
 
 from . import _low as c
 from ._low import View
-from .arrays import CPU, Array, as_kind, borrow
+from .arrays import HOST, Array, Place, as_kind
 from .enums import DType, Part
 from .structs import struct
 
 
 class Tensor:
-    """A tensor of the library; NumPy (on a CPU), PyTorch and JAX take it by from_dlpack, without a copy."""
+    """A tensor of the library; NumPy (on a CPU), PyTorch and JAX take it by from_dlpack, without a copy. On a GPU the stream
+    that from_dlpack names waits for what the library has put there."""
 
     def __init__(self, handle: Any, read_only: bool = False) -> None:
         self._h = handle
         self._view: View = c.gw_tensor_view(handle)  # keeps the handle
         self._view.read_only = read_only or c.gw_tensor_is_read_only(handle) == 1
+
+    @classmethod
+    def shown(cls, handle: Any, read_only: bool = False) -> Tensor:
+        """One by a call that takes no stream: on a GPU that of all others waits for what the library has put there."""
+        made = cls(handle, read_only)
+        if made._view.stream is not None:
+            c.gw_tensor_order(handle, made._view.stream)
+        return made
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,8 +49,11 @@ class Tensor:
         return self._view.__dlpack_device__()
 
     def to(self, kind: str) -> Array:
-        """The same memory as an array: "numpy", "torch" or "jax". Of a tensor on a GPU NumPy gets a copy."""
-        if kind == "numpy" and self._view.__dlpack_device__()[0] != CPU:
+        """The same memory as an array: "numpy", "torch", "jax", or "tensor" for this one. NumPy gets a copy of what lies on a
+        GPU."""
+        if kind == "tensor":
+            return self
+        if kind == "numpy" and self._view.stream is not None:
             copy = self.to_host()
             copy._view.read_only = self._view.read_only
             return as_kind(copy._view, kind)
@@ -49,14 +61,14 @@ class Tensor:
 
     def to_host(self) -> Tensor:
         """A copy in memory of the host. Waits for the work that the device has."""
-        return Tensor(c.gw_tensor_to_host(self._h, None))
+        return Tensor(c.gw_tensor_to_host(self._h, self._view.stream))
 
 
 class Parameter:
     """One parameter of a model."""
 
-    def __init__(self, handle: Any) -> None:
-        self._h = handle
+    def __init__(self, handle: Any, place: Place = HOST) -> None:
+        self._h, self._place = handle, place
         info = struct("gw_parameter_info")
         c.gw_parameter_describe(handle, info)
         self.name: str = info.name
@@ -78,11 +90,11 @@ class Parameter:
 
     def value(self, kind: str = "numpy") -> Array:
         """This rank's rows, read-only; without a copy, but for NumPy from a GPU. Arrays outlive the model."""
-        return Tensor(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
+        return Tensor.shown(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
 
     def gradient(self, kind: str = "numpy") -> Array:
         """This rank's rows of the gradient, likewise."""
-        return Tensor(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
+        return Tensor.shown(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
 
     @property
     def count(self) -> int:
@@ -91,16 +103,16 @@ class Parameter:
 
     def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
         """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
-        return Tensor(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
+        return Tensor.shown(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
 
     def gather(self, kind: str = "numpy") -> Array:
         """Collective. The whole value on every rank."""
-        return Tensor(c.gw_parameter_gather(self._h, None)).to(kind)
+        return Tensor(c.gw_parameter_gather(self._h, self._place.stream)).to(kind)
 
     def gather_gradient(self, kind: str = "numpy") -> Array:
         """Collective. The whole gradient on every rank."""
-        return Tensor(c.gw_parameter_gather_gradient(self._h, None)).to(kind)
+        return Tensor(c.gw_parameter_gather_gradient(self._h, self._place.stream)).to(kind)
 
     def assign(self, values: Array) -> None:
         """Collective. New values from a floating array of the global shape, or of this rank's rows alone."""
-        c.gw_parameter_assign(self._h, borrow(values, "values"), None)
+        c.gw_parameter_assign(self._h, self._place.borrow(values, "values"), self._place.stream)

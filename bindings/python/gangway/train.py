@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from . import _low as c
-from .arrays import ANY, Array, DTypeLike, borrow, dtype_of
+from .arrays import ANY, Array, DTypeLike, Place, dtype_of
 from .enums import Schedule, SkipReason, member
 from .groups import ShardGroup
 from .module import Module
@@ -71,7 +71,7 @@ class Optimizer:
         made = struct("gw_step_result")
         step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, norm_type=norm_type,
                       allow_non_finite=allow_non_finite)
-        c.gw_optimizer_step(self._h, step, None, made)
+        c.gw_optimizer_step(self._h, step, self.model._place.stream, made)
         return _result(made)
 
     @property
@@ -142,11 +142,11 @@ class SGD(Optimizer):
             loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
 
-def _batch(inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
+def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
-        views = [borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", ANY) for i, a in enumerate(arrays)]
+        views = [place.borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", ANY) for i, a in enumerate(arrays)]
         sides[f"{name}s"], sides[f"{name}_count"] = block("v", views), len(views)
     return struct("gw_batch", weight=-1 if weight is None else weight, shifted=shifted, **sides)
 
@@ -167,7 +167,7 @@ def train_step(
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
                      allow_non_finite=allow_non_finite)
     c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
-                    _batch(inputs, targets, weight, shifted), options, None, made)
+                    _batch(model._place, inputs, targets, weight, shifted), options, model._place.stream, made)
     return _result(made)
 
 
@@ -177,6 +177,6 @@ def eval_step(
 ) -> StepResult:
     """Collective. The loss of a batch; changes nothing. Arguments as in train_step()."""
     made = struct("gw_step_result")
-    c.gw_eval_step(handle_of(model, Module, "model"), _batch(inputs, targets, weight, shifted),
-                   struct("gw_step_options", microbatches=microbatches), None, made)
+    c.gw_eval_step(handle_of(model, Module, "model"), _batch(model._place, inputs, targets, weight, shifted),
+                   struct("gw_step_options", microbatches=microbatches), model._place.stream, made)
     return _result(made)

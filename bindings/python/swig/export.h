@@ -86,6 +86,36 @@ static View* copied(const View* view) {
   return copy;
 }
 
+/* The consumer's stream, by DLPack's numbers, waits for what the library has put on the memory's GPU. None and 1 are CUDA's
+ * legacy default stream, on which every call is ordered; -1 asks for no order. 0: an exception. */
+static int order_consumer(const View* view, PyObject* stream) {
+  if (view->view.device_type != GW_DEVICE_CUDA || stream == Py_None) return 1;
+  if (!PyLong_Check(stream))
+    return PyErr_Format(PyExc_TypeError, "stream is a %.100s, not an integer or None", TYPE_NAME(stream)), 0;
+  const long long number = PyLong_AsLongLong(stream);
+  if (number == -1 && PyErr_Occurred()) return 0;
+  if (number == -1 || number == kLegacyStream) return 1;
+  if (number < 1)
+    return PyErr_Format(
+               PyExc_BufferError,
+               "stream is %lld, which names none: 1 is CUDA's legacy default stream, 2 that of the thread, "
+               "-1 asks for no order",
+               number),
+           0;
+  PyObject* owner = view->owner;
+  while (owner != NULL && Py_TYPE(owner) == view_type) owner = ((View*)owner)->owner;
+  if (owner == NULL || !PyCapsule_IsValid(owner, "gw_tensor"))
+    return PyErr_Format(
+               PyExc_BufferError,
+               "stream is %lld, but this memory is ordered on CUDA's legacy default stream, 1, alone",
+               number),
+           0;
+  gw_tensor* const tensor = PyCapsule_GetPointer(owner, "gw_tensor");
+  gw_status status;
+  Py_BEGIN_ALLOW_THREADS status = gw_tensor_order(tensor, (void*)(intptr_t)number);
+  Py_END_ALLOW_THREADS return gwpy_check(status);
+}
+
 /* By the array API's rules: memory on another device than is asked for is refused, copy=True copies, and a
  * consumer that names no version, or one before 1.0, gets the old capsule. */
 static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) {
@@ -102,6 +132,7 @@ static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) 
     return PyErr_Format(PyExc_BufferError,
                         "dl_device is %d:%d, but the memory is on device %d:%d (DLPack's numbers)", kind, id,
                         (int)view->view.device_type, (int)view->view.device_id);
+  if (!order_consumer(view, stream)) return NULL;
   const int wanted = copy == Py_None ? 0 : PyObject_IsTrue(copy);
   if (wanted < 0 || (wanted && (view = copied(view)) == NULL)) return NULL;
   PyObject* capsule =

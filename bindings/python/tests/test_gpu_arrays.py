@@ -1,65 +1,15 @@
-"""Arrays in a GPU's memory as arguments, on the software GPU. No framework for CUDA is here: Foreign stands for one."""
+"""Collectives on arrays in a GPU's memory, on the software GPU."""
 
 import numpy as np
 import pytest
+from foreign import Foreign, Gpu, Old
 from ranks import together
 
 import gangway as gw
 from gangway import _low as c
-from gangway.arrays import ANY, LEGACY_STREAM, borrow
+from gangway.arrays import LEGACY_STREAM, borrow
 
 SHAPE = (3, 5)
-BUSY = 40  # movements that the legacy stream still has to do when a call comes
-
-
-class Foreign:
-    """An array of a GPU that records how it was asked for its memory."""
-
-    def __init__(self, view):
-        self.view, self.asked = view, []
-
-    def __dlpack__(self, stream=None, **rest):
-        self.asked.append(stream)
-        return self.view.__dlpack__(**rest)
-
-    def __dlpack_device__(self):
-        return self.view.__dlpack_device__()
-
-
-class Old(Foreign):
-    """By the capsule of DLPack before 1.0."""
-
-    def __dlpack__(self, stream=None):
-        self.asked.append(stream)
-        return self.view.__dlpack__()
-
-
-class Gpu:
-    """Arrays from the host to this rank's GPU and back, on the legacy stream alone, as PyTorch does it."""
-
-    def __init__(self, gang):
-        alone = gang.split(gang.rank)
-        self._identity = gw.AllSumReduce(gw.Partition(alone), axes=())
-
-    def _moved(self, view):
-        return c.gw_movement_forward(self._identity._h, view, LEGACY_STREAM)
-
-    def array(self, values, kind=Foreign, busy=BUSY):
-        """It is there once the stream has done all movements."""
-        tensor = self._moved(borrow(np.ascontiguousarray(values), "values"))
-        for _ in range(busy):
-            tensor = self._moved(c.gw_tensor_view(tensor))
-        return kind(c.gw_tensor_view(tensor))
-
-    def empty(self, shape, dtype=np.float32):
-        return self.array(np.full(shape, 77, dtype), busy=0)
-
-    def values(self, array):
-        moved = self._moved(borrow(array, "array", ANY, on_gpu=True))
-        return np.from_dlpack(gw.Tensor(c.gw_tensor_to_host(moved, LEGACY_STREAM))).copy()
-
-    def check(self, array, wanted):
-        np.testing.assert_array_equal(self.values(array), wanted)
 
 
 def values(rank, shape=SHAPE, dtype=np.float32):
@@ -173,7 +123,7 @@ def test_the_owner_is_asked_on_cudas_legacy_stream_once(gangs):
         assert x.asked == [LEGACY_STREAM]
         gpu.check(x, values(0))
     view = gpu.array(values(0)).view
-    assert borrow(view, "x", on_gpu=True) is view and view.device == "cuda:0" and view.stream == LEGACY_STREAM
+    assert borrow(view, "x") is view and view.device == "cuda:0" and view.stream == LEGACY_STREAM
     host = gang.all_sum(1.0)
     assert host == 1 and borrow(np.zeros(3), "x").stream is None
 
@@ -195,14 +145,12 @@ def test_an_array_of_another_device_is_refused_with_both(gangs):
     with pytest.raises(gw.InvalidArgument, match="output lies on cpu, the gang's device is cuda"):
         gang.all_reduce_into_(on_host, x)
     second = gw.Gang.create_threads(2, device="cuda")[1]
-    other = Foreign(second._memory(SHAPE, gw.DType.F32, c.make_view(0, (0,), gw.DType.F32, None, (2, 1))))
+    other = Foreign(second.empty(SHAPE))
     with pytest.raises(gw.InvalidArgument, match="another device's; the gang takes memory of cuda:0"):
         gang.all_reduce_(other)
     odd = Foreign(c.make_view(x.view.address, SHAPE, gw.DType.F32, x.view, (13, 0)))
     with pytest.raises(gw.InvalidArgument, match=r"array is on device 13:0 \(DLPack's numbers\): Python passes arrays on the CPU"):
         gang.all_reduce_(odd)
-    with pytest.raises(gw.InvalidArgument, match="^x lies on cuda:0: collectives alone take arrays of a GPU"):
-        gw.AllSumReduce(gw.Partition(gang), axes=())(x)
     gpu.check(x, values(0))
 
 
@@ -212,3 +160,19 @@ def test_a_new_jax_array_on_a_gpu_is_refused_with_the_way_out(gangs):
     x = gpu.array(values(0), type("Array", (Foreign,), {"__module__": "jaxlib"}), busy=0)
     with pytest.raises(gw.NotSupported, match="a new array of JAX cannot be made on a GPU; use the form in place"):
         gang.all_reduce(x)
+
+
+@together(1, 2, gpus=True)
+def test_memory_of_a_gang_of_gpus_is_the_gpus_and_outlives_its_gang(gangs):
+    gang, gpu = gangs.root, Gpu(gangs.root)
+    alone = gang.split(gang.rank)
+    memory = alone.empty(SHAPE, "f64")
+    assert memory.device == f"cuda:{gang.rank}" and memory.shape == SHAPE and memory.dtype == gw.DType.F64
+    gpu.copy(memory, gpu.array(values(0, dtype=np.float64)))
+    gang.all_reduce_(memory)
+    gpu.check(memory, values(0) * gang.size)
+    alone.release()
+    gpu.check(memory, values(0) * gang.size)
+    assert gang.empty(()).count == 1 and gang.empty((0, 3)).count == 0
+    with pytest.raises(gw.NotSupported, match="share no memory"):
+        gang.empty(SHAPE, shared=True)
