@@ -17,7 +17,7 @@ from typing import Any, Iterable
 import numpy as np
 
 from . import _low as c
-from .arrays import ANY, HOST, Array, kind_of
+from .arrays import ANY, Array, Place, kind_of
 from .gang import Gang
 from .structs import block, handle_of, struct
 from .tensors import Tensor
@@ -28,9 +28,10 @@ class Partition:
     same partitions."""
 
     def __init__(self, gang: Gang) -> None:
-        self._take(c.gw_partition_create(handle_of(gang, Gang, "gang")))
+        self._take(c.gw_partition_create(handle_of(gang, Gang, "gang")), gang._place)
 
-    def _take(self, handle: Any) -> None:
+    def _take(self, handle: Any, place: Place) -> None:
+        self._place = place
         info = struct("gw_partition_info")
         c.gw_partition_describe(handle, info)
         self._h = handle
@@ -40,10 +41,10 @@ class Partition:
         self.rank: int | None = info.rank if self.active else None
         self.index: tuple[int, ...] | None = tuple(info.index)[: info.ndim] if self.active else None
 
-    @classmethod
-    def _of(cls, handle: Any) -> Partition:
-        made = cls.__new__(cls)
-        made._take(handle)
+    def _of(self, handle: Any) -> Partition:
+        """Another one of the same gang."""
+        made = Partition.__new__(Partition)
+        made._take(handle, self._place)
         return made
 
     def __repr__(self) -> str:
@@ -53,19 +54,19 @@ class Partition:
     def inclusive(self, workers: Iterable[int]) -> Partition:
         """These workers, in this order, in one dim."""
         chosen = list(workers)
-        return Partition._of(c.gw_partition_inclusive(self._h, numbers(chosen), len(chosen)))
+        return self._of(c.gw_partition_inclusive(self._h, numbers(chosen), len(chosen)))
 
     def union(self, other: Partition) -> Partition:
         """These workers, then those of `other` that are not among them, in one dim."""
-        return Partition._of(c.gw_partition_union(self._h, handle_of(other, Partition, "other")))
+        return self._of(c.gw_partition_union(self._h, handle_of(other, Partition, "other")))
 
     def cartesian(self, *shape: int) -> Partition:
         """The same workers in a grid, the last dim fastest."""
-        return Partition._of(c.gw_partition_cartesian(self._h, numbers(shape), len(shape)))
+        return self._of(c.gw_partition_cartesian(self._h, numbers(shape), len(shape)))
 
     def subtopology(self, *kept: int) -> Partition:
         """The workers that share this rank's index on all other dims, in a grid of the kept ones."""
-        return Partition._of(c.gw_partition_subtopology(self._h, numbers(kept), len(kept)))
+        return self._of(c.gw_partition_subtopology(self._h, numbers(kept), len(kept)))
 
     def neighbors(self, dim: int) -> tuple[int | None, int | None]:
         """The workers before and after this one along `dim`; None at the edge."""
@@ -88,6 +89,7 @@ class Movement:
         self._kind = "numpy"  # what backward gives: as the last forward
         self._h = c.gw_movement_create(handle_of(source, Partition, "source"), other, kind,
                                        struct("gw_movement_options", **fields))
+        self._place = source._place
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -104,8 +106,8 @@ class Movement:
         return self._run(c.gw_movement_backward, dy, "dy")
 
     def _run(self, call: Any, array: Array | None, name: str) -> Array:
-        view = HOST.borrow(np.empty(0, np.float32) if array is None else array, name, ANY)
-        return Tensor.shown(call(self._h, view, None)).to(self._kind)
+        view = self._place.borrow(np.empty(0, np.float32) if array is None else array, name, ANY)
+        return Tensor(call(self._h, view, self._place.stream)).to(self._kind)
 
 
 def _axes(axes: Iterable[int] | int | None, axes_keep: Iterable[int] | int | None) -> dict[str, Any]:

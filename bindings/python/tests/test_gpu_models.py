@@ -234,6 +234,8 @@ def test_an_array_of_another_device_is_refused_with_both(gangs):
         "inputs": lambda: gw.eval_step(model, x), "targets": lambda: gw.train_step(model, gw.SGD(model), np.ones((2, 3)), x),
         r'into\["w"\]': lambda: group.unshard({"w": x}), r'gradients\["w"\]': lambda: group.add_gradients([x]),
         "w": lambda: gw.ShardGroup(fake, "h", {"w": x}), r"outputs\[0\]": lambda: pipe.done(x),
+        "x": lambda: gw.AllSumReduce(gw.Partition(fake.root), axes=())(x),
+        "dy": lambda: gw.AllSumReduce(gw.Partition(fake.root), axes=()).backward(x),
     }
     for name, call in calls.items():
         with pytest.raises(gw.InvalidArgument, match=f"^{name} lies on cuda:0, the gang's device is cpu$"):
@@ -247,6 +249,25 @@ def test_an_array_of_another_device_is_refused_with_both(gangs):
         linear(gangs).forward(Foreign(second.empty((2, 3), "f64")))
     with pytest.raises(gw.InvalidArgument, match="an array of values lies on a GPU, where NumPy cannot read it"):
         gw.Custom(Same(gpu), parameters={"w": x})
+
+
+@together(1, 2, gpus=True)
+def test_movements_take_and_give_arrays_of_the_gpu(gangs):
+    gang, gpu = gangs.root, Gpu(gangs.root)
+    grid = gw.Partition(gang).cartesian(gang.size, 1)
+    x, dy = numbers(gang.rank, 6 - gang.rank, 3), numbers(9, 6 * gang.size, 3)
+    for make, x, dy in ((lambda: gw.AllGather(grid, 0), x, dy[: 7 * gang.size - gang.size * (gang.size + 1) // 2]),
+                        (lambda: gw.ReduceScatter(grid, 0), dy[: 2 * gang.size], dy[:2]),
+                        (lambda: gw.AllSumReduce(grid, 0), dy, dy)):
+        on_host, on_gpu = make(), make()
+        wanted, got = on_host(x), on_gpu(gpu.array(x))
+        assert type(wanted) is np.ndarray
+        check_place(gang, got)
+        gpu.check(got, wanted)
+        back = on_gpu.backward(gpu.array(dy))
+        check_place(gang, back)
+        gpu.check(back, on_host.backward(dy))
+    np.testing.assert_array_equal(gw.AllSumReduce(grid, axes=())(numbers(1, 3)), numbers(1, 3))
 
 
 class Cuda:
