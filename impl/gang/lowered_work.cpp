@@ -4,6 +4,7 @@
 #include <mutex>
 #include <type_traits>
 
+#include "base/interrupt.h"
 #include "gang/naps.h"
 
 namespace gangway {
@@ -48,9 +49,11 @@ void finish_from(const Finish& f) {
 
 class LoweredWork final : public Work, public Progressive {
  public:
-  LoweredWork(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest)
+  LoweredWork(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest,
+              std::shared_ptr<Stream> side)
       : list_(owner->works()),
         device_(owner->device_ptr()),
+        side_(std::move(side)),
         works_(std::move(works)),
         rest_(std::move(rest)) {}
 
@@ -58,10 +61,14 @@ class LoweredWork final : public Work, public Progressive {
   bool poll_input() override { return advance(true); }
   void wait(Deadline deadline) override {
     for (const WorkPtr& work : works_) work->wait(deadline);
-    end_output(device_->stream());
+    end_output(*side_);
     for (Naps naps; !done();) {
+      list_->progress();
+      if (naps.yielded()) continue;
+      if (const auto failure = error()) throw *failure;
       if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
-      if (!naps.yielded()) naps.sleep();
+      poll_interrupt();
+      naps.sleep();
     }
   }
   void wait_input(Deadline deadline) override {
@@ -93,7 +100,7 @@ class LoweredWork final : public Work, public Progressive {
     for (const WorkPtr& work : works_)
       if (!(input ? work->poll() && work->poll_input() : work->poll())) return false;
     if (!error()) {
-      end_output(device_->stream());
+      end_output(*side_);
       if (!done()) return false;
     }
     if (input) leave();
@@ -123,6 +130,7 @@ class LoweredWork final : public Work, public Progressive {
 
   const std::shared_ptr<Works> list_;
   const std::shared_ptr<Device> device_;
+  const std::shared_ptr<Stream> side_;
   const std::vector<WorkPtr> works_;
   const Remainder rest_;
   std::mutex mutex_;
@@ -144,8 +152,9 @@ void finish(const Finish& f, Device& device, Stream& stream) {
   fail(Code::internal, "a lowered reduction of ", name(f.from_type), " passed the checks");
 }
 
-WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest) {
-  auto work = std::make_shared<LoweredWork>(owner, std::move(works), std::move(rest));
+WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest,
+                          std::shared_ptr<Stream> side) {
+  auto work = std::make_shared<LoweredWork>(owner, std::move(works), std::move(rest), std::move(side));
   owner->works()->add(work);
   return work;
 }

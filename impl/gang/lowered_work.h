@@ -29,7 +29,9 @@ struct Remainder {
   std::vector<std::shared_ptr<Buffer>> temporaries;
 };
 
-// The rank's waits drive it to its end, also when no caller holds it.
-WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest);
+// The rank's waits drive it to its end, also when no caller holds it. `side`: where the finishes run then; a stream of the
+// caller's may hold other work that is not to be waited for.
+WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest,
+                          std::shared_ptr<Stream> side);
 
 }  // namespace gangway

@@ -1,6 +1,7 @@
 #include "gang/lowering.h"
 
 #include <algorithm>
+#include <mutex>
 #include <type_traits>
 
 #include "gang/lowered_work.h"
@@ -175,7 +176,7 @@ class LoweredEngine final : public Engine {
       } else {
         for (const Collective& c : native) works.push_back(engine_->run(channel, {&c, 1}, stream));
       }
-      return make_lowered_work(owner_, std::move(works), plan.take_remainder());
+      return make_lowered_work(owner_, std::move(works), plan.take_remainder(), side());
     } catch (const std::bad_alloc&) {  // peers may wait for this rank's part
       engine_->abort(Error(Code::out_of_memory, "no memory"));
       throw;
@@ -208,6 +209,12 @@ class LoweredEngine final : public Engine {
     return std::none_of(span.begin(), span.end(),
                         [&](const Collective& c) { return needs_of(c, below_).any(); });
   }
+  // One for all calls, made with the first.
+  std::shared_ptr<Stream> side() {
+    const std::lock_guard lock(mutex_);
+    if (side_ == nullptr) side_ = owner_->device().make_stream(StreamPriority::high);
+    return side_;
+  }
   std::shared_ptr<Engine> wrap(std::shared_ptr<Engine> made) const {
     return made == nullptr ? nullptr : std::make_shared<LoweredEngine>(std::move(made), owner_);
   }
@@ -215,6 +222,8 @@ class LoweredEngine final : public Engine {
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Rank> owner_;
   const EngineFacts below_;
+  std::mutex mutex_;  // run: one thread a channel
+  std::shared_ptr<Stream> side_;
 };
 
 }  // namespace

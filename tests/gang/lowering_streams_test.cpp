@@ -12,7 +12,9 @@ namespace gangway::test {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr std::chrono::milliseconds kBusy{100};
+constexpr std::chrono::milliseconds kBusy{2000};
+constexpr int kSlow =
+    10'000;  // microseconds before each task of the streams that collectives and copies run on
 
 // An all_gather of rank + 1 numbers from each rank, by an engine that takes no counts.
 class Gathered {
@@ -23,6 +25,7 @@ class Gathered {
         counts_{1, 2},
         in_(tensor(root->rank() + 1)),
         out_(tensor(3)) {
+    deferred::set_slow_collectives(root->device(), kSlow);
     EngineFacts facts = root->engine().facts();
     facts.takes_counts = false;
     const auto below = std::make_shared<FewerFacts>(std::shared_ptr<Engine>(root, &root->engine()), facts);
@@ -47,9 +50,9 @@ class Gathered {
     deferred::enqueue(rank_->device().stream(),
                       [](deferred::Worker&) { std::this_thread::sleep_for(kBusy); });
   }
-  // As other waits of the rank do, until the native calls are over.
-  void drive() {
-    for (const auto until = std::chrono::steady_clock::now() + kBusy / 2;
+  // As other waits of the rank do.
+  void drive(std::chrono::milliseconds length) {
+    for (const auto until = std::chrono::steady_clock::now() + length;
          std::chrono::steady_clock::now() < until;)
       rank_->works()->progress();
   }
@@ -91,19 +94,18 @@ void over_late_streams(Body&& body) {
 const std::vector<float> kWhole = {1, 2, 2};
 
 TEST(LoweringStreams, AStreamIsOrderedAfterCopiesThatAnotherStreamGot) {
-  over_late_streams([](Gathered& gathered) {
-    gathered.keep_busy();
-    const WorkPtr work = gathered.start();
-    gathered.drive();
-    work->order(*gathered.stream);
-    EXPECT_EQ(gathered.seen(), kWhole);
-    work->wait_input(Deadline::never());
-  });
+  for (const int ms : {0, 20, 40, 50, 60, 70, 80, 100})
+    over_late_streams([&](Gathered& gathered) {
+      const WorkPtr work = gathered.start();
+      gathered.drive(std::chrono::milliseconds(ms));
+      work->order(*gathered.stream);
+      EXPECT_EQ(gathered.seen(), kWhole) << ms;
+      work->wait_input(Deadline::never());
+    });
 }
 
 TEST(LoweringStreams, AWaitOfTheHostCoversTheCopies) {
   over_late_streams([](Gathered& gathered) {
-    gathered.keep_busy();
     const WorkPtr work = gathered.start();
     work->wait(Deadline::never());
     EXPECT_EQ(gathered.seen(), kWhole);
@@ -113,9 +115,20 @@ TEST(LoweringStreams, AWaitOfTheHostCoversTheCopies) {
 
 TEST(LoweringStreams, AWorkIsNotOverBeforeItsCopiesHaveRun) {
   over_late_streams([](Gathered& gathered) {
-    gathered.keep_busy();
     const WorkPtr work = gathered.start();
     while (!work->poll()) std::this_thread::yield();
+    EXPECT_EQ(gathered.seen(), kWhole);
+    work->wait_input(Deadline::never());
+  });
+}
+
+TEST(LoweringStreams, AWaitDoesNotCoverOtherWorkOfTheRank) {
+  over_late_streams([](Gathered& gathered) {
+    gathered.keep_busy();
+    const auto start = std::chrono::steady_clock::now();
+    const WorkPtr work = gathered.start();
+    work->wait(Deadline::never());
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kBusy / 2);
     EXPECT_EQ(gathered.seen(), kWhole);
     work->wait_input(Deadline::never());
   });
