@@ -48,8 +48,8 @@ gw_status gw_gang_alloc_tensor(gw_gang* gang, const int64_t* shape, int32_t ndim
     if (ndim < 0 || ndim > kMaxDims) fail(Code::invalid_argument, "ndim is ", ndim, ", not 0 to ", kMaxDims);
     if (ndim > 0) required(shape, "shape");
     const Shape dims(std::span<const int64_t>(shape, static_cast<size_t>(ndim)));
-    const GangPtr& owner = gang->gang;
-    result = new gw_tensor(Tensor::allocate(owner->allocator(), dtype_of(dtype), dims), owner);
+    // Its buffer keeps the memory's owner; the gang itself may go, and its peers hear of that.
+    result = new gw_tensor(Tensor::allocate(gang->gang->allocator(), dtype_of(dtype), dims), nullptr);
   });
 }
 

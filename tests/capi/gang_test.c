@@ -169,7 +169,9 @@ static void a_tensor_of_the_gangs_memory(void** state) {
   gw_gang* gangs[2];
   two_gangs(gangs);
   assert_ok(gw_gang_alloc_tensor(gangs[1], shape, 1, GW_F32, &tensor));
-  for (int i = 0; i < 2; ++i) gw_gang_release(gangs[i]);
+  gw_gang_release(gangs[1]);
+  assert_int_equal(gw_gang_barrier(gangs[0], NULL), GW_E_PEER_LOST); /* a tensor is no rank of its gang */
+  gw_gang_release(gangs[0]);
   assert_ok(gw_tensor_view(tensor, &view));
   give(&view, values, NULL);
   assert_ok(gw_tensor_order(tensor, NULL));

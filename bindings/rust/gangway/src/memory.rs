@@ -61,13 +61,20 @@ impl Gang {
         Ok(GangMemory { data, len })
     }
 
-    /// Local. A tensor in the gang's memory, also of a GPU; its elements are undefined.
+    /// Local. A tensor in the gang's memory, also of a GPU; on a CPU its elements are 0, on a GPU undefined.
     pub fn alloc_tensor(&self, shape: &[i64], dtype: DType) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         let ndim = i32::try_from(shape.len()).unwrap_or(i32::MAX);
         let status =
             unsafe { sys::gw_gang_alloc_tensor(self.raw(), shape.as_ptr(), ndim, dtype.0, &mut handle) };
-        Tensor::owned(status, handle)
+        let tensor = Tensor::owned(status, handle)?;
+        let mut view = sys::gw_view::default();
+        check(unsafe { sys::gw_tensor_view(handle, &mut view) })?;
+        if view.device_type == sys::GW_DEVICE_CPU && !view.data.is_null() {
+            let bytes = shape.iter().product::<i64>() as usize * dtype.bytes();
+            unsafe { std::ptr::write_bytes(view.data.cast::<u8>(), 0, bytes) }; // it may have been used before
+        }
+        Ok(tensor)
     }
 
     /// Collective. One zeroed region that all ranks map.
