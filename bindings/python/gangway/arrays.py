@@ -3,8 +3,9 @@
 Where the gang's device is a GPU, every call is ordered on CUDA's legacy default stream, which is PyTorch's own default
 stream: a call comes after what that stream holds, and what the stream gets later comes after the call. The owner of an
 array that a call takes is asked to make that stream wait for his own. Who takes an array of the library's and names his
-stream, as from_dlpack does, has it wait for the library; who goes on with an array of his own on another stream makes that
-one wait for the legacy stream.
+stream, as from_dlpack does, has it wait for the library, and keeps the array until that stream is done: freed memory waits
+for the legacy stream alone. Who goes on with an array of his own on another stream makes that one wait for the legacy
+stream.
 
 What a call makes lies where the library made it, and goes out as an array of the framework whose arrays came in. NumPy
 knows no memory of a GPU: for its arrays, and for kind="numpy", what lies on a GPU is copied to the host. Arrays of a GPU
@@ -33,6 +34,7 @@ DTypeLike = Any
 ANY, WRITABLE, CONTIGUOUS = 0, 1, 2
 OUTPUT = CONTIGUOUS | WRITABLE
 CPU, CUDA = 1, 2  # DLPack's numbers
+FLOATING = (DType.F64, DType.F32, DType.BF16, DType.F16)
 LEGACY_STREAM = 1  # CUDA's, by DLPack's number and as a cudaStream_t
 _ALIGNMENT = 64  # JAX takes memory without a copy from here on
 LONG_NAMES = {
@@ -69,7 +71,7 @@ def kind_of(array: Array) -> str:
 
 
 def first_kind(arrays: Sequence[Array | None]) -> str:
-    """Of the first one that is there."""
+    """The kind of the first array that is there."""
     return next((kind_of(x) for x in arrays if x is not None), "numpy")
 
 
@@ -84,15 +86,26 @@ def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
 class Place:
     """Where the arrays of a gang lie, and what its calls are ordered on."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.stream = LEGACY_STREAM if device == "cuda" else None  # None: the rank's own
+    def __init__(self, device: str, index: int | None = None) -> None:
+        """`index`: of the GPU."""
+        self.device = device if index is None else f"cuda:{index}"
+        self.stream = None if index is None else LEGACY_STREAM  # None: the rank's own
+
+    @classmethod
+    def of(cls, gang: Any) -> Place:
+        """Of a gang's handle."""
+        device = str(c.gw_gang_device(gang))
+        if device != "cuda":
+            return cls(device)
+        none = c.gw_gang_alloc_tensor(gang, bytes(8), 1, int(DType.U8))  # of shape [0]
+        # What the library frees waits for this stream from here on: arrays that it gives out are used there.
+        c.gw_tensor_to_host(none, LEGACY_STREAM)
+        return cls(device, c.gw_tensor_view(none).__dlpack_device__()[1])
 
     def borrow(self, array: Array, name: str, wants: int = CONTIGUOUS, *, host: bool = True) -> View:
-        """The array, which must lie there. `host`: one of the host may go to a GPU, too. Of two GPUs the library tells which
-        one it is."""
+        """The array, which must lie there. `host`: one of the host may go to a GPU, too."""
         view = borrow(array, name, wants)
-        if (view.stream is not None or not host) and (view.stream is None) != (self.stream is None):
+        if view.device != (self.device if self.stream is not None else "cpu") and not (host and view.stream is None):
             raise InvalidArgument(f"{name} lies on {view.device}, the gang's device is {self.device}")
         return view
 
@@ -194,6 +207,13 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
         return np.from_dlpack(array)
     if kind_of(array) == "tensor":
         raise InvalidArgument("an array of values lies on a GPU, where NumPy cannot read it: give one of the host")
+    return _numpy_values(array)
+
+
+def _numpy_values(array: Array) -> np.ndarray[Any, Any]:
+    """Of an array of the host; the library's own are none of NumPy's but by DLPack."""
+    if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+        return np.from_dlpack(array)
     return np.asarray(array)
 
 
@@ -208,11 +228,13 @@ def write(view: View, array: Array, name: str, *, add: bool = False, why: str = 
     torch = sys.modules.get("torch")
     if torch is not None and (kind_of(array) == "torch" or view.stream is not None):  # it copies from the host, too
         target = torch.from_dlpack(view)
-        (target.add_ if add else target.copy_)(torch.as_tensor(array).detach().to(target.device))
+        foreign = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+        values = torch.from_dlpack(array) if foreign else torch.as_tensor(array)
+        (target.add_ if add else target.copy_)(values.detach().to(target.device))
         return
     if view.stream is not None:
         raise InvalidArgument(f"{name} is to lie on {view.device}, where NumPy cannot write: write into the call's arrays")
-    values, memory = np.asarray(array), _as_numpy_memory(view)
+    values, memory = _numpy_values(array), _as_numpy_memory(view)
     if add:
         np.add(memory, values, out=memory, casting="unsafe")
     else:

@@ -41,7 +41,7 @@ class Gang(Collectives):
         self._h = handle
         self.rank: int = c.gw_gang_rank(handle)
         self.size: int = c.gw_gang_size(handle)
-        self._place = Place(c.gw_gang_device(handle))
+        self._place = Place.of(handle)
 
     @classmethod
     def create(

@@ -53,7 +53,9 @@ class ShardGroup:
             fill.forget()
         for own, parameter in zip(self.names, ShardGroup.module(self)) if given else ():
             if own in given:  # from where they lie
-                parameter.assign(given[own])
+                view = given[own]
+                whole = view if view.shape else c.make_view(view.address, (1,), int(view.dtype), view, view.__dlpack_device__())
+                parameter.assign(whole)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(self.names)}>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from . import _low as c
 from ._low import View
-from .arrays import HOST, Array, DTypeLike, dtype_of, first_kind
+from .arrays import FLOATING, HOST, Array, DTypeLike, dtype_of, first_kind
 from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, member
 from .errors import InvalidArgument, NotFound
 from .mesh import Gangs, current_gangs
@@ -269,7 +269,7 @@ class Module:
         if view.shape not in (parameter.shape, (last - first, *parameter.shape[1:])):
             raise InvalidArgument(f'state["{name}"] has shape {list(view.shape)}, the parameter {list(parameter.shape)}, of '
                                   f"which this rank has {last - first} rows")
-        if DType(view.dtype) not in _FLOATING:
+        if DType(view.dtype) not in FLOATING:
             raise InvalidArgument(f'state["{name}"] is {c.gw_dtype_name(view.dtype)}, not f64, f32, bf16 or f16')
         return view
 
@@ -308,6 +308,3 @@ class Module:
         options = struct("gw_load_options", ignore_extra=ignore_extra, ignore_config=ignore_config)
         c.gw_module_load(self._h, os.fspath(path), options)
         return self
-
-
-_FLOATING = (DType.F64, DType.F32, DType.BF16, DType.F16)

@@ -10,8 +10,9 @@ import numpy as np
 from . import _low as c
 from . import low
 from ._low import View
-from .arrays import Array, as_numpy, dtype_of
+from .arrays import FLOATING, Array, as_numpy, dtype_of
 from .enums import DType, Init, member
+from .errors import InvalidArgument
 from .structs import struct
 
 Fill = Callable[[int, int], Array]
@@ -40,7 +41,9 @@ def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
                             "for example np.array(...)")
         return Spec(given)
     if isinstance(given, View) and given.stream is not None:  # its values come later
-        return Spec(given.shape, DType.F64 if given.dtype == DType.F64 else DType.F32, "zeros")
+        if given.dtype not in FLOATING:
+            raise InvalidArgument(f"first values on a GPU are {c.gw_dtype_name(given.dtype)}, not f64, f32, bf16 or f16")
+        return Spec(given.shape or (1,), DType.F64 if given.dtype == DType.F64 else DType.F32, "zeros")
     array = as_numpy(given)
     dtype = DType.F64 if array.dtype == np.float64 else DType.F32
     return Spec(array.shape or (1,), dtype, lambda first, last: array.reshape(array.shape or (1,))[first:last])

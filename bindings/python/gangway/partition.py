@@ -94,9 +94,9 @@ class Movement:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def forward(self, x: Array | None) -> Array:
-        """A new array of x's framework."""
-        self._kind = "numpy" if x is None else kind_of(x)
+    def forward(self, x: Array | None, kind: str | None = None) -> Array:
+        """A new array of `kind`; None: of x's framework, of NumPy where x is None."""
+        self._kind = kind or ("numpy" if x is None else kind_of(x))
         return self._run(c.gw_movement_forward, x, "x")
 
     __call__ = forward

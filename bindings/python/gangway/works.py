@@ -38,7 +38,7 @@ class Work(Generic[T]):
 
     def order(self, stream: int | None = None) -> T:
         """The result, for later work on `stream`, which waits for it; None: on that of the call, on a GPU CUDA's legacy default
-        stream. On a CPU the host waits, until the gang's deadline."""
+        stream. It must live until the gang is released. On a CPU the host waits, until the gang's deadline."""
         c.gw_work_order(self._h, self._stream if stream is None else stream)
         return self._finish()
 

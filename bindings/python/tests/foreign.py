@@ -43,7 +43,7 @@ class Gpu:
 
     def array(self, values, kind=Foreign, busy=BUSY):
         """It is there once the stream has done all movements."""
-        tensor = self._moved(borrow(np.ascontiguousarray(values), "values"))
+        tensor = self._moved(borrow(np.asarray(values, order="C"), "values"))
         for _ in range(busy):
             tensor = self._moved(c.gw_tensor_view(tensor))
         return kind(c.gw_tensor_view(tensor))

@@ -242,10 +242,10 @@ def test_an_array_of_another_device_is_refused_with_both(gangs):
             call()
     assert action.kind is gw.ActionKind.FORWARD
     group = gw.ShardGroup(gangs, "g", {"w": (2, 3)})
-    with pytest.raises(gw.InvalidArgument, match=r'^into\["w"\] lies on cpu, the gang\'s device is cuda$'):
+    with pytest.raises(gw.InvalidArgument, match=r'^into\["w"\] lies on cpu, the gang\'s device is cuda:0$'):
         group.unshard({"w": np.ones((2, 3), np.float32)})
     second = gw.Gang.create_threads(2, device="cuda")[1]
-    with pytest.raises(gw.InvalidArgument, match=r"inputs\[0\] lies on cuda:1, wanted is cuda:0"):
+    with pytest.raises(gw.InvalidArgument, match=r"^inputs\[0\] lies on cuda:1, the gang's device is cuda:0$"):
         linear(gangs).forward(Foreign(second.empty((2, 3), "f64")))
     with pytest.raises(gw.InvalidArgument, match="an array of values lies on a GPU, where NumPy cannot read it"):
         gw.Custom(Same(gpu), parameters={"w": x})
@@ -329,3 +329,36 @@ def test_what_a_call_without_a_stream_shows_is_in_order_on_the_legacy_stream(gan
             group.reduce()
         optimizer.step()
         gpu.check(group.gradients()["w"], np.zeros((1000, 1000)))
+
+
+@together(1, gpus=True)
+def test_a_state_with_one_array_of_another_gpu_changes_no_value(gangs):
+    gpu = Gpu(gangs.root)
+    model = gw.Linear(3, 2).parallelize(gangs)
+    before = model.state_dict()
+    second = gw.Gang.create_threads(2, device="cuda")[1]
+    state = {name: gpu.array(value + 1) for name, value in before.items()}
+    state["bias"] = Foreign(second.empty(before["bias"].shape))
+    with pytest.raises(gw.InvalidArgument, match=r'^state\["bias"\] lies on cuda:1, the gang\'s device is cuda:0$'):
+        model.load_state_dict(state)
+    np.testing.assert_equal(model.state_dict(), before)
+
+
+@together(1, gpus=True)
+def test_first_values_on_a_gpu_may_be_a_number_and_no_integers(gangs):
+    gpu = Gpu(gangs.root)
+    group = gw.ShardGroup(gangs, "g", {"s": gpu.array(np.float32(3))})
+    with group.unsharded() as full:
+        np.testing.assert_equal(gpu.values(full["s"]), [3])
+    with pytest.raises(gw.InvalidArgument, match="first values on a GPU are i64, not f64, f32, bf16 or f16"):
+        gw.ShardGroup(gangs, "h", {"n": gpu.array(np.arange(3))})
+
+
+@together(2, gpus=True)
+def test_a_worker_without_an_array_asks_for_memory_of_the_gpu(gangs):
+    gang, gpu = gangs.root, Gpu(gangs.root)
+    workers = gw.Partition(gang)
+    copies = gw.Broadcast(workers.inclusive([0]), workers)
+    y = copies(gpu.array(numbers(1, 3)) if gang.rank == 0 else None, kind="tensor")
+    check_place(gang, y)
+    gpu.check(y, numbers(1, 3))
