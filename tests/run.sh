@@ -105,9 +105,11 @@ test_bindings() {
     echo "$passed $failed $skipped" >"$dir/julia.counts"
   ) >"$dir/julia.out" 2>&1 &
   beside=$!
+  trap 'kill "$beside" 2>/dev/null' INT TERM
   test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"
   test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"
   wait "$beside"
+  trap - INT TERM
   cat "$dir/julia.out"
   read -r p f s <"$dir/julia.counts" || p=0 f=1 s=0
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
