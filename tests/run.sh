@@ -97,15 +97,18 @@ test_bindings() {
   # Debian 12 has no Julia of its own.
   julia=$(command -v julia || echo "$dir/julia/bin/julia")
   [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
-  # Julia's beside the others: it compiles on one core for most of its time.
+  # Julia's run beside the others: they compile on one core for most of their time. A process group of its own, which an
+  # interrupt ends.
   rm -f "$dir/julia.counts"
+  set -m
   (
     passed=0 failed=0 skipped=0
     test_binding julia "$dir" env JULIA="$julia" bash "$top/bindings/julia/test.sh" "$dir"
     echo "$passed $failed $skipped" >"$dir/julia.counts"
   ) >"$dir/julia.out" 2>&1 &
   beside=$!
-  trap 'kill "$beside" 2>/dev/null' INT TERM
+  set +m
+  trap 'kill -- -"$beside" 2>/dev/null; exit 130' INT TERM
   test_binding python "$dir" bash "$top/bindings/python/test.sh" "$dir"
   test_binding rust "$dir" bash "$top/bindings/rust/test.sh" "$dir"
   wait "$beside"

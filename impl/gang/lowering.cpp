@@ -222,7 +222,7 @@ class LoweredEngine final : public Engine {
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Rank> owner_;
   const EngineFacts below_;
-  std::mutex mutex_;  // run: one thread a channel
+  std::mutex mutex_;  // calls of two channels may come at once
   std::shared_ptr<Stream> side_;
 };
 

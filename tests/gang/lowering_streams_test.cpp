@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr std::chrono::milliseconds kBusy{2000};
-constexpr int kSlow =
-    10'000;  // microseconds before each task of the streams that collectives and copies run on
+// Microseconds before each task of the streams that collectives and their copies run on.
+constexpr int kSlow = 10'000;
 
 // An all_gather of rank + 1 numbers from each rank, by an engine that takes no counts.
 class Gathered {

@@ -147,7 +147,7 @@ end
 
 "An array that peers reach directly: collectives on it stage nothing. What is in it at first is anything."
 alloc(gang::Gang, ::Type{T}, dims::Integer...) where {T} = gang_memory(gang, T, Int.(dims), LibGangway.gw_gang_alloc)
-"A tensor in the gang's memory, also of a GPU. What is in it at first is anything."
+"A tensor in the gang's memory, also of a GPU. Its elements are undefined."
 function alloc_tensor(gang::Gang, ::Type{T}, dims::Integer...) where {T}
     shape = collect(Int64, reverse(dims))
     return take(Tensor, out -> LibGangway.gw_gang_alloc_tensor(gang, shape, length(shape), dtype(T), out))

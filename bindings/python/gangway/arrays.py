@@ -98,14 +98,16 @@ class Place:
         if device != "cuda":
             return cls(device)
         none = c.gw_gang_alloc_tensor(gang, bytes(8), 1, int(DType.U8))  # of shape [0]
-        # What the library frees waits for this stream from here on: arrays that it gives out are used there.
+        # From here on freed memory waits for this stream, too: frameworks use the library's arrays there.
         c.gw_tensor_to_host(none, LEGACY_STREAM)
         return cls(device, c.gw_tensor_view(none).__dlpack_device__()[1])
 
     def borrow(self, array: Array, name: str, wants: int = CONTIGUOUS, *, host: bool = True) -> View:
         """The array, which must lie there. `host`: one of the host may go to a GPU, too."""
         view = borrow(array, name, wants)
-        if view.device != (self.device if self.stream is not None else "cpu") and not (host and view.stream is None):
+        on_host = view.stream is None
+        fits = host or self.stream is None if on_host else view.device == self.device
+        if not fits:
             raise InvalidArgument(f"{name} lies on {view.device}, the gang's device is {self.device}")
         return view
 
@@ -210,11 +212,14 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
     return _numpy_values(array)
 
 
+def _by_dlpack_alone(array: Array) -> bool:
+    """As the library's own objects, which np.asarray does not take."""
+    return hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+
+
 def _numpy_values(array: Array) -> np.ndarray[Any, Any]:
-    """Of an array of the host; the library's own are none of NumPy's but by DLPack."""
-    if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)
+    """Of an array of the host."""
+    return np.from_dlpack(array) if _by_dlpack_alone(array) else np.asarray(array)
 
 
 def write(view: View, array: Array, name: str, *, add: bool = False, why: str = "") -> None:
@@ -228,8 +233,7 @@ def write(view: View, array: Array, name: str, *, add: bool = False, why: str = 
     torch = sys.modules.get("torch")
     if torch is not None and (kind_of(array) == "torch" or view.stream is not None):  # it copies from the host, too
         target = torch.from_dlpack(view)
-        foreign = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
-        values = torch.from_dlpack(array) if foreign else torch.as_tensor(array)
+        values = torch.from_dlpack(array) if _by_dlpack_alone(array) else torch.as_tensor(array)
         (target.add_ if add else target.copy_)(values.detach().to(target.device))
         return
     if view.stream is not None:

@@ -216,7 +216,7 @@ class _Inner:
 class Custom(Module):
     """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
     root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy" (not on a GPU),
-    "torch", "jax", or "tensor" for Views, of which no one can tell whether they are kept. `parallel_plan`: how its children
+    "torch", "jax", or "tensor" for Views, which are not checked for being kept. `parallel_plan`: how its children
     want to be split over tp, as text as in Module.tensor_parallel(), with paths that start at this module."""
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,

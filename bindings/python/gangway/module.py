@@ -187,8 +187,8 @@ class Module:
         return [Tensor(t).to(kind) for t in made]
 
     def backward(self, *output_grads: Array | None, frame: Frame, kind: str | None = None) -> list[Array | None]:
-        """Input gradients (None where there is none) from those of the outputs (none for a loss). kind: None: of the first
-        of these; else "numpy"."""
+        """Input gradients (None where there is none) from those of the outputs (none for a loss). kind: of what comes out;
+        None: the framework of the first gradient that is given, NumPy without one."""
         views = [None if g is None else self._place.borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
         held = handle_of(frame, Frame, "frame")
         made = c.gw_module_backward(self._h, block("v", views), len(views), held, self._place.stream)

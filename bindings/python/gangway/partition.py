@@ -17,7 +17,7 @@ from typing import Any, Iterable
 import numpy as np
 
 from . import _low as c
-from .arrays import ANY, Array, Place, kind_of
+from .arrays import ANY, Array, Place, kind_of, known_kind
 from .gang import Gang
 from .structs import block, handle_of, struct
 from .tensors import Tensor
@@ -96,7 +96,7 @@ class Movement:
 
     def forward(self, x: Array | None, kind: str | None = None) -> Array:
         """A new array of `kind`; None: of x's framework, of NumPy where x is None."""
-        self._kind = kind or ("numpy" if x is None else kind_of(x))
+        self._kind = known_kind(kind) if kind else "numpy" if x is None else kind_of(x)  # before any peer waits
         return self._run(c.gw_movement_forward, x, "x")
 
     __call__ = forward

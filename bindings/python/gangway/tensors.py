@@ -23,7 +23,8 @@ class Tensor:
 
     @classmethod
     def shown(cls, handle: Any, read_only: bool = False) -> Tensor:
-        """One by a call that takes no stream: on a GPU that of all others waits for what the library has put there."""
+        """A tensor from a call that takes no stream. On a GPU the legacy default stream waits for what the library has put
+        there."""
         made = cls(handle, read_only)
         if made._view.stream is not None:
             c.gw_tensor_order(handle, made._view.stream)

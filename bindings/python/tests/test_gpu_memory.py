@@ -26,6 +26,6 @@ def test_memory_that_the_default_stream_still_reads_is_not_given_back(gangs):
         copy(large.address, other.address, 64 * COUNT)
     copy(out.ctypes.data, array.address, COUNT)
     del array
-    taken = [gang.empty((COUNT,)) for _ in range(4)]  # gives back what is free
+    for _ in range(4):
+        gang.empty((COUNT,))  # gives back what is free; a copy that reads such a block ends the process
     assert calls.cudaStreamSynchronize(stream) == 0
-    assert len(taken) == 4

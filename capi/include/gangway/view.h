@@ -42,8 +42,7 @@ GW_API gw_status gw_tensor_copy(const gw_view *view, gw_tensor **out_tensor);
 GW_API gw_status gw_tensor_to_host(const gw_tensor *tensor, void *stream, gw_tensor **out_tensor);
 /* Local. Later work on `stream` comes after all that the library has put on the tensor's device by now; on a CPU nothing is
  * left to wait for. Null is the device's own stream. The stream may go at any time; the tensor must live until the
- * stream's work on it is done. INVALID_ARGUMENT: null tensor, a stream
- * on a CPU. */
+ * stream's work on it is done. INVALID_ARGUMENT: null tensor, a stream on a CPU. */
 GW_API gw_status gw_tensor_order(const gw_tensor *tensor, void *stream);
 /* Local. *out_view is borrowed until the release of the tensor. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_tensor_view(const gw_tensor *tensor, gw_view *out_view);
