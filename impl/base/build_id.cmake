@@ -1,5 +1,5 @@
-# Writes OUT: a header with one string that names everything a loadable module shares with the core, by a hash of the
-# headers in HEADERS and of the COMPILER. Left alone when it says the same already.
+# Writes OUT: a header with one string, the build id. It is a hash of what a loadable module shares with the
+# core: the headers in HEADERS, and the COMPILER. An OUT that has the same id already is not written again.
 set(all "${COMPILER}")
 foreach(header IN LISTS HEADERS)
   file(SHA256 ${header} hash)

@@ -1,6 +1,8 @@
-// Every environment variable that the library reads, in one struct. Read once, on first use; a bad value is an
-// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/startup. Thread rule:
-// any thread.
+// The struct of every environment variable that the library reads. The variables are read once, on first use.
+// A bad value is an INVALID_ARGUMENT that names the variable. The launcher's variables (RANK, SLURM_*, ...)
+// belong to gang/startup.
+//
+// Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,50 +12,60 @@
 namespace gangway {
 
 struct Config {
-  // GANGWAY_NUM_THREADS: threads of one rank's pool; 0: cores / ranks on this host, at least 1.
+  // GANGWAY_NUM_THREADS: the number of threads in one rank's pool. 0 means the cores of this host divided by
+  // its ranks, at least 1.
   int num_threads = 0;
-  // GANGWAY_CPU_ISA: highest instruction set used: "avx512", "avx2", "portable"; empty: what the processor has.
+  // GANGWAY_CPU_ISA: the highest instruction set that the kernels may use: "avx512", "avx2" or "portable".
+  // Empty means the best one that the processor has.
   std::string cpu_isa;
-  // GANGWAY_EXPECTED_SIZE: number of ranks the environment must give; 0: any.
+  // GANGWAY_EXPECTED_SIZE: the number of ranks that the launcher's environment must give. 0 accepts any
+  // number.
   int expected_size = 0;
-  // GANGWAY_ARENA_BYTES: reserve (address space) of a host's arena; 0: min(8 x RAM, 256 GiB).
+  // GANGWAY_ARENA_BYTES: the address space that a host's arena reserves. 0 means min(8 x RAM, 256 GiB).
   uint64_t arena_bytes = 0;
-  // GANGWAY_MEMORY_LIMIT: bytes that all arenas of a host may take; 0: 80 % of what is available at creation.
+  // GANGWAY_MEMORY_LIMIT: the number of bytes that all arenas of a host may use. 0 means 80 % of the memory
+  // that is available when the arena is created.
   uint64_t memory_limit = 0;
-  // GANGWAY_TIMEOUT_MS: default deadline of a gang's waits.
+  // GANGWAY_TIMEOUT_MS: the default timeout of a gang's waits.
   int64_t timeout_ms = 15 * 60 * 1000;
-  // GANGWAY_LIVENESS_MS: a peer whose heartbeat stands still for this long is lost; 0: off.
+  // GANGWAY_LIVENESS_MS: a peer counts as lost when its heartbeat has not changed for this long. 0 turns the
+  // check off.
   int64_t liveness_ms = 0;
-  // GANGWAY_SECRET_FILE: file of mode 0600 with the gang's 32-byte secret.
+  // GANGWAY_SECRET_FILE: a file of mode 0600 that holds the gang's 32-byte secret.
   std::string secret_file;
-  // GANGWAY_SECRET_FD: inherited descriptor to read the secret from (what gangrun sets); -1: none.
+  // GANGWAY_SECRET_FD: an inherited file descriptor from which the secret is read. gangrun sets it. -1 means
+  // none.
   int secret_fd = -1;
-  // GANGWAY_PORT: port of the store between hosts; 0: MASTER_PORT + 1.
+  // GANGWAY_PORT: the port of the store between hosts. 0 means MASTER_PORT + 1.
   int port = 0;
-  // GANGWAY_INTERFACE: address that rank 0's store listens on between hosts; empty: MASTER_ADDR.
+  // GANGWAY_INTERFACE: the address that rank 0's store listens on between hosts. Empty means MASTER_ADDR.
   std::string interface;
-  // GANGWAY_MODULES: folder of loadable modules; empty: beside the library, else where libraries of the program are found,
-  // else where the library was installed.
+  // GANGWAY_MODULES: the folder of the loadable modules. If it is empty, the library looks for a module
+  // beside itself, then where the dynamic linker finds the program's libraries, then where the library was
+  // installed.
   std::string module_folder;
-  // GANGWAY_TRACE: folder that each rank of a root gang writes its trace into, rank-R.json; the same on all ranks. Empty: none.
+  // GANGWAY_TRACE: the folder into which each rank of a root gang writes its trace, rank-R.json. All ranks
+  // must have the same value. Empty means no trace.
   std::string trace_folder;
-  // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real gathers even on one host (a switch for tests).
+  // GANGWAY_SHARED_REGIONS: 0 keeps private shards and real all-gathers even on one host. Tests use it.
   bool shared_regions = true;
-  // GANGWAY_CUDA_GRAPHS: 1 starts runs of operations that repeat as one CUDA graph each; 0 starts every operation at once. Read
-  // again for each device that is made.
+  // GANGWAY_CUDA_GRAPHS: 1 launches a repeated run of operations as one CUDA graph, 0 launches every
+  // operation at once. Each new device reads the variable again.
   bool cuda_graphs = true;
-  // GANGWAY_CUDNN: auto lets cuDNN compute attention on NVIDIA GPUs where it is installed and takes the call; 0 never asks it.
-  // Off by default until it ran on hardware: the own kernels are tested on the software GPU.
+  // GANGWAY_CUDNN: "auto" lets cuDNN compute attention on NVIDIA GPUs where it is installed and supports the
+  // call, "0" never uses it. The default is 0 until cuDNN's path has run on hardware: the library's own
+  // kernels are tested on the software GPU.
   bool cudnn = false;
 };
 
-// Parsed from the process's environment at the first call.
+// Returns the configuration, which the first call parses from the process's environment.
 const Config& config();
 
-// Parses the environment now (tests).
+// Parses the environment again. For tests.
 Config read_config();
 
-// One line per field: name, value, whether it was set. For gw-info and gw_config_text.
+// Returns one line per field: the variable's name, its value, and whether it was set. For gw-info and
+// gw_config_text.
 std::string describe(const Config& config);
 
 }  // namespace gangway

@@ -72,7 +72,8 @@ f16_t to_f16(float f) {
   u &= 0x7fffffffu;
   if (u > 0x7f800000u) return f16_t{static_cast<uint16_t>(sign | 0x7e00u | (u >> 13 & 0x1ffu))};
   if (u >= 0x477ff000u) return f16_t{static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
-  if (u < 0x38800000u) {  // subnormal: adding 0.5 puts the 10 bits at the bottom, rounded by the addition
+  // For a subnormal result, adding 0.5 moves the 10 fraction bits to the bottom of the word and rounds them.
+  if (u < 0x38800000u) {
     float magnitude;
     __builtin_memcpy(&magnitude, &u, 4);
     magnitude += 0.5f;

@@ -1,5 +1,6 @@
-// Element types. The value is DLPack's 32-bit DLDataType {code, bits, lanes} as a little-endian word, so that any
-// type that a caller can name can be moved; arithmetic exists for the named ones only.
+// Element types. The value is DLPack's 32-bit DLDataType {code, bits, lanes} as a little-endian word, so that
+// any type that a caller can name can be moved. Arithmetic exists for the types with a name in DType only.
+//
 // Thread rule: pure functions.
 #pragma once
 
@@ -41,19 +42,22 @@ constexpr bool is_floating(DType t) {
   return t == DType::f16 || t == DType::f32 || t == DType::f64 || t == DType::bf16;
 }
 
-// One lane and a whole number of bytes: what a collective can move and a tensor can hold.
+// Returns whether a collective can move the type and a tensor can hold it: it has one lane and a whole number
+// of bytes.
 constexpr bool is_movable(DType t) {
   return dlpack_lanes(t) == 1 && dlpack_bits(t) != 0 && dlpack_bits(t) % 8 == 0;
 }
 
-// f64 f32 bf16 f16 i64 i32 u8 bool: what a reduction takes (bool: MIN and MAX only).
+// Returns whether a reduction accepts the type: f64, f32, bf16, f16, i64, i32, u8 and bool (MIN and MAX
+// only).
 bool is_reducible(DType t);
 
 constexpr size_t item_bytes(DType t) { return static_cast<size_t>(dlpack_bits(t)) / 8; }
 
-std::string name(DType t);  // "f32"; an unnamed one as "dtype(code 3, 64 bits, 1 lanes)"
+// Returns "f32" and the like, or "dtype(code 3, 64 bits, 1 lanes)" for a type without a name.
+std::string name(DType t);
 
-// Bit patterns of the 16-bit floats, as values of their own so that overloads can tell them apart.
+// The bit patterns of the 16-bit floats. They are distinct types, so that overloads can tell them apart.
 struct bf16_t {
   uint16_t bits;
 };
@@ -68,7 +72,7 @@ inline float to_f32(bf16_t x) {
   return f;
 }
 
-// Round to nearest even; a NaN stays a (quiet) NaN.
+// Rounds to nearest even. A NaN stays a NaN and becomes quiet.
 inline bf16_t to_bf16(float f) {
   uint32_t u;
   __builtin_memcpy(&u, &f, 4);
@@ -76,7 +80,8 @@ inline bf16_t to_bf16(float f) {
   return bf16_t{static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16)};
 }
 
-// The bits of the x86 instructions (F16C): round to nearest even; a NaN becomes quiet and keeps what fits of its payload.
+// These give the same bits as the x86 instructions (F16C): they round to nearest even; a NaN becomes quiet
+// and keeps the part of its payload that fits.
 float to_f32(f16_t x);
 f16_t to_f16(float f);
 

@@ -37,7 +37,8 @@ namespace {
 
 Error system_error_of(Code code, const std::string& message, int system_error) {
   char words[256] = "";
-  const char* said = strerror_r(system_error, words, sizeof words);  // the GNU form returns the text
+  // The GNU form of strerror_r returns the text, which need not lie in the given buffer.
+  const char* said = strerror_r(system_error, words, sizeof words);
   Error error(code, message + ": " + said);
   error.system_error = system_error;
   return error;

@@ -1,8 +1,10 @@
-// The base layer. Belongs here: errors, the log, configuration, element types, random numbers, deadlines, the interrupt
-// hook, the fork guard. Does not: anything that knows a tensor, a device or a gang.
+// The base layer. Belongs here: errors, the log, configuration, element types, random numbers, deadlines, the
+// interrupt hook, the fork guard. Does not belong here: anything that knows a tensor, a device or a gang.
 //
-// Errors inside the library: one exception type that carries a status code, a one-line text and where it happened.
-// Thrown anywhere below the C ABI, turned into a gw_status by capi. Thread rule: values, no shared state.
+// Errors inside the library: one exception type that carries a status code, a one-line text, and where the
+// error happened. It is thrown anywhere below the C ABI, and capi turns it into a gw_status.
+//
+// Thread rule: values, no shared state.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +36,23 @@ enum class Code : int32_t {
   internal = 16,
 };
 
-const char* name(Code code) noexcept;  // "INVALID_ARGUMENT"
+const char* name(Code code) noexcept;  // Returns "INVALID_ARGUMENT" and the like.
 
 class Error : public std::exception {
  public:
-  Error(Code code, std::string message);  // made one line of UTF-8
+  Error(Code code, std::string message);  // Converts `message` to one line of UTF-8.
 
   const char* what() const noexcept override { return message_.c_str(); }
   Code code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
 
-  // Where it happened; empty, -1 or 0 when it does not apply. Ranks are relative to `gang`.
+  // Where the error happened. A field that does not apply is empty, -1 or 0. Ranks are relative to `gang`.
   std::string gang;
   std::string op;
   int rank = -1;
   int peer = -1;
-  int system_error = 0;  // errno
-  std::string path;      // of the file that a system call failed for
+  int system_error = 0;  // errno, or 0
+  std::string path;      // the file of the failed system call
 
  private:
   Code code_;
@@ -61,7 +63,8 @@ class Error : public std::exception {
 template <typename... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // want of memory is thrown on, not half a text
+  // Without it, the stream would swallow bad_alloc and return a truncated text.
+  out.exceptions(std::ios::badbit);
   (out << ... << parts);
   return out.str();
 }
@@ -71,9 +74,9 @@ template <typename... Parts>
   throw Error(code, text(parts...));
 }
 
-// Error whose text ends with the system's own words for `system_error` (an errno).
+// Throws an Error whose text ends with the system's description of `system_error` (an errno).
 [[noreturn]] void fail_system(Code code, const std::string& message, int system_error);
-// IO of a file: "message path: words".
+// Throws Error{io} for a file, with the text "message path: description of the errno".
 [[noreturn]] void fail_file(const std::string& message, const std::string& path, int system_error);
 
 namespace detail {
@@ -85,7 +88,8 @@ template <typename A, typename B>
 
 }  // namespace gangway
 
-// An invariant of the library itself; prints both values. For a caller's mistakes use fail().
+// Checks an invariant of the library itself, and prints both values if it does not hold. Use fail() for a
+// caller's mistakes.
 #define GW_CHECK(a, op, b)                                                                             \
   do {                                                                                                 \
     if (!((a)op(b))) ::gangway::detail::check_failed(__FILE__, __LINE__, #a " " #op " " #b, (a), (b)); \

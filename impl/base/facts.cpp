@@ -5,7 +5,7 @@
 namespace gangway {
 namespace {
 
-// The line that `rest` begins with; takes it off.
+// Removes the first line from `rest` and returns it.
 std::string_view take_line(std::string_view& rest) {
   const size_t end = rest.find('\n');
   const std::string_view line = rest.substr(0, end);

@@ -1,5 +1,6 @@
-// What all ranks of a collective call must have alike, as text: the call's name, then one named value a line. Ranks
-// compare a hash of the text; the texts travel only when hashes differ, to say which value it is.
+// The values on which all ranks of a collective call must agree, as text: the call's name, then one line for
+// each named value. Ranks compare a hash of the text. They exchange the texts only when the hashes differ, to
+// report which value differs.
 //
 // Thread rule: values.
 #pragma once
@@ -18,12 +19,13 @@ class Facts {
  public:
   explicit Facts(std::string_view call = {}) : text_(call) {}
 
-  // Of the facts that follow: "model.norm" makes "model.norm.eps"; empty: none.
+  // Sets a prefix for the names of the facts that follow: with the scope "model.norm", "eps" becomes
+  // "model.norm.eps". An empty scope adds no prefix.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   void add(std::string_view name, std::string_view value);
   void add(std::string_view name, const char* value) { add(name, std::string_view(value)); }
   void add(std::string_view name, DType value) { add(name, gangway::name(value)); }
-  // Every bit counts: a double gets as many digits as it takes.
+  // Every bit of a number counts: a double is written with as many digits as are needed to restore it.
   template <typename Number>
   requires std::is_arithmetic_v<Number> || std::is_enum_v<Number>
   void add(std::string_view name, Number value) {
@@ -44,8 +46,8 @@ class Facts {
   std::string text_, scope_;
 };
 
-// What to tell when the text of `rank` is another one than rank 0's: the first line that differs. `gang` is named when
-// already the calls do.
+// Returns the error text for a rank whose facts differ from rank 0's: it quotes the first line that differs.
+// It names `gang` if the calls themselves differ.
 std::string difference(const std::string& gang, std::string_view of_rank_0, std::string_view of_other,
                        int rank);
 

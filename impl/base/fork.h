@@ -1,12 +1,17 @@
-// After fork() the child has the parent's gangs but none of its threads, sockets or place in the gang, so
-// every call there is refused. The guard is armed by the first gang of the process: a program may fork its
-// ranks before that. Thread rule: any thread.
+// The guard against use after fork(). A child has the parent's gangs, but none of its threads or sockets and
+// no place in the gang, so every call there is refused. The first gang of the process arms the guard: a
+// program may fork its ranks before that.
+//
+// Thread rule: any thread.
 #pragma once
 
 namespace gangway {
 
-void arm_fork_guard();         // once per process; later calls cost one load
-bool forked_child() noexcept;  // this process was forked after the guard was armed
-void check_fork();             // throws Error{forked} in such a child
+// Arms the guard once per process. Later calls cost one load.
+void arm_fork_guard();
+// Returns whether this process was forked after the guard was armed.
+bool forked_child() noexcept;
+// Throws Error{forked} in such a child.
+void check_fork();
 
 }  // namespace gangway

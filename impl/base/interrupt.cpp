@@ -12,13 +12,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kBetween = std::chrono::milliseconds(20);  // questions while nothing waits
+// The least time between two calls of the hook while a thread computes or copies.
+constexpr auto kBetween = std::chrono::milliseconds(20);
 
 struct Hook {
   InterruptCheck check = nullptr;
   void* user = nullptr;
   void (*release)(void*) = nullptr;
-  Clock::time_point next{};  // question of poll_interrupt_at_times
+  // When poll_interrupt_at_times may call the hook again.
+  Clock::time_point next{};
   ~Hook() {
     if (release != nullptr) release(user);
   }
@@ -27,7 +29,7 @@ struct Hook {
 thread_local Hook hook;
 thread_local int shields = 0;
 
-// A hook in C++ may throw; one that ends its thread unwinds through everything.
+// A hook written in C++ may throw. The forced unwind of a hook that ends its thread must not be swallowed.
 bool says_stop() {
   try {
     return hook.check(hook.user) != 0;

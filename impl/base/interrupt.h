@@ -1,23 +1,27 @@
-// The caller's interrupt hook, asked at least every 100 ms in every blocking call on the thread that set it.
+// The caller's interrupt hook. Every blocking call on the thread that set the hook calls it at least every
+// 100 ms.
+//
 // Thread rule: the hook belongs to the calling thread.
 #pragma once
 
 namespace gangway {
 
-using InterruptCheck = int (*)(void* user);  // non-zero: stop waiting
+using InterruptCheck = int (*)(void* user);  // A result other than 0 ends the wait.
 
-// Replaces this thread's hook; the former one's `release` is run once. Null check: none.
+// Replaces this thread's hook, and runs the former hook's `release` once. A null `check` removes the hook.
 void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user));
 
-// Throws Error{caller} when the hook says stop or throws. A hook that ends its thread (pthread_exit, cancellation) unwinds
-// through the callers, so what they must undo is undone for any exception. Call it between naps of at most 100 ms.
+// Throws Error{caller} when the hook asks to stop or throws. A hook that ends its thread (pthread_exit,
+// cancellation) unwinds through the callers, so they must clean up for any exception. A wait must call this
+// between sleeps of at most 100 ms.
 void poll_interrupt();
 
-// The same between two pieces of computing or copying, however short: asks at most every 20 ms, else reads a clock.
+// Like poll_interrupt, for use between pieces of computing or copying, however short: it calls the hook at
+// most every 20 ms and otherwise only reads a clock.
 void poll_interrupt_at_times();
 
-// While it lives, poll_interrupt asks no hook on this thread: for waits that cannot be given up, as in a
-// destructor whose memory peers still read.
+// While a shield lives, poll_interrupt does not call the hook on this thread. It is for waits that cannot be
+// given up, as in a destructor whose memory peers still read.
 class InterruptShield {
  public:
   InterruptShield() noexcept;

@@ -8,7 +8,8 @@ namespace {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Bytes of the character that `rest` begins with (Unicode 15, table 3-7); 0: it is none.
+// Returns the number of bytes of the character at the start of `rest` (Unicode 15, table 3-7), or 0 if no
+// valid character starts there.
 size_t character(std::string_view rest) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(rest[i]); };
   const unsigned char first = byte(0);
@@ -19,7 +20,8 @@ size_t character(std::string_view rest) {
     if (!continues(rest[i])) return 0;
   const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
   const bool outside =
-      (first == 0xed && byte(1) > 0x9f) || (first == 0xf4 && byte(1) > 0x8f);  // surrogates, planes
+      // Surrogates, and code points above U+10FFFF.
+      (first == 0xed && byte(1) > 0x9f) || (first == 0xf4 && byte(1) > 0x8f);
   return overlong || outside ? 0 : bytes;
 }
 

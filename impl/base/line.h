@@ -1,4 +1,4 @@
-// Texts as the C ABI hands them out: one line of UTF-8, whatever a caller put into it.
+// Makes the texts that the C ABI returns: one line of UTF-8, whatever a caller's strings contain.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -9,9 +9,10 @@
 
 namespace gangway {
 
-// In place and of the same length: a control character becomes a space, a byte that is not UTF-8 a question mark.
+// Cleans `text` in place and keeps its length: a control character becomes a space, and a byte that is not
+// UTF-8 becomes a question mark.
 void make_line(std::string& text) noexcept;
-// As much of `text` as fits before a final zero, cut between characters.
+// Copies as much of `text` as fits before a final zero byte, cut between characters.
 void put_line(char* to, size_t capacity, std::string_view text) noexcept;
 
 }  // namespace gangway

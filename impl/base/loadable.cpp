@@ -14,7 +14,8 @@
 namespace gangway {
 namespace {
 
-// Where to look, in turn. A plain name is looked for as the libraries of this program are.
+// Returns the paths to try, in order. A file name without a folder leaves the search to the dynamic linker,
+// as for this program's libraries.
 std::vector<std::string> places_of(const char* file) {
   namespace fs = std::filesystem;
   if (!config().module_folder.empty()) return {config().module_folder + "/" + file};

@@ -1,6 +1,8 @@
-// A library that the core opens when it needs it, so that the core needs none of what it links: a module. It gives a table
-// whose first member is the id of its build, which must be this one's. A module stays loaded only if it is kept: a
-// refused one is closed, and the next call looks at the file again.
+// A module: a library that the core opens when it is needed, so that the core does not link what the module
+// links. A module returns a table whose first member is the id of its build, which must equal this library's.
+// A module stays loaded only after keep(): a refused module is closed, and the next call opens the file
+// again.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -10,9 +12,11 @@ namespace gangway {
 
 class Loadable {
  public:
-  // `what` begins each refusal, as in: engine "mpi". `entry` names the function that returns the table. It is looked for in
-  // Config::module_folder, else beside the library, where the program's libraries are found, where it was installed.
-  // NOT_SUPPORTED: it cannot be loaded, or is no module. INVALID_STATE: it is of another build, with both ids.
+  // `what` is the start of each error text, such as: engine "mpi". `entry` names the function that returns
+  // the table. The core looks for the file in Config::module_folder if that is set, otherwise beside the
+  // library, then where the dynamic linker finds the program's libraries, then where the library was
+  // installed. NOT_SUPPORTED: the file cannot be loaded or is no module. INVALID_STATE: it is of another
+  // build; the text names both ids.
   Loadable(std::string what, const char* file, const char* entry);
   ~Loadable();
   Loadable(const Loadable&) = delete;
@@ -20,7 +24,8 @@ class Loadable {
 
   const std::string& path() const { return path_; }
   const void* table() const { return table_; }
-  // For good. `global`: its own plugins look for its symbols among the global ones.
+  // Keeps the module loaded until the process ends. `global` makes its symbols global, for a module whose own
+  // plugins look for them there.
   void keep(bool global);
 
  private:

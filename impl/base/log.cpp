@@ -15,7 +15,7 @@ struct Ring {
   uint64_t next = 0;
 };
 
-// Never destroyed: late threads may still log while the process ends.
+// Never destroyed: other threads may still log while the process ends.
 Ring& ring() {
   static Ring* const r = new Ring;
   return *r;

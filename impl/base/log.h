@@ -1,4 +1,5 @@
-// A ring of the last log lines. The library never prints; a program pulls lines through the C ABI.
+// A ring of the latest log lines. The library never prints; a program reads the lines through the C ABI.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -11,7 +12,7 @@ namespace gangway {
 enum class LogLevel : int32_t { debug = 0, info = 1, warning = 2, error = 3 };
 
 struct LogLine {
-  uint64_t number = 0;      // counts from 0 over the life of the process
+  uint64_t number = 0;      // counts from 0 in each process
   int64_t nanoseconds = 0;  // since the epoch
   LogLevel level = LogLevel::info;
   std::string message;
@@ -19,7 +20,7 @@ struct LogLine {
 
 void log(LogLevel level, std::string message);
 
-// Lines with number >= first that are still in the ring (the newest 1024).
+// Returns the lines with number >= first that are still in the ring, which holds the newest 1024.
 std::vector<LogLine> log_lines(uint64_t first);
 
 }  // namespace gangway

@@ -1,6 +1,7 @@
-// The arithmetic of philox.h, for the host and for kernels: constexpr functions. Every operation is a plain IEEE f64 or
-// integer one in a fixed order (compiled without contraction), so that another runtime can repeat it bit for bit. ABI.md
-// publishes the same formulas.
+// The arithmetic of philox.h as constexpr functions, for the host and for kernels. Every operation is a plain
+// IEEE f64 or integer operation in a fixed order (compiled without contraction), so that another runtime can
+// repeat it bit for bit. ABI.md publishes the same formulas.
+//
 // Thread rule: pure functions.
 #pragma once
 
@@ -30,8 +31,8 @@ constexpr PhiloxBlock block_of(uint64_t key, uint64_t index) {
 }
 
 struct Uniforms {
-  double first;   // (0, 1]
-  double second;  // [0, 1)
+  double first;   // in (0, 1]
+  double second;  // in [0, 1)
 };
 
 constexpr Uniforms uniforms(uint64_t key, uint64_t block) {
@@ -41,8 +42,8 @@ constexpr Uniforms uniforms(uint64_t key, uint64_t block) {
   return {static_cast<double>(a + 1) * 0x1p-53, static_cast<double>(b) * 0x1p-53};
 }
 
-// ln(x) for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1),
-// ln(m) = 2 (s + s^3/3 + ... + s^23/23), ln 2 split in two so that e * high is exact.
+// ln(x) for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1), ln(m) = 2 (s +
+// s^3/3 + ... + s^23/23). ln 2 is split in two so that e * high is exact.
 constexpr double natural_log(double x) {
   constexpr double kLn2High = 0x1.62e42fee00000p-1;
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
@@ -64,7 +65,8 @@ struct SinCos {
   double sine, cosine;
 };
 
-// sin and cos of 2 pi t for t in [0, 1): nearest quarter turn q, then Taylor series on [-pi/4, pi/4].
+// sin and cos of 2 pi t for t in [0, 1): reduced to the nearest quarter turn q, then Taylor series on [-pi/4,
+// pi/4].
 constexpr SinCos turn(double t) {
   const int q = static_cast<int>(t * 4.0 + 0.5);
   const double x = (t - static_cast<double>(q) * 0.25) * 0x1.921fb54442d18p+2;
@@ -82,7 +84,8 @@ constexpr SinCos turn(double t) {
   }
 }
 
-// Two normals by Box-Muller, but for the square root: radius^2, and the unit vector that it scales.
+// Two normals by Box-Muller, before the square root is taken: the squared radius, and the unit vector that
+// the radius scales.
 struct Polar {
   double radius_squared, x, y;
 };

@@ -13,7 +13,8 @@ namespace gangway {
 
 namespace {
 
-// Its own number need not be that of /proc, which may be another name space's.
+// Reads the calling process as "self": /proc may belong to another PID namespace, in which its number
+// differs.
 std::ifstream open_about(pid_t pid, const char* what) {
   return std::ifstream("/proc/" + (pid == getpid() ? "self" : std::to_string(pid)) + what);
 }
@@ -24,7 +25,9 @@ std::optional<int64_t> process_stat(pid_t pid, int number) {
   std::ifstream file = open_about(pid, "/stat");
   std::string stat;
   std::getline(file, stat, '\0');
-  size_t at = stat.rfind(')');  // field 2 is a name, which may hold anything
+  // Field 2 is the process's name, which may contain spaces and parentheses, so counting starts behind its
+  // last ')'.
+  size_t at = stat.rfind(')');
   for (int field = 2; field < number && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
   if (at == std::string::npos) return std::nullopt;
   return std::strtoll(stat.c_str() + at, nullptr, 10);

@@ -1,4 +1,4 @@
-// What the kernel says about a process of this host.
+// What the kernel reports about a process of this host.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -10,24 +10,26 @@
 
 namespace gangway {
 
-// Field `number` of /proc/PID/stat as proc(5) counts them, 4 or more (those before are no numbers). None: no
-// such process here, or nothing may be known of it.
+// Returns field `number` of /proc/PID/stat, as proc(5) counts them. It must be 4 or more, since the earlier
+// fields are no numbers. Returns nothing if there is no such process here, or if the kernel hides it.
 std::optional<int64_t> process_stat(pid_t pid, int number);
 
-// When the process began, in clock ticks since the host's boot: with its id a name that no other process gets. 0: not known.
+// Returns when the process began, in clock ticks since the host's boot, or 0 if that is not known. Together
+// with its id, it identifies a process even when the id is used again.
 int64_t process_start(pid_t pid);
 
-// Where and when, by a clock that cannot be set: nanoseconds since boot, and which boot of which host (and which of its time
-// name spaces) counts them.
+// A time by a clock that cannot be set: nanoseconds since boot, and a hash that identifies the boot of the
+// host (and the time namespace) which counts them.
 struct BootTime {
   uint64_t boot = 0;
   int64_t ns = 0;
 };
 BootTime boot_time();
-// Of the process that calls; up to a clock tick too early.
+// Returns when the calling process began; up to a clock tick too early.
 BootTime own_start();
 
-// Has the process crashed, so that the kernel is writing its core file now? None of its threads runs any more.
+// Returns whether the process has crashed and the kernel is writing its core file. None of its threads runs
+// any more.
 bool dumps_core(pid_t pid);
 
 }  // namespace gangway

@@ -17,9 +17,9 @@ Error caught_refusal() noexcept {
     } catch (const std::exception& error) {
       return Error(code, text("a check ended with: ", error.what()));
     }
-  } catch (const std::exception&) {  // no memory for the words
+  } catch (const std::exception&) {  // There is no memory for the text.
   }
-  return Error(code, "no memory");  // short enough to need none
+  return Error(code, "no memory");  // The text is short enough that std::string allocates nothing.
 }
 
 }  // namespace gangway

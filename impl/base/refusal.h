@@ -1,4 +1,5 @@
-// A rank's own refusal as a value: it joins the check phase that peers are in, so that every rank returns it.
+// A rank's own refusal as a value. The rank takes it into the check phase in which its peers are, so that
+// every rank returns the same error.
 //
 // Thread rule: values, no shared state.
 #pragma once
@@ -10,11 +11,11 @@
 
 namespace gangway {
 
-// Inside a catch block. Without memory for its words an Error keeps its code: peers wait for this rank's
-// word.
+// Returns the exception that is being handled; call it inside a catch block. It never fails, because peers
+// wait for this rank's answer: without memory for its text, an Error still keeps its code.
 Error caught_refusal() noexcept;
 
-// Runs `check`, which throws to refuse.
+// Runs `check`, which throws to refuse, and returns what it threw.
 template <typename Check>
 std::optional<Error> refusal_of(Check&& check) {
   try {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kFlushBytes = 256 << 10;
 
-// How many files of this name the process has written, after `more`.
+// Adds `more` to the number of files of this name that the process has written, and returns the sum.
 int files_begun(const std::string& stem, int more) {
   static std::mutex mutex;
   static std::map<std::string, int> begun;
@@ -29,7 +29,7 @@ void append(std::string& out, int64_t number) {
   out.append(digits, end);
 }
 
-// Chrome's unit.
+// The trace format counts in microseconds.
 void append_microseconds(std::string& out, int64_t ns) {
   if (ns < 0) {
     out += '-';
@@ -49,7 +49,7 @@ void append_escaped(std::string& out, std::string_view words) {
   }
 }
 
-// What the viewers name processes and rows by.
+// Writes the events from which viewers take the names of processes and rows.
 void append_names(std::string& out, uint64_t run, int rank, int ranks) {
   out += text("{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": ", rank, ", \"args\": {\"name\": \"rank ",
               rank, "\", \"ranks\": ", ranks, ", \"run\": ", run, "}}");
@@ -145,7 +145,7 @@ void Tracer::add(TraceRow row, std::string_view category, std::string_view name,
   const std::lock_guard lock(mutex_);
   if (!on() || error_ != 0) return;
   try {
-    // Viewers draw spans that overlap only as a begin and an end with a number in common.
+    // Viewers show overlapping spans only as pairs of a begin and an end event with the same id.
     const bool overlaps = row == TraceRow::collective;
     const auto event = [&](const char* phase, int64_t at) {
       text_ += ",\n{\"name\": \"";

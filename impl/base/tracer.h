@@ -1,9 +1,9 @@
-// What a rank does and when, as a file for ui.perfetto.dev and chrome://tracing: what modules compute, actions of a
-// pipeline, collectives from their launch to their end, waits. Times are the host's; on a device whose streams run later
-// they are those of the launches.
+// Writes what a rank does and when to a file for ui.perfetto.dev and chrome://tracing: the computing of
+// modules, actions of a pipeline, collectives from launch to end, and waits. The times are the host's. On a
+// device with asynchronous streams, they are the times of the launches.
 //
-// Off, it costs a look at one flag. A file is readable up to its last whole line, even if the process is killed: it has its
-// head from the start on, and what was added up to the last flush().
+// A tracer that is off costs a load of one flag. A file is readable up to its last whole line even if the
+// process is killed: it has its header from the start, and holds what was added up to the last flush().
 //
 // Thread rule: any thread; begin, cancel and end one at a time.
 #pragma once
@@ -17,8 +17,8 @@
 
 namespace gangway {
 
-// A row of the picture. Spans of `collective` may overlap; those of the other rows lie within each other, if one thread of the
-// rank computes at a time.
+// A row in the viewer. Spans of `collective` may overlap. Those of the other rows nest, if only one thread of
+// the rank computes at a time.
 enum class TraceRow : uint8_t { step, pipeline, compute, wait, collective };
 constexpr int kTraceRows = 5;
 const char* name(TraceRow row);
@@ -26,7 +26,7 @@ const char* name(TraceRow row);
 class Tracer {
  public:
   Tracer() = default;
-  ~Tracer();  // ends; what cannot be written is lost
+  ~Tracer();  // Ends the trace and ignores write errors.
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
@@ -37,18 +37,20 @@ class Tracer {
   }
 
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
-  // Opens folder/rank-R.json; makes the folder. A rank that traces a second time in one process writes rank-R.2.json and so
-  // on. `run`: a number that the ranks of a run have in common. `clock_ahead_ns`: what this rank's clock is ahead of the one
-  // that all files go by. IO; INVALID_STATE: it is on.
+  // Opens folder/rank-R.json and makes the folder. A rank that traces a second time in one process writes
+  // rank-R.2.json, and so on. `run` is a number that all ranks of a run share. `clock_ahead_ns` is how far
+  // this rank's clock is ahead of the clock that all files use. IO: the file cannot be written.
+  // INVALID_STATE: the tracer is on already.
   void begin(const std::string& folder, uint64_t run, int rank, int ranks, int64_t clock_ahead_ns);
-  // As if begin() had not been called.
+  // Undoes begin(), and deletes the file.
   void cancel() noexcept;
-  // Writes the rest and closes the file; nothing if it is off. IO: the file could not be written, now or before.
+  // Writes the rest and closes the file. Does nothing if the tracer is off. IO: the file could not be
+  // written, now or earlier.
   void end();
-  // Writes what was added; a failure is told by end().
+  // Writes what was added. end() reports a failure.
   void flush() noexcept;
 
-  // A span. `detail`: further members of the event's "args", as JSON: "\"bytes\": 8".
+  // Adds a span. `detail` holds further members of the event's "args" as JSON: "\"bytes\": 8".
   void add(TraceRow row, std::string_view category, std::string_view name, int64_t start_ns, int64_t end_ns,
            std::string_view detail = {}) noexcept;
 
@@ -62,16 +64,16 @@ class Tracer {
   std::string stem_, path_, text_;
   int file_ = -1, error_ = 0, rank_ = 0;
   int64_t ahead_ns_ = 0;
-  uint64_t spans_ = 0;  // of the row of collectives
+  uint64_t spans_ = 0;  // the number of spans in the row of collectives
 };
 
-// Words as they may stand between quotes in JSON.
+// Escapes a text for use between quotes in JSON.
 std::string json_words(std::string_view words);
 
-// A span from here to the end of the scope. `name` must stay until then.
+// Traces a span from its construction to the end of its scope. `name` must live until then.
 class TraceSpan {
  public:
-  // Null: no tracer.
+  // `tracer` may be null, for no trace.
   TraceSpan(Tracer* tracer, TraceRow row, const char* category, std::string_view name) noexcept
       : tracer_(tracer != nullptr && tracer->on() ? tracer : nullptr),
         row_(row),
