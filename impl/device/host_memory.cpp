@@ -13,10 +13,11 @@ namespace {
 uint64_t number_in(const std::string& path) {
   std::ifstream in(path);
   uint64_t value = 0;
-  return in >> value ? value : kUnknownBytes;  // "max" is no number: no limit
+  return in >> value ? value : kUnknownBytes;  // "max" is not a number and means no limit
 }
 
-// Pages of files that a group is charged for and that the kernel takes back when memory is wanted.
+// Returns the bytes of file pages that a cgroup is charged for and that the kernel reclaims when memory is
+// short.
 uint64_t file_cache(const std::string& folder, bool unified) {
   uint64_t bytes = 0, value = 0;
   std::ifstream in(folder + "memory.stat");
@@ -26,7 +27,7 @@ uint64_t file_cache(const std::string& folder, bool unified) {
   return bytes;
 }
 
-// The tightest of the cgroups that this process is in, up to the root.
+// The tightest limit, and the least memory left, of the cgroups that this process is in, up to the root.
 struct Cgroups {
   uint64_t limit = kUnknownBytes, left = kUnknownBytes;
 };
@@ -67,7 +68,7 @@ Cgroups cgroups() {
   return least;
 }
 
-// "Name:  123 kB" in bytes.
+// Reads a line such as "Name:  123 kB" and returns its value in bytes.
 uint64_t kilobytes_in(const char* path, const char* name) {
   std::ifstream in(path);
   uint64_t value = 0;
@@ -76,10 +77,12 @@ uint64_t kilobytes_in(const char* path, const char* name) {
   return kUnknownBytes;
 }
 
-std::atomic<bool> source_was_set{false};  // a process that has none pays one load for a block
+// A process that never sets a source pays one load for each block, and takes no lock.
+std::atomic<bool> source_was_set{false};
 std::mutex source_mutex;
 std::shared_ptr<const HostSource>& source() {
-  static auto* const current = new std::shared_ptr<const HostSource>;  // blocks may be made while statics end
+  // Never destroyed: blocks may be made while static objects are destroyed.
+  static auto* const current = new std::shared_ptr<const HostSource>;
   return *current;
 }
 
@@ -94,7 +97,8 @@ uint64_t used_memory() { return kilobytes_in("/proc/self/smaps_rollup", "Pss:");
 void set_host_source(std::shared_ptr<const HostSource> next) {
   const std::lock_guard lock(source_mutex);
   source_was_set.store(true, std::memory_order_release);
-  source().swap(next);  // the earlier one ends behind the lock
+  // The caller's `next` then holds the former source, which may be destroyed only after the lock is released.
+  source().swap(next);
 }
 
 std::shared_ptr<const HostSource> host_source() {

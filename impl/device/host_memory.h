@@ -1,4 +1,5 @@
-// The memory of this host: how much there is, and where tensors' blocks in it come from.
+// The memory of this host: how much there is, and the source of tensors' blocks in it.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -11,20 +12,25 @@ namespace gangway {
 
 constexpr uint64_t kUnknownBytes = std::numeric_limits<uint64_t>::max();
 
-uint64_t total_memory();      // the smaller of the machine's and the tightest cgroup's
-uint64_t available_memory();  // the smaller of MemAvailable and what the cgroups leave
-uint64_t used_memory();       // of this process; pages that others share count by their share
+// The smaller of the machine's memory and the tightest cgroup's limit.
+uint64_t total_memory();
+// The smaller of MemAvailable and what the cgroups have left.
+uint64_t available_memory();
+// The memory of this process. A page that several processes share counts in proportion.
+uint64_t used_memory();
 
-// Where blocks come from. Both functions are called from any thread.
+// A source of blocks. Both functions may be called from any thread.
 struct HostSource {
-  void* (*allocate)(void* user, size_t bytes, size_t alignment) = nullptr;  // null: none left
+  // returns null if no memory is left
+  void* (*allocate)(void* user, size_t bytes, size_t alignment) = nullptr;
   void (*free)(void* user, void* data, size_t bytes) = nullptr;
   void* user = nullptr;
-  std::shared_ptr<void> keep;  // goes with the last block
+  std::shared_ptr<void> keep;  // released with the last block
 };
 
-// The source of blocks to come; null: the C library again. A block goes back where it came from.
+// Sets the source of later blocks. Null means the C library. Each block goes back to the source that it came
+// from.
 void set_host_source(std::shared_ptr<const HostSource> source);
-std::shared_ptr<const HostSource> host_source();  // null: the C library
+std::shared_ptr<const HostSource> host_source();  // null means the C library
 
 }  // namespace gangway

@@ -41,7 +41,8 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
       fail(Code::invalid_argument, "stream is not null, but device cpu has no streams of the caller");
     return stream_;
   }
-  void order(void* native) override { wrap_stream(native); }  // all has run
+  // Nothing to do: a CPU's stream has run all its work.
+  void order(void* native) override { wrap_stream(native); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DoneEvent>(); }
   MemoryKind memory_kind() const override { return MemoryKind::host; }
   std::shared_ptr<Allocator> allocator() override;
@@ -60,15 +61,17 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
   }
 
  private:
-  static constexpr size_t kGrain = 256 << 10;  // bytes: below it waking a thread costs more than the copy
+  // In bytes. Below it, waking a thread costs more than the copy.
+  static constexpr size_t kGrain = 256 << 10;
   Pool pool_;
   CpuStream stream_{*this};
 };
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kSurelyThere = size_t{1} << 30;  // a smaller block is not worth a look at the host's size
+// For smaller blocks, reading the host's memory size is not worth its cost.
+constexpr size_t kSurelyThere = size_t{1} << 30;
 
-// Where a block of a caller's source goes back to; its address is the block's token.
+// The source that a block came from, and must go back to. The block's token is the address of its Origin.
 struct Origin {
   std::shared_ptr<const HostSource> source;
   size_t bytes = 0;
@@ -90,7 +93,7 @@ class HostAllocator final : public Allocator {
       if (data == nullptr) fail(Code::out_of_memory, "the caller's allocator has no ", bytes, " bytes left");
       return {data, bytes, reinterpret_cast<uint64_t>(origin.release())};
     }
-    // The kernel would promise it, and end the process when it is written.
+    // The kernel would grant the address space, and kill the process when it writes there.
     if (bytes > kSurelyThere && bytes > total_memory())
       fail(Code::out_of_memory, bytes, " bytes are wanted, but the host has ", total_memory());
     void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);

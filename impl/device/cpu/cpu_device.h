@@ -1,4 +1,6 @@
-// The CPU as a Device: 64-byte aligned host memory, a pool of threads, a stream that runs at once.
+// The CPU as a Device: host memory aligned to 64 bytes, a pool of threads, and a stream that runs its work at
+// once.
+//
 // Thread rule: a Device's (device/device.h).
 #pragma once
 

@@ -10,8 +10,9 @@
 
 #include "base/error.h"
 
-// OpenMP's per-thread setting, by hand: we neither compile with OpenMP nor want its header. Present because
-// oneDNN brings the runtime; weak, so that a build of oneDNN without it links too.
+// Declarations of OpenMP's per-thread setting, since this library neither compiles with OpenMP nor needs its
+// header. The functions exist because oneDNN brings the runtime. They are weak, so that a build of oneDNN
+// without OpenMP links too.
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int);
 __attribute__((weak)) int omp_get_max_threads(void);
@@ -20,7 +21,8 @@ __attribute__((weak)) int omp_get_max_threads(void);
 namespace gangway::cpu {
 namespace {
 
-constexpr int kSpins = 4000;  // about 10 microseconds before a worker sleeps
+// About 10 microseconds before a worker sleeps.
+constexpr int kSpins = 4000;
 
 void pause() {
 #if defined(__x86_64__)
@@ -28,7 +30,7 @@ void pause() {
 #endif
 }
 
-// One OpenMP thread for the caller while it works for the pool; its own setting back afterwards.
+// Sets the caller to one OpenMP thread while it works for the pool, and restores the caller's own setting.
 class SingleThreadedOpenMp {
  public:
   SingleThreadedOpenMp() {
@@ -53,7 +55,7 @@ struct Pool::State {
   std::atomic<uint64_t> round{0};
   std::atomic<int> running{0};
   std::atomic<bool> stop{false};
-  // The round's work; written before `round` is advanced.
+  // The round's work, written before `round` is advanced.
   void* task = nullptr;
   Erased call = nullptr;
   size_t count = 0;
@@ -104,7 +106,8 @@ Pool::Pool(int threads) : threads_(std::max(1, threads)) {
     for (int t = 1; t < threads_; ++t) state_->workers.emplace_back([s = state_.get(), t] { s->work(t); });
   } catch (const std::exception& error) {
     const size_t started = state_->workers.size();
-    end();  // a thread object may not go while its thread runs
+    // A std::thread must be joined before it is destroyed.
+    end();
     fail(Code::out_of_memory, "the pool started ", started, " of ", threads_ - 1, " threads: ", error.what());
   }
 }

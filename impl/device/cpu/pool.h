@@ -1,8 +1,10 @@
-// The thread pool of one rank: a static partition of an index range over a fixed number of threads, the caller's among
-// them. With one thread it is a plain call. Workers spin a little, then sleep.
+// The thread pool of one rank. It partitions an index range statically over a fixed number of threads, of
+// which the caller is one. With one thread, run() is a plain call. Idle workers spin for a short time, then
+// sleep.
 //
-// Each worker sets its OpenMP thread count to 1 once, and run() does so for the caller's thread and restores it, so
-// that oneDNN runs single-threaded per slice (OpenMP beside another pool costs 4 to 5 times).
+// oneDNN must run with one thread in each part, since OpenMP beside another pool makes it 4 to 5 times
+// slower. So each worker sets its OpenMP thread count to 1 once, and run() does so for the caller's thread
+// and restores it.
 //
 // Thread rule: run() is called by one thread at a time and not from inside a task.
 #pragma once
@@ -15,16 +17,19 @@ namespace gangway::cpu {
 
 class Pool {
  public:
-  explicit Pool(int threads);  // below 1 is 1; OUT_OF_MEMORY with both numbers when not all can be started
+  // A number below 1 means 1. Throws OUT_OF_MEMORY if not all threads can be started; the text has both
+  // numbers.
+  explicit Pool(int threads);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return threads_; }
 
-  // task(thread, first, last) for each thread's contiguous part of [0, count); parts differ by at most one and empty
-  // parts are not called. The partition depends on count, grain and threads() alone. `grain`: fewest items worth a
-  // thread. An exception of a task is rethrown here after all have ended.
+  // Calls task(thread, first, last) for each thread's contiguous part of [0, count). The parts' sizes differ
+  // by at most one, and empty parts are not called. The partition depends on count, grain and threads()
+  // alone. `grain` is the fewest items that are worth a thread. run() rethrows an exception of a task after
+  // all tasks have ended.
   template <typename Task>
   void run(size_t count, size_t grain, Task&& task) {
     using T = std::remove_reference_t<Task>;

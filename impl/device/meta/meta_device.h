@@ -1,5 +1,7 @@
-// Shapes and bytes without memory or compute: every block has null data. Runs the same code as a real device, so that
-// a plan's byte counts are those of the run. Thread rule: a Device's (device/device.h).
+// A device with shapes and byte counts, but without memory or compute: every block has null data. It runs the
+// same code as a real device, so the byte counts of a plan equal those of a run.
+//
+// Thread rule: a Device's (device/device.h).
 #pragma once
 
 #include <memory>
