@@ -23,7 +23,7 @@ uint64_t philox_key(uint64_t seed, std::string_view name);
 
 // Returns element i of the tensor with this key: lane i & 1 of block i >> 1. Four u32 make two 53-bit
 // uniforms, u1 in (0, 1] and u2 in [0, 1), and Box-Muller makes two normals of them. The arithmetic is scalar
-// f64 with our own log, sin and cos (philox.cpp), so the bits do not depend on the C library or the
+// f64 with our own log, sin and cos (philox_math.h), so the bits do not depend on the C library or the
 // processor. Tests compare them with golden values.
 double philox_normal(uint64_t key, uint64_t i);
 
