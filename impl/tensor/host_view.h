@@ -1,5 +1,6 @@
-// The values of a contiguous tensor where the host can read them: in place in memory of the host, else a copy. Where the
-// device is not the host it blocks until `stream` has run. Not for meta tensors, which have none.
+// The values of a contiguous tensor where the host can read them: in place if they lie in the host's memory,
+// otherwise in a copy. If the device is not the host, construction blocks until `stream` has run. Meta
+// tensors have no values and must not be passed.
 //
 // Thread rule: that of the tensor's device.
 #pragma once
@@ -12,15 +13,16 @@
 
 namespace gangway {
 
-// The copy is in pinned memory, which stays until the stream has run, also where waiting for it fails.
-// Of several tensors of one device, absent ones among them: one wait for all.
+// Makes several tensors of one device readable on the host, with one wait for all. Tensors may be absent.
+// Copies lie in pinned memory, which lives until the stream has run, even if waiting for the stream fails.
 inline std::vector<Tensor> read_on_host(std::span<const Tensor> tensors, Stream& stream) {
   std::vector<Tensor> all(tensors.begin(), tensors.end());
   bool waits = false;
   for (Tensor& tensor : all) {
     if (!tensor || tensor.count() == 0 || is_on_host(tensor.device().memory_kind())) continue;
     waits = true;
-    if (tensor.on_host()) continue;  // pinned: work of the stream writes there
+    // No copy, but the wait is needed: work of the stream may write to pinned memory.
+    if (tensor.on_host()) continue;
     Tensor copy = Tensor::allocate(tensor.device().pinned_allocator(), tensor.dtype(), tensor.shape());
     tensor.device().copy(copy.raw(), tensor.raw(), tensor.bytes(), stream);
     tensor = std::move(copy);

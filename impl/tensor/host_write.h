@@ -1,6 +1,6 @@
-// Memory of the host for the values of a contiguous tensor that no stream uses yet: the tensor's own where the host may
-// write it, else pinned memory, which send() copies. The host never waits: the memory goes when the copy has run. Not for
-// meta tensors, which have none.
+// Host memory for the values of a contiguous tensor that no stream uses yet. It is the tensor's own memory if
+// the host may write there, otherwise pinned memory, which send() copies to the tensor. The host never waits:
+// the memory is freed when the copy has run. Meta tensors have no values and must not be passed.
 //
 // Thread rule: that of the tensor's device.
 #pragma once

@@ -20,7 +20,7 @@ bool has_factor(const std::string& product, const std::string& axis) {
   return ("+" + product + "+").find("+" + axis + "+") != std::string::npos;
 }
 
-// Whether two products have a factor in common.
+// Returns whether two products of axes share a factor.
 bool overlap(const std::string& a, const std::string& b) {
   for (size_t from = 0, to = 0; to != std::string::npos; from = to + 1) {
     to = b.find('+', from);

@@ -1,14 +1,16 @@
-// Where the rows of a tensor lie over the axes of a mesh. Pure data: it names axes, it knows no gang.
+// Where the rows of a tensor lie over the axes of a mesh. A layout is pure data: it names axes and knows no
+// gang.
 //
-// A layout is an ordered list of placements, one per axis that matters, the outermost split first (with tensor
-// parallelism the tp split comes first, FSDP splits the local piece). Bounds count in the piece that the placements
-// before left, so they differ between ranks whose pieces do. An axis that is not listed replicates.
+// A layout is an ordered list of placements, one for each axis that matters, with the outermost split first.
+// With tensor parallelism, the split over tp comes first, and FSDP splits the piece that it leaves. Bounds
+// count rows of the piece that the earlier placements leave, so ranks with different pieces have different
+// bounds. A tensor is replicated over an axis that is not listed.
 //
-// Four kinds of placement over an axis of W ranks:
-//   shard      each rank holds its rows; the value is the pieces joined
+// There are four kinds of placement over an axis of W ranks:
+//   shard      each rank holds its rows; the value is all pieces concatenated
 //   replicate  all ranks hold the value; it is one value, and so is its gradient
-//   varying    all ranks hold the value, and each goes on with it by itself: its gradient is the sum of theirs
-//   partial    each rank holds a part of the size of the whole; the value is their sum
+//   varying    all ranks hold the value, each computes with it separately: its gradient is the sum of theirs
+//   partial    each rank holds a summand of the full size; the value is the sum over the ranks
 //
 // Thread rule: values.
 #pragma once
@@ -29,11 +31,11 @@ struct Placement {
   Kind kind = Kind::replicate;
   std::string axis;  // a mesh axis or several joined by '+', like "dp_shard+cp"
   int dim = 0;       // the tensor dimension that a shard splits
-  // Shard only: rank i of the axis holds rows [bounds[i], bounds[i + 1]) of dim. Explicit, so that unequal shards and
-  // fused projections need no new code.
+  // For a shard only: rank i of the axis holds rows [bounds[i], bounds[i + 1]) of dim. Explicit bounds allow
+  // unequal shards and fused projections without new code.
   std::vector<int64_t> bounds;
-  // Split only while nothing computes with it (FSDP): compute sees the pieces of all ranks joined. Such placements come
-  // last.
+  // Whether the split holds only while nothing computes with the tensor (FSDP): compute sees all ranks'
+  // pieces concatenated. Such placements come last.
   bool at_rest = false;
 
   static Placement shard(std::string axis, int dim, std::vector<int64_t> bounds);
@@ -45,9 +47,9 @@ struct Placement {
 
 using Layout = std::vector<Placement>;
 
-// FSDP's split of n rows over W ranks in pieces of ceil(n / W): n = 5, W = 4 gives 0 2 4 5 5.
+// Splits n rows over W ranks as FSDP does, in pieces of ceil(n / W): n = 5, W = 4 gives 0 2 4 5 5.
 std::vector<int64_t> ceil_bounds(int64_t n, int64_t ranks);
-// The balanced split: one more row where index < n % P. n = 5, P = 4 gives 0 2 3 4 5.
+// Splits n rows over P ranks evenly: ranks with index < n % P get one row more. n = 5, P = 4 gives 0 2 3 4 5.
 std::vector<int64_t> balanced_bounds(int64_t n, int64_t ranks);
 
 // A part of a tensor: rows [first[d], first[d] + shape[d]) of every dim d.
@@ -58,29 +60,32 @@ struct Box {
 };
 Box whole_box(const Shape& shape);
 
-Tensor slice(const Tensor& tensor, const Box& box);  // a view
+Tensor slice(const Tensor& tensor, const Box& box);  // Returns a view of the box.
 
-// What a rank owns of a tensor of shape `global` that is index place[i] on the axis of placement i.
+// Returns the box that a rank owns of a tensor of shape `global`. place[i] is the rank's index on the axis of
+// placement i.
 Box local_box(const Layout& layout, const Shape& global, std::span<const int> place);
-// Likewise without the placements at rest: what compute sees.
+// Returns the box that compute sees: like local_box, but without the placements at rest.
 Box compute_box(const Layout& layout, const Shape& global, std::span<const int> place);
 
-// A placement over `axis` or over a product that has it as a factor; null: none.
+// Returns the placement over `axis`, or over a product that has it as a factor, or null if there is none.
 const Placement* find_axis(const Layout& layout, const std::string& axis);
-// All axes that split, joined by '+' in the order of the layout; empty: none.
+// Returns all axes that split the tensor, joined by '+' in the order of the layout, or "" if none does.
 std::string shard_axes(const Layout& layout);
-// INVALID_ARGUMENT: an axis twice, a dim that the tensor has not, bounds that do not rise from 0 to the rows that this
-// rank's outer splits leave, or a placement in use after one at rest.
+// Checks a layout. INVALID_ARGUMENT: an axis is used twice, the tensor does not have a placement's dim,
+// bounds do not rise from 0 to the rows that this rank's outer splits leave, or a placement that compute sees
+// follows one at rest.
 void check(const Layout& layout, const Shape& global, std::span<const int> place, const std::string& name);
 
-// Calls run(global, local, count) for the longest runs of elements that lie together both in the row-major tensor of
-// shape `global` (from element `global`) and in the row-major box (from element `local`), in order.
+// Calls run(global, local, count), in order, for the longest runs of elements that are contiguous both in the
+// row-major tensor of shape `global` (starting at element `global`) and in the row-major box (starting at
+// element `local`).
 template <typename Run>
 void for_each_run(const Shape& global, const Box& box, Run&& run) {
   if (box.shape.count() == 0) return;
-  int split = global.rank();  // dims from here on are whole
+  int split = global.rank();  // the box spans this dim and all later ones
   while (split > 0 && box.shape[split - 1] == global[split - 1]) --split;
-  const int rows = std::max(split - 1, 0);  // dims before it are walked row by row
+  const int rows = std::max(split - 1, 0);  // the loop steps through the rows of the dims before it
   const std::array<int64_t, kMaxDims> strides = row_major(global);
   const int64_t count = box.shape.count_from(rows);
   for (int64_t local = 0; local < box.shape.count(); local += count) {
@@ -95,7 +100,7 @@ void for_each_run(const Shape& global, const Box& box, Run&& run) {
   }
 }
 
-// "dp_shard: Shard(0), tp: Shard(1)"; "replicated" for an empty layout.
+// Returns text such as "dp_shard: Shard(0), tp: Shard(1)", or "replicated" for an empty layout.
 std::string describe(const Layout& layout);
 
 }  // namespace gangway

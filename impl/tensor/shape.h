@@ -1,4 +1,6 @@
-// Dimensions of a tensor: up to 8, stored inline. Thread rule: values.
+// The dimensions of a tensor: up to 8, stored inline.
+//
+// Thread rule: values.
 #pragma once
 
 #include <array>
@@ -16,7 +18,8 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
-  // INVALID_ARGUMENT: over 8 dims, a negative dim, over 2^58 elements (their bytes fit 63 bits for every dtype).
+  // INVALID_ARGUMENT: there are more than 8 dims, a dim is negative, or there are more than 2^58 elements.
+  // With that limit, the bytes of every dtype fit in 63 bits.
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
@@ -24,8 +27,8 @@ class Shape {
   int64_t& operator[](int i) { return dims_[static_cast<size_t>(i)]; }
   int64_t back() const { return dims_[static_cast<size_t>(rank_ - 1)]; }
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
-  int64_t count() const;            // product; 1 for no dims
-  int64_t count_from(int i) const;  // product of dims i and later: elements of one row of dim i - 1
+  int64_t count() const;            // the product of all dims; 1 if there are none
+  int64_t count_from(int i) const;  // the product of dims i and later: the elements of one row of dim i - 1
   std::string text() const;         // "[2, 3]"
 
   friend bool operator==(const Shape& a, const Shape& b) {
@@ -40,7 +43,7 @@ class Shape {
   int rank_ = 0;
 };
 
-// Strides in elements of a row-major tensor.
+// Returns the strides, in elements, of a row-major tensor.
 std::array<int64_t, kMaxDims> row_major(const Shape& shape);
 
 }  // namespace gangway

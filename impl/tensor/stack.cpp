@@ -49,7 +49,8 @@ void Stack::release(const Mark& mark) noexcept {
   for (size_t i = mark.chunk; i < chunks_.size(); ++i) chunks_[i].used = i == mark.chunk ? mark.used : 0;
   current_ = mark.chunk;
   total_ = mark.total;
-  if (total_ == 0 && chunks_.size() > 1) {  // empty: the next allocation takes one chunk for all
+  // An empty stack frees its chunks, so that the next allocation takes a single large one.
+  if (total_ == 0 && chunks_.size() > 1) {
     chunks_.clear();
     current_ = 0;
   }

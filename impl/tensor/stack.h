@@ -1,10 +1,10 @@
-// A stack of temporaries: bump allocation with marks. Used for a context's temporaries and for a frame's saved
-// activations. Addresses repeat from step to step as long as the sequence of sizes does; the high-water mark is exact,
-// so a plan made on the meta device equals the run.
+// A stack of temporary tensors: bump allocation with marks. A context uses it for temporaries, and a frame
+// for saved activations. Addresses repeat from step to step if the sequence of sizes does. The high-water
+// mark is exact, so a plan made on the meta device equals the run.
 //
-// Memory comes in chunks; when the stack is empty and has more than one chunk, they are given back, and the next
-// allocation takes a single one of the high-water size, so that a steady state has one block. Only allocate() takes
-// memory (or fails); giving back never throws, so that a scope may end while an exception passes.
+// Memory comes in chunks. When the stack is empty and has more than one chunk, it frees them, and the next
+// allocation takes a single chunk of the high-water size: a steady state has one block. Only allocate() takes
+// memory and can fail. Releasing never throws, so that a scope may end while an exception propagates.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -21,8 +21,9 @@ class Stack {
  public:
   explicit Stack(std::shared_ptr<Allocator> from) : from_(std::move(from)) {}
 
-  // Row-major, 64-byte aligned, contents undefined. The memory is valid until release() of an earlier mark or reset();
-  // the tensor does not own it but pins its chunk.
+  // Allocates a row-major tensor, aligned to 64 bytes, with undefined contents. The memory is valid until
+  // release() of an earlier mark or reset(). The tensor keeps its chunk alive, but does not keep the stack
+  // from using the memory again.
   Tensor allocate(DType dtype, const Shape& shape);
 
   struct Mark {
@@ -30,19 +31,19 @@ class Stack {
   };
   Mark mark() const;
   void release(const Mark& mark) noexcept;
-  // Whether `tensor`, which is not empty, is all that was allocated since `mark`.
+  // Returns whether `tensor`, which must not be empty, is the only allocation since `mark`.
   bool only(const Mark& mark, const Tensor& tensor) const;
   void reset() noexcept { release(Mark{}); }
 
-  // What is used, in order of its chunks.
+  // Returns the used ranges, in the order of their chunks.
   struct Range {
     std::shared_ptr<Buffer> buffer;
-    size_t bytes = 0;  // from the buffer's begin
+    size_t bytes = 0;  // from the buffer's beginning
   };
   std::vector<Range> used() const;
 
-  size_t used_bytes() const { return total_; }       // now, after 64-byte padding
-  size_t high_water_bytes() const { return high_; }  // most that was used at once
+  size_t used_bytes() const { return total_; }       // now, with padding to 64 bytes
+  size_t high_water_bytes() const { return high_; }  // the largest used_bytes() so far
   Device& device() const { return from_->device(); }
 
  private:
@@ -57,7 +58,7 @@ class Stack {
   size_t high_ = 0;
 };
 
-// Releases everything allocated since its construction.
+// Releases, at the end of a scope, everything that was allocated since the scope began.
 class StackScope {
  public:
   explicit StackScope(Stack& stack) : stack_(stack), mark_(stack.mark()) {}

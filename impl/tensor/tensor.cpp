@@ -41,7 +41,7 @@ Tensor::Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const
                std::span<const int64_t> strides)
     : buffer_(std::move(buffer)), offset_(offset), dtype_(dtype), shape_(shape) {
   GW_CHECK(static_cast<int>(strides.size()), ==, shape.rank());
-  int64_t last = 0;  // offset of the last element
+  int64_t last = 0;  // the offset of the last element
   for (int i = 0; i < shape.rank(); ++i) {
     strides_[static_cast<size_t>(i)] = strides[static_cast<size_t>(i)];
     last += (shape[i] - 1) * strides[static_cast<size_t>(i)];

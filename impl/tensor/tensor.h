@@ -1,12 +1,11 @@
-// The tensor layer. Belongs here: shapes, strides, shared buffers, views, stacks of temporaries, layouts as data. Does
-// not: mathematics (ops), gangs, what a layout means for a collective (parallel).
+// The tensor layer. Belongs here: shapes, strides, shared buffers, views, stacks of temporaries, layouts as
+// data. Does not belong here: mathematics (ops), gangs, what a layout means for a collective (parallel).
 //
-// A tensor: a strided view of a shared Buffer. No mathematics here; copying a Tensor shares its memory.
+// A Tensor is a strided view of a shared Buffer. Copying a Tensor shares its memory. A Buffer owns one block
+// of an Allocator, or refers to memory of another owner. An empty Tensor (no buffer) means "absent" in
+// argument structs.
 //
-// A Buffer owns one block of an Allocator, or pins memory of somebody else. An empty Tensor (no buffer) stands for
-// "absent" in argument structs.
-//
-// Thread rule: the reference count is atomic; contents are the user's business.
+// Thread rule: the reference count is atomic. Callers must order accesses to the contents.
 #pragma once
 
 #include <memory>
@@ -20,9 +19,10 @@ namespace gangway {
 
 class Buffer {
  public:
-  // Takes a block from the allocator; keeps the allocator alive.
+  // Takes a block from the allocator, which the buffer keeps alive.
   static std::shared_ptr<Buffer> allocate(std::shared_ptr<Allocator> from, size_t bytes);
-  // Memory of somebody else: `keep` lives as long as the buffer (null: the caller guarantees the life).
+  // Refers to memory of another owner. The buffer holds `keep` as long as it lives. With a null `keep`, the
+  // caller must keep the memory alive.
   static std::shared_ptr<Buffer> borrow(Device& device, MemoryKind kind, void* data, size_t bytes,
                                         std::shared_ptr<void> keep, bool read_only = false);
   ~Buffer();
@@ -45,19 +45,20 @@ class Buffer {
   std::shared_ptr<void> keep_;
 };
 
-// Whether others hold the buffer, too. Operations that a stream keeps back hold their memory: they are started first.
+// Returns whether others hold the buffer too. First starts the operations that a stream has held back, since
+// they hold their buffers.
 bool is_shared(const std::shared_ptr<Buffer>& buffer);
 
 class Tensor {
  public:
   Tensor() = default;  // absent
-  // Row-major over buffer bytes [offset, ...).
+  // A row-major view of the buffer from byte `offset` on.
   Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const Shape& shape);
   Tensor(std::shared_ptr<Buffer> buffer, size_t offset, DType dtype, const Shape& shape,
          std::span<const int64_t> strides);
 
   static Tensor allocate(const std::shared_ptr<Allocator>& from, DType dtype, const Shape& shape);
-  // Row-major view of caller memory on `device`; the caller keeps it alive.
+  // Returns a row-major view of the caller's memory on `device`. The caller keeps it alive.
   static Tensor borrow(Device& device, void* data, DType dtype, const Shape& shape, bool read_only = false);
 
   explicit operator bool() const { return buffer_ != nullptr; }
@@ -69,18 +70,20 @@ class Tensor {
   size_t bytes() const { return static_cast<size_t>(count()) * item_bytes(dtype_); }
   DType dtype() const { return dtype_; }
   Device& device() const { return buffer_->device(); }
-  bool on_host() const { return is_on_host(buffer_->kind()); }  // host code may read and write it in place
+  bool on_host() const { return is_on_host(buffer_->kind()); }  // whether host code may access it in place
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   size_t byte_offset() const { return offset_; }
-  bool contiguous() const;  // row-major without gaps (dims of size 1 or 0 do not matter)
+  // Returns whether the tensor is row-major without gaps. Strides of dims of size 0 or 1 do not matter.
+  bool contiguous() const;
 
-  void* raw() const;  // first element; null on meta and for zero bytes
+  // Returns the address of the first element, or null on meta and for zero bytes.
+  void* raw() const;
   template <typename T>
   T* data() const {
     return static_cast<T*>(raw());
   }
 
-  // Views. All throw INTERNAL on misuse: they are the library's own tools.
+  // Views. They throw INTERNAL on misuse, since only the library calls them.
   Tensor reshape(const Shape& shape) const;                  // contiguous only
   Tensor slice(int dim, int64_t first, int64_t last) const;  // rows [first, last) of dim
   Tensor transpose(int a, int b) const;
@@ -90,10 +93,10 @@ class Tensor {
 
  private:
   std::shared_ptr<Buffer> buffer_;
-  size_t offset_ = 0;  // bytes
+  size_t offset_ = 0;  // in bytes
   DType dtype_ = DType::f32;
   Shape shape_;
-  std::array<int64_t, kMaxDims> strides_{};  // elements
+  std::array<int64_t, kMaxDims> strides_{};  // in elements
 };
 
 }  // namespace gangway
