@@ -21,7 +21,7 @@ uint64_t used_memory();
 
 // A source of blocks. Both functions may be called from any thread.
 struct HostSource {
-  // returns null if no memory is left
+  // Returns null if no memory is left.
   void* (*allocate)(void* user, size_t bytes, size_t alignment) = nullptr;
   void (*free)(void* user, void* data, size_t bytes) = nullptr;
   void* user = nullptr;
