@@ -41,7 +41,7 @@ void need_dtype(const char* what, const Tensor& t, std::initializer_list<DType> 
     fail(Code::internal, what, " is ", t.text(), ", a dtype that this operation does not take");
 }
 
-// A flat shard beside another: same number of elements, no gaps.
+// Checks a flat shard that belongs to another: it has the same number of elements and no gaps.
 void need_beside(const char* what, const Tensor& t, const Tensor& x) {
   if (!t) fail(Code::internal, what, " is absent");
   if (t.count() != x.count()) fail(Code::internal, what, " is ", t.text(), " beside ", x.text());
@@ -321,8 +321,9 @@ void check_id_range(const Tensor& ids, const Tensor& out) {
 }
 
 int64_t head_loss_chunk(const HeadLossArgs& args) {
-  // Logits of about 16 MiB: rows enough that the products, which pack the weight and add to its gradient once a
-  // chunk, run at full rate. A multiple of 16 rows, at least 64, at most 512.
+  // The logits take about 16 MiB: enough rows for the products, which pack the weight and add to its gradient
+  // once for each chunk, to run at full rate. The number is a multiple of 16 rows, at least 64 and at most
+  // 512.
   const int64_t row =
       std::max<int64_t>(1, args.w.dim(0)) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
   const int64_t rows = std::clamp<int64_t>((int64_t{16} << 20) / row / 16 * 16, 64, 512);

@@ -1,6 +1,8 @@
-// Shapes and dtypes of every operation's arguments, shared by all implementations of Ops, so that a run on
-// the meta device refuses what a run would. A violation is the library's own mistake: Error{internal} with
-// the argument's name. Thread rule: pure functions.
+// Checks of the shapes and dtypes of every operation's arguments. All implementations of Ops share them, so
+// that a run on the meta device refuses what a real run would. A violation is the library's own mistake:
+// Error{internal} with the argument's name.
+//
+// Thread rule: pure functions.
 #pragma once
 
 #include "ops/ops.h"
@@ -20,13 +22,14 @@ void check_norm_power(const Tensor& x, double p, const Tensor& out);
 void check_fill_normal(const Tensor& y);
 void check_id_range(const Tensor& ids, const Tensor& out);
 
-// f64 for f64, else f32: the dtype of statistics, weight gradients and accumulators beside activations of
-// `dtype`.
+// Returns f64 for f64, otherwise f32: the dtype of statistics, weight gradients and accumulators that belong
+// to activations of `dtype`.
 DType accumulator(DType dtype);
 
-// Tokens of one chunk of head_loss, and the chunk's temporary logits: one rule for every device, so that a
-// plan made on meta counts what a run takes.
+// Returns how many tokens are in one chunk of head_loss. All devices share this rule and head_loss_logits, so
+// that a plan made on meta counts the memory that a run takes.
 int64_t head_loss_chunk(const HeadLossArgs& args);
-Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);  // [chunk, V]
+// Returns the chunk's temporary logits, [chunk, V].
+Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);
 
 }  // namespace gangway

@@ -17,8 +17,8 @@ AttentionShape shape_of(const Args& args) {
                         args.q.dim(3), args.scale,    args.causal,   args.q_offset - args.k_offset};
 }
 
-// Tasks of one call: batch * key/value heads, each whole on one thread, so that no sum depends on the
-// threads.
+// Runs the tasks of one call: batch * key/value heads. Each task runs on one thread, so no sum depends on the
+// number of threads.
 template <typename Kernels, typename P>
 void run(Context& context, const Kernels& kernels, DType dtype, const P& p, int64_t batch) {
   const size_t scratch_bytes = kernels.scratch[dtype](p.shape);

@@ -13,7 +13,7 @@ namespace {
 
 #if defined(__x86_64__)
 bool has_f16c() {
-  constexpr unsigned kF16c = 1u << 29;  // no name in clang 14's __builtin_cpu_supports
+  constexpr unsigned kF16c = 1u << 29;  // clang 14's __builtin_cpu_supports has no name for it
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kF16c) != 0;
 }

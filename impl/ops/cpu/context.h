@@ -1,8 +1,8 @@
-// What the kernels of one CpuOps share: the device's pool, the instruction set, buffers of the pool's
-// threads.
+// What the kernels of one CpuOps share: the device's pool, the instruction set, and scratch buffers for the
+// pool's threads.
 //
-// Thread rule: made and used by the rank's thread; inside a pool task a thread uses its own scratch buffer
-// only.
+// Thread rule: made and used by the rank's thread. Inside a pool task, a thread uses only its own scratch
+// buffer.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@
 
 namespace gangway::cpu {
 
-// Lowest first. avx2 stands for AVX2 + FMA + F16C, avx512 for F + BW + DQ + VL beside it.
+// Instruction sets, lowest first. avx2 means AVX2 + FMA + F16C; avx512 adds AVX-512 F + BW + DQ + VL.
 enum class Isa : uint8_t { portable, avx2, avx512 };
 
 const char* name(Isa isa);  // "portable", "avx2", "avx512"
-Isa processor_isa();        // the best that this processor and its operating system have
-Isa configured_isa();       // processor_isa() under the cap of Config::cpu_isa
+Isa processor_isa();        // the best one that the processor and the operating system support
+Isa configured_isa();       // processor_isa(), capped by Config::cpu_isa
 
-// One growable buffer for each thread of the pool; contents do not survive the next call for the same thread.
+// One growable buffer for each thread of the pool. A thread's next call overwrites the contents.
 class Scratch {
  public:
   explicit Scratch(int threads) : buffers_(static_cast<size_t>(threads)) {}
 
-  // At least `count` elements of trivial T, 64-byte aligned. Error{out_of_memory}.
+  // Returns at least `count` elements of a trivial T, aligned to 64 bytes. Throws Error{out_of_memory}.
   template <typename T>
   T* of(int thread, size_t count) {
     return static_cast<T*>(bytes_of(thread, count * sizeof(T)));
@@ -38,7 +38,7 @@ class Scratch {
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
-  struct alignas(64) Buffer {  // a cache line each: threads grow theirs at the same time
+  struct alignas(64) Buffer {  // a cache line each, since threads grow theirs at the same time
     std::unique_ptr<void, Free> data;
     size_t bytes = 0;
   };

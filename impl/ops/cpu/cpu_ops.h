@@ -1,4 +1,6 @@
-// Ops of the CPU: checks, then one free function of ops/cpu/<family>.h for each operation.
+// Ops of the CPU. Each operation checks its arguments and calls a free function (ops/cpu/operations.h,
+// elementwise.h, head_loss.h).
+//
 // Thread rule: that of Ops.
 #pragma once
 
@@ -9,10 +11,11 @@
 
 namespace gangway::cpu {
 
-// The instruction set is the processor's best, but not above `cap`.
+// Uses the processor's best instruction set, but none above `cap`.
 std::unique_ptr<Ops> make_cpu_ops(const std::shared_ptr<Device>& device, Isa cap = configured_isa());
 
-// One line per operation with its path; `ops` was made by make_cpu_ops, else an empty string.
+// Returns one line for each operation with its implementation, or an empty string if make_cpu_ops did not
+// make `ops`.
 std::string describe_cpu_paths(Ops& ops);
 
 }  // namespace gangway::cpu

@@ -1,4 +1,4 @@
-// oneDNN's matrix product: the one place where its versions 2 and 3 differ.
+// oneDNN's matrix product. Only this file knows the differences between oneDNN's versions 2 and 3.
 #pragma once
 
 #include <dnnl.hpp>
@@ -9,7 +9,7 @@
 
 namespace gangway::cpu {
 
-// None where this version has no such type.
+// Returns nothing if this version of oneDNN does not have the type.
 inline std::optional<dnnl::memory::data_type> dnnl_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return dnnl::memory::data_type::f32;
@@ -21,8 +21,8 @@ inline std::optional<dnnl::memory::data_type> dnnl_type(DType dtype) {
   }
 }
 
-// c = a b [+ bias]; `bias` may be null. Empty where oneDNN has no such product for this processor, or plain loops
-// only.
+// Makes c = a b [+ bias]; `bias` may be null. Returns an empty descriptor if oneDNN has no such product for
+// this processor, or only its slow reference loops.
 inline dnnl::matmul::primitive_desc make_matmul(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                                 const dnnl::memory::desc& b, const dnnl::memory::desc* bias,
                                                 const dnnl::memory::desc& c,

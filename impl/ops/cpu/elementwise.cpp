@@ -12,8 +12,10 @@
 namespace gangway::cpu {
 namespace {
 
-constexpr size_t kGrain = 16384;     // elements worth waking a thread
-constexpr size_t kNormBlock = 8192;  // elements of a partial sum: its order does not depend on the threads
+constexpr size_t kGrain = 16384;  // the fewest elements that are worth a thread
+// The elements of a partial sum. The blocks are fixed, so that the order of a sum does not depend on the
+// number of threads.
+constexpr size_t kNormBlock = 8192;
 
 const ElementwiseKernels& kernels(Isa isa) {
   return choose(isa, portable::elementwise_kernels, avx2::elementwise_kernels, avx512::elementwise_kernels);
@@ -29,7 +31,7 @@ void over_elements(Context& context, const Tensor& t, Task&& task) {
   });
 }
 
-// Offset in elements of row `row` (all dims but the last, row-major).
+// Returns the offset, in elements, of row `row` (over all dims but the last, row-major).
 int64_t row_offset(const Tensor& t, int64_t row) {
   int64_t at = 0;
   for (int d = t.rank() - 2; d >= 0; --d) {
@@ -39,7 +41,7 @@ int64_t row_offset(const Tensor& t, int64_t row) {
   return at;
 }
 
-// n elements of `bytes` bytes that lie x_step and y_step elements apart.
+// Copies n elements of `bytes` bytes. Neighbours are x_step and y_step elements apart.
 void copy_strided(const char* x, int64_t x_step, char* y, int64_t y_step, int64_t n, size_t bytes) {
   if (x_step == 1 && y_step == 1) {
     std::memcpy(y, x, static_cast<size_t>(n) * bytes);
@@ -115,7 +117,8 @@ void scale(Context& context, const Tensor& y, double factor) {
 }
 
 void column_sum(Context& context, const Tensor& x, const Tensor& y) {
-  // Columns in groups of a cache line and more, so that each sum has one order whatever the threads.
+  // Columns are summed in groups of at least a cache line, so that the order of each sum does not depend on
+  // the number of threads.
   constexpr int64_t kGroup = 64;
   const int64_t rows = x.dim(0), columns = x.dim(1);
   const int64_t groups = (columns + kGroup - 1) / kGroup;
@@ -153,7 +156,7 @@ void norm_power(Context& context, const Tensor& x, double p, const Tensor& out) 
 
 void fill_normal(Context& context, const Tensor& y, uint64_t key, uint64_t first_element, double deviation) {
   constexpr size_t kBatch = 1024;
-  constexpr size_t kNormalsGrain = 2048;  // a normal costs far more than an element of a copy
+  constexpr size_t kNormalsGrain = 2048;  // a normal costs far more than copying an element
   context.pool.run(static_cast<size_t>(y.count()), kNormalsGrain, [&](int, size_t first, size_t last) {
     std::array<double, kBatch> normals;
     for (size_t at = first; at < last; at += kBatch) {

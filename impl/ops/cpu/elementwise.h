@@ -1,6 +1,6 @@
-// Casts, fills, sums and norms on the CPU.
+// Casts, fills, sums and norms on the CPU. Callers have checked the arguments (ops/check.h).
 //
-// Arguments have been checked (ops/check.h). Thread rule: the rank's thread; works on the context's pool.
+// Thread rule: the rank's thread; works on the context's pool.
 #pragma once
 
 #include "ops/cpu/context.h"

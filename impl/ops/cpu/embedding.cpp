@@ -21,7 +21,7 @@ void embedding(Context& context, const EmbeddingArgs& args) {
                    [&](int, size_t first, size_t last) {
                      for (size_t t = first; t < last; ++t) {
                        const auto id = static_cast<uint64_t>(ids[t]);
-                       const uint64_t local = id - first_row;  // far beyond the table for an id below it
+                       const uint64_t local = id - first_row;  // an id below first_row wraps to a huge value
                        if (local < here && id < rows)
                          std::memcpy(y + t * row, table + local * row, row);
                        else
@@ -30,7 +30,7 @@ void embedding(Context& context, const EmbeddingArgs& args) {
                    });
 }
 
-// Threads share the columns, not the rows, so that every sum has the order of t. Whole cache lines each.
+// Threads share the columns, in whole cache lines, and not the rows, so that every sum is in the order of t.
 void embedding_backward(Context& context, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kColumns = 16;
   const EmbeddingScatter p{args.ids.data<int64_t>(), args.dy.raw(),      args.dtable.raw(), args.ids.dim(0),

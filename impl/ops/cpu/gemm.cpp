@@ -1,7 +1,7 @@
-// By oneDNN where it has a product for the dtype on this processor (f32 always, bf16 with AVX-512 or where a
-// later version has more), else by our own blocked product, which turns bf16 and f16 into panels of f32. The result is
-// split over the pool's threads, the reduction never. Beyond what Ops::gemm promises, one of a and b may be f32 beside
-// the other in bf16 or f16 (products inside other operations).
+// oneDNN computes a product if it supports the dtype on this processor (f32 always, bf16 with AVX-512, more
+// in later versions). Otherwise our own blocked product does, which converts bf16 and f16 to panels of f32.
+// Threads of the pool share the result, but never a sum over k. Beyond what Ops::gemm promises, one of a and
+// b may be f32 while the other is bf16 or f16; other operations use this.
 #include "ops/cpu/operations.h"
 
 #include <algorithm>
@@ -9,19 +9,19 @@
 #include "ops/cpu/gemm_cache.h"
 #include "ops/cpu/kernels/product_kernels.h"
 
-// M, N, K: rows and columns of c, depth of the reduction.
+// M, N, K: the rows and columns of c, and the depth of the reduction.
 //
-// GFLOP/s on one core of a Zen 3 (AVX2), f32, best of 8, for the layouts of a model of width 512,
-// feed-forward 1408, vocabulary 8192 and 1024 tokens. sgemm is dnnl_sgemm, matmul its primitive, own is
-// kernels/product_kernels.cpp:
+// GFLOP/s on one core of a Zen 3 (AVX2), f32, best of 8, for the layouts of a model with width 512,
+// feed-forward width 1408, vocabulary 8192 and 1024 tokens. sgemm is dnnl_sgemm, matmul is oneDNN's matmul
+// primitive, own is kernels/product_kernels.cpp:
 //                                  sgemm  matmul  own                           sgemm  matmul  own
 //   forward 1024 x 1408 x 512  NT     94      94   89     dW 1408 x 512 x 1024 TN   93      92   87
 //   forward 1024 x 512 x 1408  NT     91      91   88     dW  512 x 512 x 1024 TN   60      60   89
 //   dX      1024 x 512 x 1408  NN     92      91   88     head forward 128 rows     88      88   76
 //   dX      1024 x 512 x 512   NN     95      95   88     head dX 256 rows          64      64   72
-// sgemm and the primitive are one code there; the primitive takes bias and bf16 and has kernels of its own
-// for AVX-512, at 0.4 microseconds more a call, so it is the one used. own wins where oneDNN does not pack
-// (packs_badly below).
+// sgemm and the primitive run the same code there. This file uses the primitive, which costs 0.4 microseconds
+// more for each call, but supports bias and bf16 and has its own AVX-512 kernels. Our own product is faster
+// where oneDNN does not pack (packs_badly below).
 
 namespace gangway::cpu {
 namespace {
@@ -30,7 +30,7 @@ const ProductKernels& kernels(Isa isa) {
   return choose(isa, portable::product_kernels, avx2::product_kernels, avx512::product_kernels);
 }
 
-// How a product is cut: rows x columns of slices, boundaries at multiples of 16 elements.
+// How a product is cut into a grid of slices. Boundaries are at multiples of 16 elements.
 struct Grid {
   int64_t rows = 1, columns = 1;
 };
@@ -64,7 +64,7 @@ const char* bytes_at(const Tensor& t, int64_t elements) {
 
 int64_t row_stride(const Tensor& t) { return t.dim(0) > 1 ? t.stride(0) : std::max<int64_t>(1, t.dim(1)); }
 
-// One slice of the product, rows [m0, m1) and columns [n0, n1).
+// One slice of the product: rows [m0, m1) and columns [n0, n1).
 struct Slice {
   int64_t m0, m1, n0, n1;
 };
@@ -78,20 +78,21 @@ GemmPointers pointers(const GemmArgs& args, const Slice& s) {
   return p;
 }
 
-// AVX2 only: oneDNN leaves operands unpacked when 1/m + 1/n >= 0.0038; with rows of b (or of a transposed a)
-// a multiple of 1 KiB apart its loads then fall into few sets of the cache.
+// Returns whether oneDNN would be slow for its lack of packing, which happens with AVX2 only. oneDNN leaves
+// operands unpacked if 1/m + 1/n >= 0.0038. If rows of b (or of a transposed a) are then a multiple of 1 KiB
+// apart, its loads compete for few cache sets.
 bool packs_badly(const GemmArgs& args, int64_t m, int64_t n) {
   if (m < 64 || n < 64 || args.transpose_b) return false;
   if (1.0 / static_cast<double>(m) + 1.0 / static_cast<double>(n) < 0.0038) return false;
   return row_stride(args.b) % 256 == 0 || (args.transpose_a && row_stride(args.a) % 256 == 0);
 }
 
-// Below this many multiplications a call of oneDNN costs more than our own loops take.
+// Up to this many multiplications, our own loops are faster than a call of oneDNN.
 constexpr int64_t kTiny = 32 * 32 * 32;
 
-// Whether oneDNN is asked. A cap on the instruction set below the processor's keeps bf16 and f64 to our own
-// product: oneDNN knows nothing of the cap. f16 is always ours: oneDNN multiplies it on the newest processors only, and
-// not everywhere with f32 sums.
+// Returns whether to ask oneDNN for a product. oneDNN does not know our cap on the instruction set. So if the
+// cap is below the processor's set, bf16 and f64 use our own product. f16 always does: oneDNN supports it
+// only on the newest processors, and does not sum in f32 on all of them.
 bool asks_vendor(const Context& context, DType dtype) {
   if (context.isa == Isa::portable || dtype == DType::f16) return false;
   return dtype == DType::f32 || context.isa == processor_isa();
@@ -166,8 +167,8 @@ void gemm(Context& context, const GemmArgs& args) {
   const int64_t parts = grid.rows * grid.columns;
   GemmCache& cache = context.gemm_cache;
   cache.begin();
-  // Inside the pool too: some of oneDNN's kernels keep for good the OpenMP thread count that they are made
-  // under.
+  // find() also runs inside the pool: some kernels of oneDNN keep the OpenMP thread count under which they
+  // are made.
   context.pool.run(1, 1, [&](int, size_t, size_t) {
     for (int64_t i = 0; i < parts; ++i) {
       const Slice s = slice(i);

@@ -24,7 +24,7 @@ struct SliceHash {
   }
 };
 
-// A [rows, columns] operand that lies transposed has its columns `row` apart.
+// Describes a [rows, columns] operand. If it is stored transposed, `row` is the stride of its columns.
 dnnl::memory::desc matrix(int64_t rows, int64_t columns, dnnl::memory::data_type type, int64_t row,
                           bool transposed) {
   return {{rows, columns}, type, transposed ? dnnl::memory::dims{1, row} : dnnl::memory::dims{row, 1}};
@@ -34,7 +34,7 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, dnnl::memory::data_type
 
 class GemmCache::Entry {
  public:
-  // What one pool thread sets its pointers in.
+  // The memory objects that one pool thread points at its operands.
   struct Memories {
     dnnl::memory a, b, bias, c, scratchpad;
   };
@@ -104,7 +104,7 @@ class GemmCache::Entry {
 
 struct GemmCache::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  std::vector<dnnl::stream> streams;  // one a thread
+  std::vector<dnnl::stream> streams;  // one for each thread
   std::unordered_map<GemmSlice, std::unique_ptr<Entry>, SliceHash> entries;
 };
 

@@ -1,9 +1,9 @@
-// The oneDNN products that one CpuOps has made, by shape. Each runs single-threaded, on one slice, in the
-// thread that calls it; memory objects, streams and scratchpads are per pool thread, so that a hit allocates
-// nothing of ours.
+// The oneDNN products that one CpuOps has made, by shape. Each product computes one slice on a single thread,
+// the one that calls it. Each pool thread has its own memory objects, stream and scratchpad, so that a cached
+// product allocates nothing here.
 //
-// Thread rule: find() by the rank's thread under one OpenMP thread (from a pool task); run() by any thread of
-// the pool with its own number, several at a time.
+// Thread rule: the rank's thread calls find() from a pool task, where one OpenMP thread is set. Any threads
+// of the pool may call run() at the same time, each with its own number.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace gangway::cpu {
 
 class Scratch;
 
-// One slice of a product: c [m, n] = op(a) op(b) [+ bias] [+ c]; row strides of the matrices as they lie in
+// One slice of a product: c [m, n] = op(a) op(b) [+ bias] [+ c]. The row strides are those of the matrices in
 // memory.
 struct GemmSlice {
   int64_t m = 0, n = 0, k = 0;
@@ -42,13 +42,15 @@ class GemmCache {
   GemmCache& operator=(const GemmCache&) = delete;
 
   class Entry;
-  // The product for this slice, made on first use; null when oneDNN has none. Valid until the next begin().
+  // Returns the product for this slice, which the first use makes, or null if oneDNN has none. It is valid
+  // until the next begin().
   const Entry* find(const GemmSlice& slice);
   void run(const Entry& entry, int thread, const GemmPointers& pointers, Scratch& scratch) const;
 
-  // Before the slices of one product: forgets all entries when there are more than a thousand.
+  // Call it before the slices of each product. It clears slices(), and clears the cache if it holds more than
+  // 1024 entries.
   void begin();
-  std::vector<const Entry*>& slices() { return slices_; }  // room for the entries of one product
+  std::vector<const Entry*>& slices() { return slices_; }  // storage for the entries of one product
 
  private:
   struct State;

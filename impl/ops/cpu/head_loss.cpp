@@ -9,12 +9,12 @@
 #include "ops/cpu/kernels/head_loss_kernels.h"
 #include "ops/cpu/operations.h"
 
-// T tokens, D model width, V vocabulary, C tokens of a chunk.
+// T: tokens. D: model width. V: vocabulary. C: tokens of a chunk.
 
 namespace gangway::cpu {
 namespace {
 
-constexpr int64_t kMostRows = 512;  // of a chunk
+constexpr int64_t kMostRows = 512;  // in a chunk
 
 const HeadLossKernels& kernels(Isa isa) {
   return choose(isa, portable::head_loss_kernels, avx2::head_loss_kernels, avx512::head_loss_kernels);
@@ -30,7 +30,7 @@ struct Chunk {
   int64_t rows;
 };
 
-// The chunk's losses, 0 where ignored; gradients in place in the logits.
+// Computes the chunk's losses, 0 for ignored labels, and replaces the logits by their gradients.
 void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, LossGradient gradient,
              double* losses_C) {
   const int64_t vocabulary = args.w.dim(0);
@@ -55,7 +55,7 @@ void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, Los
   });
 }
 
-// Of one chunk, in order of t.
+// Adds the losses and the weight of one chunk, in the order of t.
 void add_losses(const HeadLossArgs& args, const Chunk& chunk, const double* losses_C) {
   if (args.loss) {
     double& loss = *args.loss.data<double>();
@@ -66,7 +66,7 @@ void add_losses(const HeadLossArgs& args, const Chunk& chunk, const double* loss
         chunk.rows - std::count(chunk.labels_C, chunk.labels_C + chunk.rows, args.ignore));
 }
 
-// The gradient as an operand of the products: bf16 rows lie at the front of f32 rows.
+// Returns the gradient as an operand of the products. Rows of bf16 lie at the front of the f32 rows' memory.
 Tensor gradient_view(const Tensor& logits_CV, LossGradient gradient) {
   if (gradient != LossGradient::bf16) return logits_CV;
   const std::array<int64_t, 2> strides = {2 * logits_CV.dim(1), 1};
@@ -78,8 +78,8 @@ Tensor gradient_view(const Tensor& logits_CV, LossGradient gradient) {
 void head_loss(Context& context, const HeadLossArgs& args, Stack& temporaries) {
   const int64_t tokens = args.x.dim(0);
   const bool backward = static_cast<bool>(args.dx) || static_cast<bool>(args.dw);
-  // bf16 gradients only where they are multiplied as they are; elsewhere f32 ones go into the panels
-  // unrounded.
+  // bf16 gradients are made only where a kernel multiplies bf16 directly. Elsewhere the panels take f32
+  // gradients, which are not rounded.
   const LossGradient gradient = !backward ? LossGradient::none
                                 : args.x.dtype() == DType::bf16 && context.isa == Isa::avx512
                                     ? LossGradient::bf16

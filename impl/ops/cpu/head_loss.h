@@ -1,6 +1,7 @@
-// Head and cross-entropy in token chunks on the CPU.
+// The model head and cross-entropy on the CPU, in chunks of tokens. Callers have checked the arguments
+// (ops/check.h).
 //
-// Arguments have been checked (ops/check.h). Thread rule: the rank's thread; works on the context's pool.
+// Thread rule: the rank's thread; works on the context's pool.
 #pragma once
 
 #include "ops/cpu/context.h"

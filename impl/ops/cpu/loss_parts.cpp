@@ -6,7 +6,7 @@
 
 #include "ops/cpu/kernels/head_loss_kernels.h"
 
-// C tokens, V ids of a part, W parts.
+// C: tokens. V: ids of a part. W: parts.
 
 namespace gangway::cpu {
 namespace {
@@ -70,7 +70,7 @@ void scale_row(const HeadLossKernels& k, double* x, int64_t n, double factor) { 
 HeadLossKernels::Part part_of(const HeadLossKernels& k, float* x, int64_t n) { return k.part_f32(x, n); }
 HeadLossKernels::Part part_of(const HeadLossKernels& k, double* x, int64_t n) { return k.part_f64(x, n); }
 
-// Of one row, in place of what loss_part left in it.
+// Replaces what loss_part left in one row by the row's gradient.
 template <typename S>
 void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Statistics& statistics, size_t c,
                  S* row_V) {
@@ -83,7 +83,7 @@ void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Stati
   const double factor = std::exp(statistics.most(args.part, c) - most) / statistics.sum(c, most);
   const int64_t local = label - args.first_id;
   const bool here = local >= 0 && local < width;
-  // Its probability minus 1, before any rounding.
+  // The label's probability minus 1, computed before any rounding.
   const double at_label = here ? (static_cast<double>(row_V[local]) * factor - 1) * args.scale : 0;
   scale_row(k, row_V, width, factor * args.scale);
   if (here) row_V[local] = static_cast<S>(at_label);
@@ -97,7 +97,7 @@ void loss_part(Context& context, const LossPartArgs& args) {
   const int64_t* const labels_C = args.labels.data<int64_t>();
   double* const statistics_3C = args.statistics.data<double>();
   for_each_row(context, args.logits, [&](auto* row_V, size_t c) {
-    // Before the subtraction, which a label far outside would overflow.
+    // The first comparison comes before the subtraction, which could overflow for a label far outside.
     const bool here = labels_C[c] >= args.first_id && labels_C[c] - args.first_id < width;
     const double logit = here ? static_cast<double>(row_V[labels_C[c] - args.first_id]) : -kInfinity;
     const HeadLossKernels::Part part = part_of(k, row_V, width);

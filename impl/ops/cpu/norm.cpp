@@ -18,7 +18,7 @@ size_t grain_rows(const Tensor& x) {
   return std::max<size_t>(1, kGrainElements / std::max<size_t>(1, static_cast<size_t>(x.dim(1))));
 }
 
-// dweight_D += the threads' partial sums, in thread order.
+// Adds the threads' partial sums to dweight_D, in the order of the threads.
 template <typename S>
 void add_partials(const std::vector<void*>& partials, S* dweight_D, int64_t width) {
   for (void* partial : partials)

@@ -1,6 +1,7 @@
-// The operations of ops.h on the CPU, each in the .cpp of its family.
+// The operations of ops.h on the CPU. Each is in the .cpp of its family. Callers have checked the arguments
+// (ops/check.h).
 //
-// Arguments have been checked (ops/check.h). Thread rule: the rank's thread; works on the context's pool.
+// Thread rule: the rank's thread; works on the context's pool.
 #pragma once
 
 #include "ops/cpu/context.h"
@@ -11,7 +12,7 @@ namespace gangway::cpu {
 GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
 
-// Whether oneDNN multiplies products of this dtype here, but for tiny ones.
+// Returns whether oneDNN computes products of this dtype here, except tiny ones.
 bool gemm_by_vendor(Context& context, DType dtype);
 
 }  // namespace gangway::cpu

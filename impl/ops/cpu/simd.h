@@ -1,13 +1,16 @@
-// Vectors of floats and doubles for the kernels, one width per instruction set. Included only by files under
-// ops/cpu/kernels, which CMake compiles once per instruction set with GANGWAY_ISA_NAMESPACE naming it.
+// Vectors of floats and doubles for the kernels, with one width for each instruction set. Only files under
+// ops/cpu/kernels include it. CMake compiles them once for each instruction set, with GANGWAY_ISA_NAMESPACE
+// as its name.
 //
-// Everything here is in that namespace and always inlined: a function shared between the copies would be
-// merged by the linker into one, and a processor without AVX-512 could meet the AVX-512 one. For the same
-// reason kernels call no inline function of the standard library or of other layers.
+// Everything here is in that namespace and always inlined. Otherwise the linker would merge a function that
+// the copies share, and a processor without AVX-512 could run the AVX-512 version. For the same reason,
+// kernels call no inline function of the standard library or of other layers.
 //
 // Loops over a row: for_lanes(n, body) calls body(i, Full{}) for whole vectors and body(i, Part{rest}) for
-// the tail; load and store take either. Results depend on the instruction set (width and fused multiply-add),
-// on nothing else. Thread rule: pure functions.
+// the tail. load and store take either. Results depend only on the instruction set (its width and fused
+// multiply-add).
+//
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,7 @@
 #endif
 
 #define GW_SIMD [[gnu::always_inline]] inline
-#define GW_BODY __attribute__((always_inline))  // for lambdas given to for_lanes
+#define GW_BODY __attribute__((always_inline))  // for lambdas that are passed to for_lanes
 
 #if defined(__AVX512F__)
 #include "ops/cpu/simd_avx512.h"
@@ -32,13 +35,13 @@
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 
-// From simd_<set>.h: kBytes; F32, I32, U32, H16 (half as many bytes), F64, I64 as plain vector types;
-// set, fma, max, min, sqrt; narrow_u16 (U32 to its low halves); widen_f16 and narrow_f16 of vectors and to_scalar of
-// one f16, with the bits of base/dtype.h.
+// simd_<set>.h defines: kBytes; the plain vector types F32, I32, U32, H16 (of half as many bytes), F64 and
+// I64; set, fma, max, min and sqrt; narrow_u16 (the low halves of a U32); widen_f16 and narrow_f16 of vectors
+// and to_scalar of one f16, with the bits of base/dtype.h.
 constexpr int kLanes32 = kBytes / 4;
 constexpr int kLanes64 = kBytes / 8;
 
-// The vector that computes with stored elements of type T, and its scalar.
+// The vector type that computes with stored elements of type T, and its scalar type.
 template <typename T>
 struct Compute {
   using Vector = F32;
@@ -58,7 +61,7 @@ using Scalar = typename Compute<T>::Scalar;
 
 struct Full {};
 struct Part {
-  int n;  // valid lanes, 1 <= n < all
+  int n;  // valid lanes: at least 1, fewer than all
 };
 
 GW_SIMD float to_scalar(float x) { return x; }
@@ -70,7 +73,7 @@ GW_SIMD float to_scalar(bf16_t x) {
   return f;
 }
 
-// Bit patterns as another vector of the same size.
+// Reinterprets the bits as another type of the same size.
 template <typename To, typename From>
 GW_SIMD To bits(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -80,7 +83,7 @@ GW_SIMD To bits(From from) {
 }
 
 GW_SIMD F32 widen_bf16(H16 h) { return bits<F32>(__builtin_convertvector(h, U32) << 16); }
-// Round to nearest even; a NaN stays a quiet NaN. The bits of to_bf16 in base/dtype.h.
+// Rounds to nearest even. A NaN stays a NaN and becomes quiet. Gives the bits of to_bf16 in base/dtype.h.
 GW_SIMD H16 narrow_bf16(F32 x) {
   const U32 u = bits<U32>(x);
   const U32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -106,7 +109,7 @@ GW_SIMD F32 load(const float* p, Full = {}) { return load_as<F32>(p); }
 GW_SIMD F64 load(const double* p, Full = {}) { return load_as<F64>(p); }
 GW_SIMD F32 load(const bf16_t* p, Full = {}) { return widen_bf16(load_as<H16>(p)); }
 GW_SIMD F32 load(const f16_t* p, Full = {}) { return widen_f16(load_as<H16>(p)); }
-// Lanes from part.n on are 0 and their memory is not touched.
+// Lanes from part.n on are 0, and their memory is not accessed.
 GW_SIMD F32 load(const float* p, Part part) { return load_part_as<F32>(p, part.n); }
 GW_SIMD F64 load(const double* p, Part part) { return load_part_as<F64>(p, part.n); }
 GW_SIMD F32 load(const bf16_t* p, Part part) { return widen_bf16(load_part_as<H16>(p, part.n)); }
@@ -133,7 +136,7 @@ GW_SIMD void store(f16_t* p, F32 v, Part part) {
   __builtin_memcpy(static_cast<void*>(p), &h, static_cast<size_t>(part.n) * 2);
 }
 
-// What a store to T and a load would give: f32 rounded to bf16 or f16, anything else as it is.
+// Returns what a store as T and a load give: f32 rounded to bf16 or f16, or the unchanged value.
 template <typename T>
 GW_SIMD Vec<T> rounded(Vec<T> v) {
   return v;
@@ -147,7 +150,7 @@ GW_SIMD F32 rounded<f16_t>(F32 v) {
   return widen_f16(narrow_f16(v));
 }
 
-// Horizontal sum and maximum, by halves: a fixed order.
+// Horizontal sum and maximum. They combine halves, which fixes the order.
 GW_SIMD float sum(F32 v) {
   float a[kLanes32];
   __builtin_memcpy(a, &v, sizeof(a));
@@ -175,7 +178,8 @@ GW_SIMD double max_lane(F64 v) {
   return m;
 }
 
-// Lane by lane condition ? a : b; the condition is what a comparison of vectors gives (all bits or none).
+// Returns, in each lane, condition ? a : b. A lane of the condition has all bits set or none, as a comparison
+// of vectors gives it.
 GW_SIMD F32 select(I32 condition, F32 a, F32 b) {
   return bits<F32>((bits<I32>(a) & condition) | (bits<I32>(b) & ~condition));
 }
@@ -205,8 +209,8 @@ GW_SIMD F32 narrow_f32(TwoF64 v) {
   return out;
 }
 
-// exp after Cody and Waite (ln 2 in two parts) and the polynomial of Cephes. `t` carries round(x / ln 2) in
-// its low bits: adding 1.5 * 2^23 leaves no room for a fraction.
+// The exponential function after Cody and Waite (ln 2 in two parts) with the polynomial of Cephes. `t` has
+// round(x / ln 2) in its low bits, since adding 1.5 * 2^23 leaves no bits for a fraction.
 struct ExpParts {
   F32 mantissa;  // e^r, |r| <= ln 2 / 2
   I32 exponent;
@@ -225,16 +229,17 @@ GW_SIMD ExpParts exp_parts(F32 x) {
   p = fma(p, r * r, r) + 1.0f;
   return {p, bits<I32>(t) - 0x4b400000};
 }
-// Within 2 ulp over the whole range, denormal results too; infinity and NaN as std::exp.
+// Within 2 ulp over the whole range, including denormal results. Infinity and NaN give the same as std::exp.
 GW_SIMD F32 exp(F32 x) {
-  // max and min give their second operand for a NaN in either.
+  // If an operand is NaN, max and min return the second one, so a NaN in x is kept.
   const ExpParts e = exp_parts(min(set(89.0f), max(set(-104.0f), x)));
   const I32 half = e.exponent >> 1;
   const F32 a = bits<F32>((half + 127) << 23);
   const F32 b = bits<F32>((e.exponent - half + 127) << 23);
   return e.mantissa * a * b;
 }
-// For x <= 0 or little above it (< 88): 0 below -87.7, -infinity included. A NaN stays one. Cheaper than exp.
+// A cheaper exp for x <= 0, or a little above (< 88). Returns 0 below -87.7, also for -infinity. A NaN stays
+// a NaN.
 GW_SIMD F32 exp_flush(F32 x) {
   const ExpParts e = exp_parts(max(set(-88.02f), x));
   return e.mantissa * bits<F32>((e.exponent + 127) << 23);
@@ -271,15 +276,15 @@ GW_SIMD void transpose_from(V (&rows)[kN]) {
 }
 }  // namespace detail
 
-// A square of vectors on its diagonal: exchanges off-diagonal blocks of 1, 2, 4, ... lanes.
+// Transposes a square matrix of vectors, by exchanging its off-diagonal blocks of 1, 2, 4, ... lanes.
 template <int kN, typename V>
 GW_SIMD void transpose(V (&rows)[kN]) {
   static_assert(sizeof(V) / sizeof(rows[0][0]) == kN);
   detail::transpose_from<1>(rows);
 }
 
-// body(index, Full{} or Part{n}) over [0, n) in steps of the vector of T. The body is a lambda marked
-// GW_BODY: it is called at two places, of which the compiler would inline neither.
+// Calls body(index, Full{} or Part{n}) over [0, n) in steps of the vector of T. The body is a lambda marked
+// GW_BODY: for_lanes calls it at two places, so the compiler would not inline it by itself.
 template <typename T, typename Body>
 GW_SIMD void for_lanes(int64_t n, Body&& body) {
   constexpr int64_t step = Compute<T>::kLanes;

@@ -21,14 +21,14 @@ GW_SIMD F32 set(float x) { return _mm256_set1_ps(x); }
 GW_SIMD F64 set(double x) { return _mm256_set1_pd(x); }
 GW_SIMD F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 GW_SIMD F64 fma(F64 a, F64 b, F64 c) { return _mm256_fmadd_pd(a, b, c); }
-// The second operand when either is NaN.
+// They return the second operand if either is NaN.
 GW_SIMD F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
 GW_SIMD F64 max(F64 a, F64 b) { return _mm256_max_pd(a, b); }
 GW_SIMD F32 min(F32 a, F32 b) { return _mm256_min_ps(a, b); }
 GW_SIMD F64 min(F64 a, F64 b) { return _mm256_min_pd(a, b); }
 GW_SIMD F32 sqrt(F32 a) { return _mm256_sqrt_ps(a); }
 GW_SIMD F64 sqrt(F64 a) { return _mm256_sqrt_pd(a); }
-// Values below 2^16.
+// The values must be below 2^16.
 GW_SIMD H16 narrow_u16(U32 u) {
   const __m256i v = (__m256i)u;
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);

@@ -21,8 +21,8 @@ GW_SIMD F32 set(float x) { return _mm512_set1_ps(x); }
 GW_SIMD F64 set(double x) { return _mm512_set1_pd(x); }
 GW_SIMD F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 GW_SIMD F64 fma(F64 a, F64 b, F64 c) { return _mm512_fmadd_pd(a, b, c); }
-// Zero-masked forms: the plain ones start from an undefined vector, of which g++ 12 warns. The second operand
-// when either is NaN.
+// These are the zero-masked forms, since g++ 12 warns that the plain forms start from an undefined vector.
+// max and min return the second operand if either is NaN.
 GW_SIMD F32 max(F32 a, F32 b) { return _mm512_maskz_max_ps(0xffff, a, b); }
 GW_SIMD F64 max(F64 a, F64 b) { return _mm512_maskz_max_pd(0xff, a, b); }
 GW_SIMD F32 min(F32 a, F32 b) { return _mm512_maskz_min_ps(0xffff, a, b); }

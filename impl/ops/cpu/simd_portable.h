@@ -1,4 +1,5 @@
-// 16-byte vectors in the compilers' own notation: SSE2 or NEON where there is one. No fused multiply-add.
+// 16-byte vectors in the compilers' own notation, which become SSE2 or NEON where available. There is no
+// fused multiply-add.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ GW_SIMD F32 set(float x) { return F32{x, x, x, x}; }
 GW_SIMD F64 set(double x) { return F64{x, x}; }
 GW_SIMD F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 GW_SIMD F64 fma(F64 a, F64 b, F64 c) { return a * b + c; }
-// The second operand when either is NaN, as the x86 instructions do.
+// They return the second operand if either is NaN, like the x86 instructions.
 GW_SIMD F32 max(F32 a, F32 b) { return a > b ? a : b; }
 GW_SIMD F64 max(F64 a, F64 b) { return a > b ? a : b; }
 GW_SIMD F32 min(F32 a, F32 b) { return a < b ? a : b; }

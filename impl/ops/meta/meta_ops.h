@@ -1,4 +1,6 @@
-// Ops of the meta device: checks shapes and takes the temporaries that a run takes, computes nothing.
+// Ops of the meta device. It checks shapes and takes the temporaries that a real run takes, but computes
+// nothing.
+//
 // Thread rule: that of Ops.
 #pragma once
 

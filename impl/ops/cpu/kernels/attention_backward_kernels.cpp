@@ -1,5 +1,5 @@
-// Probabilities are made again from the scores and lse. q is scaled when it is packed, so dK needs no factor,
-// and the keys that dQ is made of are, too.
+// The backward recomputes the probabilities from the scores and lse. The scale is applied when q and the keys
+// for dQ are packed, so that neither dK nor dQ needs a factor.
 #include "ops/cpu/kernels/attention_block.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
@@ -54,7 +54,8 @@ struct BackwardTask {
     for (int64_t i = 0; i < tile.rows; ++i) {
       const int64_t at = (b * a.heads + tile.head[i]) * a.sq + tile.position[i];
       lse[i] = static_cast<const S*>(p.lse)[at];
-      // A row that saw nothing anywhere: probabilities 0, whatever the scores.
+      // A row that sees no key has lse = -infinity. +infinity gives it probabilities of 0, whatever its
+      // scores.
       if (lse[i] == -static_cast<S>(__builtin_inf())) lse[i] = -lse[i];
       if (i + kAhead < tile.rows)
         fetch(row_of<const T>(p.out, b, tile.position[i + kAhead], tile.head[i + kAhead]), a.width);
@@ -80,7 +81,7 @@ struct BackwardTask {
       product<S>(width_vectors, seen, ds_J, kKeys, 1, scaled_k_JD + at, padded, dq_ID + i * padded, padded,
                  true);
     }
-    int64_t first = 0;  // row that sees one of the kRows keys
+    int64_t first = 0;  // the first row that sees one of the kRows keys
     for (int64_t j = 0; j < count; j += kRows) {
       while (tile.limit[first] <= j0 + j) ++first;
       const int64_t rows = tile.rows - first, from = first * kKeys + j, to = at + j * padded;
@@ -91,8 +92,8 @@ struct BackwardTask {
     }
   }
 
-  // One row, of which keys below `limit` are seen: probabilities from the scores, and the scores' gradients
-  // from those of the probabilities.
+  // Processes one row, which sees the keys below `limit`: replaces the scores by the probabilities, and the
+  // probabilities' gradients by the scores' gradients.
   void softmax(int64_t i, int64_t limit, int64_t vectors) {
     const int64_t end = vectors * kLanes;
     S *p_J = p_IJ + i * kKeys, *ds_J = ds_IJ + i * kKeys;

@@ -1,13 +1,16 @@
-// What the two passes of blocked attention share: the micro-kernel, packing, the tile of query rows.
+// The parts that the forward and the backward of blocked attention share: the micro-kernel, packing, and the
+// tile of query rows.
 //
-// The query rows of a key/value head (all its query heads; position running slowest) are taken in tiles of
-// kTileRows, the keys in blocks of kKeys. Along a tile the number of keys that a row sees never falls, so that
-// each group of kRows rows is computed as far as its last row sees, and each group of kRows keys from the
-// first row on that sees one: the causal half is left out but for the edges of these groups. All products are
-// one micro-kernel: broadcasts from one operand, vectors of the other along keys or along the head width.
+// The query rows of a key/value head (those of all its query heads, with the position as the slowest index)
+// are processed in tiles of kTileRows, and the keys in blocks of kKeys. In a tile, later rows see at least as
+// many keys as earlier ones. So each group of kRows rows is computed for the keys that its last row sees, and
+// each group of kRows keys from the first row that sees one of them. This skips the causal half, except at
+// the edges of the groups. All products use one micro-kernel, which broadcasts elements of one operand and
+// loads vectors of the other, along the keys or along the head width.
 //
-// Legend: I rows of the tile, J keys of the block, D head width. In scratch, rows of D are padded to kPad
-// elements with zeros.
+// Legend: I rows of the tile, J keys of the block, D head width. In scratch, rows of D are padded with zeros
+// to a multiple of kPad elements.
+//
 // Thread rule: pure functions; scratch is the caller's.
 #pragma once
 
@@ -19,13 +22,14 @@ namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 constexpr int64_t kPad = 16;
 constexpr int64_t kTileRows = 64;
 constexpr int64_t kKeys = 64;
-// Rows of the micro-kernel: kRows * 3 vectors of sums fit the registers.
+// The rows of the micro-kernel. kRows * 3 vectors of sums fit in the registers.
 constexpr int kRows = kBytes == 64 ? 8 : 4;
 
 GW_SIMD int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// c[r][column] (+)= sum over n of a[r * a_row + n * a_step] * b[n * b_row + column], kRows by C vectors.
+// c[r][column] (+)= sum over n of a[r * a_row + n * a_step] * b[n * b_row + column], for kRows rows and C
+// vectors of columns.
 template <typename S, int C>
 GW_SIMD void micro(int64_t n, const S* a, int64_t a_row, int64_t a_step, const S* b, int64_t b_row, S* c,
                    int64_t c_row, bool add) {
@@ -47,7 +51,8 @@ GW_SIMD void micro(int64_t n, const S* a, int64_t a_row, int64_t a_step, const S
     for (int v = 0; v < C; ++v) store(c + r * c_row + v * lanes, sums[r][v]);
 }
 
-// The same for any number of vectors. 4 are 2 + 2: a single one would wait for its own sums.
+// The same for any number of vectors. It splits 4 vectors into 2 + 2, not 3 + 1: a single vector has too few
+// independent sums to hide the latency of a multiply-add.
 template <typename S>
 [[gnu::noinline]] void product(int64_t vectors, int64_t n, const S* a, int64_t a_row, int64_t a_step,
                                const S* b, int64_t b_row, S* c, int64_t c_row, bool add) {
@@ -67,7 +72,7 @@ template <typename S>
   }
 }
 
-// Hands out scratch; with a null base it only counts.
+// Hands out pieces of scratch memory. With a null base, it only counts the bytes.
 struct Carver {
   char* base;
   size_t used = 0;
@@ -85,15 +90,15 @@ T* row_of(const HeadsView& view, int64_t b, int64_t s, int64_t h) {
   return static_cast<T*>(view.data) + b * view.batch_stride + s * view.row_stride + h * view.head_stride;
 }
 
-// Asks for the lines of a row that is wanted a few rows later: rows lie kilobytes apart, where the processor
-// does not look ahead by itself.
+// Prefetches a row that is needed kAhead rows later. Rows lie kilobytes apart, so the hardware prefetcher
+// does not load them.
 constexpr int64_t kAhead = 8;
 template <typename T>
 GW_SIMD void fetch(const T* row, int64_t width) {
   for (int64_t d = 0; d < width; d += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + d);
 }
 
-// factor * row into to_D, zeros up to the padded width; a null row is zeros.
+// Writes factor * row to to_D, with zeros up to the padded width. A null row means zeros.
 template <typename T>
 void pack_row(const T* row, int64_t width, int64_t padded, Scalar<T> factor, Scalar<T>* to_D) {
   if (row == nullptr) width = 0;
@@ -101,7 +106,7 @@ void pack_row(const T* row, int64_t width, int64_t padded, Scalar<T> factor, Sca
   for (int64_t d = width; d < padded; ++d) to_D[d] = 0;
 }
 
-// Keys [first, last) of one head into to_JD.
+// Packs keys [first, last) of one head into to_JD.
 template <typename T>
 void pack_keys(const HeadsView& view, int64_t b, int64_t h, int64_t first, int64_t last, int64_t width,
                int64_t padded, Scalar<T> factor, Scalar<T>* to_JD) {
@@ -111,7 +116,8 @@ void pack_keys(const HeadsView& view, int64_t b, int64_t h, int64_t first, int64
   }
 }
 
-// And as columns, block after block of kKeys: to_DJ [blocks][padded][kKeys], zeros past the last key.
+// Packs keys as columns, in one block after another of kKeys: to_DJ is [blocks][padded][kKeys], with zeros
+// after the last key.
 template <typename T>
 void pack_keys_as_columns(const HeadsView& view, int64_t b, int64_t h, int64_t first, int64_t last,
                           int64_t width, int64_t padded, Scalar<T>* to_DJ) {
@@ -139,7 +145,7 @@ void pack_keys_as_columns(const HeadsView& view, int64_t b, int64_t h, int64_t f
   }
 }
 
-// A row of the operation's dtype or, in a wide view, of its accumulator.
+// Writes a row in the operation's dtype, or in its accumulator's dtype if the view is wide.
 template <typename To, typename S>
 void put_row(To* to, const S* from, int64_t width, bool add) {
   for_lanes<S>(width, [&](int64_t d, auto n) GW_BODY {
@@ -158,11 +164,11 @@ void put_row(const HeadsView& view, int64_t b, int64_t s, int64_t h, const Scala
   }
 }
 
-// Rows [first, first + rows) of the group's sq * (heads / groups).
+// Rows [first, first + rows) of the group's sq * (heads / groups) query rows.
 struct Tile {
   int64_t rows;
   int64_t position[kTileRows], head[kTileRows];
-  int64_t limit[kTileRows];  // the row sees keys [0, limit); never less than the row before
+  int64_t limit[kTileRows];  // the row sees keys [0, limit); limits never fall from row to row
 
   Tile(const AttentionShape& p, int64_t g, int64_t first) {
     const int64_t per_group = p.heads / p.groups;
@@ -176,12 +182,12 @@ struct Tile {
   }
 
   int64_t most_seen() const { return limit[rows - 1]; }
-  // Of the keys [j0, j0 + count), those that a row of the group at i sees.
+  // Returns how many of the keys [j0, j0 + count) at least one row of the group that starts at i sees.
   int64_t seen_by_group(int64_t i, int64_t j0, int64_t count) const {
     return least(count, limit[least(i + kRows, rows) - 1] - j0);
   }
 
-  // factor * the rows of one tensor into to_ID, rounded up to kRows with zeros.
+  // Packs factor * the tile's rows of one tensor into to_ID, with rows of zeros up to a multiple of kRows.
   template <typename T>
   void pack(const HeadsView& view, int64_t b, int64_t width, int64_t padded, Scalar<T> factor,
             Scalar<T>* to_ID) const {
@@ -193,21 +199,22 @@ struct Tile {
   }
 };
 
-// Whole vectors of scores for `seen` keys; the micro-kernel takes keys kRows at a time later.
+// Returns the number of whole vectors that hold the scores of `seen` keys. The keys are rounded up to kRows,
+// since the micro-kernel later reads kRows of them at a time.
 template <typename S>
 GW_SIMD int64_t score_vectors(int64_t seen) {
   constexpr int64_t lanes = Compute<S>::kLanes;
   return round_up(seen, lanes > kRows ? lanes : kRows) / lanes;
 }
 
-// The first vector of scores that a row does not see whole.
+// Returns the start of the first vector of scores that the row does not see completely.
 template <typename S>
 GW_SIMD int64_t first_cut(int64_t limit) {
   constexpr int64_t lanes = Compute<S>::kLanes;
   return limit < 0 ? 0 : limit / lanes * lanes;
 }
 
-// Which lanes of the vector that starts at key j are below `limit`: all bits or none.
+// Returns a mask of the lanes below `limit` in the vector that starts at key j: all bits or none.
 GW_SIMD I32 lanes_below(int64_t limit, int64_t j, float) {
   I32 at;
   for (int i = 0; i < kLanes32; ++i) at[i] = i;

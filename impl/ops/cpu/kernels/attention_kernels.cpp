@@ -1,11 +1,11 @@
-// The softmax runs over the blocks of keys with the greatest score so far (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018).
+// The softmax runs over the blocks of keys with a running maximum of the scores (Milakov and Gimelshein,
+// "Online normalizer calculation for softmax", 2018).
 #include "ops/cpu/kernels/attention_block.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
-constexpr size_t kResidentBytes = size_t{1} << 20;  // k and v are packed whole up to this size
+constexpr size_t kResidentBytes = size_t{1} << 20;  // up to this size, all of k and v is packed once
 
 template <typename T>
 struct ForwardTask {
@@ -18,7 +18,7 @@ struct ForwardTask {
   S *k_DJ, *v_JD;  // all keys, or one block
   S *q_ID, *out_ID, *s_IJ;
   S most[kTileRows];
-  Vec<T> total[kTileRows];  // lane by lane until the end
+  Vec<T> total[kTileRows];  // separate for each lane until the end
 
   ForwardTask(const AttentionForward& args, Carver& carver)
       : p(args), padded(round_up(args.shape.width, kPad)) {
@@ -68,8 +68,8 @@ struct ForwardTask {
     }
   }
 
-  // One row, of which keys below `limit` are seen: new maximum, exponentials in place, and what was summed so
-  // far scaled to the new maximum.
+  // Processes one row, which sees the keys below `limit`: updates the maximum, replaces the scores by
+  // exponentials, and rescales the earlier sums to the new maximum.
   void softmax(int64_t i, int64_t limit, int64_t vectors) {
     const int64_t end = vectors * kLanes;
     const S nothing = -static_cast<S>(__builtin_inf());
@@ -79,7 +79,7 @@ struct ForwardTask {
     Vec<T> lane_most = load(s_J);
     for (int64_t j = kLanes; j < end; j += kLanes) lane_most = max(lane_most, load(s_J + j));
     const S before = most[i], here = max_lane(lane_most), now = here > before ? here : before;
-    // A row that has seen nothing yet subtracts 0: its scores stay -infinity, their exponentials 0.
+    // A row that has seen no key yet subtracts 0: its scores stay -infinity, and their exponentials are 0.
     const Vec<T> origin = set(now > nothing ? now : S(0));
     Vec<T> sums = total[i];
     if (now > before) {

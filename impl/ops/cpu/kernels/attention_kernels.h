@@ -1,5 +1,6 @@
-// Grouped-query attention of one key/value head: a task is one (batch, key/value head) with all query heads
-// of its group. Strides are in elements; the last dim's is 1.
+// Grouped-query attention of one key/value head. A task is one (batch, key/value head) with all query heads
+// of its group. Strides are in elements; the last dim has stride 1.
+//
 // Thread rule: pure; a task runs on one thread with its own scratch.
 #pragma once
 
@@ -10,7 +11,8 @@
 
 namespace gangway::cpu {
 
-// A [batch, sequence, head, width] tensor. `wide`: its elements are f32 although the operation's are bf16 or f16.
+// A [batch, sequence, head, width] tensor. `wide` means that its elements are f32 although the operation's
+// are bf16 or f16.
 struct HeadsView {
   void* data = nullptr;
   int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
@@ -48,13 +50,14 @@ struct AttentionMerge {
 };
 
 struct AttentionKernels {
-  // Bytes of scratch a thread needs; the scratch is aligned to 64 bytes.
+  // Returns the bytes of scratch that a thread needs. The scratch must be aligned to 64 bytes.
   ByDType<size_t (*)(const AttentionShape&)> scratch;
-  // Tasks [first, last) of batch * groups, the key/value head running fastest.
+  // Runs tasks [first, last) of batch * groups. The key/value head is the fastest index.
   ByDType<void (*)(const AttentionForward&, void* scratch, int64_t first, int64_t last)> run;
 };
 struct AttentionMergeKernels {
-  // Rows [first, last) of batch * sequence, with all heads. By the dtype of the part.
+  // Merges rows [first, last) of batch * sequence, with all heads. The table is indexed by the dtype of the
+  // part.
   ByDType<void (*)(const AttentionMerge&, int64_t first, int64_t last)> run;
 };
 struct AttentionBackwardKernels {

@@ -27,7 +27,7 @@ void merge(const AttentionMerge& p, int64_t first, int64_t last) {
       S* const lse = at<S>(p.lse, b, h, s);
       const S part_lse = *at<S>(p.part_lse, b, h, s);
       if (part_lse == -static_cast<S>(__builtin_inf())) continue;
-      // An lse of -infinity gives weight 1 and the part's lse.
+      // An lse of -infinity gives the part the weight 1, and the part's lse is the result.
       const Vec<T> weight = set(S(1) / (S(1) + exp_of(*lse - part_lse)));
       S* const out = at<S>(p.out, b, s, h);
       const T* const part = at<const T>(p.part, b, s, h);

@@ -1,12 +1,15 @@
-// Blocks of elements as the type S that a kernel computes in, whatever they are stored as. Included by
-// kernels only. Thread rule: pure functions; memory is the caller's.
+// Reads and writes blocks of elements as the type S in which a kernel computes, whatever type they are stored
+// as. Only kernels include it.
+//
+// Thread rule: pure functions; memory is the caller's.
 #pragma once
 
 #include "ops/cpu/simd.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 
-constexpr int64_t kConvertBlock = 512;  // elements of a block: a few arrays of it stay in the first cache
+// The elements of a block. A few arrays of this size fit in the first-level cache.
+constexpr int64_t kConvertBlock = 512;
 
 template <typename S>
 constexpr DType kDTypeOf = sizeof(S) == 8 ? DType::f64 : DType::f32;
@@ -24,7 +27,7 @@ GW_SIMD void write_one(S x, T* p) {
   store(p, set(static_cast<float>(x)), Part{1});
 }
 
-// y[i] = x[i]; vectors between f32 and the 16-bit types, one by one elsewhere.
+// y[i] = x[i]. Conversions between f32 and the 16-bit types use vectors, the others go element by element.
 template <typename X, typename Y>
 void convert(const X* x, Y* y, int64_t n) {
   if constexpr (sizeof(X) <= 4 && sizeof(Y) <= 4) {
@@ -43,7 +46,7 @@ void convert(const X* x, Y* y, int64_t n) {
   }
 }
 
-// body(typed pointer) for memory of a floating dtype.
+// Calls body(typed pointer) for memory of a floating dtype.
 template <typename Body>
 GW_SIMD void typed(DType dtype, const void* p, Body&& body) {
   if (dtype == DType::f32) {
@@ -69,14 +72,14 @@ GW_SIMD void typed(DType dtype, void* p, Body&& body) {
   }
 }
 
-// Elements [at, at + n) as S: in place when they are stored so, else converted into `buffer`.
+// Returns elements [at, at + n) as S: in place if they are stored as S, otherwise converted into `buffer`.
 template <typename S>
 const S* read_block(DType dtype, const void* from, int64_t at, int64_t n, S* buffer) {
   if (dtype == kDTypeOf<S>) return static_cast<const S*>(from) + at;
   typed(dtype, from, [&](const auto* x) { convert(x + at, buffer, n); });
   return buffer;
 }
-// The same for a block that is read and written; write_block puts it back.
+// Like read_block, for a block that is read and written. write_block stores it.
 template <typename S>
 S* open_block(DType dtype, void* from, int64_t at, int64_t n, S* buffer) {
   return const_cast<S*>(read_block<S>(dtype, from, at, n, buffer));

@@ -72,7 +72,7 @@ void scale(const MutableElements& y, double factor, int64_t first, int64_t last)
   }
 }
 
-// Rows in blocks, so that the error of a long f32 sum grows with the number of blocks instead of rows.
+// Sums rows in blocks, so that the error of a long f32 sum grows with the number of blocks and not of rows.
 template <typename T>
 void column_sum_of(const T* x, int64_t rows, int64_t row, Scalar<T>* y, int64_t first, int64_t last) {
   constexpr int64_t block = 128;
@@ -101,11 +101,11 @@ void column_sum(const Elements& x, int64_t rows, int64_t row, void* y, int64_t f
   }
 }
 
-// 2 KiB: the processor looks ahead by itself, but from one page of 4 KiB not into the next.
+// 2 KiB ahead. The hardware prefetcher does not cross from one page of 4 KiB into the next.
 constexpr int64_t kAhead = 512;
 
-// term(lanes as f64) summed in four vectors, for one would wait for itself; `abs` first, so that zeros past the
-// end add nothing.
+// Sums term(lanes as f64) in four vectors, since a single one would wait for the latency of each addition.
+// term(0) must be 0: lanes past the end are zeros.
 template <typename Term>
 GW_SIMD double sum_terms(const double* x, int64_t n, Term&& term) {
   constexpr int64_t step = kLanes64;
@@ -163,7 +163,7 @@ double norm_of(const S* x, NormKind kind, double p, int64_t n) {
           n, [&](int64_t i, auto part) __attribute__((always_inline)) {
             const Vec<S> v = load(x + i, part);
             most = max(abs(v), most);
-            nan += v - v;  // infinity too gives NaN here; told apart below
+            nan += v - v;  // NaN for infinity too, which is told from NaN below
           });
       const S largest = max_lane(most);
       if (sum(nan) == S{0}) return largest;

@@ -1,6 +1,6 @@
-// Kernels of ops/cpu/elementwise.h over contiguous runs of elements.
+// Kernels of ops/cpu/elementwise.h for contiguous runs of elements.
 //
-// Thread rule: pure; runs that do not overlap may be worked on at the same time.
+// Thread rule: pure; several threads may work at the same time on runs that do not overlap.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,20 @@ struct MutableElements {
   DType dtype;
 };
 
-// |x|^p summed over elements [first, last), in f64: the two usual powers have kernels of their own.
+// The kinds of sums of |x|^p over elements [first, last), in f64. The common powers 1 and 2 have their own
+// kernels; `infinity` is max |x|.
 enum class NormKind : uint8_t { one, two, power, infinity };
 
 struct ElementwiseKernels {
   void (*cast)(const Elements& x, const MutableElements& y, int64_t first, int64_t last);
-  // n elements that lie x_step and y_step apart.
+  // Converts n elements. Neighbours are x_step and y_step elements apart.
   void (*cast_strided)(const Elements& x, int64_t x_step, const MutableElements& y, int64_t y_step,
                        int64_t n);
   void (*fill)(const MutableElements& y, double value, int64_t first, int64_t last);
   void (*add)(const Elements& x, double factor, const MutableElements& y, int64_t first, int64_t last);
   void (*scale)(const MutableElements& y, double factor, int64_t first, int64_t last);
-  // Columns [first, last) of x [rows, ..], rows `row` apart, added to y (f64 beside f64, else f32).
+  // Adds columns [first, last) of x [rows, ..] to y, which is f64 for f64, otherwise f32. Rows of x are `row`
+  // elements apart.
   void (*column_sum)(const Elements& x, int64_t rows, int64_t row, void* y, int64_t first, int64_t last);
   // A NaN among the elements gives NaN, for the infinity norm too.
   double (*norm)(const Elements& x, NormKind kind, double p, int64_t first, int64_t last);

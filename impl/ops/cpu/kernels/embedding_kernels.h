@@ -1,4 +1,5 @@
-// Scatter of embedding gradients. Legend: T tokens, D width.
+// The scatter of embedding gradients. Legend: T tokens, D width.
+//
 // Thread rule: pure; threads share columns, not rows.
 #pragma once
 
@@ -16,7 +17,8 @@ struct EmbeddingScatter {
 };
 
 struct EmbeddingKernels {
-  // dtable[ids[t] - first_row, d] += dy[t, d] for columns d of [first, last), t rising; ids that have no row are left out.
+  // dtable[ids[t] - first_row, d] += dy[t, d] for columns d in [first, last), with t rising. Ids without a
+  // row are skipped.
   ByDType<void (*)(const EmbeddingScatter&, int64_t first, int64_t last)> scatter;
 };
 

@@ -26,7 +26,8 @@ S largest(const S* x_V, int64_t n) {
   return most;
 }
 
-// x = exp(x - shift); their sum, from f32 lanes in f64 blocks of 1024 elements.
+// Replaces x by exp(x - shift) and returns the sum. Lanes are summed over blocks of 1024 elements, and blocks
+// in f64.
 template <typename S>
 double exponentials(S* x_V, int64_t n, S shift) {
   constexpr int64_t block = 1024;
@@ -58,7 +59,7 @@ double row(S* logits_V, int64_t vocabulary, int64_t label, double scale, LossGra
   const S at_label = logits_V[label] - shift;
   const double total = exponentials(logits_V, vocabulary, shift);
   const S factor = static_cast<S>(scale / total);
-  // The label's probability minus 1, before any rounding to bf16.
+  // The label's probability minus 1, computed before any rounding to bf16.
   const S gradient_at_label = static_cast<S>((static_cast<double>(logits_V[label]) / total - 1.0) * scale);
   switch (gradient) {
     case LossGradient::none: break;
@@ -68,7 +69,7 @@ double row(S* logits_V, int64_t vocabulary, int64_t label, double scale, LossGra
       break;
     case LossGradient::bf16:
       if constexpr (sizeof(S) == 4) {
-        // Ascending, so that no logit is overwritten before it is read.
+        // scale_into goes upwards, so it overwrites no logit before it has read it.
         bf16_t* y_V = reinterpret_cast<bf16_t*>(logits_V);
         scale_into(logits_V, vocabulary, factor, y_V);
         store(y_V + label, set(gradient_at_label), Part{1});

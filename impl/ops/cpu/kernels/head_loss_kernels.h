@@ -1,6 +1,6 @@
-// The row of head and cross-entropy: softmax statistics and gradient, in place in the logits.
+// Head and cross-entropy of one row: softmax statistics and the gradient, in place in the logits.
 //
-// Thread rule: pure; rows may be worked on at the same time.
+// Thread rule: pure; several threads may work on different rows at the same time.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 namespace gangway::cpu {
 
 enum class LossGradient : uint8_t {
-  none,  // the logits' contents are undefined afterwards
+  none,  // the logits are undefined afterwards
   same,  // (softmax - onehot(label)) * scale in the logits' dtype
-  bf16,  // the same of f32 logits, rounded to bf16 into the first half of the row's memory
+  // The same for f32 logits, rounded to bf16 and stored in the first half of the row's memory.
+  bf16,
 };
 
 struct HeadLossKernels {
-  // -log softmax(logits)[label] of one row of `vocabulary` logits, f32 or (f64) f64.
+  // Returns -log softmax(logits)[label] of one row of `vocabulary` logits.
   double (*row_f32)(float* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
   double (*row_f64)(double* logits_V, int64_t vocabulary, int64_t label, double scale, LossGradient gradient);
-  // Of a part of a row: its maximum; x = exp(x - most) in place, and their sum.
+  // The result for a part of a row: its maximum, and the sum of x = exp(x - most), which replaces the logits.
   struct Part {
     double most, sum;
   };

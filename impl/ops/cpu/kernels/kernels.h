@@ -1,7 +1,7 @@
-// Kernel tables. A family has a source kernels/<family>_kernels.cpp, compiled once per instruction set into a
-// namespace of its own (gangway_per_isa in impl/ops/CMakeLists.txt), and a header kernels/<family>_kernels.h
-// with its plain structs and the table of function pointers that every copy exports. On a processor that is
-// not x86-64 all copies are compiled alike and the first one is used.
+// Kernel tables. A family has a source kernels/<family>_kernels.cpp, which is compiled once for each
+// instruction set into a namespace of its own (gangway_per_isa in impl/ops/CMakeLists.txt). Its header
+// kernels/<family>_kernels.h has plain structs and the table of function pointers that every copy exports. On
+// a processor that is not x86-64, all copies are compiled the same way, and the first one is used.
 //
 // Thread rule: constants.
 #pragma once
@@ -14,7 +14,7 @@ namespace gangway::cpu {
 
 enum class Isa : uint8_t;
 
-// One function pointer per dtype of the activations.
+// One function pointer for each dtype of the activations.
 template <typename Function>
 struct ByDType {
   Function f32, bf16, f16, f64;
@@ -29,7 +29,7 @@ struct ByDType {
   }
 };
 
-// The copy for an instruction set; the copies come in the order of Isa.
+// Returns the table of an instruction set. The tables are passed in the order of Isa.
 template <typename Table>
 const Table& choose(Isa isa, const Table& portable, const Table& avx2, const Table& avx512) {
   const Table* const copies[] = {&portable, &avx2, &avx512};

@@ -5,8 +5,8 @@
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
-// The sum over a row of what body(d, Full{} or Part{n}, sum so far) adds, in four sums of vectors: one would
-// wait for itself.
+// Sums over a row what body(d, Full{} or Part{n}, sum so far) adds. It uses four vectors of sums, since a
+// single one would wait for the latency of each addition.
 template <typename T, typename Body>
 GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
   constexpr int64_t step = Compute<T>::kLanes;
@@ -23,14 +23,14 @@ GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
   return sum((a + b) + (c + d));
 }
 
-// The same operations in both passes, so that y made again has the same bits.
+// Both passes use the same operations, so that a recomputed y has the same bits.
 template <typename V>
 GW_SIMD V output(V s, V rstd, V weight) {
   return s * rstd * weight;
 }
 
-// y[d] = s[d] * rstd * weight[d] with s = x + residual, rounded to T first: a later pass over the stored sum
-// then gives the same bits.
+// y[d] = s[d] * rstd * weight[d] with s = x + residual. s is rounded to T first, so that a later pass over
+// the stored sum gives the same bits.
 template <typename T>
 void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_out, Scalar<T>* rstd,
                  int64_t width, Scalar<T> eps) {
@@ -65,7 +65,7 @@ void forward(const NormForward& p, int64_t first, int64_t last) {
   }
 }
 
-// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if any, may lie over dy.
+// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if present, may be dy in place.
 template <typename T>
 void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, T* y,
             int64_t width) {
@@ -84,7 +84,7 @@ void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* d
   });
 }
 
-// dweight[d] += sum over rows of dy * x * rstd, row after row, four rows a pass.
+// dweight[d] += sum over rows of dy * x * rstd, in the order of the rows, with four rows in a pass.
 template <typename T>
 void dweight_rows(const T* dy, const T* x, const Scalar<T>* rstd, Scalar<T>* dweight, int64_t rows,
                   int64_t width) {
@@ -109,8 +109,8 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
   const int64_t width = p.width;
   const T *dy = static_cast<const T*>(p.dy), *x = static_cast<const T*>(p.x);
   const auto* rstd = static_cast<const Scalar<T>*>(p.rstd);
-  // Groups of rows: dweight reads dy and x of rows that are still in the cache; and before dx and y, which
-  // may be dy.
+  // dweight is computed for a small group of rows at a time, so that dx finds the group's dy and x in the
+  // cache. It comes before dx and y, which may overwrite dy.
   constexpr int64_t kGroup = 8;
   for (int64_t t0 = first; t0 < last; t0 += kGroup) {
     const int64_t t1 = t0 + kGroup < last ? t0 + kGroup : last;

@@ -1,5 +1,6 @@
 // Row kernels of add + RMSNorm. Legend: T tokens, D width. Rows are contiguous.
-// Thread rule: pure; rows are shared out, dweight is one thread's own.
+//
+// Thread rule: pure; threads share the rows, and each has its own dweight.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,9 @@ struct NormBackward {
 };
 
 struct NormKernels {
-  // Rows [first, last).
+  // Computes rows [first, last).
   ByDType<void (*)(const NormForward &, int64_t first, int64_t last)> forward;
-  // dweight (f32 or f64, D) +=; null: not wanted.
+  // Also adds to dweight (f32 or f64, [D]). A null dweight means that it is not wanted.
   ByDType<void (*)(const NormBackward &, void *dweight, int64_t first, int64_t last)> backward;
 };
 

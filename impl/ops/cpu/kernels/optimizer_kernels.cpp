@@ -62,7 +62,7 @@ void sgd_as(const SgdStep& step, int64_t first, int64_t last) {
             store(p + i, old - (load(g + i, part) * g_factor + old * decay) * rate, part);
           });
     } else {
-      // The first step writes m whatever it holds: a NaN there times 0 would stay one.
+      // The first step ignores what m holds: a NaN there times 0 would stay a NaN.
       S* m = m_block;
       if (m_factor != S{0}) {
         m = open_block<S>(step.m.dtype, step.m.data, at, n, m_block);

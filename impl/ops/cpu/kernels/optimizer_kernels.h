@@ -1,6 +1,6 @@
-// Optimizer steps over elements [first, last) of flat shards. The arithmetic is in p's type.
+// Optimizer steps over elements [first, last) of flat shards. They compute in p's type.
 //
-// Thread rule: pure; ranges that do not overlap may be worked on at the same time.
+// Thread rule: pure; several threads may work at the same time on ranges that do not overlap.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ struct Stored {
   DType dtype = DType::f32;
 };
 
-// p = p * keep - rate * m / (sqrt(v) * v_factor + eps): lr, bias corrections and decay folded into three
-// factors.
+// p = p * keep - rate * m / (sqrt(v) * v_factor + eps). The three factors include lr, the bias corrections
+// and weight decay.
 struct AdamWStep {
   Stored p, g, m, v, copy;
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
 };
 
-// g' = g * g_factor + weight_decay * p; m = momentum * m + g' (m_factor is 0 at the first step, else
-// momentum).
+// g' = g * g_factor + weight_decay * p; m = m_factor * m + g', where m_factor is 0 at the first step and
+// momentum later.
 struct SgdStep {
   Stored p, g, m, copy;
   double g_factor, weight_decay, m_factor, momentum, rate;

@@ -2,12 +2,13 @@
 
 #include "ops/cpu/simd.h"
 
-// M, N, K: rows and columns of the result, depth. Panels: a_KR [k][kRows] strips, b_KC [k][kColumns] strips.
+// M, N, K: the rows and columns of the result, and the depth. Panels: a_KR has strips [k][kRows], b_KC has
+// strips [k][kColumns].
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
 
-// Registers of a tile: rows x 2 vectors of accumulators, 2 vectors of b and a broadcast of a.
+// A tile's registers: kRows x 2 vectors of accumulators, 2 vectors of b and a broadcast of a.
 #if defined(__AVX512F__)
 constexpr int kRows = 12;
 #else
@@ -20,13 +21,14 @@ constexpr int kLanesOf = kBytes / static_cast<int>(sizeof(S));
 template <typename S>
 constexpr int kColumns = 2 * kLanesOf<S>;
 
-// x in every lane. Subtracting zero costs no instruction (adding it would: it turns -0 into +0).
+// Returns x in every lane. Subtracting zero costs no instruction. Adding zero would, since it turns -0 into
+// +0.
 GW_SIMD F32 spread(float x) { return x - F32{}; }
 GW_SIMD F64 spread(double x) { return x - F64{}; }
 
 GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// strip[k][i] = source[i * row + k * column] for i < count, zeros up to `width`.
+// strip[k][i] = source[i * row + k * column] for i < count, with zeros up to `width`.
 template <typename S, typename T>
 void pack_strip(const T* source, int64_t row, int64_t column, int64_t count, int64_t depth, int64_t width,
                 S* strip) {
@@ -43,7 +45,8 @@ void pack_strip(const T* source, int64_t row, int64_t column, int64_t count, int
       strip[k * width + i] = static_cast<S>(to_scalar(source[i * row + k * column]));
 }
 
-// Whole strips of W whose elements lie side by side, a few k at a time: the source is read in long runs.
+// Packs whole strips of W elements that are adjacent in the source, a few k at a time, so that the source is
+// read in long runs.
 template <int W, typename S, typename T>
 void pack_side_by_side(const T* source, int64_t column, int64_t strips, int64_t depth, S* panel) {
   constexpr int64_t run = 8;
@@ -65,9 +68,9 @@ void pack_side_by_side(const T* source, int64_t column, int64_t strips, int64_t 
   }
 }
 
-// A whole strip of kRows rows whose elements along k lie side by side: squares are transposed. A store may
-// reach past the rows of its k, into what a later store writes, and at the end past the strip by less than a
-// vector.
+// Packs a whole strip of kRows rows whose elements are adjacent along k, by transposing squares. A store may
+// reach past the rows of its k, where a later store overwrites it. The last one reaches past the strip by
+// less than a vector.
 template <typename S, typename T>
 void pack_rows(const T* source, int64_t row, int64_t depth, S* strip) {
   constexpr int lanes = kLanesOf<S>;
@@ -116,8 +119,8 @@ void pack(DType dtype, const void* source, int64_t offset, int64_t row, int64_t 
   }
 }
 
-// tile[r][0 .. kColumns) = sum over k of a_KR[k][r] * b_KC[k][..], rows `step` apart; added to the tile when
-// `add`.
+// tile[r][0 .. kColumns) = sum over k of a_KR[k][r] * b_KC[k][..]. The tile's rows are `step` apart. With
+// `add`, the sum is added to the tile.
 template <typename S>
 void tile_product(int64_t depth, const S* a_KR, const S* b_KC, S* tile, int64_t step, bool add) {
   constexpr int lanes = kLanesOf<S>;
@@ -147,7 +150,7 @@ void tile_product(int64_t depth, const S* a_KR, const S* b_KC, S* tile, int64_t 
   }
 }
 
-// A block of the result: whole tiles in place, those at the edge through `edge`.
+// Computes a block of the result: whole tiles in place, and those at the border through `edge`.
 template <typename S>
 void block_product(int64_t m, int64_t n, int64_t depth, const S* a_KR, const S* b_KC, S* c_MN, int64_t c_row,
                    bool add, S* edge) {
@@ -189,7 +192,7 @@ void zero_block(int64_t m, int64_t n, S* c_MN, int64_t c_row) {
     for (int64_t j = 0; j < n; ++j) c_MN[i * c_row + j] = 0;
 }
 
-// f32 results into 16-bit memory, adding what is there when `accumulate`.
+// Writes f32 results to 16-bit memory. With `accumulate`, adds what is there.
 template <typename T>
 void narrow_block(const Product& p, const float* from_MN, int64_t m, int64_t n, T* c_MN) {
   for (int64_t i = 0; i < m; ++i) {
@@ -208,7 +211,7 @@ template <typename S>
 void multiply(const Product& p) {
   const bool waits = sizeof(S) == 4 && p.c_dtype != DType::f32;
   S* a_panel = static_cast<S*>(p.panels);
-  S* b_panel = a_panel + kBlockM * kBlockK + kLanesOf<S>;  // pack_rows writes past its end
+  S* b_panel = a_panel + kBlockM * kBlockK + kLanesOf<S>;  // pack_rows writes past the panel's end
   S* edge = b_panel + kBlockN * kBlockK;
   S* waiting = edge + kRows * kColumns<S>;
   for (int64_t m0 = 0; m0 < p.m; m0 += kResultM) {

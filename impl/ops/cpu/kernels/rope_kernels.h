@@ -1,5 +1,6 @@
-// Rows of the rotary embedding. Legend: T tokens, K head width. Strides are in elements.
-// Thread rule: pure; threads share rows.
+// Row kernels of the rotary embedding. Legend: T tokens, K head width. Strides are in elements.
+//
+// Thread rule: pure; threads share the rows.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ struct RopeRows {
   void* y;
   int64_t x_stride, y_stride;
   const void *cos, *sin;     // [positions, half], contiguous, f32 or f64
-  const int32_t* positions;  // [sequence], or null: the row itself
+  const int32_t* positions;  // [sequence], or null: the row's own index
   int64_t heads, half, sequence;
   bool inverse;
 };

@@ -10,14 +10,15 @@ GW_SIMD V one() {
   return set(static_cast<decltype(to_scalar(V{}[0]))>(1));
 }
 
-// 1 / (1 + e^-g), for a negative g as e^g / (1 + e^g): the exponential is at most 1, which is the cheap kind.
+// 1 / (1 + e^-g), and e^g / (1 + e^g) for a negative g. So the exponent is never positive, and the cheaper
+// exp_flush is enough.
 template <typename V>
 GW_SIMD V sigmoid(V g) {
   const V e = exp_flush(-abs(g));
   return select(g < V{}, e, one<V>()) / (one<V>() + e);
 }
 
-// Both passes make y by the same operations in the same order, so a recomputed y has the same bits.
+// Both passes compute y by the same operations in the same order, so a recomputed y has the same bits.
 template <typename V>
 GW_SIMD V output(V silu, V up) {
   return silu * up;
@@ -36,8 +37,8 @@ void forward(const SwigluRows& p, int64_t first, int64_t last) {
   }
 }
 
-// With s = sigmoid(g): d silu / d g = s + silu (1 - s). All is read before anything is written: results may
-// lie over inputs.
+// With s = sigmoid(g): d silu / d g = s + silu (1 - s). The loop reads all its inputs before it writes, since
+// results may overwrite inputs.
 template <typename T>
 void backward(const SwigluBackwardRows& p, int64_t first, int64_t last) {
   const SwigluRows& in = p.forward;

@@ -1,5 +1,6 @@
-// Rows of SwiGLU. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
-// Thread rule: pure; threads share rows.
+// Row kernels of SwiGLU. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
+//
+// Thread rule: pure; threads share the rows.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace gangway::cpu {
 struct SwigluRows {
   const void *gate, *up;
   int64_t gate_stride, up_stride;
-  void* y;  // backward: may be null
+  void* y;  // may be null in the backward
   int64_t width;
 };
 struct SwigluBackwardRows {
@@ -22,7 +23,7 @@ struct SwigluBackwardRows {
 };
 
 struct SwigluKernels {
-  // Rows [first, last).
+  // Computes rows [first, last).
   ByDType<void (*)(const SwigluRows&, int64_t first, int64_t last)> forward;
   ByDType<void (*)(const SwigluBackwardRows&, int64_t first, int64_t last)> backward;
 };
