@@ -8,7 +8,8 @@
 namespace gangway {
 namespace {
 
-// Ranks may be threads, and a gang's device belongs to one rank: so defaults are per thread like the stack.
+// Ranks may be threads, and a gang's device belongs to one rank. So the defaults are per thread, like the
+// stack.
 struct ThreadGangs {
   std::vector<GangsPtr> stack;
   std::map<std::string, GangsPtr> defaults;

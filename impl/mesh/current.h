@@ -1,6 +1,7 @@
-// The gangs that a thread works with at present: a stack per thread, and one default per device and thread.
-// Nothing below capi and mesh reads it. Everything here is local. Thread
-// rule: any thread, each with its own stack and defaults.
+// The gangs that a thread works with at present: each thread has a stack, and one default for each device.
+// Only capi and mesh read it. Everything here is local.
+//
+// Thread rule: any thread, each with its own stack and defaults.
 #pragma once
 
 #include <string>
@@ -9,15 +10,16 @@
 
 namespace gangway {
 
-void push_current_gangs(GangsPtr gangs);  // INVALID_ARGUMENT: null
-// INVALID_STATE: the stack is empty, or its top is another one.
+void push_current_gangs(GangsPtr gangs);  // INVALID_ARGUMENT: `gangs` is null
+// INVALID_STATE: the stack is empty, or its top is not `gangs`.
 void pop_current_gangs(const Gangs* gangs);
 
-// The top of this thread's stack, or null.
+// Returns the top of this thread's stack, or null.
 GangsPtr maybe_current_gangs();
-// The top of this thread's stack, else the device's default: what set_default_gangs() gave, or fake gangs of
-// one made at the first call.
+// Returns the top of this thread's stack. If the stack is empty, returns the device's default: what
+// set_default_gangs() gave, or fake gangs of one rank, which the first call makes.
 GangsPtr current_gangs(const std::string& device);
-void set_default_gangs(const std::string& device, GangsPtr gangs);  // null: back to the fake ones
+// Sets the device's default. Null means fake gangs again.
+void set_default_gangs(const std::string& device, GangsPtr gangs);
 
 }  // namespace gangway

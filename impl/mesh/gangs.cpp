@@ -131,7 +131,7 @@ const GangPtr& Gangs::made(AxisSet axes) const {
 
 void Gangs::make_all() {
   for (AxisSet axes = 1; axes <= kAllAxes; ++axes) {
-    if (places_.count(axes) != 0) continue;  // somebody else's
+    if (places_.count(axes) != 0) continue;  // the caller's own gang
     const AxisSet plain = mesh_.without_ones(axes);
     const auto found = places_.find(plain);
     places_[axes] = found != places_.end() ? found->second : places_[plain] = make(plain);
@@ -207,7 +207,7 @@ void Gangs::close(int64_t timeout_ms) {
 
 void Gangs::abort(const Error& error) noexcept {
   root_->abort(error);
-  const std::lock_guard lock(mutex_);  // no copies: there may be no memory left
+  const std::lock_guard lock(mutex_);  // copying the list could fail for want of memory
   for (const GangPtr& gang : owned_) gang->abort(error);
   for (const auto& place : places_) place.second->abort(error);
 }

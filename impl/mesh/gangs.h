@@ -1,9 +1,10 @@
-// The gangs of a mesh: root, one for each axis, and products of axes. Held by a shared_ptr; closing
-// (collective) shuts down all that it made, destruction only lets go.
+// The gangs of a mesh: the root, one gang for each axis, and one for each product of axes. A shared_ptr holds
+// them. close() (collective) shuts down all gangs that were made here; the destructor only releases them.
 //
-// Each place of `gangs` holds a gang of its own: axes that differ only by axes of degree 1 are one gang, a
-// product with all ranks of the root is a duplicate of it, a place with one rank is a gang of one. Uses
-// inside the library differ by channel, so nothing else is duplicated.
+// Places are sets of axes. Places that differ only by axes of degree 1 share one gang. Every other place has
+// a gang of its own: a product with all ranks of the root is a duplicate of the root, and a place with one
+// rank is a gang of size 1. Different uses inside the library use different channels of a gang, so no other
+// gang is duplicated.
 //
 // Thread rule: one thread at a time for collective calls; the accessors from any thread.
 #pragma once
@@ -23,32 +24,32 @@ namespace gangway {
 class Gangs;
 using GangsPtr = std::shared_ptr<Gangs>;
 
-// Gangs that somebody else made, one for each place.
+// Gangs that the caller made, one for each place.
 struct GangPlaces {
   GangPtr root, dp, rdp, sdp, tp, pp, cp;
 };
 
-// Collective over root, like everything below: refusals are agreed, and ranks that ask for different meshes
-// get MISMATCH. Null root: one is made from the environment and belongs to the result. INVALID_ARGUMENT by
-// Mesh::resolve.
+// Makes the gangs of a mesh. Like all functions below, it is collective over root: all ranks refuse together,
+// and ranks that ask for different meshes get MISMATCH. If root is null, a root gang is made from the
+// environment and belongs to the result. INVALID_ARGUMENT as in Mesh::resolve.
 GangsPtr create_gangs(GangPtr root, const MeshOptions& options);
-// fairseq2's form: the rest of root's ranks is dp (all of it sharded). A degree < 1 or no factor of root's
-// size is INVALID_ARGUMENT.
+// The form that fairseq2 has: all of root's ranks that the degrees leave are dp, sharded. INVALID_ARGUMENT: a
+// degree is below 1 or no factor of root's size.
 GangsPtr create_parallel_gangs(GangPtr root, int tp = 1, int pp = 1, int cp = 1);
-// fairseq2's form: splits dp into replicas of `intra_node_size` shards; none: sdp is dp and rdp a gang of
-// one. Makes new gangs on the root of `gangs`. INVALID_ARGUMENT: a number <= 1 or no factor of dp's size;
-// gangs with cp > 1.
+// The form that fairseq2 has: splits dp into replicas of `intra_node_size` shards. Without a number, sdp is
+// dp, and rdp is a gang of size 1. Makes new gangs on the root of `gangs`. INVALID_ARGUMENT: the number is at
+// most 1 or no factor of dp's size, or `gangs` have cp > 1.
 GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_size);
-// One fake gang of size 1 in every place. Local. INVALID_ARGUMENT on meta.
+// Puts a fake gang of size 1 in every place. Local. INVALID_ARGUMENT on meta.
 GangsPtr create_fake_gangs(const std::string& device);
-// The caller's own gangs; closing leaves them alone. Their sizes are the mesh. INVALID_ARGUMENT: a missing
-// one; the root's rank 0 is not rank 0 of every one; sizes that do not make root's; members other than the
-// mesh's.
+// Takes the caller's own gangs, which close() does not shut down. Their sizes are the degrees of the mesh.
+// INVALID_ARGUMENT: a gang is missing, the root's rank 0 is not rank 0 of every gang, the product of the
+// sizes is not root's size, or a gang's members are not those of the mesh.
 GangsPtr create_gangs_of(const GangPlaces& places);
 
 class Gangs {
  public:
-  // Facts, local.
+  // Local accessors.
   const Mesh& mesh() const { return mesh_; }
   int coordinate(Axis axis) const { return coordinates_[static_cast<size_t>(axis)]; }
 
@@ -59,24 +60,27 @@ class Gangs {
   const GangPtr& tp() const { return made(axis_bit(Axis::tp)); }
   const GangPtr& pp() const { return made(axis_bit(Axis::pp)); }
   const GangPtr& cp() const { return made(axis_bit(Axis::cp)); }
-  // What FSDP splits over, "dp_shard+cp", and what a loss is summed over, "dp_replicate+dp_shard+cp".
+  // The gang that FSDP shards over, "dp_shard+cp". loss_gang() below is the one over which losses are summed,
+  // "dp_replicate+dp_shard+cp".
   const GangPtr& fsdp_gang() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
-  // `ranks` consecutive ranks of fsdp_gang, this one among them. The first call with a number is collective over root, the
-  // others are local. `ranks` divides fsdp_gang's size.
+  // Returns a gang of `ranks` consecutive ranks of fsdp_gang that include this one. `ranks` must divide
+  // fsdp_gang's size. The first call with a number is collective over root, later ones are local.
   GangPtr fsdp_part(int ranks);
   const GangPtr& loss_gang() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
-  // Any product of axes. Local: every one is made at creation, so a refusal here leaves no peer in the making
-  // of a gang. INVALID_ARGUMENT by parse_axes; INVALID_STATE after close.
+  // Returns the gang of any product of axes. It is local, since every gang is made at creation. So a refusal
+  // here cannot leave peers waiting in the creation of a gang. INVALID_ARGUMENT as in parse_axes;
+  // INVALID_STATE after close.
   GangPtr by_axes(std::string_view axes) const;
 
-  // Local: rows of the global batch that this rank reads; equal on tp, cp and pp.
+  // Gives which part of the global batch this rank reads, and the number of parts. Ranks that differ only on
+  // tp, cp and pp read the same part. Local.
   void data_shard(int* index, int* count) const;
 
-  // Collective, orderly. Broken gangs are let go; the first error of the others is thrown at the end. Again:
-  // nothing.
+  // Shuts down, collectively, the gangs that were made here. It skips broken gangs, and throws the first
+  // error of the others at the end. A second call does nothing.
   void close(int64_t timeout_ms);
-  // Local, any thread: breaks root and every gang that was made here.
+  // Breaks the root and every gang that was made here. Local, any thread.
   void abort(const Error& error) noexcept;
 
  private:
@@ -92,10 +96,10 @@ class Gangs {
   GangPtr root_;
   Mesh mesh_;
   Coordinates coordinates_{};
-  mutable std::mutex mutex_;           // what follows
-  std::map<AxisSet, GangPtr> places_;  // of every set; does not change after creation
-  std::map<int, GangPtr> parts_;       // by fsdp_part's number
-  std::vector<GangPtr> owned_;         // to close, in the order they were made
+  mutable std::mutex mutex_;           // protects the members below
+  std::map<AxisSet, GangPtr> places_;  // for every set of axes; does not change after creation
+  std::map<int, GangPtr> parts_;       // for each number of ranks that fsdp_part was asked for
+  std::vector<GangPtr> owned_;         // gangs to shut down, in the order in which they were made
   bool closed_ = false;
 };
 

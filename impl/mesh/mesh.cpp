@@ -93,7 +93,7 @@ Mesh Mesh::resolve(const MeshOptions& options, int size) {
   Mesh mesh;
   mesh.degrees_ = degrees_of(options);
   int automatic = -1;
-  int64_t product = 1;  // of the others; stops growing once it is past any size
+  int64_t product = 1;  // of the other degrees; it stops growing once it exceeds any size
   for (int i = 0; i < kAxes; ++i) {
     const int d = mesh.degrees_[static_cast<size_t>(i)];
     if (d != -1 && d < 1)
