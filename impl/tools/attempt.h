@@ -1,5 +1,7 @@
-// One attempt of a job: its ranks as processes (processes.cpp), their output (streams.cpp), and what becomes
-// of it (launch.cpp). Thread rule: one thread, which must be the only one of its process.
+// One attempt to run a job: its ranks as processes (processes.cpp), their output (streams.cpp), and the
+// course of the attempt (launch.cpp).
+//
+// Thread rule: one thread, which must be the only one of its process.
 #pragma once
 
 #include <signal.h>
@@ -20,12 +22,13 @@
 
 namespace gangway::tools {
 
-// The launcher's end of one of a rank's streams.
+// The launcher's end of one output stream of a rank.
 struct Stream {
   int fd = -1;
   std::optional<LinePrefix> lines;
 
-  bool pump();  // takes what is there, as much as a pipe holds; false at the end
+  // Reads what is there, at most about the capacity of a pipe. Returns false at the end of the stream.
+  bool pump();
   void end();
 };
 
@@ -34,7 +37,8 @@ struct RankProcess {
   const Program* program = nullptr;
   pid_t pid = 0;
   bool running = false;
-  bool ended = false;  // not reaped: the others read in /proc how it ended
+  // The process has ended but is not reaped yet, so that the other ranks can read in /proc how it ended.
+  bool ended = false;
   Stream out, err;
 };
 
@@ -44,20 +48,24 @@ struct Failure {
   bool may_restart = true;
 };
 
-// Where signals are read, and what the ranks get back of what was changed for it.
+// The descriptor from which signals are read, and the settings that were changed for it, which the ranks get
+// back.
 struct Signals {
   int fd = -1;
   sigset_t mask;
   struct sigaction pipe;
 };
 
-// Of a job, handed to every attempt.
-int make_secret();  // sealed and close-on-exec; only the ranks get it
+// Functions for values that all attempts of a job share, and for processes.
+// Returns the descriptor of a sealed memory file, which closes on exec. Only the ranks inherit it.
+int make_secret();
 std::string make_job();
-int free_port();          // for programs that want one; gangway itself takes no port on one host
-bool exiting(pid_t pid);  // the kernel is taking the process down
+// Returns a free port for programs that want one. gangway itself uses no port on one host.
+int free_port();
+// Returns whether the kernel is ending the process.
+bool exiting(pid_t pid);
 
-// One attempt of the job.
+// One attempt to run the job.
 class Attempt {
  public:
   Attempt(const LaunchOptions& options, const Signals& signals, Watchdog& watchdog, int secret,
@@ -107,12 +115,12 @@ class Attempt {
   const int port_ = free_port();
   std::vector<RankProcess> ranks_;
   std::array<OutputQueue, 2> queues_{OutputQueue(1), OutputQueue(2)};
-  std::optional<Failure> cause_;  // the likeliest so far
+  std::optional<Failure> cause_;  // the likeliest cause of the failure so far
   Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
   std::optional<Failure> failure_;
   Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
-  int asked_to_end_ = 0;  // SIGINT, SIGTERM and SIGHUP that were forwarded
-  bool drawing_ = false;  // a progress line stands on the terminal
+  int asked_to_end_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
+  bool drawing_ = false;  // an unfinished progress line is on the terminal
 };
 
 }  // namespace gangway::tools

@@ -1,4 +1,5 @@
-// gangrun: starts a program once for every rank of a gang on this host, or several programs of one gang.
+// gangrun starts a program once for every rank of a gang on this host, or several programs that form one
+// gang.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -15,7 +16,8 @@ using gangway::tools::LaunchOptions;
 using gangway::tools::Program;
 using Words = std::vector<char*>;
 
-// A ":" before -n begins the next program of the gang; any other is a program's own. Each part begins with our name.
+// Splits the command line into one part for each program. A ":" before -n or --ranks begins the next program
+// of the gang; any other ":" is an argument of a program. Each part begins with the name of gangrun.
 std::vector<Words> parts_of(int count, char** arguments) {
   std::vector<Words> parts(1);
   for (int i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// gw-info: what this build can do on this machine: processor, the path that each operation takes, engines and devices,
-// configuration.
+// gw-info prints what this build can do on this machine: the processor, the implementation that each
+// operation uses, engines and devices, and the configuration.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -24,7 +24,7 @@ std::string processor() {
   return "unknown";
 }
 
-// Empty where there is no GPU: why is told beside the module.
+// Returns an empty text if there is no GPU. describe_cuda_module() tells why.
 std::string paths_on_cuda() {
   try {
     const auto device = gangway::make_device("cuda");

@@ -1,5 +1,5 @@
-// gw-plan: what a training would do, told before it runs. `gw-plan schedule`: a pipeline schedule's time, bubble and
-// memory, as a table and as a picture. `gw-plan model`: memory per rank by mesh.
+// gw-plan tells what a training would do before it runs. `gw-plan schedule` gives a pipeline schedule's time,
+// bubble and memory, as a table and as a picture. `gw-plan model` gives the memory of each rank by mesh.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -24,7 +24,8 @@ constexpr int kUsage = 2;  // exit status of a wrong command line
 struct Request {
   std::string name = "1f1b", file, csv, svg;
   ScheduleOptions options;
-  double forward = 1, input = 1, weight = 1;  // of a rank and microbatch, all its stages together
+  // The time that a rank computes for one microbatch, over all its stages.
+  double forward = 1, input = 1, weight = 1;
   int fsdp = 0;
 };
 

@@ -1,4 +1,4 @@
-// gw-trace: puts the traces of a run's ranks together, and draws what its pipeline did.
+// gw-trace merges the traces of a run's ranks, and draws what its pipeline did.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -23,7 +23,7 @@ struct Request {
 
 double milliseconds(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
-// From the first computation to the last one of any rank.
+// Prints the times of one pass, which lasts from the first computation of any rank to the last one.
 void print_pass(const std::vector<std::vector<TraceEvent>>& pass, const std::vector<RankFile>& files) {
   int64_t first = INT64_MAX, last = 0, busy_of_all = 0;
   std::vector<int64_t> busy(pass.size()), waits(pass.size());

@@ -12,7 +12,7 @@
 namespace gangway::tools {
 namespace {
 
-constexpr int64_t kKillMs = 5000;  // between SIGTERM and SIGKILL
+constexpr int64_t kKillMs = 5000;  // the time between SIGTERM and SIGKILL
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 }  // namespace
@@ -29,7 +29,7 @@ std::optional<Failure> Attempt::run() {
 void Attempt::step() {
   std::vector<pollfd> fds{{signals_.fd, POLLIN, 0}};
   for (const OutputQueue& queue : queues_)
-    fds.push_back({queue.empty() ? -1 : queue.fd(), POLLOUT, 0});  // poll passes over -1
+    fds.push_back({queue.empty() ? -1 : queue.fd(), POLLOUT, 0});  // poll ignores a descriptor of -1
   std::vector<Stream*> streams;
   for (RankProcess& rank : ranks_)
     for (Stream* const stream : {&rank.out, &rank.err})
@@ -70,7 +70,8 @@ void Attempt::take_signals() {
   }
 }
 
-// The job fails once the cause can be told.
+// Fails the job when the cause is known. A rank that was killed by a signal is a cause at once. After any
+// other failure, ranks that are still exiting have some time to become a likelier cause.
 void Attempt::decide() {
   if (!cause_ || failure_) return;
   const bool killed = cause_->status > 128;
@@ -115,7 +116,8 @@ int launch(const LaunchOptions& options) {
   for (const int signal : kForwarded) sigaddset(&watched, signal);
   sigprocmask(SIG_BLOCK, &watched, &signals.mask);
   struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;  // a reader that goes away ends its output, not the job
+  // A reader that closes its end stops getting output, but does not end the job.
+  ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &signals.pipe);
   signal(SIGCHLD, SIG_DFL);  // the parent process may have had it ignored
   signals.fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -1,8 +1,9 @@
-// The tools. Belongs here: main programs (gangrun, gw-info) and what they alone need. Does not: anything that a library's
-// caller could want.
+// The tools. Belongs here: main programs (gangrun, gw-info, gw-plan, gw-trace) and what only they need. Does
+// not belong here: anything that a caller of the library could want.
 //
-// Starts the ranks of a job on this host and watches over them until the last one has ended. Thread rule: one
-// thread, which must be the only one of its process.
+// This header starts the ranks of a job on this host and watches over them until the last one has ended.
+//
+// Thread rule: one thread, which must be the only one of its process.
 #pragma once
 
 #include <string>
@@ -16,10 +17,11 @@ struct Program {
 };
 
 struct LaunchOptions {
-  std::vector<Program> programs;  // of one gang: the first has the lowest ranks
+  std::vector<Program> programs;  // the programs of one gang: the first has the lowest ranks
   int max_restarts = 0;
   double timeout_s = 0;  // for the whole job; 0: none
-  double grace_s = 2;    // that the others have, when a rank failed, to end by themselves
+  // After a rank has failed, the time in which the others may end by themselves.
+  double grace_s = 2;
   bool prefix = true;
 
   int ranks() const {
@@ -29,8 +31,8 @@ struct LaunchOptions {
   }
 };
 
-// The exit status: 0, or that of the rank that failed first (128 + the signal that killed it), 124 when the
-// time was up, 126 or 127 when the program could not be started.
+// Runs the job and returns its exit status: 0, the status of the rank that failed first (128 + the signal
+// that killed it), 124 if the time was up, or 126 or 127 if a program could not be started.
 int launch(const LaunchOptions& options);
 
 }  // namespace gangway::tools

@@ -5,7 +5,7 @@
 namespace gangway::tools {
 namespace {
 
-constexpr size_t kLongestLine = 64 << 10;  // bytes; longer ones are broken
+constexpr size_t kLongestLine = 64 << 10;  // in bytes; longer lines are broken
 constexpr std::string_view kClearLine = "\r\033[K";
 
 }  // namespace
@@ -20,7 +20,7 @@ void LinePrefix::finish() {
   if (!line_.empty() || drawing_) feed("\n");
 }
 
-// Over whatever progress line stands on the screen.
+// Begins a line, over a progress line if one is on the screen.
 void LinePrefix::begin_line(std::string& out) {
   if (sink_.drawing != nullptr && *sink_.drawing) {
     out += kClearLine;

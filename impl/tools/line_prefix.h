@@ -1,6 +1,8 @@
-// Output of many ranks on one stream: every line begins with its rank, lines of two ranks never mix. On a
-// terminal, a line that rank 0 redraws with carriage returns (a progress line) is passed through as it
-// changes; of other ranks only its last state is shown. Thread rule: one thread.
+// Merges the output of many ranks into one stream. Every line begins with its rank, and lines of two ranks
+// never mix. On a terminal, a line that rank 0 redraws with carriage returns (a progress line) is passed
+// through as it changes. Of other ranks' progress lines, only the last state is shown.
+//
+// Thread rule: one thread.
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@
 
 namespace gangway::tools {
 
-// Where lines go. `drawing` is shared by all that end on one screen: a progress line stands unfinished there.
+// Where lines go. All sinks of one screen share `drawing`, which tells whether an unfinished progress line is
+// on it.
 struct LineSink {
   OutputQueue* queue = nullptr;
   bool terminal = false;
@@ -24,7 +27,7 @@ class LinePrefix {
       : sink_(sink), prefix_(std::move(prefix)), progress_(progress && sink.terminal) {}
 
   void feed(std::string_view bytes);
-  void finish();  // the last line may lack its end
+  void finish();  // the last line may lack a line feed
 
  private:
   void take(char c, std::string& out);
@@ -35,7 +38,7 @@ class LinePrefix {
   bool progress_;          // redrawn lines are passed through
   bool drawing_ = false;   // this line is being redrawn
   bool returned_ = false;  // the last byte was a carriage return
-  std::string line_;       // not yet written
+  std::string line_;       // bytes that are not written yet
 };
 
 }  // namespace gangway::tools

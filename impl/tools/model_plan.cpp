@@ -33,7 +33,8 @@ std::vector<MeshOptions> meshes_of(const MeshOptions& wanted, int ranks) {
   return all;
 }
 
-// Of the ranks of one stage the first has the most rows, so one rank of each stage is looked at.
+// Plans the rank that uses the most memory. The first rank of a stage has the most rows, so only one rank of
+// each stage is planned.
 MeshPlan plan_of(const ModelPlanRequest& request, const MeshOptions& degrees) {
   MeshPlan plan{degrees, request.microbatches, 0, {}, {}};
   if (plan.microbatches == 0) plan.microbatches = degrees.pp > 1 ? 2 * degrees.pp : 1;

@@ -1,5 +1,5 @@
-// Memory that a training would take, told for each mesh before it runs: the model is described, split and trained on the meta
-// device over a fake gang, where the same code counts what it would take.
+// The memory that a training would use with each mesh, before it runs. The model is built, split and trained
+// on the meta device over a fake gang, where the same code as in a real run counts the bytes.
 //
 // Thread rule: one thread.
 #pragma once
@@ -19,32 +19,34 @@ namespace gangway {
 struct ModelPlanRequest {
   LlamaConfig config;
   int ranks = 1;
-  // A degree below 1 is tried with all that divide the ranks.
+  // A degree below 1 means: try all numbers that divide the ranks.
   MeshOptions degrees{0, 0, 0, 0, 0};
-  int64_t rows = 1;  // of a microbatch
+  int64_t rows = 1;  // rows of a microbatch
   int64_t sequence = 0;
   int microbatches = 0;  // 0: twice pp, or 1 without pp
   ParallelOptions options;
   DType moment_dtype = DType::f32;
-  bool one_host = false;  // ranks share gathered weights, as processes of one CPU host do
+  // Whether the ranks share gathered weights, as processes of one CPU host do.
+  bool one_host = false;
 };
 
 struct MeshPlan {
   MeshOptions degrees;
   int microbatches = 1;
-  int rank = 0;  // that takes most
+  int rank = 0;  // the rank that uses the most memory
   MemoryUse use;
-  std::string refusal;  // why the model cannot be trained so; empty: it can
+  std::string refusal;  // why the model cannot be trained with this mesh; empty: it can
 };
 
-// The bytes of this rank of `root` after two steps with AdamW. Collective. Throws what the model or the mesh refuses.
+// Returns the bytes that this rank of `root` uses after two steps with AdamW. Collective. Throws what the
+// model or the mesh refuses.
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches);
-// The same of a rank on the meta device.
+// Returns the bytes that a rank would use, by a training on the meta device.
 MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
                       int rank);
-// All meshes: those that can be trained with the least memory first, then the refused ones. INVALID_ARGUMENT: degrees that
-// no mesh of so many ranks has.
+// Returns all meshes: first those that work, by the memory that they use, then the refused ones.
+// INVALID_ARGUMENT: no mesh of this number of ranks has the given degrees.
 std::vector<MeshPlan> plan_meshes(const ModelPlanRequest& request);
 
 }  // namespace gangway

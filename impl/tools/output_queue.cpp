@@ -13,7 +13,7 @@ void OutputQueue::add(std::string_view bytes) {
 }
 
 void OutputQueue::write_some() {
-  // A pipe that is ready has room for PIPE_BUF bytes.
+  // A pipe that poll reports as ready has room for PIPE_BUF bytes.
   const ssize_t n = write(fd_, bytes_.data() + begin_, std::min<size_t>(bytes_.size() - begin_, PIPE_BUF));
   if (n > 0)
     begin_ += static_cast<size_t>(n);

@@ -1,6 +1,8 @@
-// Bytes on their way to a descriptor of ours. Others may share the descriptor, so it stays blocking, and
-// gangrun, which has one thread, must not wait for a reader that stands still: the queue writes only what a
-// ready pipe or terminal takes at once. Thread rule: one thread.
+// A queue of bytes to write to a descriptor of the launcher. Other processes may share the descriptor, so it
+// must stay blocking. But gangrun has one thread, which must not wait for a slow reader. So the queue writes
+// only what a ready pipe or terminal takes at once.
+//
+// Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +17,12 @@ class OutputQueue {
 
   int fd() const { return fd_; }
   bool empty() const { return begin_ == bytes_.size(); }
-  bool full() const {
-    return bytes_.size() - begin_ >= kFull;
-  }  // the caller reads no more output before there is room
+  // A caller must read no more of a rank's output while the queue is full.
+  bool full() const { return bytes_.size() - begin_ >= kFull; }
 
   void add(std::string_view bytes);
-  // Call when poll says that the descriptor is ready. When the reader has closed its end, further output is dropped.
+  // Call it when poll says that the descriptor is ready. If the reader has closed its end, the queue drops
+  // all further output.
   void write_some();
 
  private:

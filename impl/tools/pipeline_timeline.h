@@ -1,4 +1,4 @@
-// Timelines of pipelines: what a schedule promises, and what a run did.
+// Timelines of pipelines: of a schedule as planned, and of a run as it happened.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 namespace gangway {
 
 Timeline timeline_of(const Schedule& schedule, const ScheduleReport& report, const std::string& title);
-// Computations and collectives of each rank, in milliseconds; where nothing is drawn the rank waits.
+// Shows the computations and collectives of each rank, in milliseconds. A rank waits where nothing is drawn.
 Timeline timeline_of(const std::vector<std::vector<TraceEvent>>& ranks, const std::string& title);
 
 }  // namespace gangway

@@ -29,7 +29,7 @@ LlamaConfig config_of(const std::string& path) {
   return parse_config_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
-// "80GiB", "512 MiB", "80GB", "1000".
+// Parses "80GiB", "512 MiB", "80GB" or "1000".
 uint64_t bytes_of(const std::string& text) {
   const std::map<std::string, double> units = {
       {"", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"MB", 1e6}, {"GB", 1e9}};
@@ -54,7 +54,7 @@ std::string amount(uint64_t bytes) {
   return out;
 }
 
-// "pp 2 x dp_shard 4": the axes over 1.
+// Returns the axes with degrees above 1, such as "pp 2 x dp_shard 4".
 std::string mesh_text(const MeshOptions& m) {
   std::string out;
   for (const auto& [name, degree] : {std::pair{"pp", m.pp},

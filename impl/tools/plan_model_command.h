@@ -1,4 +1,4 @@
-// gw-plan model: memory per rank by mesh, as a table.
+// The command `gw-plan model`: a table of the memory of each rank by mesh.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,9 +15,9 @@ struct ModelCommand {
   ModelPlanRequest plan;
 };
 
-// Adds the subcommand; its options are read into `command`, which outlives the app.
+// Adds the subcommand, which reads its options into `command`. `command` must outlive the app.
 CLI::App* add_model_command(CLI::App& app, ModelCommand& command);
-// Prints the table. Throws what is wrong with the request.
+// Prints the table. Throws if the request is wrong.
 void run_model(ModelCommand& command);
 
 }  // namespace gangway

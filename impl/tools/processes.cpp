@@ -1,4 +1,4 @@
-// The ranks as processes: what they get, how they start, how their end is seen.
+// The ranks as processes: their environment, how they start, and how the launcher sees their end.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -19,8 +19,9 @@
 namespace gangway::tools {
 namespace {
 
-// A killed rank is a zombie only when its memory is gone, and who heard of its death may have ended before:
-// so long the cause may still come, and longer while a rank is on its way out.
+// How long the launcher waits for a likelier cause after a rank has exited with an error. A killed rank
+// becomes a zombie only after its memory is freed, and a rank that noticed its death may exit before that.
+// kExitingMs holds while a rank is still exiting.
 constexpr int64_t kCauseMs = 200, kExitingMs = 5000;
 
 template <typename Bytes>
@@ -84,7 +85,7 @@ void Attempt::start_all() {
         ranks_[next].program = &program;
         start(ranks_[next]);
       }
-  } catch (...) {  // what the ranks so far have started goes with them
+  } catch (...) {  // also ends the processes that the ranks have started so far
     signal_all(SIGKILL);
     for (RankProcess& rank : ranks_) {
       if (!rank.running) continue;
@@ -97,18 +98,20 @@ void Attempt::start_all() {
 
 void Attempt::start(RankProcess& rank) {
   const std::array<int, 2> ends = open_streams(rank);
-  int report[2];  // closed by a successful exec
+  int report[2];  // a successful exec closes the writing end
   if (pipe2(report, O_CLOEXEC) != 0) fail_system(Code::io, "no pipe", errno);
   const pid_t launcher = getpid();
   rank.pid = fork();
   if (rank.pid < 0) fail_system(Code::io, text("cannot start rank ", rank.rank), errno);
   if (rank.pid == 0) {
-    // The rank dies with the launcher, also when that was killed before this line.
+    // The kernel kills the rank when the launcher dies. The second line covers a launcher that died before
+    // the first.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(1);
     become(rank, ends, report[1]);
   }
-  setpgid(rank.pid, rank.pid);  // here as well: a signal may be forwarded before the child's own call
+  // The child calls this too. The launcher may forward a signal before the child's call.
+  setpgid(rank.pid, rank.pid);
   watchdog_.watch(rank.rank, rank.pid);
   rank.running = true;
   close(report[1]);
@@ -125,7 +128,8 @@ void Attempt::start(RankProcess& rank) {
             text("cannot run ", rank.program->command[0], ": ", strerror(reason)), false});
 }
 
-// In the child. A group of its own, so that a rank that is a shell script is ended with all that it started.
+// Runs in the child. The rank gets a process group of its own, so that a rank that is a shell script is ended
+// with all processes that it started.
 void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, int report) {
   setpgid(0, 0);
   if (rank.rank != 0 || isatty(0) != 0) {  // a background group may not read the terminal
@@ -160,7 +164,8 @@ void Attempt::reap() {
   for (RankProcess& rank : ranks_) {
     if (!rank.running) continue;
     siginfo_t facts{};
-    // The zombie keeps its group's number ours until the group has been dealt with.
+    // WNOWAIT keeps the zombie, and with it the number of the process group, until end_rank has dealt with
+    // the group.
     if (waitid(P_PID, static_cast<id_t>(rank.pid), &facts, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         facts.si_pid != 0)
       end_rank(rank, facts);
@@ -174,10 +179,12 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   watchdog_.forget(rank.rank);
   rank.running = false;
   rank.ended = true;
-  rank.out.pump();  // its last words come before ours
+  // The rank's last output comes before the launcher's own text.
+  rank.out.pump();
   rank.err.pump();
   if (!failed || failure_) return;
-  // One killed by a signal is likelier the cause than one that exited, which may have heard of it.
+  // A rank that was killed by a signal is a likelier cause than one that exited, which may have exited
+  // because of it.
   if (cause_ && (!killed || cause_->status > 128)) return;
   if (!cause_) {
     decide_at_ = Deadline::after_ms(kCauseMs);

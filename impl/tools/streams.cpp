@@ -1,4 +1,4 @@
-// The output of the ranks: read as it comes, written as fast as somebody reads.
+// The output of the ranks: read as it comes, and written as fast as its reader takes it.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ void Stream::end() {
   fd = -1;
 }
 
-// The rank's ends of its streams.
+// Makes the pipes of a rank's output and returns the rank's ends of them.
 std::array<int, 2> Attempt::open_streams(RankProcess& rank) {
   std::array<int, 2> ends = {1, 2};
   for (size_t i = 0; options_.prefix && i < 2; ++i) {
@@ -58,7 +58,7 @@ std::array<int, 2> Attempt::open_streams(RankProcess& rank) {
   return ends;
 }
 
-// What is still in the pipes; a process that outlives its rank is not waited for.
+// Reads what is left in the pipes, without waiting for processes that outlive their rank.
 void Attempt::drain() {
   const Deadline deadline = Deadline::after_ms(kDrainMs);
   for (RankProcess& rank : ranks_)
@@ -71,7 +71,7 @@ void Attempt::drain() {
     }
 }
 
-// As long as the reader takes; a short while when somebody asked for the end.
+// Writes for as long as the reader takes, or only for kDrainMs after a request to end.
 void Attempt::flush() {
   Deadline deadline = Deadline::never();
   while ((!queues_[0].empty() || !queues_[1].empty()) && !deadline.passed()) {

@@ -7,7 +7,7 @@
 namespace gangway {
 namespace {
 
-// Pixels.
+// In pixels.
 constexpr double kWidth = 1400, kLeft = 90, kTop = 44, kLane = 34, kGap = 6, kLetter = 6.2;
 
 std::string escaped(const std::string& text) {
@@ -25,7 +25,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// 1, 2 or 5 times a power of ten, so that at most 20 marks stand on the axis.
+// Returns the distance of the marks on the axis: 1, 2 or 5 times a power of ten, with at most 20 marks.
 double tick_of(double length) {
   double tick = std::pow(10, std::floor(std::log10(length / 20)));
   for (const double factor : {1.0, 2.0, 5.0, 10.0})

@@ -1,4 +1,4 @@
-// Draws what ranks do over time as an SVG picture: one lane for each rank, time to the right.
+// Draws what ranks do over time as an SVG picture: one lane for each rank, with time to the right.
 //
 // Thread rule: pure function.
 #pragma once
@@ -11,10 +11,11 @@ namespace gangway {
 struct TimelineBar {
   size_t lane = 0;
   double start = 0, end = 0;
-  std::string label;        // drawn where it fits
-  std::string tip;          // shown when the pointer rests on the bar
-  std::string colour;       // "#rrggbb"
-  int part = 0, parts = 1;  // of the lane's height, for what runs together
+  std::string label;   // drawn if it fits
+  std::string tip;     // shown when the pointer rests on the bar
+  std::string colour;  // "#rrggbb"
+  // The bar's part of the lane's height. Bars that run together divide it.
+  int part = 0, parts = 1;
 };
 
 struct TimelineKey {

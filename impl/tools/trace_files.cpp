@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Calls `each` with every event: a line, without its comma. What a killed process left half-written is passed over.
+// Calls `each` with every event: a line, without its comma. Skips a line that a killed process left
+// half-written.
 template <typename Each>
 void for_each_line(const std::string& path, Each&& each) {
   std::ifstream file(path, std::ios::binary);
@@ -28,7 +29,7 @@ void for_each_line(const std::string& path, Each&& each) {
   }
 }
 
-// No path: the file is empty, as a rank that ended too early leaves it.
+// Returns an empty path for an empty file, as a rank that ended too early leaves it.
 RankFile described(const std::string& path) {
   RankFile found;
   if (std::filesystem::file_size(path) == 0) return found;
@@ -65,7 +66,8 @@ TraceEvent event_of(const Json& json) {
   return event;
 }
 
-// The passes of one rank that have ended. What a pass left that failed goes with the first action that comes again.
+// Returns the passes of one rank that have ended. The events of a failed pass are dropped when one of its
+// actions begins again.
 std::vector<std::vector<TraceEvent>> passes_of(const RankFile& file) {
   const std::string row = text("\"tid\": ", static_cast<int>(TraceRow::pipeline), ",");
   std::vector<std::vector<TraceEvent>> passes;

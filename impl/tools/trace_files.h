@@ -1,4 +1,4 @@
-// The trace files of a run's ranks (base/tracer.h): put together, and the passes of a pipeline in them.
+// Reads the trace files of a run's ranks (base/tracer.h), merges them, and finds the passes of a pipeline.
 //
 // Thread rule: pure functions of the files.
 #pragma once
@@ -12,19 +12,21 @@
 namespace gangway {
 
 struct RankFile {
-  int rank = 0, ranks = 1;  // of the run
-  uint64_t run = 0;         // a number that its ranks have in common
+  int rank = 0, ranks = 1;  // this rank, and the number of ranks in the run
+  uint64_t run = 0;         // a number that all ranks of a run share
   std::string path;
 };
-// The files rank-*.json of the folder's newest run, by rank. `left_out`: those of other runs, and empty ones. IO: the folder
-// cannot be read. NOT_FOUND: no such file in it. INVALID_ARGUMENT: a file that is no trace.
+// Returns the files rank-*.json of the folder's newest run, by rank. `left_out` gets the files of other runs,
+// and empty ones. IO: the folder cannot be read. NOT_FOUND: there is no such file in it. INVALID_ARGUMENT: a
+// file is no trace.
 std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::string>& left_out);
 
-// All events in one file for the viewers. How many there are. IO.
+// Writes all events to one file for the viewers, and returns their number. Throws IO.
 size_t merge_traces(const std::vector<RankFile>& files, const std::string& path);
 
-// Pass `index` of the pipeline, by rank; its first event begins at 0. -1: the last pass that all its ranks have ended. Files of
-// ranks that have ended no pass are taken out of `files`. Empty: there is no such pass.
+// Returns pass `index` of the pipeline, by rank; its first event begins at 0. -1 means the last pass that all
+// its ranks have ended. Removes from `files` the files of ranks that have ended no pass. The result is empty
+// if there is no such pass.
 std::vector<std::vector<TraceEvent>> pipeline_pass(std::vector<RankFile>& files, int index);
 
 }  // namespace gangway

@@ -35,7 +35,8 @@ Watchdog::~Watchdog() {
   munmap(groups_, ranks_ * sizeof *groups_);
 }
 
-// A session and a name of its own, so that what is meant for the launcher's group, or its name, does not end it as well.
+// The watchdog has a session and a name of its own, so that a signal to the launcher's group, or to all
+// processes of its name, does not end it too.
 void Watchdog::run(int end) {
   setsid();
   prctl(PR_SET_NAME, "gw-watch");
@@ -43,7 +44,8 @@ void Watchdog::run(int end) {
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
   dup2(end, 0);
-  close_range(1, UINT_MAX, 0);  // also the launcher's own output: its reader waits for the end of it
+  // Closes the launcher's output too, since its reader waits for the end of it.
+  close_range(1, UINT_MAX, 0);
   char byte;
   while (read(0, &byte, 1) < 0 && errno == EINTR) {
   }
