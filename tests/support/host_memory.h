@@ -1,4 +1,6 @@
-// Tensors of any device as the host sees them. Thread rule: a Device's (device/device.h).
+// Gives the host access to tensors of any device.
+//
+// Thread rule: a Device's (device/device.h).
 #pragma once
 
 #include <algorithm>
@@ -10,8 +12,8 @@
 
 namespace gangway::test {
 
-// The memory of a tensor from its first to its last element, after everything that the rank's own stream holds: in place
-// where the host may read it, else a copy. write() brings the copy back.
+// The memory of a tensor from its first to its last element, after all work of the rank's main stream: in
+// place if the host may read it, otherwise a copy. write() stores the copy back.
 class HostMemory {
  public:
   explicit HostMemory(const Tensor& tensor) : tensor_(tensor), data_(tensor.raw()) {
@@ -19,11 +21,12 @@ class HostMemory {
     size_t last = 0;
     for (int i = 0; i < tensor.rank(); ++i)
       last += static_cast<size_t>((tensor.dim(i) - 1) * tensor.stride(i));
-    if (tensor.on_host()) {  // pinned memory of a device may still be written by its stream
+    // Pinned memory of a device may still be written by its stream.
+    if (tensor.on_host()) {
       if (!is_on_host(tensor.device().memory_kind())) tensor.device().stream().synchronize();
       return;
     }
-    // Pinned: it stays until its copies have run, also where waiting for them fails.
+    // The copy is pinned, so that it lives until the copies have run, even if waiting for them fails.
     copy_ = Buffer::allocate(tensor.device().pinned_allocator(), (last + 1) * item_bytes(tensor.dtype()));
     data_ = copy_->data();
     move(data_, tensor.raw());
@@ -49,7 +52,7 @@ class HostMemory {
   std::shared_ptr<Buffer> copy_;
 };
 
-// The elements of a contiguous tensor, and others in their place.
+// copy_out returns the elements of a contiguous tensor; copy_in replaces them.
 template <typename T>
 std::vector<T> copy_out(const Tensor& tensor) {
   const HostMemory host(tensor);

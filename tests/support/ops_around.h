@@ -1,4 +1,4 @@
-// Operations of another Ops; a subclass does something around each call, or before some.
+// Forwards all operations to another Ops. A subclass does something around each call, or before some.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The device that a test program runs on. A suite is written once; ctest runs its program for each device that its CMake
-// line names, with the name in GANGWAY_TEST_DEVICE.
+// The device that a test program runs on. A suite is written once. ctest runs its program for each device
+// that its CMake line names, and puts the name in GANGWAY_TEST_DEVICE.
 #pragma once
 
 #include <cstdlib>

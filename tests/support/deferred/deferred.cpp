@@ -14,7 +14,7 @@
 namespace gangway::deferred {
 namespace {
 
-constexpr uintptr_t kMark = uintptr_t{1} << 60;  // in no address of a process
+constexpr uintptr_t kMark = uintptr_t{1} << 60;  // No address of a process has this bit.
 constexpr size_t kAlignment = 64;
 
 class DeferredDevice;
@@ -100,7 +100,7 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
     const std::lock_guard lock(mutex_);
     std::erase(streams_, stream);
   }
-  // The memory goes when every stream has run what it holds now.
+  // Frees memory after every stream has run what it holds now.
   void free_later(void* memory) {
     const std::shared_ptr<void> hold(memory, std::free);
     const std::lock_guard lock(mutex_);
@@ -110,7 +110,8 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
 
   std::atomic<int64_t> synchronizations = 0, waits = 0, ignored_wait = -1;
   std::atomic<int> slow_collectives = 0;
-  std::atomic<uint64_t> memory_limit = 0, memory = 0;  // plain memory: 0 for no limit; in use
+  // Plain memory in bytes: the limit (0 means none), and how much is in use.
+  std::atomic<uint64_t> memory_limit = 0, memory = 0;
 
  private:
   const std::string name_;
@@ -169,7 +170,8 @@ DeferredStream::DeferredStream(DeferredDevice& device, uint32_t seed, int thread
   device_.add(this);
 }
 DeferredStream::~DeferredStream() {
-  queue_.drain();  // before it leaves the list: what it holds may use blocks that are freed meanwhile
+  // The stream stays in the device's list until it has drained: it may use blocks that are freed meanwhile.
+  queue_.drain();
   device_.remove(this);
 }
 Device& DeferredStream::device() { return device_; }

@@ -1,18 +1,18 @@
-// The deferred device: a device over host memory whose streams are queues that run late. It stands in for an accelerator
-// in tests of everything that is ordered by streams and events.
+// The deferred device: a device over host memory whose streams are queues that run late. It stands in for an
+// accelerator in tests of everything that streams and events order.
 //
 // - Each stream has a worker thread, which sleeps at random before its tasks. Events are real.
-// - Operations and copies are the CPU's, run by the worker, so a right order gives the CPU's bits. A missing event shows
-//   as another result, and under the thread sanitizer as a data race.
-// - Its memory is MemoryKind::device. An address of it has a bit set that no mapped address has: host code that reads it
-//   without a copy crashes, in every thread and at any time.
-// - A freed block lives until the streams have run what they held, as on an accelerator with stream-ordered memory. A
-//   queued task keeps no tensor alive.
+// - The worker runs the CPU's operations and copies, so a correct order gives the CPU's bits. A missing event
+//   shows as another result, and under the thread sanitizer as a data race.
+// - Its memory is MemoryKind::device. Its addresses have a bit set that no mapped address has: host code that
+//   reads them without a copy crashes, in every thread and at any time.
+// - A freed block lives until the streams have run what they held, as on an accelerator with stream-ordered
+//   memory. A queued task keeps no tensor alive.
 //
-// Its name is "deferred" or "deferred:SEED"; the seed sets the delays. A program that links it can make it by name, with
-// its operations; gangway_deferred_gangs adds the engines of its gangs.
+// Its name is "deferred" or "deferred:SEED"; the seed sets the delays. A program that links it can make the
+// device by name, with its operations. gangway_deferred_gangs adds the engines of its gangs.
 //
-// Thread rule: a Device's, see device/device.h; the counters, limits and set_ignored_wait from any thread.
+// Thread rule: a Device's, see device/device.h; any thread may use the counters, limits and set_ignored_wait.
 #pragma once
 
 #include <cstdint>
@@ -25,37 +25,39 @@
 
 namespace gangway::deferred {
 
-// What a task runs with, on the worker of its stream.
+// What a task gets from the worker of its stream.
 struct Worker {
   Device& cpu;
   Ops& ops;
   Stack& temporaries;
 };
 
-// Puts a task at the end of a deferred stream.
+// Appends a task to a deferred stream.
 void enqueue(Stream& stream, std::function<void(Worker&)> task);
 
-// Whether nothing is queued.
+// Returns whether the stream has run all its tasks.
 bool is_idle(const Stream& stream);
 
-// How often a host thread blocked until a stream or an event of this device was done.
+// Returns how often a host thread blocked until a stream or an event of this device was done.
 int64_t synchronizations(const Device& device);
-void count_synchronization(Device& device);  // for what blocks by itself
-// How often a stream of this device was told to wait for an event.
+// Counts a host thread that blocks in another way.
+void count_synchronization(Device& device);
+// Returns how often a stream of this device was told to wait for an event.
 int64_t waits(const Device& device);
-// Streams of high priority, on which collectives run, sleep so long before each task when they are made
-// after this; 0: as others do.
+// Sets how long streams of high priority, on which collectives run, sleep before each task. It holds for
+// streams that are made later. 0 means at random, like other streams.
 void set_slow_collectives(Device& device, int microseconds);
-// The device's plain memory; want of it is OUT_OF_MEMORY. 0: all there is.
+// Limits the device's plain memory. An allocation above the limit is OUT_OF_MEMORY. 0 means no limit.
 void set_memory_limit(Device& device, uint64_t bytes);
-// The wait with this number, counted from 0 over the device's life, is ignored; -1: none.
+// Makes streams ignore the wait with this number, counted from 0 over the device's life. -1 means none.
 void set_ignored_wait(Device& device, int64_t number);
 
-// Where a task finds what lies at a device address; an address of the host is itself.
+// Returns the host address, or a tensor at it, with which a task accesses a device address. An address of the
+// host is returned unchanged.
 void* reachable(const void* address);
 Tensor reachable(const Tensor& tensor);
 
-// What the device's file registers.
+// Makes the device's operations. The device's source file registers this function.
 std::unique_ptr<Ops> make_deferred_ops(const std::shared_ptr<Device>& device);
 
 }  // namespace gangway::deferred

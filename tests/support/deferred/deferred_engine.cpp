@@ -1,6 +1,7 @@
-// The data engine of gangs on the deferred device. Each channel of a gang has a stream of its own on each rank, as it has
-// a communicator on an accelerator: a collective starts when that stream reaches it and blocks it until all ranks came.
-// What moves the bytes there is the engine of threads, one per channel, opened at the channel's first use.
+// The data engine of gangs on the deferred device. Each channel of a gang has its own stream on each rank,
+// like a communicator on an accelerator: a collective starts when that stream reaches it, and blocks the
+// stream until all ranks have arrived. The engine of threads moves the bytes there. Each channel has one,
+// which its first use opens.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +27,7 @@ class Group {
   }
   int size() const { return size_; }
 
-  // The engine that moves the bytes of one rank's channel.
+  // Returns the engine that moves the bytes of one rank's channel.
   std::shared_ptr<Engine> open(Channel channel, int rank) {
     const std::lock_guard lock(mutex_);
     auto& engines = channels_[static_cast<size_t>(channel)];
@@ -41,7 +42,7 @@ class Group {
     return own;
   }
 
-  // Channels that this rank has not opened: peers may wait for it there.
+  // Also aborts channels that this rank has not opened, since peers may wait for it there.
   void abort(int rank, const Error& error) noexcept {
     const std::lock_guard lock(mutex_);
     if (!error_) aborted_by_ = rank;
@@ -51,14 +52,14 @@ class Group {
         engines[static_cast<size_t>(rank)]->abort(error);
   }
 
-  // Why a rank has aborted, as its peers are told.
+  // Returns why a rank has aborted, in the form that its peers get.
   std::optional<Error> error() {
     const std::lock_guard lock(mutex_);
     if (!error_) return std::nullopt;
     return Error(Code::aborted, text("aborted by rank ", aborted_by_, ": ", error_->message()));
   }
 
-  // The group of a gang that was made of this one by its `call`-th collective call.
+  // Returns the group of the gang that this gang's collective call number `call` made.
   std::shared_ptr<Group> child(uint64_t call, std::span<const int> ranks) {
     const std::lock_guard lock(mutex_);
     auto& group = children_[{call, std::vector<int>(ranks.begin(), ranks.end())}];
@@ -76,7 +77,7 @@ class Group {
   int aborted_by_ = -1;
 };
 
-// The first failure of a rank's collectives; outlives the engine in queued tasks.
+// The first failure of a rank's collectives. Queued tasks hold it, since they may outlive the engine.
 struct Failure {
   std::mutex mutex;
   std::optional<Error> error;
@@ -113,7 +114,7 @@ class DeferredWork final : public Work {
     count_synchronization(device_);
     while (!event.done()) {
       if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
-      works_->progress();  // as every wait does
+      works_->progress();  // every wait advances the rank's other work too
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     if (const auto first = failure_->get()) throw *first;
@@ -136,7 +137,7 @@ class DeferredEngine final : public Engine {
   DeferredEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Group> group, int rank)
       : owner_(std::move(owner)), group_(std::move(group)), rank_(rank) {}
 
-  // Peers that never come must not keep this rank from ending.
+  // Gives up after a while, so that peers that never come cannot keep this rank from ending.
   ~DeferredEngine() override {
     constexpr auto kPatience = std::chrono::seconds(5);
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
@@ -148,12 +149,12 @@ class DeferredEngine final : public Engine {
   const char* name() const override { return "deferred"; }
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
-  // As the engines of threads that it stands on, but for memory that ranks share.
+  // The facts of the engines of threads, except that ranks share no memory.
   EngineFacts facts() const override {
     EngineFacts facts;
     facts.has_peers = size() > 1;
     facts.moves_device_memory = true;
-    facts.takes_counts = false;  // as NCCL
+    facts.takes_counts = false;  // like NCCL
     return facts;
   }
 
@@ -223,7 +224,7 @@ class DeferredEngine final : public Engine {
   struct Lane {
     std::shared_ptr<Engine> engine;
     std::unique_ptr<Event> ready;
-    std::unique_ptr<Stream> stream;  // ends first, with all its tasks
+    std::unique_ptr<Stream> stream;  // destroyed first, with all its tasks
   };
 
   Lane& lane_of(Channel channel) {
@@ -235,7 +236,7 @@ class DeferredEngine final : public Engine {
     return *lane;
   }
 
-  // A failure breaks the gang; the stream goes on, as a device's does.
+  // A failure breaks the gang, but the stream continues, as a device's stream does.
   template <typename Task>
   void enqueue_guarded(Lane& lane, Task task) {
     enqueue(*lane.stream, [task = std::move(task), failure = failure_](Worker& worker) {
@@ -254,7 +255,7 @@ class DeferredEngine final : public Engine {
     return true;
   }
 
-  // Null for a rank that is not in the list.
+  // Returns null for a rank that is not in the list.
   std::shared_ptr<Engine> member_of(std::shared_ptr<Group> group, std::span<const int> ranks) const {
     const auto own = std::find(ranks.begin(), ranks.end(), rank_);
     if (own == ranks.end()) return nullptr;
@@ -265,8 +266,8 @@ class DeferredEngine final : public Engine {
   const std::shared_ptr<Group> group_;
   const int rank_;
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
-  std::atomic<uint64_t> calls_ = 0;    // that made gangs
-  std::atomic<uint64_t> started_ = 0;  // records
+  std::atomic<uint64_t> calls_ = 0;    // calls that made gangs
+  std::atomic<uint64_t> started_ = 0;  // records of collectives
   mutable std::mutex mutex_;
   std::array<std::unique_ptr<Lane>, kChannels> lanes_;
 };

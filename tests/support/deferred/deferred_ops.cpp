@@ -1,4 +1,4 @@
-// The CPU's operations, put into the stream's queue. Shapes are checked at the call, as every device does.
+// The CPU's operations, queued on the stream. As on every device, the call checks the shapes.
 #include "ops/check.h"
 #include "support/deferred/deferred.h"
 
@@ -37,7 +37,8 @@ class DeferredOps final : public Ops {
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
 
-  // The chunk's logits are taken here, so that the stack has the height of a run; the worker has a stack of its own.
+  // Takes the chunk's logits from `temporaries`, so that the stack grows as in a real run. The worker has its
+  // own stack.
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
     check(args);
     const StackScope scope(temporaries);

@@ -27,7 +27,7 @@ Tensor filled(Device& device, Ops& ops, int64_t count, double value) {
 
 double first(const Tensor& t) { return *HostMemory(t).data<double>(); }
 
-// Sleeps on the stream, so that what is not ordered after it comes before it.
+// Sleeps on the stream, so that work that is not ordered after it runs before it.
 void hold(Stream& stream) {
   deferred::enqueue(stream,
                     [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });

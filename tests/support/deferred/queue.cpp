@@ -9,7 +9,7 @@ namespace gangway::deferred {
 namespace {
 
 constexpr int kDelayedOneIn = 16;
-constexpr int kLongestDelay = 200;  // microseconds
+constexpr int kLongestDelay = 200;  // in microseconds
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void Queue::run() {
     } catch (...) {
       error = std::current_exception();
     }
-    task = nullptr;  // what it held may be freed here
+    task = nullptr;  // frees what the task held, outside the lock
     lock.lock();
     if (!error_) error_ = error;
     if (--open_ == 0) changed_.notify_all();

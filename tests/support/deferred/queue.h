@@ -1,5 +1,6 @@
-// The queue of one deferred stream: tasks in order, run late by one thread.
-// Thread rule: any thread, but for the end, which waits for all tasks.
+// The queue of one deferred stream: one thread runs its tasks late, in order.
+//
+// Thread rule: any thread, except the destructor, which waits for all tasks.
 #pragma once
 
 #include <atomic>
@@ -25,9 +26,12 @@ class Queue {
 
   void push(std::function<void(Worker&)> task);
   bool idle() const;
-  void set_sleep(int microseconds) { sleep_ = microseconds; }  // before each task; 0: at random
-  void drain();                                                // blocks until every task has ended
-  void synchronize();  // drain(), then rethrows the first exception of a task, once
+  // Sets the sleep before each task; 0 means at random.
+  void set_sleep(int microseconds) { sleep_ = microseconds; }
+  // Blocks until every task has ended.
+  void drain();
+  // Calls drain(), then rethrows the first exception of a task, once.
+  void synchronize();
 
  private:
   void run();
