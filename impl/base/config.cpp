@@ -27,7 +27,7 @@ int64_t integer(const char* variable, int64_t fallback, int64_t lowest, int64_t 
   return parsed;
 }
 
-std::string words(const char* variable, const char* fallback) {
+std::string string_of(const char* variable, const char* fallback) {
   const char* value = lookup(variable);
   return value != nullptr ? value : fallback;
 }
@@ -39,7 +39,7 @@ Config read_config() {
   const Config d;
   Config c;
   c.num_threads = static_cast<int>(integer("GANGWAY_NUM_THREADS", d.num_threads, 0, 4096));
-  c.cpu_isa = words("GANGWAY_CPU_ISA", "");
+  c.cpu_isa = string_of("GANGWAY_CPU_ISA", "");
   if (!c.cpu_isa.empty() && c.cpu_isa != "avx512" && c.cpu_isa != "avx2" && c.cpu_isa != "portable")
     fail(Code::invalid_argument, "GANGWAY_CPU_ISA is \"", c.cpu_isa, "\", not avx512, avx2 or portable");
   c.expected_size = static_cast<int>(integer("GANGWAY_EXPECTED_SIZE", d.expected_size, 0, kInt));
@@ -47,15 +47,15 @@ Config read_config() {
   c.memory_limit = static_cast<uint64_t>(integer("GANGWAY_MEMORY_LIMIT", 0, 0, INT64_MAX));
   c.timeout_ms = integer("GANGWAY_TIMEOUT_MS", d.timeout_ms, 1, INT64_MAX / 1000000);
   c.liveness_ms = integer("GANGWAY_LIVENESS_MS", d.liveness_ms, 0, INT64_MAX / 1000000);
-  c.secret_file = words("GANGWAY_SECRET_FILE", "");
+  c.secret_file = string_of("GANGWAY_SECRET_FILE", "");
   c.secret_fd = static_cast<int>(integer("GANGWAY_SECRET_FD", d.secret_fd, -1, kInt));
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
-  c.interface = words("GANGWAY_INTERFACE", "");
-  c.module_folder = words("GANGWAY_MODULES", "");
-  c.trace_folder = words("GANGWAY_TRACE", "");
+  c.interface = string_of("GANGWAY_INTERFACE", "");
+  c.module_folder = string_of("GANGWAY_MODULES", "");
+  c.trace_folder = string_of("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   c.cuda_graphs = integer("GANGWAY_CUDA_GRAPHS", 1, 0, 1) != 0;
-  const std::string cudnn = words("GANGWAY_CUDNN", "0");
+  const std::string cudnn = string_of("GANGWAY_CUDNN", "0");
   if (cudnn != "auto" && cudnn != "0")
     fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
   c.cudnn = cudnn == "auto";

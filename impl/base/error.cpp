@@ -36,10 +36,10 @@ const char* name(Code code) noexcept {
 namespace {
 
 Error system_error_of(Code code, const std::string& message, int system_error) {
-  char words[256] = "";
+  char buffer[256] = "";
   // The GNU form of strerror_r returns the text, which need not lie in the given buffer.
-  const char* said = strerror_r(system_error, words, sizeof words);
-  Error error(code, message + ": " + said);
+  const char* description = strerror_r(system_error, buffer, sizeof buffer);
+  Error error(code, message + ": " + description);
   error.system_error = system_error;
   return error;
 }

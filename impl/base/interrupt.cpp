@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The least time between two calls of the hook while a thread computes or copies.
-constexpr auto kBetween = std::chrono::milliseconds(20);
+constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
 struct Hook {
   InterruptCheck check = nullptr;
@@ -30,7 +30,7 @@ thread_local Hook hook;
 thread_local int shields = 0;
 
 // A hook written in C++ may throw. The forced unwind of a hook that ends its thread must not be swallowed.
-bool says_stop() {
+bool asks_to_stop() {
   try {
     return hook.check(hook.user) != 0;
   } catch (const abi::__forced_unwind&) {
@@ -55,7 +55,7 @@ void set_interrupt(InterruptCheck check, void* user, void (*release)(void* user)
 }
 
 void poll_interrupt() {
-  if (shields == 0 && hook.check != nullptr && says_stop())
+  if (shields == 0 && hook.check != nullptr && asks_to_stop())
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");
 }
 
@@ -63,7 +63,7 @@ void poll_interrupt_at_times() {
   if (hook.check == nullptr) return;
   const Clock::time_point now = Clock::now();
   if (now < hook.next) return;
-  hook.next = now + kBetween;
+  hook.next = now + kPollInterval;
   poll_interrupt();
 }
 

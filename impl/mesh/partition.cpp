@@ -8,20 +8,20 @@
 namespace gangway {
 namespace {
 
-std::vector<int> counted(int count) {
+std::vector<int> ranks_below(int count) {
   std::vector<int> all(static_cast<size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-bool holds(std::span<const int> list, int value) {
+bool contains(std::span<const int> list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 std::string joined(std::span<const int> numbers) {
-  std::string words;
-  for (const int n : numbers) words += (words.empty() ? "" : ", ") + std::to_string(n);
-  return words;
+  std::string list;
+  for (const int n : numbers) list += (list.empty() ? "" : ", ") + std::to_string(n);
+  return list;
 }
 
 }  // namespace
@@ -32,13 +32,13 @@ Partition::Partition(GangPtr base, std::vector<int> ranks, std::vector<int> shap
   if (own != ranks_.end()) rank_ = static_cast<int>(own - ranks_.begin());
 }
 
-Partition::Partition(GangPtr base) : Partition(base, counted(base->size()), {base->size()}) {}
+Partition::Partition(GangPtr base) : Partition(base, ranks_below(base->size()), {base->size()}) {}
 
 Partition Partition::inclusive(std::span<const int> ranks) const {
   if (ranks.empty()) fail(Code::invalid_argument, "partition.inclusive: the list of workers is empty");
   std::vector<int> chosen;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (holds(ranks.first(i), ranks[i]))
+    if (contains(ranks.first(i), ranks[i]))
       fail(Code::invalid_argument, "partition.inclusive: worker ", ranks[i], " is listed twice");
     if (ranks[i] < 0 || ranks[i] >= size())
       fail(Code::invalid_argument, "partition.inclusive: worker ", ranks[i], " is outside [0, ", size(), ")");
@@ -54,7 +54,7 @@ Partition Partition::unite(const Partition& other) const {
          "\" and \"", other.base_->name(), "\"; a union needs one");
   std::vector<int> both = ranks_;
   for (const int r : other.ranks_)
-    if (!holds(ranks_, r)) both.push_back(r);
+    if (!contains(ranks_, r)) both.push_back(r);
   const int count = static_cast<int>(both.size());
   return Partition(base_, std::move(both), {count});
 }
@@ -80,12 +80,12 @@ Partition Partition::subtopology(std::span<const int> kept) const {
   std::vector<int> group, shape;
   const std::vector<int> own = index();
   for (int d = 0; d < dims(); ++d)
-    if (holds(kept, d)) shape.push_back(shape_[static_cast<size_t>(d)]);
+    if (contains(kept, d)) shape.push_back(shape_[static_cast<size_t>(d)]);
   for (int w = 0; active() && w < size(); ++w) {
     const std::vector<int> at = index_of(w);
     bool shares = true;
     for (int d = 0; d < dims(); ++d)
-      shares = shares && (holds(kept, d) || at[static_cast<size_t>(d)] == own[static_cast<size_t>(d)]);
+      shares = shares && (contains(kept, d) || at[static_cast<size_t>(d)] == own[static_cast<size_t>(d)]);
     if (shares) group.push_back(ranks_[static_cast<size_t>(w)]);
   }
   return Partition(base_, std::move(group), std::move(shape));
@@ -124,7 +124,7 @@ void Partition::check_dims(const char* call, std::span<const int> dims) const {
     if (dims[i] < 0 || dims[i] >= this->dims())
       fail(Code::invalid_argument, call, ": dim ", dims[i], " is outside [0, ", this->dims(),
            "), the dims of the partition");
-    if (holds(dims.first(i), dims[i]))
+    if (contains(dims.first(i), dims[i]))
       fail(Code::invalid_argument, call, ": dim ", dims[i], " is named twice");
   }
 }
@@ -138,7 +138,7 @@ std::vector<int> Partition::dims_of(const char* call, const std::vector<int>* di
   check_dims(call, dims != nullptr ? *dims : *kept);
   std::vector<int> chosen;
   for (int d = 0; d < this->dims(); ++d)
-    if (dims != nullptr ? holds(*dims, d) : !holds(*kept, d)) chosen.push_back(d);
+    if (dims != nullptr ? contains(*dims, d) : !contains(*kept, d)) chosen.push_back(d);
   return chosen;
 }
 

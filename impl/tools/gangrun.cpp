@@ -14,12 +14,12 @@ constexpr int kMostRanks = 4096;
 
 using gangway::tools::LaunchOptions;
 using gangway::tools::Program;
-using Words = std::vector<char*>;
+using Arguments = std::vector<char*>;
 
 // Splits the command line into one part for each program. A ":" before -n or --ranks begins the next program
 // of the gang; any other ":" is an argument of a program. Each part begins with the name of gangrun.
-std::vector<Words> parts_of(int count, char** arguments) {
-  std::vector<Words> parts(1);
+std::vector<Arguments> parts_of(int count, char** arguments) {
+  std::vector<Arguments> parts(1);
   for (int i = 0; i < count; ++i) {
     const std::string_view next = i + 1 < count ? arguments[i + 1] : "";
     if (std::string_view(arguments[i]) == ":" && (next.starts_with("-n") || next.starts_with("--ranks")))
@@ -37,8 +37,8 @@ void add_program(CLI::App& app, Program& program) {
   app.prefix_command();
 }
 
-void parse(CLI::App& app, Words& words, Program& program) {
-  app.parse(static_cast<int>(words.size()), words.data());
+void parse(CLI::App& app, Arguments& arguments, Program& program) {
+  app.parse(static_cast<int>(arguments.size()), arguments.data());
   program.command = app.remaining();
   if (!program.command.empty() && program.command.front() == "--")
     program.command.erase(program.command.begin());
@@ -49,7 +49,7 @@ void parse(CLI::App& app, Words& words, Program& program) {
 
 int main(int count, char** arguments) {
   LaunchOptions options;
-  std::vector<Words> parts = parts_of(count, arguments);
+  std::vector<Arguments> parts = parts_of(count, arguments);
   options.programs.resize(parts.size());
   bool no_prefix = false;
   CLI::App app(

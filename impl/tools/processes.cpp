@@ -149,12 +149,12 @@ void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, in
   set("GANGWAY_SECRET_FD", std::to_string(secret_));
   set("GANGWAY_JOB", job_);
   set("GANGWAY_RESTART_COUNT", std::to_string(restart_));
-  std::vector<char*> words;
-  for (const std::string& word : rank.program->command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  std::vector<char*> arguments;
+  for (const std::string& word : rank.program->command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
   sigprocmask(SIG_SETMASK, &signals_.mask, nullptr);
   sigaction(SIGPIPE, &signals_.pipe, nullptr);
-  execvp(words[0], words.data());
+  execvp(arguments[0], arguments.data());
   const int reason = errno;
   (void)!write(report, &reason, sizeof reason);
   _exit(127);

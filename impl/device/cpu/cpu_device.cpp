@@ -69,7 +69,7 @@ class HostDevice final : public CpuDevice, public std::enable_shared_from_this<H
 
 constexpr size_t kAlignment = 64;
 // For smaller blocks, reading the host's memory size is not worth its cost.
-constexpr size_t kSurelyThere = size_t{1} << 30;
+constexpr size_t kUncheckedBytes = size_t{1} << 30;
 
 // The source that a block came from, and must go back to. The block's token is the address of its Origin.
 struct Origin {
@@ -94,7 +94,7 @@ class HostAllocator final : public Allocator {
       return {data, bytes, reinterpret_cast<uint64_t>(origin.release())};
     }
     // The kernel would grant the address space, and kill the process when it writes there.
-    if (bytes > kSurelyThere && bytes > total_memory())
+    if (bytes > kUncheckedBytes && bytes > total_memory())
       fail(Code::out_of_memory, bytes, " bytes are wanted, but the host has ", total_memory());
     void* const data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
     if (data == nullptr) fail(Code::out_of_memory, "the host has no ", bytes, " bytes left");

@@ -23,8 +23,8 @@ constexpr int kColumns = 2 * kLanesOf<S>;
 
 // Returns x in every lane. Subtracting zero costs no instruction. Adding zero would, since it turns -0 into
 // +0.
-GW_SIMD F32 spread(float x) { return x - F32{}; }
-GW_SIMD F64 spread(double x) { return x - F64{}; }
+GW_SIMD F32 broadcast(float x) { return x - F32{}; }
+GW_SIMD F64 broadcast(double x) { return x - F64{}; }
 
 GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -131,7 +131,7 @@ void tile_product(int64_t depth, const S* a_KR, const S* b_KC, S* tile, int64_t 
     const Vec<S> b0 = load(b_KC), b1 = load(b_KC + lanes);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const Vec<S> a = spread(a_KR[r]);
+      const Vec<S> a = broadcast(a_KR[r]);
       acc[r][0] = fma(a, b0, acc[r][0]);
       acc[r][1] = fma(a, b1, acc[r][1]);
     }
@@ -209,21 +209,21 @@ void narrow_block(const Product& p, const float* from_MN, int64_t m, int64_t n, 
 
 template <typename S>
 void multiply(const Product& p) {
-  const bool waits = sizeof(S) == 4 && p.c_dtype != DType::f32;
+  const bool is_buffered = sizeof(S) == 4 && p.c_dtype != DType::f32;
   S* a_panel = static_cast<S*>(p.panels);
   S* b_panel = a_panel + kBlockM * kBlockK + kLanesOf<S>;  // pack_rows writes past the panel's end
   S* edge = b_panel + kBlockN * kBlockK;
-  S* waiting = edge + kRows * kColumns<S>;
+  S* result_buffer = edge + kRows * kColumns<S>;
   for (int64_t m0 = 0; m0 < p.m; m0 += kResultM) {
     const int64_t m1 = least(p.m, m0 + kResultM);
     for (int64_t j = 0; j < p.n; j += kBlockN) {
       const int64_t n = least(kBlockN, p.n - j);
-      S* c_MN = waits ? waiting : static_cast<S*>(p.c) + m0 * p.c_row + j;
-      const int64_t c_row = waits ? kBlockN : p.c_row;
-      if (p.k == 0 && (waits || !p.accumulate)) zero_block(m1 - m0, n, c_MN, c_row);
+      S* c_MN = is_buffered ? result_buffer : static_cast<S*>(p.c) + m0 * p.c_row + j;
+      const int64_t c_row = is_buffered ? kBlockN : p.c_row;
+      if (p.k == 0 && (is_buffered || !p.accumulate)) zero_block(m1 - m0, n, c_MN, c_row);
       for (int64_t k = 0; k < p.k; k += kBlockK) {
         const int64_t depth = least(kBlockK, p.k - k);
-        const bool add = k > 0 || (p.accumulate && !waits);
+        const bool add = k > 0 || (p.accumulate && !is_buffered);
         pack(p.b_dtype, p.b, k * p.b_row + j * p.b_column, p.b_column, p.b_row, n, depth, kColumns<S>,
              b_panel);
         for (int64_t i = m0; i < m1; i += kBlockM) {
@@ -236,9 +236,9 @@ void multiply(const Product& p) {
       if constexpr (sizeof(S) == 4) {
         const int64_t at = m0 * p.c_row + j;
         if (p.c_dtype == DType::bf16)
-          narrow_block(p, waiting, m1 - m0, n, static_cast<bf16_t*>(p.c) + at);
+          narrow_block(p, result_buffer, m1 - m0, n, static_cast<bf16_t*>(p.c) + at);
         else if (p.c_dtype == DType::f16)
-          narrow_block(p, waiting, m1 - m0, n, static_cast<f16_t*>(p.c) + at);
+          narrow_block(p, result_buffer, m1 - m0, n, static_cast<f16_t*>(p.c) + at);
       }
     }
   }
