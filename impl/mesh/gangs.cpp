@@ -207,7 +207,7 @@ void Gangs::close(int64_t timeout_ms) {
 
 void Gangs::abort(const Error& error) noexcept {
   root_->abort(error);
-  const std::lock_guard lock(mutex_);  // copying the list could fail for want of memory
+  const std::lock_guard lock(mutex_);  // the lists are not copied: there may be no memory left
   for (const GangPtr& gang : owned_) gang->abort(error);
   for (const auto& place : places_) place.second->abort(error);
 }

@@ -59,11 +59,12 @@ struct RmsNormBackwardArgs {
   Tensor y;
 };
 
-// Rotary embedding in the half-rotation form, in place or not: for each head vector with the halves x1 and
-// x2, y1 = x1 cos - x2 sin and y2 = x2 cos + x1 sin. x and y are [T, heads * K] with strided rows. cos and
-// sin are [positions, K / 2], f32 (f64 for f64). Row t uses table row positions[t % n] (i32 [n], n divides
-// T), or t % sequence if positions is absent. The backward is the rotation by the opposite angle: inverse =
-// true.
+// Rotary embedding in the half-rotation form, in place or not. For each head vector with the halves x1 and
+// x2:
+//   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
+// x and y are [T, heads * K] with strided rows. cos and sin are [positions, K / 2], f32 (f64 for f64). Row t
+// uses table row positions[t % n] (i32 [n], n divides T), or t % sequence if positions is absent. The
+// backward is the rotation by the opposite angle, with `inverse` set.
 struct RopeArgs {
   Tensor x, y, cos, sin, positions;
   int64_t heads = 1;
@@ -80,10 +81,12 @@ struct SwigluBackwardArgs {
   Tensor y;                         // if present: recomputed in the same pass; may be dy (in place)
 };
 
-// out = softmax(scale * q k^T + mask) v for each head; query head h uses key/value head h / (H / G). q is [B,
-// Sq, H, K], k and v are [B, Sk, G, K], out is like q; only the last dim must have stride 1. lse [B, H, Sq]
-// is the log of the sum of exponentials (f32, f64 for f64). Causal: query i sees key j if k_offset + j <=
-// q_offset + i. A row that sees no key gives 0 and lse = -infinity. The score matrix is never stored.
+// Attention of each head; query head h uses key/value head h / (H / G):
+//   out = softmax(scale * q k^T + mask) v
+// q is [B, Sq, H, K], k and v are [B, Sk, G, K], and out is like q; only the last dim must have stride 1. lse
+// [B, H, Sq] is the log of the sum of exponentials (f32, f64 for f64). With `causal`, query i sees key j if
+// k_offset + j <= q_offset + i. A row that sees no key gives 0 and lse = -infinity. The score matrix is never
+// stored.
 struct AttentionArgs {
   Tensor q, k, v, out, lse;
   double scale = 1;
@@ -124,13 +127,14 @@ struct EmbeddingArgs {
 };
 struct EmbeddingBackwardArgs {
   Tensor ids, dy, dtable;  // dtable +=, f32 or f64; added in the order of t, so that sums do not vary
-  int64_t first_row = 0;   // of dtable
+  int64_t first_row = 0;   // the first row in dtable
 };
 
-// The model head and cross-entropy, in chunks of tokens, so that the full logits never exist. For labels[t]
-// != ignore, in the order of t: loss += -log softmax(x[t] w^T)[labels[t]], weight += 1. The gradients are
-// those of scale * loss: dx (written), dw (+=). x is [T, D], w is [V, D], labels is [T] i64. A label outside
-// [0, V) gives NaN.
+// The model head and cross-entropy, in chunks of tokens, so that the full logits never exist. For each t with
+// labels[t] != ignore, in the order of t:
+//   loss += -log softmax(x[t] w^T)[labels[t]],  weight += 1
+// dx (written) and dw (+=) are the gradients of scale * loss. x is [T, D], w is [V, D], labels is [T] i64. A
+// label outside [0, V) gives NaN.
 struct HeadLossArgs {
   Tensor x, w, labels;
   Tensor loss, weight;        // f64 [1] each; absent: not wanted
@@ -150,15 +154,16 @@ struct LossPartArgs {
   Tensor logits, labels, statistics;
   int64_t first_id = 0;
 };
-// loss_join takes statistics [W, 3, C] of all parts. For labels[c] != ignore, in the order of c: loss += -log
-// softmax(logits)[labels[c]], weight += 1. It replaces what loss_part wrote to the logits of part `part` by
-// their gradient of scale * loss. A label outside [0, ids) gives NaN.
+// loss_join takes statistics [W, 3, C] of all parts. For each c with labels[c] != ignore, in the order of c:
+//   loss += -log softmax(logits)[labels[c]],  weight += 1
+// It replaces what loss_part wrote to the logits of part `part` by their gradient of scale * loss. A label
+// outside [0, ids) gives NaN.
 struct LossJoinArgs {
   Tensor logits, labels, statistics;
   Tensor loss, weight;  // f64 [1] each; absent: not wanted
   int part = 0;
-  int64_t first_id = 0;  // of that part
-  int64_t ids = 0;       // of all parts
+  int64_t first_id = 0;  // the first id of `part`
+  int64_t ids = 0;       // the ids of all parts together
   double scale = 1;
   int64_t ignore = -100;
 };
@@ -180,8 +185,10 @@ struct AdamWArgs {
   OptimizerControl control;
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
-// SGD: g' = g * scale * clip + weight_decay * p. With momentum: m = momentum * m + g' (step 1: m = g'), g' =
-// nesterov ? g' + momentum * m : m. Then p -= lr * g'.
+// SGD:
+//   g' = g * scale * clip + weight_decay * p
+//   with momentum: m = momentum * m + g' (step 1: m = g'),  g' = nesterov ? g' + momentum * m : m
+//   p -= lr * g'
 struct SgdArgs {
   Tensor p, g, m, copy;
   OptimizerControl control;
@@ -230,9 +237,10 @@ class Ops {
   // out (f64 [1]) += sum |x|^p in a fixed order. For p = infinity: out = max(out, max |x|). x is contiguous
   // f64, f32, bf16 or f16.
   virtual void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) = 0;
-  // Writes rows of a parameter's initial values: element i of the full row-major tensor is philox_normal(key,
-  // i) * deviation, rounded to y's dtype (f64, f32, bf16 or f16). y is contiguous; `first_element` is the
-  // index of its first element.
+  // Writes rows of a parameter's initial values. Element i of the full row-major tensor is
+  //   philox_normal(key, i) * deviation
+  // rounded to y's dtype (f64, f32, bf16 or f16). y is contiguous; `first_element` is the index of its first
+  // element.
   virtual void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
                            Stream& stream) = 0;
   // Writes to out (i64 [3]) the lowest and the highest of the ids [T] i64 that are not `ignore`, and their

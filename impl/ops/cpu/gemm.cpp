@@ -40,7 +40,7 @@ int64_t boundary(int64_t size, int64_t parts, int64_t i) {
 }
 
 Grid cut(int64_t m, int64_t n, int64_t k, int threads) {
-  constexpr double kWorthAThread = 1 << 20;  // multiplications: about 20 microseconds
+  constexpr double kWorthAThread = 1 << 20;  // in multiplications: about 20 microseconds
   const double worth =
       static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / kWorthAThread;
   const int64_t parts = static_cast<int64_t>(std::clamp(worth, 1.0, static_cast<double>(threads)));

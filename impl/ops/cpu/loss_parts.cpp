@@ -11,7 +11,7 @@
 namespace gangway::cpu {
 namespace {
 
-constexpr size_t kGrain = 4;  // rows
+constexpr size_t kGrain = 4;  // the fewest rows that are worth a thread
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const HeadLossKernels& kernels(Isa isa) {
