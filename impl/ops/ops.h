@@ -127,7 +127,7 @@ struct EmbeddingArgs {
 };
 struct EmbeddingBackwardArgs {
   Tensor ids, dy, dtable;  // dtable +=, f32 or f64; added in the order of t, so that sums do not vary
-  int64_t first_row = 0;   // the first row in dtable
+  int64_t first_row = 0;   // the row of the table at which dtable begins
 };
 
 // The model head and cross-entropy, in chunks of tokens, so that the full logits never exist. For each t with
