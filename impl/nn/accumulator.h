@@ -1,5 +1,6 @@
-// A sum in the making: memory whose contents are undefined until the first term is written, and the flag that says
-// which of the two it is. Every gradient, full or local, is one; where both lie in the same memory they are one object.
+// An accumulator is a tensor that terms are added to, and a flag that says whether the first term was
+// written. Until then the contents of the tensor are undefined. Every gradient, full or local, is an
+// accumulator; where the full and the local gradient lie in the same memory, they are one object.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -12,7 +13,8 @@
 
 namespace gangway {
 
-// For an operation with a beta: `accumulate` is false for the first term.
+// Where an operation writes a gradient: it overwrites `grad` if `accumulate` is false (the first term), else
+// it adds.
 struct GradientTarget {
   Tensor grad;
   bool accumulate;
@@ -22,11 +24,12 @@ struct Accumulator {
   Tensor tensor;
   bool written = false;
 
-  // The caller writes or adds the next term itself.
+  // Returns the target of the next term, which the caller writes or adds itself, and marks the sum as
+  // written.
   GradientTarget target();
   // Adds a term of the same shape, in any floating dtype.
   void add(Ops& ops, const Tensor& term, Stream& stream);
-  // The sum to read or to add to: zero if nothing was added.
+  // Returns the sum, to read or to add to. Fills it with zeros first if nothing was added.
   const Tensor& zero_if_unwritten(Ops& ops, Stream& stream);
 };
 

@@ -1,5 +1,6 @@
-// An input that is still on its way, in parts: the product that reads it first takes each part as it arrives, so that it
-// computes with one while the next travels. Context::arriving has it; a wrapper around the module starts the parts.
+// An input that other ranks are still sending, in parts. The layer that reads it first takes each part as it
+// arrives, so that it computes with one part while the next one travels. A wrapper around the module starts
+// the transfers and passes the input in Context::arriving.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -20,9 +21,10 @@ struct RowRange {
 class ArrivingInput {
  public:
   virtual ~ArrivingInput() = default;
-  // Whether parts of `x` are on their way. All of them are taken before anything else reads it.
+  // Returns whether `x` is this input. The caller then takes all parts before anything else reads `x`.
   virtual bool holds(const Tensor& x) const = 0;
-  // Rows of the next part, which are there for what follows on ctx.stream. None: all parts have arrived.
+  // Returns the rows of the next part; work that the caller puts on ctx.stream afterwards may read them.
+  // Returns no rows once all parts have arrived.
   virtual std::vector<RowRange> next(Context& ctx) = 0;
 };
 

@@ -1,6 +1,7 @@
 // Letters: B batch, S sequence, T = B S, H query heads, G key/value heads, K head width, D model width.
 //
-// q and k are rotated in place. The heads' output is o_proj's input, saved by reference.
+// The rotary embedding changes q and k in place. The output of the heads is the input of o_proj; o_proj saves
+// a reference to it, not a copy.
 #include "nn/attention.h"
 
 #include <cmath>
@@ -104,8 +105,8 @@ class Attention final : public Module {
            ", wanted [batch, sequence, width]");
   }
 
-  // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the projection's output: it may
-  // be a part.
+  // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the width of the projection's
+  // output, because with tensor parallelism this rank has only some of the heads.
   Shape heads(const Shape& x) const { return {x[0], x[1], x[2] / head_dim_, head_dim_}; }
   static Shape rows(const Shape& x) { return {x[0], x[1], x[2] * x[3]}; }
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }

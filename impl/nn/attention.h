@@ -9,10 +9,12 @@
 
 namespace gangway {
 
-// Of a dim, a number of heads and the like: products of two and small factors fit 63 bits.
+// Upper limit of a dim, a number of heads and similar sizes. The product of two such sizes and small factors
+// fits 63 bits.
 constexpr int64_t kMostWidth = INT32_MAX;
 
-// Width of one head; INVALID_ARGUMENT for numbers that do not divide.
+// Returns the width of one head. INVALID_ARGUMENT: a size is out of range, kv_heads does not divide heads, or
+// head_dim is 0 and heads does not divide dim.
 int64_t checked_head_dim(const AttentionOptions& options);
 
 ModulePtr make_attention(const AttentionOptions& options, std::shared_ptr<RopeTable> table);

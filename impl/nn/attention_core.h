@@ -1,8 +1,9 @@
-// The part of attention between its projections: {q, k, v} -> {out}, softmax(scale q k^T + mask) v on heads. A child of
-// every attention layer ("core_attention"), without parameters. Here it is the operation on one device; parallelism
-// puts another in its place that attends to keys of other ranks.
+// The part of attention between its projections: {q, k, v} -> {out}, softmax(scale q k^T + mask) v for each
+// head. It is a child of every attention layer ("core_attention") and has no parameters. This class runs the
+// operation on one device; context parallelism replaces it by a subclass that attends to keys of other ranks.
 //
-// q, out [B, S, H, K], k and v [B, S, G, K], rotated. Saved with a frame: q, k, v, out and lse.
+// q and out are [B, S, H, K], k and v [B, S, G, K]; q and k are rotated. With a frame it saves q, k, v, out
+// and lse.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -14,7 +15,7 @@
 namespace gangway {
 
 struct AttentionCoreOptions {
-  int64_t heads = 1, kv_heads = 1;  // of the whole layer
+  int64_t heads = 1, kv_heads = 1;  // of the whole layer, not of this rank's part
   double scale = 1;
   bool causal = true;
 };
@@ -32,17 +33,18 @@ class AttentionCore : public Module {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) final;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) final;
 
-  // Where the tokens of the inputs stand in the sequence, for the rotary angles of q and k.
+  // Positions of the input tokens in the sequence, for the rotary angles of q and k.
   struct Positions {
-    int64_t count = 0;  // positions are below it
-    Tensor rows;        // i32 [S]; absent: 0, 1, 2, ...
+    int64_t count = 0;  // every position is below it
+    Tensor rows;        // i32 [S], the position of each token; absent: 0, 1, 2, ...
   };
   virtual Positions positions(Context&, int64_t tokens) { return {tokens, {}}; }
 
  protected:
-  // lse is this object's own from attend to attend_backward: contiguous, as large as [B, H, S], in any order.
+  // Writes out and lse. Nothing but attend_backward reads lse, so that a subclass chooses the order of its
+  // elements: lse is contiguous and as large as [B, H, S].
   virtual void attend(Context& ctx, const AttentionArgs& args);
-  // Writes dq, dk and dv. While it waits it may run weight tasks of `frame`.
+  // Writes dq, dk and dv. A subclass may run weight tasks of `frame` while it waits for other ranks.
   virtual void attend_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame);
 
  private:

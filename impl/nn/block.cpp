@@ -1,11 +1,15 @@
-// Pre-norm block. Letters: T tokens, D model width, H and G heads, K head width, F feed-forward width.
+// Pre-norm block. Letters: T tokens, D model width, H query heads, G key/value heads, K head width, F
+// feed-forward width.
 //
-// Bytes that a forward with a frame saves, e bytes an element and s bytes a statistic (4, or 8 for f64),
-// every tensor rounded up to 64:
+// A forward with a frame saves this many bytes, with e bytes for an element and s bytes for a statistic (4,
+// or 8 for f64), every tensor rounded up to 64 bytes:
 //   e T (2 D + 2 H K + 2 G K + 2 F) + s T (2 + H)
-//     attention and mlp outputs 2 D (the residual sum stands in the first, the block's output in the second),
-//     q, heads' output 2 H K, k and v 2 G K, gate and up 2 F; rstd twice, lse H
-// The outputs of the norms and of SwiGLU are made again in their backward.
+//     2 D    output of attention (the residual sum is written over it) and of the mlp (the block's output is)
+//     2 H K  q and the heads' output
+//     2 G K  k and v
+//     2 F    gate and up
+//     2 + H  rstd of the two norms, and lse
+// The outputs of the norms and of SwiGLU are recomputed in their backward.
 #include <optional>
 
 #include "nn/attention.h"
@@ -43,7 +47,7 @@ class LayerBlock final : public Module {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     std::optional<StackScope> scope;
-    if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
+    if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor both[] = {attention(ctx, x, frame), x};
     const Values post = child(kPostNorm).forward(ctx, both, frame);
     const Tensor out = child(kMlp).forward1(ctx, post[0], frame);
@@ -51,7 +55,8 @@ class LayerBlock final : public Module {
     return {out};
   }
 
-  // The residual stream's gradient goes through both norms as dsum, where it is added in the same pass.
+  // The gradient of the residual stream enters both norms as dsum: the norm adds it in the pass that makes
+  // its own gradient.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor post[] = {child(kMlp).backward1(ctx, first_gradient(dy, *this), frame), dy[0]};
     const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
@@ -60,7 +65,7 @@ class LayerBlock final : public Module {
   }
 
  private:
-  // Its own scope: the norm's output is not in the way while the mlp runs.
+  // A separate scope, so that the norm's output takes no memory while the mlp runs.
   Tensor attention(Context& ctx, const Tensor& x, Frame* frame) {
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);

@@ -5,7 +5,7 @@
 namespace gangway {
 
 Tensor compact(Stack& stack, const Stack::Mark& mark, const Tensor& tensor, Stream& stream) {
-  const Tensor from = tensor;  // pins its memory while the stack may let it go
+  const Tensor from = tensor;  // keeps its memory alive while the stack may free it
   stack.release(mark);
   if (!from) return {};
   GW_CHECK(from.contiguous(), ==, true);
@@ -14,8 +14,9 @@ Tensor compact(Stack& stack, const Stack::Mark& mark, const Tensor& tensor, Stre
   if (from.bytes() == 0 || (same && to.byte_offset() == from.byte_offset())) return to;
   const auto* source = static_cast<const char*>(from.raw());
   auto* target = static_cast<char*>(to.raw());
-  if (source == nullptr || target == nullptr) return to;  // meta
-  // Pieces of at most the distance never overlap, and a piece's target only covers sources already moved.
+  if (source == nullptr || target == nullptr) return to;  // a meta device has no contents
+  // Copies in pieces no longer than the distance between source and target: source and target of one piece
+  // never overlap, and the target of a piece only covers source bytes that were copied already.
   size_t piece = from.bytes();
   if (same && from.byte_offset() > to.byte_offset())
     piece = std::min(piece, from.byte_offset() - to.byte_offset());

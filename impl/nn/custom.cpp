@@ -8,7 +8,8 @@
 namespace gangway {
 namespace {
 
-// The state outlives neither its behaviour nor its frame.
+// Wraps the user's state for a frame. The wrapper holds a reference to the behaviour, because the behaviour
+// frees the state.
 Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
   auto keep = std::make_unique<std::shared_ptr<CustomBehaviour>>(behaviour);
   const auto release = [](void* state, void* context) {
@@ -19,7 +20,7 @@ Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& beha
   return {state, release, keep.release()};
 }
 
-// Frees what a forward keeps for a backward that does not come.
+// Frees the user's state when forward ends without passing it to a frame: no backward will come.
 struct StateGuard {
   CustomBehaviour& behaviour;
   void*& state;
@@ -93,8 +94,8 @@ void Custom::prepare_gradients(Context& ctx) {
     if (wants_gradient(*p)) gradient_to_add(ctx, *p);
 }
 
-// A module without parameters of its own may still use its weight half; one whose parameters are all frozen
-// does not.
+// A module without parameters of its own may still use its weight half (for its children); a module whose
+// parameters are all frozen has none.
 bool Custom::has_weight_task() const {
   if (!behaviour_->has_backward_weight()) return false;
   return parameters().empty() || std::any_of(parameters().begin(), parameters().end(),
@@ -108,7 +109,7 @@ Values Custom::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   for (const Spec& spec : made) outputs.push_back(make_output(ctx, frame, spec.dtype, spec.shape));
   StackScope scope(ctx.temporaries);
   Context inner = ctx;
-  inner.fused_loss = false;  // a child's loss may be read here
+  inner.fused_loss = false;  // the user's forward may read the loss of a child, so forward has to make it
   Call call{.module = *this,
             .ctx = inner,
             .frame = frame,

@@ -1,15 +1,19 @@
-// The module whose compute is somebody else's: memory, saving, the order of the calls and the life of the
-// user's state are ours, the four phases are a CustomBehaviour's.
+// A module whose computation the user provides. This class allocates memory, saves tensors, orders the calls
+// and frees the user's state; a CustomBehaviour implements the four phases (shapes, forward, backward_input,
+// backward_weight).
 //
-// The inputs and outputs are kept in the frame until backward. In backward outputs are as their readers left
-// them (a residual sum may have been written over one). On the meta device only `shapes` is called: no phase
-// sees absent data, and children, whose calls are the user's, take no memory there.
+// The frame keeps the inputs and outputs until backward. In backward an output holds what its readers left
+// there: a layer may have written a residual sum over it. On the meta device only `shapes` is called, so that
+// no phase sees absent data. Children, which only the user's phases call, take no memory there.
 //
-// A phase runs on the host, but its work belongs on ctx.stream: there inputs and values are ready in order, and there what
-// it writes must be. On a CPU that is at once. On a device whose memory the host does not reach (Tensor::on_host) a phase
-// enqueues and does not wait; free_state comes when the frame lets go, which may be before the stream has run the work.
+// The host calls a phase, but the phase puts its work on ctx.stream: inputs and parameter values are ready
+// there in stream order, and later work of the stream reads what the phase writes. On a CPU, work on a stream
+// runs at once. On a device whose memory the host cannot read (Tensor::on_host) a phase enqueues work and
+// does not wait. free_state is called when the frame drops the state, which may be before the stream has run
+// the work.
 //
-// Thread rule: one thread at a time; the phases are called on the thread of forward, backward or run_weight_gradients.
+// Thread rule: one thread at a time; the thread that calls forward, backward or run_weight_gradients runs the
+// phases.
 #pragma once
 
 #include "nn/layers.h"
@@ -36,13 +40,13 @@ class Custom final : public Module {
  private:
   using Call = CustomBehaviour::Call;
 
-  std::string label() const;  // for messages
+  std::string label() const;  // name in error messages
   void keep(std::span<const Tensor> tensors, int first_slot, Frame& frame);
   Values kept(Context& ctx, int count, int first_slot, Frame& frame);
   void prepare_gradients(Context& ctx);
   bool has_weight_task() const;
 
-  // Slots: inputs, outputs, gradients of the outputs (for the weight half), in this order.
+  // Slots of the frame, in this order: inputs, outputs, gradients of the outputs (for the weight half).
   int output_slot() const { return input_count_; }
   int gradient_slot() const { return input_count_ + output_count_; }
 

@@ -5,7 +5,7 @@
 namespace gangway {
 namespace {
 
-constexpr int kIds = 0;  // slot
+constexpr int kIds = 0;  // slot of the frame
 
 Tensor flat(const Tensor& ids) { return ids.reshape(Shape{ids.count()}); }
 

@@ -1,5 +1,5 @@
-// The table of token vectors, as a class: of the rows and columns of it that this device has. Rows of other devices count
-// as zeros.
+// The embedding layer. Tensor parallelism needs the class, not only make_embedding: it computes with the rows
+// and columns of the table that this device has. An id whose row another device has gives zeros.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -22,13 +22,13 @@ class Embedding final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
-  // forward into `y`.
+  // Writes the output of forward into `y`.
   void look_up(Context& ctx, const Tensor& ids, const Tensor& y, Frame* frame);
 
   Parameter& weight() const;
 
  private:
-  Shape rows_of(const Shape& ids) const;  // one row of the table for each id
+  Shape rows_of(const Shape& ids) const;  // shape of the output: one row of the table for each id
   void check(const Spec& ids) const;
 };
 

@@ -28,7 +28,7 @@ IdLook look_at_ids(Context& ctx, std::span<const IdRule> rules, std::span<const 
   }
   if (count == 0) return look;
   const Tensor found = ctx.temporaries.allocate(DType::i64, Shape{count, 3});
-  if (on_meta(ctx)) return look;  // its bytes count in a plan
+  if (on_meta(ctx)) return look;  // after the allocation, so that a memory plan counts it
   look.found = found;
   int64_t row = 0;
   for (size_t i = 0; i < values.size(); ++i) {

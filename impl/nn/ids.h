@@ -1,5 +1,5 @@
-// Token ids and labels that come from outside: refused where they are outside their range, once, when they are taken.
-// Layers do not look at them again: an operation gives NaN for an id that it has no row for.
+// Checks the range of token ids and labels that a caller passes. They are checked once, where the library
+// receives them; layers do not check them again. An operation gives NaN for an id that is outside its table.
 //
 // Thread rule: that of the module.
 #pragma once
@@ -10,24 +10,26 @@
 
 namespace gangway {
 
-// Of one tensor of ids, over those that are not ignored; none: highest below lowest.
+// Range and number of the ids of one tensor that are not the ignored value. If there are none, highest is
+// below lowest.
 struct FoundIds {
   int64_t lowest = 0, highest = -1, count = 0;
 };
 
-// What the device finds, before the host has read it.
+// A range check that runs on the device, before the host has read its result.
 struct IdLook {
-  std::vector<IdRule> rules;  // of each tensor; without a name: it is not looked at
-  Tensor found;               // i64 [n, 3], of those that are; absent: none is
+  std::vector<IdRule> rules;  // one for each tensor; a rule without a name: the tensor is not checked
+  Tensor found;  // i64 [n, 3]: lowest, highest and count of each checked tensor; absent: none is checked
 };
-// Puts the look on the stream; nothing on a meta device. `found` lies in the temporaries.
+// Puts the range check of the tensors that a rule names on the stream; on a meta device it checks none.
+// `found` lies in the context's temporaries.
 IdLook look_at_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values);
-// Of each tensor; those that were not looked at are as above. `found`: the look's, in memory of the host.
-// INVALID_ARGUMENT: an id outside its range.
+// Returns the range of each tensor; a tensor that was not checked has a default FoundIds. `found`: the
+// contents of look.found in host memory. INVALID_ARGUMENT: an id outside its range.
 std::vector<FoundIds> judge(const IdLook& look, const Tensor& found);
 
-// Both at once. Looks at each tensor that a rule names: one wait for the device for all of them, none in memory of the host. Others,
-// and all on a meta device, are left as they are above. INVALID_ARGUMENT: an id outside its range.
+// look_at_ids, then judge. The host waits once for the device, and not at all if the device's memory is the
+// host's. INVALID_ARGUMENT: an id outside its range.
 std::vector<FoundIds> check_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values);
 
 }  // namespace gangway

@@ -7,11 +7,11 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kPieceElements =
-    1 << 18;  // of whole rows that a filler writes for a box that has parts of them
+// Elements of the buffer into which a filler writes whole rows, when the box has only parts of the rows.
+constexpr int64_t kPieceElements = 1 << 18;
 
-// Whole rows [first, last) of dim 0. The filler writes host memory in the parameter's dtype; elsewhere or in another
-// dtype they take a detour.
+// Fills whole rows [first, last) of dim 0. The filler writes contiguous host memory in the parameter's dtype,
+// so that other targets need a temporary tensor, a copy to the device or a cast.
 void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last,
                const Tensor& out) {
   Init::Filler& filler = *parameter.init.filler;
@@ -24,7 +24,8 @@ void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t fir
   if (!in_place) ops.cast(rows, out, stream);
 }
 
-// Parts of rows: whole rows piece by piece, of which the box is taken.
+// Fills a box that has only parts of the rows: the filler writes whole rows, piece by piece, and the box is
+// copied out.
 void fill_parts(Ops& ops, Stream& stream, const Parameter& parameter, const Box& box, const Tensor& out) {
   const int64_t piece = std::max<int64_t>(1, kPieceElements / parameter.shape.count_from(1));
   for (int64_t row = 0; row < box.shape[0]; row += piece) {

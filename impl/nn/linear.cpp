@@ -6,9 +6,9 @@
 namespace gangway {
 namespace {
 
-constexpr int kX = 0;       // slot
-constexpr int kWeight = 0;  // parameter, and the one weight task
-constexpr int kBias = 1;
+constexpr int kX = 0;       // slot of the frame
+constexpr int kWeight = 0;  // index of the parameter, and number of the only weight task
+constexpr int kBias = 1;    // index of the parameter
 
 }  // namespace
 

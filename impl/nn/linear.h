@@ -1,4 +1,5 @@
-// The layer that tensor parallelism splits, as a class: y = x W^T + b of the part of W and b that this device has.
+// The linear layer, y = x W^T + b. Tensor parallelism needs the class, not only make_linear: it computes with
+// the part of W and b that this device has.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -19,13 +20,14 @@ class Linear final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
-  // The parts of a forward, for a sum of several products to which the bias is added once, or that is made a few rows at a
-  // time: the product without the bias, and what backward needs. Backward is that of forward.
+  // The two parts of forward, for wrappers that add the bias once to a sum over ranks, or compute a few rows
+  // at a time: the product without the bias, and saving what backward needs. backward() is the same as after
+  // forward().
   void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const;
   void save_input(const Tensor& x, Frame* frame) const;
 
   Parameter& weight() const;
-  Parameter* bias() const;  // null: none
+  Parameter* bias() const;  // null: the layer has none
 
  private:
   void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const;

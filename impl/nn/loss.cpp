@@ -6,7 +6,8 @@
 namespace gangway {
 namespace {
 
-// Of the frame: the norm's output and the labels; a fused loss, too, which backward makes.
+// Slots of the frame: the norm's output and the labels; with a fused loss also the loss and its weight, which
+// backward writes.
 enum Slot : int { kY, kLabels, kLoss, kWeight };
 
 Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
@@ -90,8 +91,9 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
 
 Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
   const Tensor y = frame.load(ctx, *this, kY);
-  const StackScope scope(
-      ctx.temporaries);  // the norm, which has no weight task, keeps nothing of its gradient
+  // The gradient that the norm takes may end with this scope: the norm has no weight task that reads it
+  // later.
+  const StackScope scope(ctx.temporaries);
   HeadLossArgs args = loss_of(ctx, y, frame.load(ctx, *this, kLabels));
   if (frame.holds(*this, kLoss)) {
     args.loss = frame.load(ctx, *this, kLoss);
@@ -109,7 +111,8 @@ Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
 
 Parameter& LmHead::output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
 
-// In the dtype of the output's weight, which a rule may have made another than that of what comes before.
+// Returns y in the dtype of the output weight: a rule for compute dtypes may give the head another dtype than
+// the norm.
 Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
   return as_dtype(ctx, y, value_of(output_weight()).dtype());
 }

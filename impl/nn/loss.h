@@ -1,4 +1,6 @@
-// The unnamed last part of a language model: final norm, output product, cross-entropy.
+// The head of a language model: final norm, output projection, cross-entropy. It adds nothing to parameter
+// names.
+//
 // Thread rule: that of the model.
 #pragma once
 
@@ -10,15 +12,16 @@ namespace gangway {
 
 constexpr int64_t kIgnoredLabel = -100;
 
-// How a head makes its loss. Here it is the operation of one device; parallelism gives a head another, which knows what
-// part of the tokens and of the output weight this device has.
+// Computes the loss of a head. This class runs the operation of one device; parallelism sets a subclass that
+// knows which part of the tokens and of the output weight this device has.
 class HeadLoss {
  public:
   virtual ~HeadLoss() = default;
   virtual const char* name() const { return "one device"; }
-  // INVALID_ARGUMENT: labels that are not those of y [.., D].
+  // INVALID_ARGUMENT: labels that are not i64, or not one for each token of y [.., D].
   virtual void check(const Spec& y, const Spec& labels);
-  // As Ops::head_loss, but x and dx are [.., D]. Temporaries are taken inside of a scope of its own.
+  // The same as Ops::head_loss, but x and dx are [.., D]. Frees the temporaries that it takes before it
+  // returns.
   virtual void run(Context& ctx, const HeadLossArgs& args);
 };
 
@@ -30,7 +33,7 @@ class LmHead final : public Module {
 
   enum Part : size_t { kNorm, kOutput };  // children
 
-  // Between forwards; never null.
+  // Call it between forwards only. `loss` is not null.
   void set_loss(std::shared_ptr<HeadLoss> loss) { loss_ = std::move(loss); }
   const std::shared_ptr<HeadLoss>& loss() const { return loss_; }
 
@@ -42,7 +45,8 @@ class LmHead final : public Module {
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
-  // dy is not asked: the gradient of the loss is ctx.loss_scale. The logits are made again, or for the first time.
+  // Ignores dy: the gradient of the loss is ctx.loss_scale. Computes the logits, again or (with
+  // ctx.fused_loss) for the first time.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 enum Part : size_t { kGateProjection, kUpProjection, kDownProjection };
 enum Slot : int { kGate, kUp };
-constexpr int kHidden = 0;  // output that can be made again
+constexpr int kHidden = 0;  // index of the tensor that recompute() makes
 
 class Mlp final : public Module {
  public:
@@ -33,7 +33,7 @@ class Mlp final : public Module {
     const Tensor gate = child(kGateProjection).forward1(ctx, x, frame);
     const Tensor up = child(kUpProjection).forward1(ctx, x, frame);
     std::optional<StackScope> scope;
-    if (frame != nullptr) scope.emplace(ctx.temporaries);  // outputs are in the frame then
+    if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
     swiglu(ctx, gate, up, hidden);
     if (frame != nullptr) {
@@ -44,8 +44,8 @@ class Mlp final : public Module {
     return {child(kDownProjection).forward1(ctx, hidden, frame)};
   }
 
-  // In place: the gradients of gate and up go over their saved values, and `hidden`, which down_proj's weight
-  // half needs, over its gradient, which is no longer needed.
+  // In place: the gradients of gate and up are written over their saved values. `hidden`, which the weight
+  // half of down_proj reads, is written over its own gradient, which nothing reads afterwards.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
     const Tensor gate = frame.load(ctx, *this, kGate);

@@ -55,11 +55,12 @@ void add_facts(const Parameter& p, const std::string& full_name, Facts& facts) {
   if (!p.grad_partial_axes.empty()) facts.add(p.name + " partial over", p.grad_partial_axes);
 }
 
-// `*` within one component. Only the last `*` seen is tried again: what an earlier one could take more of,
-// the last one can take as well. So many of them cost pattern times text at most.
+// Matches one component; `*` stands for any characters. On a mismatch only the last `*` takes one character
+// more: whatever an earlier `*` could take in addition, the last one can take as well. The worst case is
+// O(pattern * text).
 bool component_matches(std::string_view pattern, std::string_view text) {
   constexpr size_t kNone = std::string_view::npos;
-  size_t p = 0, t = 0, star = kNone, taken = 0;  // the last `*`, and where what it took ends
+  size_t p = 0, t = 0, star = kNone, taken = 0;  // the last `*`, and the end of the text that it matches
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

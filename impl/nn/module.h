@@ -1,11 +1,11 @@
-// The nn layer. Belongs here: parameters, frames, and layers with their meaning on a single device. Does not: gangs,
-// shards, optimizers; they wrap or read what is here.
+// The nn layer holds parameters, frames, and layers with their meaning on a single device. Gangs, shards and
+// optimizers do not belong here; they wrap or read what is here.
 //
-// A module: parameters, children, and its meaning on a single device. It never learns that gangs exist; parallelism
+// A module has parameters, children, and a meaning on a single device. It knows nothing of gangs; parallelism
 // wraps it.
 //
-// Memory rule for forward and backward, so that temporaries are a stack: allocate the outputs first (make_output,
-// Frame::allocate_gradient), then open a StackScope on ctx.temporaries for everything else.
+// Memory rule for forward and backward, because temporaries are a stack: allocate the outputs first
+// (make_output, Frame::allocate_gradient), then open a StackScope on ctx.temporaries for everything else.
 //
 // Thread rule: one thread at a time; describing a model (children, names) is not concurrent with running it.
 #pragma once
@@ -27,41 +27,43 @@
 
 namespace gangway {
 
-// What a call of forward or backward needs besides its tensors.
+// The arguments of a forward or backward besides its tensors.
 struct Context {
   Ops& ops;
   Stream& stream;
   Stack& temporaries;
-  bool training = false;      // gradients will be wanted (a null frame then means: recomputed later)
+  bool training = false;      // a backward will follow (with a null frame: after this forward was recomputed)
   bool recomputing = false;   // this forward repeats an earlier one
-  bool defer_weight = false;  // weight halves run later (run_weight_gradients is the runner's)
-  double loss_scale = 1;      // loss scale / N: what backward of a loss starts with
-  // A frame's loss is made by its backward, in one pass with its gradients; forward gives the memory for it. For a runner
-  // that reads losses after backward; modules that read them in forward switch it off for those below.
+  bool defer_weight = false;  // whoever runs the model calls run_weight_gradients later; containers do not
+  double loss_scale = 1;      // loss scale / N: backward of a loss starts from it
+  // With a frame, backward makes the loss in one pass with its gradients, and forward only allocates it. For
+  // a runner that reads losses after backward. A module that reads a loss in forward clears the flag for its
+  // children.
   bool fused_loss = false;
-  uint64_t seed = 0;  // the run's; a custom module's call seed is derived from it
+  uint64_t seed = 0;  // of the run; the seed of a custom module's call is derived from it
   int64_t step = 0;
   int microbatch = 0;
-  int64_t data_index = 0;             // data coordinate
-  void* caller = nullptr;             // opaque: set by capi, handed through
-  Tracer* tracer = nullptr;           // gets what modules do; null: none
-  ArrivingInput* arriving = nullptr;  // for the module that reads it first; null: all inputs are there
+  int64_t data_index = 0;             // this rank's data coordinate: ranks with the same one share a batch
+  void* caller = nullptr;             // opaque: capi sets it, and it reaches the phases of custom modules
+  Tracer* tracer = nullptr;           // records the spans of modules; null: none
+  ArrivingInput* arriving = nullptr;  // an input that is still arriving; null: all inputs are complete
 };
 
 using Values = std::vector<Tensor>;
 
-// What a tensor is.
+// The dtype and shape of a tensor.
 struct Spec {
-  DType dtype = DType{};  // DType{}: an absent tensor
+  DType dtype = DType{};  // DType{}: the tensor is absent
   Shape shape;
   std::string text() const;
 };
 using Specs = std::vector<Spec>;
-// What an input of ids may hold: 0 to size - 1, or `ignore`. Who takes it from outside checks it (nn/ids.h).
+// The values that an input of ids may have: 0 to size - 1, or `ignore`. Functions that receive the input from
+// a caller check it (nn/ids.h).
 struct IdRule {
   static constexpr int64_t kNone = INT64_MIN;
-  const char* what = nullptr;  // "token id"; null: no input of ids
-  int64_t size = -1;           // -1: any
+  const char* what = nullptr;  // "token id", for messages; null: the input has no ids
+  int64_t size = -1;           // -1: any value
   int64_t ignore = kNone;
 };
 Spec spec_of(const Tensor& tensor);
@@ -70,61 +72,71 @@ Specs specs_of(std::span<const Tensor> tensors);
 class Module : public std::enable_shared_from_this<Module> {
  public:
   struct Child {
-    std::string name;  // may hold dots ("model.layers.0"); empty: adds nothing to the path
+    std::string name;  // may have dots ("model.layers.0"); empty: adds nothing to the path
     std::shared_ptr<Module> module;
   };
 
   virtual ~Module() = default;
-  virtual const char* kind() const = 0;  // "Linear"
+  virtual const char* kind() const = 0;  // name of the class in messages, such as "Linear"
   // A wrapper adds no component to names and has exactly one child, index 0, name "".
   virtual bool is_wrapper() const { return false; }
-  // Reads its children's parameters itself: they cannot be units of their own.
+  // Whether the module reads its children's parameters itself. Such children cannot be parameter groups of
+  // their own.
   virtual bool computes_children() const { return false; }
-  // Multiplies activations with its parameters, which must have their dtype.
+  // Whether the module multiplies activations with its parameters, so that both must have one dtype.
   virtual bool is_linear() const { return false; }
-  // Whether backward reads the values of its or its children's parameters: a look-up's does not.
+  // Whether backward reads the values of the parameters of the module or its children. An embedding's does
+  // not.
   virtual bool backward_reads_values() const {
     return is_wrapper() ? child(0).backward_reads_values() : true;
   }
-  // The child that reads the first input before anything else does. Null: there is none, or it is not known.
+  // Returns the child that reads the first input before anything else does. Null: there is none, or it is not
+  // known.
   virtual const Module* first_reader() const { return nullptr; }
-  // A layer of a deep model: what recomputation takes as one.
+  // Whether the module is a layer of a deep model, which activation checkpointing recomputes as one.
   virtual bool is_block() const { return false; }
 
-  // Rules for the first inputs; further ones have none. A wrapper has those of what it wraps.
+  // Returns the rules of the first inputs; further inputs have none. A wrapper has the rules of the module it
+  // wraps.
   virtual std::vector<IdRule> id_rules() const {
     return is_wrapper() ? child(0).id_rules() : std::vector<IdRule>();
   }
 
-  // How it wants the modules below it to be split over ranks, as text: rows of a tensor parallel plan, with paths that
-  // start at this module. Here it is only handed through. Empty: it has no opinion.
+  // Returns how tensor parallelism should split the modules below this one: the rows of a plan as text, with
+  // paths that start at this module. Empty: no rows. nn does not interpret the text; parallel/tensor does.
   virtual std::string parallel_plan() const { return {}; }
 
-  // What changes its numbers besides its parameters: an eps, a number of heads. Ranks compare it.
+  // Adds the options that change the module's results besides its parameters, such as an eps or a number of
+  // heads. Ranks compare them.
   virtual void add_options(Facts&) const {}
 
-  // How many outputs forward makes of so many inputs, and how many gradients (absent ones too) backward makes: what a
-  // caller's room is compared with before either runs.
+  // Return how many outputs forward makes from that many inputs, and how many gradients backward makes,
+  // absent ones included. The C layer compares the caller's arrays with these numbers before forward or
+  // backward runs.
   virtual size_t output_count(size_t /*inputs*/) const { return 1; }
   virtual size_t gradient_count() const { return 1; }
 
-  // Throws what forward would refuse of such inputs, before any of it runs and without its parameters' values; gives what
-  // the outputs will be. None: that is not known, and the modules behind are not checked. `ctx.training`: with a frame.
+  // Throws the error that forward would throw for such inputs, before forward runs and without the
+  // parameters' values. Returns the specs of the outputs; empty: they are not known, and later modules are
+  // not checked. With ctx.training it checks a forward with a frame.
   virtual Specs check_forward(Context& ctx, std::span<const Spec> inputs);
-  // inputs -> outputs. Saves in `frame` what backward needs (null: nothing).
+  // Computes the outputs. Saves in `frame` what backward needs; a null frame saves nothing.
   virtual Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) = 0;
-  // Input half: gradients of the outputs (absent: zero) -> gradients of the inputs (absent: none, as for integers).
-  // dy lies in frame's gradient stack, so do the results; weight work is pushed into the frame.
+  // The input half: takes gradients of the outputs (absent: zero) and returns gradients of the inputs
+  // (absent: there is none, as for integers). dy and the results lie in the frame's gradient stack; the
+  // module pushes its weight tasks into the frame.
   virtual Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) = 0;
-  // One task pushed by backward.
+  // Runs one weight task that backward pushed.
   virtual void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy);
-  // Makes output `index` of the last forward in `frame` again, in the frame's gradient stack.
+  // Recomputes tensor `index` that the last forward in `frame` announced as recomputable, in the frame's
+  // gradient stack.
   virtual Tensor recompute(Context& ctx, Frame& frame, int index);
 
-  // Tensors that it made at first use and keeps, parameters apart (rotary angles); modules may share them.
+  // Returns tensors other than parameters that the module makes at first use and keeps (rotary angles).
+  // Modules may share them.
   virtual Values tables() const { return {}; }
 
-  // The common case of one input and one output.
+  // forward and backward of a module with one input and one output, with a span in the trace.
   Tensor forward1(Context& ctx, const Tensor& x, Frame* frame) {
     const TraceSpan span = this->span(ctx, ctx.recomputing ? "recompute" : "forward");
     return forward(ctx, std::span<const Tensor>(&x, 1), frame).at(0);
@@ -133,7 +145,7 @@ class Module : public std::enable_shared_from_this<Module> {
     const TraceSpan span = this->span(ctx, "backward");
     return backward(ctx, std::span<const Tensor>(&dy, 1), frame).at(0);
   }
-  // In the trace, to the end of the scope.
+  // Returns a span of the trace that ends with its scope.
   TraceSpan span(const Context& ctx, const char* what) const {
     return {ctx.tracer, TraceRow::compute, what, full_name_.empty() ? std::string_view(kind()) : full_name_};
   }
@@ -141,11 +153,12 @@ class Module : public std::enable_shared_from_this<Module> {
   const std::vector<Child>& children() const { return children_; }
   Module& child(size_t i) const { return *children_[i].module; }
   void set_child(size_t i, std::shared_ptr<Module> module) { children_[i].module = std::move(module); }
-  const std::vector<ParameterPtr>& parameters() const { return parameters_; }  // its own, without children's
-  void set_parameter(size_t i, ParameterPtr parameter) { parameters_[i] = std::move(parameter); }  // tying
+  const std::vector<ParameterPtr>& parameters() const { return parameters_; }  // without those of children
+  // Replaces a parameter, so that modules share one (tied weights).
+  void set_parameter(size_t i, ParameterPtr parameter) { parameters_[i] = std::move(parameter); }
 
-  // Path in the whole model, set by assign_full_names; empty for the root and before. Does not change when the tree is
-  // cut or wrapped later.
+  // Path in the whole model, set by assign_full_names; empty for the root, and before it is set. Cutting or
+  // wrapping the tree later does not change it.
   const std::string& full_name() const { return full_name_; }
   void set_full_name(std::string name) { full_name_ = std::move(name); }
 
@@ -161,21 +174,21 @@ class Module : public std::enable_shared_from_this<Module> {
 
 using ModulePtr = std::shared_ptr<Module>;
 
-// Output of a forward: in the frame, or without one in the context's temporaries (the caller's scope).
+// Allocates an output of a forward: in the frame if there is one, else in the context's temporaries.
 Tensor make_output(Context& ctx, Frame* frame, DType dtype, const Shape& shape);
 
-// None for an absent tensor.
+// Returns the dtype of each tensor; DType{} for an absent one.
 std::vector<DType> dtypes_of(std::span<const Tensor> values);
 
-// --- walking a tree --------------------------------------------------------------------------------------------------
+// --- walking a tree ----------------------------------------------------------------------------------------
 
 struct NamedParameter {
-  std::string name;  // whole: "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // with its path: "model.layers.0.self_attn.q_proj.weight"
   ParameterPtr parameter;
 };
-// In order of the tree; a tied parameter once, under its first name.
+// Returns the parameters in the order of the tree; a tied parameter once, under its first name.
 std::vector<NamedParameter> named_parameters(const Module& root);
-// Also the later names of tied parameters (aliases for look-up and load).
+// The same, with a tied parameter under each of its names (for look-up and load).
 std::vector<NamedParameter> named_parameters_with_aliases(const Module& root);
 
 struct NamedModule {
@@ -184,38 +197,39 @@ struct NamedModule {
   size_t index = 0;          // in the parent's children
   ModulePtr module;
 };
-// Root first (path ""), wrappers by the path of what they wrap, outermost first.
+// Returns the root first (path ""). A wrapper has the path of the module it wraps and comes before it.
 std::vector<NamedModule> named_modules(const ModulePtr& root);
 
-// Adds what replicas of the tree must have alike: kinds, names and options of modules, shapes, element types and first
-// values of parameters.
+// Adds what must be equal in all replicas of the tree: kinds, names and options of modules; shapes, dtypes
+// and initialisers of parameters.
 void add_facts(const ModulePtr& root, Facts& facts);
 
-// Writes every module's and parameter's full name. Called on the whole model, before it is cut into stages.
+// Sets the full name of every module and parameter. Call it on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);
 
-// The module under all wrappers.
+// Returns the module inside all wrappers.
 Module& unwrapped(Module& module);
 const Module& unwrapped(const Module& module);
 
-// Seed of one call of a module: the same when it is recomputed, another one for every module, step, microbatch and data
-// coordinate. With low64(b) = b[0] + 2^32 b[1]:
+// Returns the seed of one call of a module. A recomputation has the same seed; every module, step, microbatch
+// and data coordinate has another one. With low64(b) = b[0] + 2^32 b[1] it is
 //   low64(philox(low64(philox(philox_key(ctx.seed, module_name), step)), microbatch + 2^32 data_index)).
 uint64_t call_seed(const Context& ctx, std::string_view module_name);
 
-// Does `pattern` match `path`? `*` stays within one dot-separated component; components must be equal in number.
-// The pattern "**" matches everything.
+// Returns whether `pattern` matches `path`. `*` matches within one dot-separated component; both must have
+// the same number of components. The pattern "**" matches everything.
 bool path_matches(std::string_view pattern, std::string_view path);
 
-// --- storage on one device -------------------------------------------------------------------------------------------
+// --- storage on one device ---------------------------------------------------------------------------------
 
-// Fills `box` of the parameter into `out` (row-major, out's dtype) from its initialiser; the key is
-// philox_key(seed, full_name). Element i of the whole tensor decides its value, so boxes of any split agree.
+// Writes the initial values of `box` of the parameter into `out`, row-major, in out's dtype. The random key
+// is philox_key(seed, full_name). An element's value depends on its index in the whole tensor, so that it is
+// the same however the tensor is split.
 void initialize_box(Ops& ops, Stream& stream, const Parameter& parameter, uint64_t seed, const Box& box,
                     const Tensor& out);
 
-// Gives every parameter of the tree whole storage (value == shard, grad == shard_grad) and first values. For a model
-// that is not sharded; sharded models get theirs from parallel. Assigns full names.
+// Allocates every parameter of the tree whole (value == shard, grad == shard_grad), initialises it, and
+// assigns full names. For a model that is not sharded; the parallel layer materializes sharded models.
 void materialize(Module& root, Ops& ops, uint64_t seed);
 
 }  // namespace gangway

@@ -1,6 +1,6 @@
-// A parameter of a module: what it is (global shape, first values, layout) and, once it has storage, where its values
-// and gradients lie. nn computes with `value` and adds to `grad`; what owns those (one device, a parameter group) is not
-// nn's business.
+// A parameter of a module: its description (global shape, initialiser, layout) and, once it is materialized,
+// the tensors that hold its values and gradients. The nn layer computes with `value` and adds to `grad`, and
+// does not know who allocates them (nn/materialize or a parameter group).
 //
 // Thread rule: that of its module.
 #pragma once
@@ -18,9 +18,9 @@ namespace gangway {
 struct Init {
   enum class Kind : uint8_t { zeros, ones, normal, fill };
   Kind kind = Kind::normal;
-  double deviation = 0.02;  // normal: initializer_range
-  // fill: writes rows [first, last) of dim 0, row-major, into out: `count` elements of `dtype`, the parameter's. Throws
-  // to refuse.
+  double deviation = 0.02;  // of `normal`; initializer_range in config.json
+  // Initialises a parameter of kind `fill`. fill() writes rows [first_row, last_row) of dim 0, row-major,
+  // into `out`: `count` elements of `dtype`, which is the parameter's. It throws to report a failure.
   struct Filler {
     virtual ~Filler() = default;
     virtual void fill(int64_t first_row, int64_t last_row, void* out, size_t count, DType dtype) = 0;
@@ -39,44 +39,47 @@ class Parameter {
   Parameter(std::string name, const Shape& shape, Init init, Kind kind = Kind::parameter)
       : name(std::move(name)), shape(shape), init(std::move(init)), kind(kind) {}
 
-  // --- description: fixed when the model is described ---
-  std::string name;  // within its module: "weight"
+  // --- description: fixed when the model is built ---
+  std::string name;  // in its module, such as "weight"
   Shape shape;       // global, unpadded; a scalar is [1]
   Init init;
   Kind kind;
-  DType dtype = DType::f32;  // of the master: f32 or f64
+  DType dtype = DType::f32;  // of the master values: f32 or f64
 
   // --- placement ---
   Layout layout;           // of the value, outermost split first
-  std::vector<int> place;  // this rank's index on the axis of each placement. Set with the storage.
-  // Axes besides the data axes over which each rank has only a part of the gradient ("tp"); empty: none. The reduction
-  // sums over them.
+  std::vector<int> place;  // this rank's index on the axis of each placement; set when materialized
+  // Axes besides the data axes over which each rank has a partial gradient, such as "tp"; empty: none. The
+  // reduction sums over them.
   std::string grad_partial_axes;
-  bool trainable = true;  // frozen: no gradient buffer
-  bool listed = true;     // false: a copy of a parameter that another rank steps and counts
-  // Key of the initial values: the whole name with the global layer number. Set with the storage.
+  bool trainable = true;  // false: frozen, without a gradient buffer
+  bool listed = true;  // false: a copy of a tied parameter; another rank steps it and counts it in the norm
+  // The whole name, with the global layer number; it keys the initial values. Set when materialized.
   std::string full_name;
 
-  bool rests_on_host =
-      false;  // shard, its gradient and what is kept of them; else on the device. Set with the storage.
-  DType compute_dtype = DType{};  // of what compute reads; none: the master's. Set with the storage.
+  // Whether the shard, its gradient and its optimizer state lie in host memory. Set when materialized.
+  bool rests_on_host = false;
+  DType compute_dtype = DType{};  // of `value`; DType{}: the master's; set when materialized
 
-  // --- storage: set by who owns it (nn/materialize, parallel/fsdp, parallel/replicate) ---
-  // What compute reads: compute_shape() in the compute dtype. Absent while sharded.
+  // --- storage: set by its owner (nn/materialize, parallel/fsdp, parallel/replicate) ---
+  // The value that compute reads: compute_shape() in the compute dtype. Absent while sharded.
   Tensor value;
-  // What compute adds to: compute_shape(), f32 (f64 for f64). Null outside of backward for sharded units and when
-  // frozen. The same object as shard_grad where each rank has all that compute sees, and no other rank's part is missing.
+  // The gradient that compute adds to: compute_shape(), f32 (f64 for f64). Null when frozen and, in sharded
+  // parameter groups, outside of backward. The same object as shard_grad if this rank's shard is all that
+  // compute sees and no other rank adds a part.
   std::shared_ptr<Accumulator> grad;
-  // This rank's own box: the master (what the optimizer steps) and its gradient (null: never trainable).
+  // This rank's shard: the master values, which the optimizer steps, and their gradient (null: never
+  // trainable).
   Tensor shard;
   std::shared_ptr<Accumulator> shard_grad;
-  // The optimizer's copy target in the compute dtype (own box), absent when the master itself is what compute reads.
+  // The shard in the compute dtype, which the optimizer writes after a step. Absent if compute reads the
+  // master itself.
   Tensor shard_copy;
 
-  // The part of the whole tensor that this rank owns: `shard` holds it.
+  // The part of the whole tensor that `shard` holds.
   Box box() const { return local_box(layout, shape, place); }
   Shape local_shape() const { return box().shape; }
-  // What compute sees: the pieces of the placements at rest joined.
+  // The part of the whole tensor that compute sees: the pieces of the placements at rest are joined.
   Box compute_box() const { return gangway::compute_box(layout, shape, place); }
   Shape compute_shape() const { return compute_box().shape; }
 };

@@ -5,8 +5,8 @@
 namespace gangway {
 namespace {
 
-constexpr int kSum = 0, kRstd = 1;  // slots
-constexpr int kY = 0;               // output that can be made again
+constexpr int kSum = 0, kRstd = 1;  // slots of the frame
+constexpr int kY = 0;               // index of the tensor that recompute() makes
 
 class RmsNorm final : public Module {
  public:
@@ -50,7 +50,7 @@ class RmsNorm final : public Module {
                      .eps = eps_};
     if (with_residual) {
       args.residual = inputs[1].flatten2();
-      args.sum = sum.flatten2();  // over x inside of a block, which no other layer reads
+      args.sum = sum.flatten2();  // over x in a block, where no other layer reads x
     }
     ctx.ops.rmsnorm(args, ctx.stream);
     if (frame != nullptr) {
@@ -60,9 +60,9 @@ class RmsNorm final : public Module {
     return {y, sum};
   }
 
-  // dy {dy, dsum}; gives the gradient of the sum, which is that of x and of a residual: one tensor, both
-  // times. Not in place over dsum, which pending weight tasks may hold. The weight's gradient comes with it
-  // in the same pass.
+  // Takes {dy, dsum} and returns the gradient of the sum twice: it is the gradient of x and of the residual.
+  // It is not written over dsum, because pending weight tasks may read dsum. The same pass adds the weight's
+  // gradient.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor sum = frame.load(ctx, *this, kSum);
     const Tensor dx = frame.allocate_gradient(sum.dtype(), sum.shape());
@@ -84,7 +84,8 @@ class RmsNorm final : public Module {
     return {dx, dx};
   }
 
-  // The saved sum without a residual gives the same bits: statistics are those of the stored sum.
+  // Running the norm on the saved sum without a residual gives the same bits, because forward takes its
+  // statistics from the sum as it was stored.
   Tensor recompute(Context& ctx, Frame& frame, int) override {
     const Tensor sum = frame.load(ctx, *this, kSum);
     const Tensor y = frame.allocate_gradient(sum.dtype(), sum.shape());
@@ -104,7 +105,8 @@ class RmsNorm final : public Module {
  private:
   int64_t rows(const Tensor& x) const { return x.count() / x.dim(-1); }
 
-  // The weight in the activations' dtype, which it may differ from (an f32 norm among bf16 products).
+  // Returns the weight in the activations' dtype: a model may keep its norms in f32 and compute products in
+  // bf16.
   Tensor weight_as(Context& ctx, DType dtype) const {
     const Tensor& weight = value_of(*parameters()[0]);
     if (weight.dtype() == dtype) return weight;
@@ -124,7 +126,7 @@ class RmsNorm final : public Module {
   }
 
   double eps_;
-  bool owns_gradient_;  // of y: backward may write over it
+  bool owns_gradient_;  // backward may write over the gradient of y
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// cos and sin of the rotary angles, made in f64 on the host on first use and shared by all blocks of a model.
-// Llama-3 scaling as Hugging Face's `rope_type: llama3`.
+// Tables of the cosines and sines of the rotary angles. The host computes them in f64 on first use; all
+// blocks of a model share them. Llama-3 scaling is that of Hugging Face's `rope_type: llama3`.
+//
 // Thread rule: that of the model.
 #pragma once
 
@@ -7,25 +8,29 @@
 
 namespace gangway {
 
-// Radians per position of pair i < K / 2: theta^(-2 i / K), scaled.
+// Returns the radians per position of each pair i < K / 2: theta^(-2 i / K), with Llama-3 scaling if
+// options.factor > 1.
 std::vector<double> rope_frequencies(const RopeOptions& options, int64_t head_dim);
 
 class RopeTable {
  public:
-  // INVALID_ARGUMENT: an odd head_dim, a theta or factors that make no sense.
+  // INVALID_ARGUMENT: head_dim is odd or below 2, theta is not above 0, or the scaling factors are out of
+  // range.
   RopeTable(const RopeOptions& options, int64_t head_dim);
 
   struct Pair {
-    Tensor cos, sin;  // [at least positions, K / 2]; f32, f64 for f64
+    Tensor cos, sin;  // [at least `positions` rows, K / 2]; f64 if compute is f64, else f32
   };
+  // Returns the tables on the context's device; makes them if the last ones are too short or differ in dtype
+  // or device.
   Pair get(Context& ctx, DType compute, int64_t positions);
   const RopeOptions& options() const { return options_; }
-  const Pair& made() const { return tables_; }  // absent before the first get
+  const Pair& made() const { return tables_; }  // the last tables; absent before the first get()
 
  private:
   RopeOptions options_;
   int64_t head_dim_;
-  std::vector<double> frequencies_;  // empty before the first get: a description takes no memory
+  std::vector<double> frequencies_;  // empty before the first get(), so that building a model takes no memory
   Pair tables_;
 };
 

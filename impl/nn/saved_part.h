@@ -1,7 +1,7 @@
-// Memory for what a part of a forward saves, in place of the frame's own stack. Its contents may be elsewhere between
-// forward and backward (parallel/activation_offload).
+// Memory for the activations that one module saves, used in place of the frame's own stack. Between forward
+// and backward the contents may lie elsewhere (parallel/activation_offload moves them to the host).
 //
-// Thread rule: that of the frame; the end of a part comes on any thread.
+// Thread rule: that of the frame; any thread may destroy it.
 #pragma once
 
 #include "tensor/tensor.h"
@@ -12,7 +12,8 @@ class SavedPart {
  public:
   virtual ~SavedPart() = default;
   virtual Tensor allocate(DType dtype, const Shape& shape) = 0;
-  // Later work of `stream` finds the contents where forward left them. It reads them only.
+  // Makes the contents available to later work of `stream` at the addresses that forward wrote. That work
+  // only reads them.
   virtual void enter(Stream& stream) = 0;
 };
 
