@@ -13,7 +13,7 @@ namespace gangway {
 
 struct Context;
 
-// Rows [first, last) of a tensor, flattened to [rows, width].
+// Rows [first, last) of a tensor that is flattened to [rows, width].
 struct RowRange {
   int64_t first = 0, last = 0;
 };

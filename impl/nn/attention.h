@@ -1,4 +1,5 @@
-// Attention and blocks that share their rotary table with the other blocks of a model.
+// Attention layers and blocks that share one rotary table with the other blocks of a model.
+//
 // Thread rule: that of the model.
 #pragma once
 

@@ -1,4 +1,5 @@
 // Helpers that the layers share: checked access to inputs, gradients, and a parameter's value and gradient.
+//
 // Thread rule: that of the module.
 #pragma once
 

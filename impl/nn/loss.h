@@ -25,13 +25,13 @@ class HeadLoss {
   virtual void run(Context& ctx, const HeadLossArgs& args);
 };
 
-// Children "model.norm" and "lm_head". forward({x}) -> {logits}, null frame only; forward({x, labels}) ->
-// {loss, weight}.
+// The head as a module, with children "model.norm" and "lm_head". forward({x}) returns {logits} and takes no
+// frame; forward({x, labels}) returns {loss, weight}.
 class LmHead final : public Module {
  public:
   LmHead(int64_t dim, int64_t vocab, double eps, double deviation);
 
-  enum Part : size_t { kNorm, kOutput };  // children
+  enum Part : size_t { kNorm, kOutput };  // indices of the children
 
   // Call it between forwards only. `loss` is not null.
   void set_loss(std::shared_ptr<HeadLoss> loss) { loss_ = std::move(loss); }

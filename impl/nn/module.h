@@ -7,7 +7,7 @@
 // Memory rule for forward and backward, because temporaries are a stack: allocate the outputs first
 // (make_output, Frame::allocate_gradient), then open a StackScope on ctx.temporaries for everything else.
 //
-// Thread rule: one thread at a time; describing a model (children, names) is not concurrent with running it.
+// Thread rule: one thread at a time; nothing reads or changes children and names while the model runs.
 #pragma once
 
 #include <cstdint>

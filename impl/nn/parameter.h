@@ -41,7 +41,7 @@ class Parameter {
 
   // --- description: fixed when the model is built ---
   std::string name;  // in its module, such as "weight"
-  Shape shape;       // global, unpadded; a scalar is [1]
+  Shape shape;       // of the whole tensor, unpadded; a scalar is [1]
   Init init;
   Kind kind;
   DType dtype = DType::f32;  // of the master values: f32 or f64

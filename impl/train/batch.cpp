@@ -35,7 +35,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
-  // The loss of a Llama counts labels, whatever the batch says.
+  // The loss of a Llama counts labels, so that a weight that the caller gave is checked against their number.
   counts_ = batch.weight == -1 || llama_config(model.root()) != nullptr;
   if (counts_ && batch.targets.empty())
     fail(Code::invalid_argument, "batch.weight = ", batch.weight,
@@ -53,7 +53,7 @@ void PreparedBatch::look(Model& model, Stream& stream) {
   if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
   ids_ = look_at_ids(ctx, rules, values_);
   const bool on_host = is_on_host(model.device().memory_kind());
-  // A pipeline's stages do not all read their sums.
+  // Not every stage of a pipeline reads its sums, so that a pipeline waits here.
   pending_ = ids_.found && !on_host && weight_ > 0 && model.pipeline() == nullptr;
   if (!pending_) judge(ids_.found ? read_on_host(ids_.found, stream) : Tensor());
 }
@@ -61,7 +61,7 @@ void PreparedBatch::look(Model& model, Stream& stream) {
 void PreparedBatch::judge(const Tensor& found) {
   const std::vector<FoundIds> all = gangway::judge(ids_, found);
   if (!counts_) return;
-  const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta nothing is found
+  const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta: not found
   if (weight_ != -1 && weight_ != counted)
     fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted,
          " labels count after the shift");
@@ -91,7 +91,8 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
   }
 }
 
-// Only where ranks share a batch. Of another device's memory the dtype and dims only: values are not worth a wait for it.
+// The checksum is needed only if several ranks take the same batch. It covers the dtype and dims of tensors
+// that are not in host memory, but not their values: reading them would make the host wait for the device.
 void PreparedBatch::sum_up(const Gangs& gangs) {
   const Mesh& mesh = gangs.mesh();
   if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) == 1) return;
@@ -103,7 +104,7 @@ void PreparedBatch::sum_up(const Gangs& gangs) {
   checksum_ = sum == 0 ? 1 : sum;
 }
 
-// Position s predicts the token at s + 1; the last one predicts nothing.
+// The label of position s is the token at s + 1; the last position has none and is ignored.
 void PreparedBatch::shift_labels(Context& ctx) {
   const Tensor given = labels_;
   labels_ = ctx.temporaries.allocate(DType::i64, given.shape());

@@ -1,4 +1,5 @@
-// A batch as a step uses it: checked, labels shifted and counted, cut in microbatches.
+// A batch that is ready for a step: its tensors are checked, its labels are shifted and counted, and it is
+// cut into microbatches.
 //
 // Thread rule: values; local, nothing here is collective.
 #pragma once
@@ -12,45 +13,52 @@ namespace gangway {
 
 class PreparedBatch {
  public:
-  // Refuses (INVALID_ARGUMENT) what is no batch by its shapes and dtypes. `microbatches` is at least 1.
+  // `microbatches` is at least 1. INVALID_ARGUMENT: shapes, dtypes or devices of the tensors do not make a
+  // batch.
   PreparedBatch(Model& model, const Batch& batch, int microbatches);
 
-  // Shifts labels, refuses ids and labels outside of their range, and counts: the values are looked at here and nowhere
-  // else. A device that is not the host is waited for only if the caller did not say the weight; else what it finds is read
-  // with the step's sums, and judged then. After check_microbatches, which finds wrong shapes. The
-  // shifted labels, and with context parallelism this rank's part of the sequences, lie in the model's temporaries,
-  // inside the caller's StackScope.
+  // Shifts the labels, checks the range of ids and labels, and counts the labels. A step checks values here
+  // only. If the device is not the host and the caller gave the weight, look() does not wait for the
+  // device: the caller reads found() together with the sums of the step and passes it to judge(). Call
+  // check_microbatches before look(): it reports wrong shapes. The shifted labels, and with context
+  // parallelism this rank's part of the sequences, lie in the model's temporaries, inside the caller's
+  // StackScope.
   void look(Model& model, Stream& stream);
 
-  // Of a look that was not waited for, what the device finds; else absent.
+  // The result on the device of a look() that did not wait for it; absent if look() waited and has called
+  // judge().
   const Tensor& found() const { return pending_ ? ids_.found : none_; }
-  // What look would have refused. `found`: in memory of the host.
+  // Throws the errors that look() postponed. `found`: the contents of found() in host memory.
   void judge(const Tensor& found);
 
-  // After look.
-  int64_t weight() const { return weight_; }  // of all rows; of this rank's part of their sequences
-  // Of dtypes, dims and, in host memory, values of what was given; 0: ranks do not share batches.
+  // The weight of all rows; with context parallelism, of this rank's part of their sequences. Valid after
+  // look().
+  int64_t weight() const { return weight_; }
+  // A hash of the given tensors: dtypes, dims and, of tensors in host memory, values. 0: ranks do not share
+  // batches.
   uint64_t checksum() const { return checksum_; }
-  int64_t tokens() const { return tokens_; }  // i64 inputs of two dims: their elements, otherwise rows
+  // The number of elements of inputs[0] if it is i64 with two dims or more, else the number of its rows.
+  int64_t tokens() const { return tokens_; }
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
-  // Inputs, then targets: what forward takes.
+  // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;
 
  private:
   void check_tensors(Model& model, const Batch& batch);
   void sum_up(const Gangs& gangs);
   void shift_labels(Context& ctx);
-  // With context parallelism: what has a sequence, dim 1, becomes this rank's part; first its memory, then its values.
+  // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
+  // make_parts allocates the parts, split_sequences writes their values.
   void make_parts(Model& model);
   void split_sequences(const Gangs& gangs, Context& ctx);
 
   Values values_;
-  Values whole_;   // of these, before the split; empty without context parallelism
-  Tensor labels_;  // one of values_; absent where the first target is not i64
+  Values whole_;   // values_ before the sequences are split; empty without context parallelism
+  Tensor labels_;  // one of values_; absent if the first target is not i64
   size_t labels_at_ = 0;
   bool shifts_ = false, counts_ = false;
-  std::vector<int64_t> bounds_;  // rows of the microbatches
-  int64_t weight_ = -1;          // before look: as the caller says
+  std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
+  int64_t weight_ = -1;          // before judge(): the caller's, or -1
   int64_t tokens_ = 0;
   uint64_t checksum_ = 0;
   IdLook ids_;

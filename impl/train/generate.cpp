@@ -1,5 +1,5 @@
-// Text generation on the sharded model. The whole window runs again for each token (no cache of keys and
-// values): simple, and equal to what training computes.
+// Text generation on the sharded model. Each new token runs the whole window of tokens again, without a cache
+// of keys and values: that is simple, and it computes the same as training.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -54,10 +54,11 @@ std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions&
   return facts.text();
 }
 
-// Logits of the last position.
+// Returns the logits of the last position.
 std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens, Stream& stream) {
   const LlamaConfig& config = *llama_config(model.root());
-  // Ranks of tp may split the sequence evenly: what fills it up comes after the token that matters, which never sees it.
+  // The length is a multiple of tp, because ranks of tp may split the sequence evenly. The padding comes
+  // after the last token, which does not attend to it.
   const int64_t tp = model.gangs().mesh().degree(Axis::tp);
   const int64_t most = config.max_positions / tp * tp;
   const int64_t used = std::min<int64_t>(static_cast<int64_t>(tokens.size()), most);
@@ -77,7 +78,8 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
   return {logits.begin(), logits.end()};
 }
 
-// `uniform` in [0, 1) chooses; ties of logits go to the lower id. -1 - id: that token's logit is not finite.
+// Draws a token id; `uniform`, in [0, 1), is the random number. Of equal logits the lower id comes first.
+// Returns -1 - id if the logit of token `id` is not finite.
 int64_t sample(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -132,7 +134,8 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
     for (int64_t i = 0; i < options.new_tokens; ++i) {
       poll_interrupt_at_times();
       const std::vector<double> logits = last_logits(model, tokens, stream);
-      // One rank chooses, so that ranks on unlike machines cannot part.
+      // Rank 0 draws for all: floating-point results may differ between machines, and the ranks must not
+      // diverge.
       int64_t next = 0;
       if (gangs.root()->rank() == 0)
         next = sample(logits, options, philox_uniform(key, static_cast<uint64_t>(i)));
@@ -145,7 +148,7 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
     }
     return std::vector<int64_t>(tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end());
   });
-  if (broken >= 0)  // on every rank; the gangs work on
+  if (broken >= 0)  // equal on all ranks, which throw together; the gangs stay usable
     fail(Code::invalid_state, "generate: the logit of token ", broken, " is not finite");
   return made;
 }

@@ -10,8 +10,8 @@ namespace {
 
 const char* no_sync(const Model& model) { return model.run().is_last_backward() ? "off" : "on"; }
 
-// Ranks that differ in any of this would run different collectives, now or in backward, or sum up what was computed in
-// different precisions.
+// The text that must be equal on all ranks. Ranks that differ in it would run different collectives, now or
+// in backward, or add gradients of different precisions.
 std::string arguments_of(const Model& model, std::span<const Tensor> inputs, bool training) {
   std::string arguments =
       text("a forward ", training ? "with a frame (training)" : "without a frame (evaluation)", ", no_sync ",
@@ -37,7 +37,7 @@ Tensor copy_of(Context& ctx, const Tensor& tensor, Allocate&& allocate) {
   return copy;
 }
 
-// For the caller: a frame's and a stack's memory is used again.
+// Copies results for the caller, because the memory of frames and stacks is reused.
 Values results_of(Context& ctx, const Values& values) {
   Values copies;
   for (const Tensor& value : values)
@@ -49,7 +49,7 @@ Values results_of(Context& ctx, const Values& values) {
   return copies;
 }
 
-// `frame` (or null) is empty when the run fails.
+// Runs the collective part of a call; if it fails, resets `frame`, which may be null.
 template <typename Run>
 Values run_or_reset(const CollectiveCall& call, ManualFrame* frame, Run&& run) {
   try {
@@ -102,7 +102,7 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
     Values own(inputs.begin(), inputs.end());
     if (frame != nullptr) {
       frame->forward_ = model.run().await_backward();
-      // A frame outlives the call, the caller's arrays need not.
+      // The frame lives on after the call, but the caller's arrays may not.
       for (Tensor& value : own)
         value = copy_of(ctx, value,
                         [&](DType dtype, const Shape& shape) { return saved->allocate(dtype, shape); });

@@ -1,12 +1,16 @@
-// Forward and backward by a caller's own loop. A frame keeps what a forward saved until its backward.
+// Manual forward and backward, for a caller's own training loop. A frame holds what a forward saved until its
+// backward.
 //
-// A forward without its backward needs nothing. reset() gives it up, and so does the frame's end, which may come at any
-// moment, on any thread and on each rank at another time (collectors release frames): it frees memory and changes
-// nothing that ranks do together. Units that the forward kept unsharded stay so until a backward ends or an update
-// begins. An update is refused on all ranks while a rank's forward awaits its backward.
+// A caller may drop a forward without running its backward. reset() drops it, and so does destroying the
+// frame. A frame may be destroyed at any time, on any thread, and at different times on different ranks,
+// because a language's garbage collector may do it: this frees memory and runs no collective. Parameter
+// groups that the forward kept unsharded stay unsharded until a backward ends or an update begins. All ranks
+// refuse an update while a forward of any rank awaits its backward.
 //
-// Thread rule: one thread at a time, but for the end of a frame. The two calls are collective, and their refusals
-// agreed. What fails while the model runs breaks the gangs of a model of several ranks and gives the forward up.
+// Thread rule: one thread at a time, except for the destruction of a frame. manual_forward and
+// manual_backward are collective; if one rank refuses its arguments, all ranks throw its error and the gangs
+// stay usable. A failure while the model runs resets the frame and, with several ranks, breaks the gangs of
+// the model.
 #pragma once
 
 #include <memory>
@@ -17,7 +21,7 @@
 namespace gangway {
 
 struct ManualOptions {
-  double loss_scale = 1;  // what the backward of a loss starts with
+  double loss_scale = 1;  // the gradient of the loss, from which backward starts
   int64_t step = 0;
   int microbatch = 0;
 };
@@ -28,7 +32,7 @@ class ManualFrame {
 
   const std::shared_ptr<Model>& model() const { return model_; }
   bool awaits_backward() const { return forward_ != nullptr; }
-  void reset();  // ready for the next forward
+  void reset();  // drops what the last forward saved; the next forward may run
 
  private:
   friend Values manual_forward(Model&, std::span<const Tensor>, ManualFrame*, Stream&);
@@ -38,19 +42,21 @@ class ManualFrame {
   std::shared_ptr<Model> model_;
   ManualOptions options_;
   Frame frame_;
-  Specs outputs_;                        // of the forward
-  std::shared_ptr<const void> forward_;  // that awaits its backward; null: none
+  Specs outputs_;                        // of the last forward
+  std::shared_ptr<const void> forward_;  // tells the model that a backward is awaited; null: none is
 };
 
-// Null frame: evaluation. The outputs are copies, and so is what the frame saves of the inputs. INVALID_ARGUMENT: what
-// the model refuses of them. INVALID_STATE: the frame awaits its backward. MISMATCH: ranks differ in giving a frame, in
-// no_sync, or in number or dtypes of inputs.
+// Runs a forward; with a null frame, for evaluation. The outputs are copies, and the frame saves copies of
+// the inputs. INVALID_ARGUMENT: the model does not accept the inputs. INVALID_STATE: the frame awaits a
+// backward. MISMATCH: some ranks give a frame and others none, or no_sync or the number or dtypes of the
+// inputs differ.
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream);
 
-// Gradients of the outputs in (none for a loss), copies of those of the inputs out (absent: none). Adds to the local
-// gradients, reduced after the last backward (ModelRunner::set_is_last_backward); the frame is empty then. INVALID_ARGUMENT: a
-// gradient's shape or dtype, more of them than outputs. INVALID_STATE: the frame has had no forward. MISMATCH: ranks
-// differ in no_sync.
+// Runs the backward of the frame's forward and empties the frame. Takes the gradients of the outputs (none
+// for a loss) and returns copies of the gradients of the inputs (absent: there is none). Adds to the local
+// gradients, which the last backward reduces (ModelRunner::set_is_last_backward). INVALID_ARGUMENT: a
+// gradient has a wrong shape or dtype, or there are more gradients than outputs. INVALID_STATE: the frame has
+// had no forward. MISMATCH: ranks differ in no_sync.
 Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& stream);
 
 }  // namespace gangway

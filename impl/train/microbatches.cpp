@@ -6,10 +6,10 @@
 namespace gangway {
 namespace {
 
-// Not training: without a frame, nothing is kept for a backward.
+// Without training there is no backward, so that no frame is needed.
 Frame* frame_of(Model& model, const Context& ctx) { return ctx.training ? &model.frame(0) : nullptr; }
 
-// What the last module gives: {loss sum, weight}, [1] each.
+// The outputs of the last module must be {loss sum, weight}, [1] each.
 void check_loss(const Specs& outputs) {
   if (outputs.size() != 2)
     fail(Code::invalid_argument, "the model gives ", outputs.size(),
@@ -76,10 +76,10 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
   for (int i = 0; i < batch.count(); ++i) {
     poll_interrupt_at_times();
     ctx.microbatch = i;
-    const StackScope scope(ctx.temporaries);  // what a forward without a frame gives
+    const StackScope scope(ctx.temporaries);  // frees the outputs of a forward without a frame
     Frame* const frame = frame_of(model, ctx);
     if (frame != nullptr) {
-      // Units that accumulate unsharded reduce once, after the last.
+      // Parameter groups that accumulate unsharded gradients reduce them once, in the last backward.
       model.run().set_is_last_backward(i + 1 == batch.count());
       frame->reset();
       frame->id = {ctx.step, i, 0};
@@ -87,7 +87,7 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     const Values outputs = model.run().forward(ctx, batch.microbatch(i), frame);
     check_loss(specs_of(outputs));
     if (frame != nullptr) model.run().backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
-    sums.add_loss(outputs);                                       // which a fused loss has by now
+    sums.add_loss(outputs);                                       // after backward, which makes a fused loss
     if (frame != nullptr) frame->reset();
   }
 }

@@ -1,4 +1,5 @@
-// The microbatches of a step: what is wrong with them before anything runs, then forward and backward of each.
+// The microbatches of a step: functions that check them before anything runs, then run forward and backward
+// of each.
 //
 // Thread rule: one thread at a time; check_microbatches is local, run_microbatches collective.
 #pragma once
@@ -8,19 +9,22 @@
 
 namespace gangway {
 
-// What all microbatches of a step have in common.
+// Returns the context that all microbatches of a step share.
 Context microbatch_context(Model& model, int64_t step, bool training, Stream& stream);
 
-// How many a step has that asks for so many. INVALID_ARGUMENT: a pipeline was made for another number.
+// Returns the number of microbatches of a step whose caller asks for `asked`. INVALID_ARGUMENT: the model's
+// pipeline was made for another number.
 int microbatches_of(Model& model, int asked);
 
-// Throws what forward would refuse of any microbatch, whose outputs must be a loss and its weight. False: stages of a
-// pipeline have not told each other yet; learn_microbatches comes in the next check phase, on all ranks.
+// Throws the errors that forward of any microbatch would throw; the outputs must be a loss and its weight.
+// Returns false if the stages of a pipeline have not exchanged the shapes of such microbatches yet: all ranks
+// then call learn_microbatches in the next check phase, which exchanges them.
 bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
 void learn_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
 
-// Adds losses and weights to `sums`. A microbatch without rows still runs: its units are unsharded and its gradients
-// reduced together with the others'. `ctx.training`: backward, too.
+// Runs forward of each microbatch, and backward if ctx.training, and adds losses and weights to `sums`. A
+// microbatch without rows runs, too, because all ranks take part in unsharding its parameter groups and
+// reducing their gradients.
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums);
 
 }  // namespace gangway

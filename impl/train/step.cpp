@@ -1,16 +1,17 @@
-// One training step, top to bottom. Read train_step first: it is the whole story in seven parts; what each
-// part does stands below it, in the same order.
+// One training step, from top to bottom. Read train_step first: it has the whole step in seven parts. The
+// functions that do the parts follow below it, in the same order.
 //
-// Three rules hold it together:
+// Three rules:
 //
-// - Gradients are sums, everywhere. Backward starts from 1/N, where N is the number of items that count on
-//   all ranks and in all microbatches, so the sum over microbatches and ranks already is the gradient of the
-//   mean loss. Nothing else divides, and ranks or microbatches of different weight need no care. With a loss
-//   scale S it starts from S/N: gradients are S times too large until their norm is told and they are stepped.
-// - Until the check phase ends nothing has moved: a refusal is thrown alike on all ranks and the gangs work
-//   on. After it, whatever fails on one rank breaks every gang of the model, because its peers already wait
-//   in collectives for it; they get the failing rank's error.
-// - Every decision that changes which collectives run (skip or not, how to clip) is made from numbers that
+// - Gradients are sums everywhere. Backward starts from 1/N, where N is the number of items that count on all
+//   ranks and in all microbatches, so that the sum over microbatches and ranks is the gradient of the mean
+//   loss. Nothing else divides, so that ranks and microbatches may have different weights. With a loss scale
+//   S, backward starts from S/N: gradients are S times too large until the optimizer's step, which multiplies
+//   them by 1/S. The reported norm is unscaled.
+// - Nothing has changed until the check phase ends: if a rank finds an error, all ranks throw it and the
+//   gangs stay usable. After it, a failure of one rank breaks every gang of the model, because its peers
+//   already wait for it in collectives; they throw the failing rank's error.
+// - Every decision that changes which collectives run (whether to skip, how to clip) depends on numbers that
 //   are equal on all ranks.
 #include "train/step.h"
 
@@ -38,8 +39,8 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
 
-// What the three calls below share: a check phase, runs that end with the numbers of all ranks, and a result with
-// times.
+// The parts that train_step, eval_step and optimizer_step share: a check phase, runs that end with the
+// numbers of all ranks, and a result with times.
 class Step {
  public:
   Step(const char* name, Model& model, const StepOptions& options, Stream& stream)
@@ -55,7 +56,8 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // `optimizer`: that steps (null: none does). `own`: what this call refuses besides, and this rank's numbers.
+  // Runs the check phase and returns the sums over all ranks. `optimizer`: the one that will step, or null.
+  // `own`: makes the further checks of this call and returns this rank's numbers.
   template <typename Own>
   Totals check(const Optimizer* optimizer, Own&& own) {
     std::string arguments;
@@ -73,12 +75,13 @@ class Step {
     return totals_;
   }
 
-  // Of a pipeline that has not seen such microbatches: a check phase of its own, in which stages tell each other.
+  // If a pipeline has not seen such microbatches yet, its stages exchange their shapes in a check phase of
+  // their own.
   void learn(const PreparedBatch& batch, const Context& ctx) {
     if (totals_.unknown) call_.check([&] { learn_microbatches(model_, batch, ctx); });
   }
 
-  // What fails leaves a rank that is alone with a model that works on.
+  // Runs the collective part. If it fails on a model of one rank, the model stays usable.
   template <typename Body>
   void run(Body&& body) {
     try {
@@ -89,7 +92,8 @@ class Step {
     }
   }
 
-  // Ends a run: its numbers, summed. A refusal of one rank is thrown on all; nothing has been stepped.
+  // Ends a run: returns the sums of all ranks' numbers. If a rank has a `refusal`, all ranks throw it; no
+  // optimizer has stepped yet.
   Outcome exchange(const std::optional<Error>& refusal, const Outcome& own) {
     return sum_over(model_.gangs(), call_.check([&] {
       if (refusal) throw *refusal;
@@ -97,7 +101,7 @@ class Step {
     }));
   }
 
-  // Seconds are this rank's own; tokens are those of all data ranks.
+  // Completes the result: the seconds are this rank's own, the tokens are those of all data ranks.
   StepResult end() {
     const Gang& root = *model_.gangs().root();
     result.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -105,7 +109,7 @@ class Step {
     result.exposed_wait_seconds = static_cast<double>(root.owner()->waited_ns() - waited_ns_) * 1e-9;
     return result;
   }
-  // Without weight there is no mean: nothing to learn from, and no loss.
+  // Ends a step of weight 0: there is no mean loss and no gradient.
   StepResult end_without_weight() {
     result.skipped = Skip::no_weight;
     result.loss = std::numeric_limits<double>::quiet_NaN();
@@ -127,7 +131,7 @@ class Step {
   struct Flush {
     Tracer& tracer;
     ~Flush() { tracer.flush(); }
-  } const flush_;  // after the span, which ends before it
+  } const flush_;  // declared before span_, so that it flushes after the span has ended
   const TraceSpan span_;
 };
 
@@ -136,10 +140,10 @@ class Step {
 StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const StepOptions& options,
                       Stream& stream) {
   Step step("train_step", model, options, stream);
-  StackScope scope(model.temporaries());  // the shifted labels, for the whole step
+  StackScope scope(model.temporaries());  // holds the shifted labels for the whole step
 
-  // 1. Check phase. Everything that a caller can get wrong is looked at before anything moves.
-  // 2. One small collective ends it: each rank's verdict, and N, the sum of the weights.
+  // 1. Check phase: everything that a caller can get wrong is checked before anything changes.
+  // 2. One small collective ends it: ranks exchange the results of their checks, and sum the weights to N.
   std::optional<PreparedBatch> prepared;
   const Totals totals = step.check(given, [&] {
     model.run().check_computes("train_step");
@@ -160,14 +164,14 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   step.result.lr = optimizer.lr();
   step.result.loss_scale = optimizer.loss_scale().value();
   step.result.step = optimizer.steps();
-  if (totals.weight == 0) return step.end_without_weight();  // on every rank
+  if (totals.weight == 0) return step.end_without_weight();  // equal on all ranks
 
-  // 3. Forward and backward of each microbatch, seeded with S/N, then what of the gradients is still on its
-  //    way: the reductions that accumulate unsharded, and those over replicas. All that the host must know is
-  //    read at the end, at once: here the step waits for the device.
-  // 4. The second small collective: the loss, the finite flag where no norm will tell, ids that were not waited
-  //    for in the check phase, and a loss whose weight was not the one that went into N (then 1/N was wrong on
-  //    every rank, and no rank steps).
+  // 3. Forward and backward of each microbatch; backward starts from S/N. finish_gradients then reduces the
+  //    gradients that were accumulated unsharded, and those over replicas. The host reads all numbers that it
+  //    needs at the end, with the step's one wait for the device.
+  // 4. The second small collective exchanges the loss, the finite flag (if no norm will show it), errors of
+  //    ids that the check phase did not wait for, and the error of a loss whose weight is not the one that
+  //    was summed to N. In that case 1/N was wrong on every rank, and no rank steps.
   std::optional<StepSums> sums;
   Outcome all;
   try {
@@ -187,9 +191,9 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     throw;
   }
   step.result.loss = all.loss / static_cast<double>(totals.weight);
-  const bool finite = all.finite && std::isfinite(all.loss);  // a NaN loss may come with finite gradients
+  const bool finite = all.finite && std::isfinite(all.loss);  // gradients of a NaN loss may be finite
 
-  // 5. to 7. Norm and clip, the fence around the optimizer's work, the result.
+  // 5. to 7. Norm and clip, the optimizer's step inside the version gate, the result.
   step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
   return step.end();
 }
@@ -265,7 +269,8 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
 }
 
-// Its size follows from steps that are not finite. Powers of the largest scaled gradients are to stay finite.
+// A dynamic loss scale changes when steps are not finite, so that it needs check_finite. With any loss scale
+// a high norm type is refused: powers of scaled gradients would overflow.
 void check_loss_scale(const StepOptions& options, const LossScale& scale) {
   constexpr double kMost = 32;
   if (scale.dynamic() && !options.check_finite)
@@ -279,7 +284,8 @@ void check_loss_scale(const StepOptions& options, const LossScale& scale) {
          " beside a loss scale: powers of scaled gradients overflow; infinity gives the largest gradient");
 }
 
-// Ranks that differ in any of this would run different collectives, or step to different values.
+// The text that must be equal on all ranks. Ranks that differ in it would run different collectives, or step
+// to different values.
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer) {
   Facts facts(call);
   facts.add("microbatches", options.microbatches);
@@ -293,7 +299,8 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
 
 // --- 3. after the microbatches
 
-// What the check phase did not wait for, and a loss of another weight than the batch's.
+// Returns the error of ids that the check phase did not wait for, or of a loss that has another weight than
+// the batch.
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch) {
   try {
     if (batch.found()) batch.judge(sums.also());
@@ -301,7 +308,7 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
     return refusal;
   }
   if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
-  // Integers below 2^53 (2^24 for a loss in f32) are exact, so plain equality is meant.
+  // Exact comparison: a floating-point number holds integers below 2^53 (2^24 for a loss in f32) exactly.
   if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
   return Error(Code::invalid_argument,
                text("the model's loss says weight ", sums.weight(), ", the batch has ", batch.weight(),
@@ -312,8 +319,8 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
 
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result) {
-  // 5. The norm of the whole gradient (one scalar summed over the mesh) and the factor that brings it down to
-  //    the most that is allowed.
+  // 5. The norm of the whole gradient (one scalar summed over the mesh), and the factor that scales it down
+  //    to max_grad_norm.
   const double scale = options.scale / optimizer.loss_scale().value();
   double clip = 1;
   if (options.max_grad_norm > 0) {
@@ -328,8 +335,8 @@ void update(Model& model, Optimizer& optimizer, const StepOptions& options, cons
     return;
   }
 
-  // 6. The fence: no rank may still read old values when their owner writes new ones. end_update lets readers
-  //    in again and empties the gradients.
+  // 6. The version gate: begin_update waits until no rank reads the values that their owner is about to
+  //    write. end_update lets readers continue and empties the gradients.
   const TraceSpan span(&model.gangs().root()->owner()->tracer(), TraceRow::step, "step", "update");
   model.run().begin_update(stream);
   optimizer.step(scale, clip, stream);

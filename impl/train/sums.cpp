@@ -29,7 +29,7 @@ void StepSums::add_loss(const Values& outputs) {
 void StepSums::add_gradients() {
   if (norm_) norm_->add_powers(model_.ops(), place(kPowers, norm_->count()), stream_);
   if (!magnitudes_) return;
-  // Their sum is finite where all of them are.
+  // The sum of all magnitudes is NaN or infinite if any gradient is.
   for (const NamedParameter& named : model_.inspect().parameters()) {
     const Parameter& p = *named.parameter;
     if (!p.trainable || p.shard_grad == nullptr || !p.shard_grad->written) continue;

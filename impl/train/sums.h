@@ -1,5 +1,5 @@
-// The numbers of a step that decide what it does next. They are summed on the device, over microbatches and gradients,
-// and read with one wait.
+// The numbers that decide what a step does next: loss, weight, gradient norm, finite flag. The device sums
+// them over microbatches and gradients, and the host reads them with one wait.
 //
 // Thread rule: one thread at a time; norm() is collective, the rest local.
 #pragma once
@@ -12,27 +12,29 @@
 
 namespace gangway {
 
-// Without a clip, whose norm would show it, the gradients are looked at. The largest of several numbers shows no NaN
-// either.
+// Returns whether a step must check each gradient for NaN and infinity. A finite gradient norm would show
+// that all gradients are finite; but without clipping there is no norm, and the norm for infinity, a maximum,
+// may skip a NaN.
 bool needs_finite_flag(const StepOptions& options);
 
 class StepSums {
  public:
-  // In the model's temporaries, inside the caller's StackScope. `options` null: a loss alone, without gradients.
+  // The sums lie in the model's temporaries, inside the caller's StackScope. `options` null: sums of the loss
+  // only.
   StepSums(Model& model, const StepOptions* options, Stream& stream);
 
-  void add_loss(const Values& outputs);  // {loss sum, weight} of a microbatch
-  void add_gradients();  // after finish_gradients: what tells their norm and that they are finite
+  void add_loss(const Values& outputs);  // adds the outputs {loss sum, weight} of a microbatch
+  void add_gradients();  // adds the terms of the norm and of the finite flag; after finish_gradients
   bool looks_at_gradients() const { return norm_ || magnitudes_; }
-  void read(const Tensor& also = {});  // waits for the device; `also`: what is read with the sums
+  void read(const Tensor& also = {});  // waits for the device; reads the sums and `also`
 
-  // After read. On a meta device nothing is known: 0, and finite.
-  const Tensor& also() const { return also_; }  // in memory of the host
+  // Valid after read(). On a meta device the sums are not known: they are 0, and finite() is true.
+  const Tensor& also() const { return also_; }  // read()'s argument, in host memory
   bool known() const { return known_; }
   double loss() const { return values_[kLoss]; }
   double weight() const { return values_[kWeight]; }
-  bool finite() const;  // of this rank's gradients; true where the norm tells
-  double norm() const;  // of all gradients of the mesh
+  bool finite() const;  // whether this rank's gradients are; true without needs_finite_flag
+  double norm() const;  // of the gradients of all ranks of the mesh; collective
 
  private:
   enum Place : size_t { kLoss, kWeight, kMagnitudes, kPowers };
@@ -42,8 +44,8 @@ class StepSums {
   Stream& stream_;
   std::optional<GradientNorm> norm_;
   bool magnitudes_ = false, known_ = false;
-  Tensor sums_;                 // f64 [kPowers + those of the norm]
-  std::vector<double> values_;  // the same on the host
+  Tensor sums_;                 // f64 [kPowers + norm_->count()], on the device
+  std::vector<double> values_;  // the sums on the host
   Tensor also_;
 };
 

@@ -7,7 +7,7 @@ int coordinate(const Gangs& gangs, size_t rank, Axis axis) {
   return gangs.mesh().coordinates(static_cast<int>(rank))[static_cast<size_t>(axis)];
 }
 
-// The rank of the same data coordinate that is first on tp, cp and pp.
+// Returns the rank with the same data coordinate and coordinate 0 on tp, cp and pp.
 size_t first_of(const Gangs& gangs, size_t rank) {
   Coordinates at = gangs.mesh().coordinates(static_cast<int>(rank));
   for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp}) at[static_cast<size_t>(axis)] = 0;
@@ -32,7 +32,8 @@ Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
   Totals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
-    // tp, cp and pp ranks of one data coordinate pass the same batch; each cp rank counts its own part of it.
+    // Ranks of one data coordinate pass the same batch, so that it counts once over tp and pp. Over cp all
+    // count, because each cp rank counts its own part of the batch.
     if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::pp) != 0) continue;
     sum.weight += all[r].weight;
     sum.tokens += all[r].tokens;
@@ -44,7 +45,8 @@ Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all) {
   Outcome sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.finite = sum.finite && all[r].finite;
-    // A loss is equal over tp; cp ranks hold parts of it, and stages without a head hold 0.
+    // The loss is equal on all tp ranks. Each cp rank has a part of it, and pipeline stages without a head
+    // have 0.
     if (coordinate(gangs, r, Axis::tp) == 0) sum.loss += all[r].loss;
   }
   return sum;

@@ -1,5 +1,5 @@
-// Numbers of one rank around a step, and their sums over the mesh. They travel with the verdicts of
-// CollectiveCall::check.
+// The numbers that each rank contributes before and after the microbatches of a step, and their sums over the
+// mesh. Ranks exchange them in CollectiveCall::check, together with the results of their checks.
 //
 // Thread rule: values; local.
 #pragma once
@@ -11,23 +11,23 @@
 
 namespace gangway {
 
-// What goes into a step.
+// The numbers before the microbatches run.
 struct Totals {
   int64_t weight = 0, tokens = 0;
   uint64_t batch = 0;    // PreparedBatch::checksum
-  bool unknown = false;  // what travels between the stages of a pipeline, on some rank
+  bool unknown = false;  // some rank does not know the shapes that stages of its pipeline exchange
 };
 
-// What came out of its microbatches.
+// The numbers after the microbatches have run.
 struct Outcome {
   double loss = 0;
   bool finite = true;
 };
 
-// `all`: each rank's, in rank order. What is equal on several ranks (tp, pp) counts once. MISMATCH: ranks of one data
-// coordinate have other batches.
+// Sums the numbers of all ranks; `all` is in rank order. Numbers that are equal on several ranks (tp, pp)
+// count once. MISMATCH: ranks of one data coordinate have different batches.
 Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all);
-// Loss summed in rank order, finite where all are.
+// Sums the losses in rank order; `finite` is true if it is on all ranks.
 Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all);
 
 }  // namespace gangway
