@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Takes the parser's events one by one, so that no document is ever built: memory is that of the result,
-// nesting is at most three deep, and a key that stands twice is seen.
+// Handles the events of the parser one by one instead of building a document: it takes no memory besides the
+// result, accepts at most three levels of nesting, and detects duplicate keys.
 class HeaderEvents final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderEvents(RawHeader& header) : header_(header) {}
@@ -27,7 +27,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ == Place::shape) {
-      // Far over what a tensor here can have, and too few to cost memory.
+      // Above our limit of dims, and small enough to be cheap.
       if (tensor().shape.size() == 64) return refuse(text(where(), " has over 64 dimensions"));
       tensor().shape.push_back(value);
       return true;
@@ -135,7 +135,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
   RawHeader& header_;
   Place place_ = Place::before;
   std::string key_;
-  unsigned fields_ = 0;  // of the present tensor: 1 dtype, 2 shape, 4 data_offsets
+  unsigned fields_ = 0;  // bits of the fields that the current tensor has: 1 dtype, 2 shape, 4 data_offsets
   int offsets_ = 0;
   int metadata_seen_ = 0;
 };
@@ -143,8 +143,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 RawHeader read_header_json(std::string_view json) {
-  // The format wants the brace at once; what follows the object may only be white space (the parser is
-  // strict).
+  // The format allows nothing before the brace. The parser itself allows only white space after the object.
   if (json.empty() || json.front() != '{') fail(Code::corrupt, "the header does not begin with '{'");
   RawHeader header;
   HeaderEvents events(header);

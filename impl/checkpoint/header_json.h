@@ -1,5 +1,6 @@
-// The JSON of a safetensors header as it stands: names and numbers, not yet checked against anything. Exactly
-// the format's grammar is taken; anything else is CORRUPT with the field.
+// Parses and writes the JSON of a safetensors header. The parser accepts exactly the grammar of the format;
+// for anything else it throws CORRUPT and names the field. It does not check the names and numbers
+// themselves.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -20,14 +21,14 @@ struct RawTensor {
 
 struct RawHeader {
   std::map<std::string, std::string> metadata;
-  std::vector<RawTensor> tensors;  // in the order of the text; a name may stand there twice
+  std::vector<RawTensor> tensors;  // in the order of the text; a name may occur twice
 };
 
 RawHeader read_header_json(std::string_view json);
 std::string write_header_json(const RawHeader& header);  // INVALID_ARGUMENT: text that is not UTF-8
 
-// Hostile text for one line of an error: quoted, control characters and bytes over 126 as \xNN, at most 80
-// bytes.
+// Makes untrusted text safe for one line of an error message: the first 80 bytes, in quotes, with quotes,
+// backslashes, control characters and bytes over 126 as \xNN.
 std::string printable(std::string_view text);
 
 }  // namespace gangway

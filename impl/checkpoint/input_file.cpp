@@ -28,7 +28,7 @@ std::string FileStamp::text() const {
 }
 
 InputFile::InputFile(const std::string& path) : path_(path) {
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a fifo must not block
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a fifo must not block
   if (file_ < 0) fail_file("load: opening", path, errno);
   struct stat status {};
   if (fstat(file_, &status) != 0) {

@@ -53,7 +53,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   std::string refusal;
 
  private:
-  // A value where depth_ objects and lists are open.
+  // Adds a value to the result, unless it lies in a list or below the second level.
   bool add(JsonValue value) {
     if (depth_ == 0) return refuse("it is no JSON object");
     if (listed_ == 0 && depth_ <= 2) scalars_.emplace(std::pair(key_[0], key_[1]), std::move(value));
@@ -64,7 +64,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
     if (depth_ == kDeepest) return refuse(text("it is nested over ", kDeepest, " deep"));
     if (depth_ > 0) add({kind, false, 0, 0, ""});
     ++depth_;
-    // What lies in a list, or a third level down, has no place in the result.
+    // listed_ counts the open lists and objects whose contents do not go into the result.
     if (listed_ > 0 || kind == Kind::list || depth_ > 2) ++listed_;
     return true;
   }

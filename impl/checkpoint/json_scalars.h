@@ -1,5 +1,5 @@
-// A JSON object of a stranger as its scalars, two levels deep: what config.json and an index need. No document is built, so
-// that memory is that of the result, and nesting takes none.
+// Reads the scalars of an untrusted JSON object, two levels deep, as config.json and an index of weights need
+// them. It builds no document: it takes no memory besides the result, and none for deeper levels.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -17,16 +17,17 @@ struct JsonValue {
   Kind kind = Kind::null;
   bool boolean = false;
   int64_t integer = 0;
-  double real = 0;            // of an integer, too
-  std::string text;           // of a text; of a number as it stands
-  std::string shown() const;  // for an error
+  double real = 0;            // value of a real number or of an integer
+  std::string text;           // of a text, its contents; of a number, its digits as written
+  std::string shown() const;  // the value in short, for an error message
 };
 
-// {"a": 1, "b": {"c": 2}} has ("a", ""), ("b", ""), which is an object, and ("b", "c"). Lists are there without their
-// elements.
+// Values by key and, on the second level, subkey. {"a": 1, "b": {"c": 2}} has the entries ("a", ""),
+// ("b", "") of kind object, and ("b", "c"). A list has an entry of kind list; its elements have none.
 using JsonScalars = std::map<std::pair<std::string, std::string>, JsonValue>;
 
-// CORRUPT, beginning with `name`: no JSON object, nested over 8 deep, a key stands twice.
+// CORRUPT, with a text that begins with `name`: `json` is not a JSON object, is nested more than 8 deep, or
+// has a duplicate key.
 JsonScalars read_json_scalars(std::string_view json, const std::string& name);
 
 }  // namespace gangway

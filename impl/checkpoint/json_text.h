@@ -1,5 +1,7 @@
-// JSON as text, put together from scalars. nlohmann's arrays and objects take memory to free memory, which
-// would end the process when there is none left.
+// Writes JSON text from scalars. nlohmann's arrays and objects are not used, because their destructors
+// allocate memory, which ends the process when memory has run out.
+//
+// Thread rule: values.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +10,7 @@
 
 namespace gangway {
 
-// Throws nlohmann::json::exception when a text is not UTF-8.
+// Returns the JSON text of a scalar. Throws nlohmann::json::exception if a text is not UTF-8.
 template <typename Scalar>
 std::string json_scalar(const Scalar& value) {
   return nlohmann::json(value).dump();
@@ -16,7 +18,8 @@ std::string json_scalar(const Scalar& value) {
 
 class JsonObject {
  public:
-  explicit JsonObject(size_t indent) : indent_(indent) {}  // 0: all on one line
+  // `indent`: spaces before each key; 0: everything on one line.
+  explicit JsonObject(size_t indent) : indent_(indent) {}
 
   void add(const std::string& key, const std::string& value) {
     if (text_.size() > 1) text_ += ',';

@@ -1,5 +1,6 @@
-// Loading: every rank opens the files, the ranks compare what they have opened, then each reads its own rows. All checks
-// are agreed before the fence opens; a read that fails after that is agreed too, and the values are then undefined.
+// Loading: every rank opens the files, the ranks compare which files they have opened, then each rank reads
+// its own rows. The ranks agree on all checks before the version gate opens. If a read fails after that, all
+// ranks throw its error, and the values are undefined.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -20,10 +21,12 @@
 namespace gangway {
 namespace {
 
-// Rotary tables that old files carry; they follow from config.json.
+// Returns whether a tensor is a rotary table, which old files have. The library ignores it: config.json
+// determines it.
 bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// What the files have of one parameter: under its name first, then under the later names of a tied one.
+// The names and entries of one parameter in the files: its own name first, then the other names of a tied
+// parameter.
 using Found = std::vector<std::pair<std::string, Source::Entry>>;
 
 void check_tensor(const NamedParameter& named, const std::string& name_there, const StoredTensor& stored,
@@ -36,7 +39,7 @@ void check_tensor(const NamedParameter& named, const std::string& name_there, co
          ", not a floating dtype");
 }
 
-// For each parameter, in order, what the files have of it.
+// Finds each parameter in the files; the result is in the order of `parameters`.
 std::vector<Found> match(const std::vector<NamedParameter>& parameters,
                          const std::vector<NamedParameter>& names, const Source& source,
                          const std::string& path, const LoadOptions& options) {
@@ -70,10 +73,10 @@ void check_config(const Module& module, const Source& source, const LoadOptions&
   check_same_function(parse_config_json(source.config_text(), path), *config, path);
 }
 
-// Rank 0's lines are `expected`.
+// Throws MISMATCH unless this rank opened the same files as rank 0. `expected`: the lines of rank 0's Source.
 void check_same_files(const Source& source, const std::string& expected, const Gang& root) {
   std::istringstream theirs(expected);
-  theirs.exceptions(std::ios::badbit);  // want of memory is thrown on, not read as an end
+  theirs.exceptions(std::ios::badbit);  // otherwise getline would report out-of-memory as the end of the text
   const std::vector<std::string> own = source.lines(root.shared_memory() != nullptr);
   std::string line;
   for (size_t i = 0;; ++i) {
@@ -95,7 +98,8 @@ double value_at(const char* bytes, DType dtype) {
   return static_cast<double>(dtype == DType::bf16 ? to_f32(as(bf16_t{})) : to_f32(as(f16_t{})));
 }
 
-// A tied parameter that the files have twice must have one value: own rows are compared.
+// Throws INVALID_ARGUMENT if the files have several tensors for a tied parameter and they differ in this
+// rank's rows.
 void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
   const std::string& name = found.front().first;
   const Source::Entry& entry = found.front().second;
@@ -173,7 +177,8 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   });
 
   call.run([&] { model.run().begin_update(stream); });
-  // The fence closes on every rank, whatever happened, so that the gangs work on.
+  // Every rank reaches end_update, also after a failed read, so that the version gate closes and the gangs
+  // stay usable.
   std::optional<Error> unread;
   call.run([&] {
     unread = refusal_of([&] {

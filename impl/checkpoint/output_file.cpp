@@ -12,8 +12,9 @@
 namespace gangway {
 namespace {
 
-// While it lives, a write over the limit on file sizes ends with EFBIG alone: the signal that would end the process goes
-// to the thread that writes, so it is held back there and taken out again.
+// While it exists, a write beyond the limit of file sizes only fails with EFBIG. The kernel also sends
+// SIGXFSZ, which would end the process, to the thread that writes; this class blocks the signal in that
+// thread and removes it afterwards.
 class SizeSignalHeld {
  public:
   SizeSignalHeld() {

@@ -1,5 +1,5 @@
-// A file or folder of a checkpoint that is being written, by its descriptor. What fails is IO with the path; a limit on
-// file sizes is such a failure, too, and no signal.
+// A file or folder that a save has open. Failures are IO with the path, also when the process reaches its
+// limit of file sizes (no SIGXFSZ is delivered).
 //
 // Thread rule: one thread per object.
 #pragma once
@@ -22,7 +22,7 @@ class OutputFile {
   void open(const std::string& path, int flags);
   void write(uint64_t offset, const void* data, size_t bytes) const;
   void sync() const;
-  void close();  // the destructor drops what close says
+  void close();  // reports an error; the destructor closes without reporting one
   int descriptor() const { return file_; }
 
  private:

@@ -1,4 +1,5 @@
-// Own parts of a parameter in the order of a file that holds it whole and row-major, in pieces of limited size.
+// Visits this rank's part of a parameter in pieces of limited size, in the order of a file that has the whole
+// parameter, row-major.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -14,8 +15,8 @@ namespace gangway {
 
 constexpr size_t kPieceBytes = 1 << 20;
 
-// Calls use(at, count, byte): elements [at, at + count) of the own shard begin at `byte` of the whole tensor, whose
-// elements have `item` bytes in the file.
+// Calls use(at, count, byte) for each piece, of at most kPieceBytes: elements [at, at + count) of this rank's
+// shard begin at `byte` of the whole tensor. An element has `item` bytes in the file.
 template <typename Use>
 void for_pieces(const Parameter& parameter, size_t item, Use&& use) {
   if (!parameter.shard || parameter.shard.count() == 0) return;

@@ -7,7 +7,7 @@
 namespace gangway {
 namespace {
 
-// `rows` themselves, or temporaries for them.
+// Returns `rows` if they have the dtype, else a temporary tensor of the same shape.
 Tensor in_dtype(Model& model, const Tensor& rows, DType dtype) {
   return rows.dtype() == dtype ? rows : model.temporaries().allocate(dtype, rows.shape());
 }

@@ -1,7 +1,7 @@
-// Rows of a shard on their way between a file and the memory where they lie, converted on the way. Where the host reaches
-// that memory the file is read and written in place. Else rows go through two pieces of pinned memory in turn: while the
-// device copies one, the host reads or writes the other. The host waits for no more than the copy of the piece that it is
-// about to use.
+// Copies rows of a shard between a file and the model's memory, and converts their dtype. If the host can
+// access that memory, files are read and written in place. Otherwise rows go through two pieces of pinned
+// memory in turn: while the device copies one piece, the host reads or writes the other. The host waits only
+// for the copy of the piece that it is about to use.
 //
 // Thread rule: one thread; all calls of one object on one stream.
 #pragma once
@@ -19,10 +19,11 @@ class PinnedPieces {
  public:
   struct Piece {
     std::shared_ptr<Buffer> memory;
-    std::unique_ptr<Event> copied;  // the copy that was started last
+    std::unique_ptr<Event> copied;  // recorded after the latest copy from or to the piece
   };
   explicit PinnedPieces(Device& device) : device_(device) {}
-  // Index of the piece whose copy was started longest ago; it may be under way. Takes the memory at the first use.
+  // Returns the index of the piece whose copy was started longest ago; that copy may still run. Allocates the
+  // piece at its first use.
   size_t next();
   Piece& operator[](size_t piece) { return pieces_[piece]; }
 
@@ -35,7 +36,8 @@ class PinnedPieces {
 class RowReader {
  public:
   RowReader(Model& model, Stream& stream) : model_(model), stream_(stream), pieces_(model.device()) {}
-  // Elements of `tensor` from byte `from` on, at most kPieceBytes, into `rows`.
+  // Reads elements of `tensor`, from byte `from` of it, into `rows`. They have at most kPieceBytes in the
+  // file.
   void read(const SafetensorsFile& file, const StoredTensor& tensor, uint64_t from, const Tensor& rows);
 
  private:
@@ -48,14 +50,15 @@ class RowWriter {
  public:
   RowWriter(Model& model, const OutputFile& file, Stream& stream)
       : model_(model), file_(file), stream_(stream), pieces_(model.device()) {}
-  // `rows` as `dtype`, at most kPieceBytes, to byte `to`. Some wait for a later call: finish() ends them all.
+  // Writes `rows`, converted to `dtype`, at byte `to` of the file. They have at most kPieceBytes there. The
+  // write to the file may be postponed; finish() completes all of them.
   void write(const Tensor& rows, DType dtype, uint64_t to);
   void finish();
 
  private:
   struct Pending {
     uint64_t to = 0;
-    size_t bytes = 0;  // 0: none
+    size_t bytes = 0;  // 0: nothing is pending
   };
   void write_pending(size_t piece);
 

@@ -17,7 +17,7 @@ struct DtypeName {
   DType dtype;
 };
 
-// The format's names. It has more (F4, F8_E8M0 ...) for which there is no dtype here.
+// The format's names of dtypes. It has more (F4, F8_E8M0 ...), for which the library has no dtype.
 constexpr DtypeName kNames[] = {
     {"F64", DType::f64},      {"F32", DType::f32},         {"BF16", DType::bf16},       {"F16", DType::f16},
     {"I64", DType::i64},      {"I32", DType::i32},         {"I16", DType::i16},         {"I8", DType::i8},
@@ -31,7 +31,7 @@ DType parse_dtype(const RawTensor& raw, const std::string& where) {
   fail(Code::corrupt, where, ".dtype is ", printable(raw.dtype), ", which is unknown");
 }
 
-// Bytes of a tensor of this shape; every product is checked.
+// Returns the bytes of a tensor of this shape. CORRUPT: a product overflows.
 uint64_t checked_bytes(const RawTensor& raw, DType dtype, const std::string& where) {
   uint64_t bytes = item_bytes(dtype);
   for (const uint64_t dim : raw.shape)
@@ -41,7 +41,7 @@ uint64_t checked_bytes(const RawTensor& raw, DType dtype, const std::string& whe
   return bytes;
 }
 
-// Bytes say nothing of the other dimensions where one is 0.
+// Checks the dims once more: if one of them is 0, the number of bytes does not limit the others.
 Shape checked_shape(const RawTensor& raw, const std::string& where) {
   const std::vector<int64_t> dims(raw.shape.begin(), raw.shape.end());
   try {
@@ -66,7 +66,7 @@ StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
   return {dtype, checked_shape(raw, where), raw.first, raw.last};
 }
 
-// The tensors, in the order of their offsets, must cover the data section exactly.
+// Throws CORRUPT unless the tensors cover the data section exactly, without gap and overlap.
 void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t data_bytes) {
   std::vector<const std::pair<const std::string, StoredTensor>*> order;
   for (const auto& entry : tensors) order.push_back(&entry);
@@ -112,7 +112,7 @@ std::string make_safetensors_header(SafetensorsHeader& header) {
            ", which the format cannot hold");
     order.push_back(&entry);
   }
-  // Widest first, so that every tensor is aligned to its items.
+  // The widest dtypes come first, so that every tensor is aligned to the size of its elements.
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return item_bytes(a->second.dtype) > item_bytes(b->second.dtype);
   });

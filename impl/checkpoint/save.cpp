@@ -1,5 +1,6 @@
-// Saving: rank 0 stages the files and writes the header, every rank writes the rows that it owns, and only when all of
-// them are on disk does rank 0 commit. No rank holds more than its shards and one small buffer.
+// Saving: rank 0 creates the new files in a staging folder and writes the header; every rank writes its rows;
+// when all rows are on disk, rank 0 commits. No rank needs memory for more than its shards and a small
+// buffer.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -37,14 +38,14 @@ void check(Model& model, const std::string& folder, const SaveOptions& options) 
 SafetensorsHeader describe(Model& model, const SaveOptions& options) {
   SafetensorsHeader header;
   header.metadata = options.metadata;
-  header.metadata.emplace("format", "pt");  // Hugging Face's loader asks for it
+  header.metadata.emplace("format", "pt");  // Hugging Face's loader requires it
   for (const NamedParameter& named : model.inspect().parameters())
     header.tensors[named.name] = {stored_dtype(*named.parameter, options), named.parameter->shape, 0, 0};
   return header;
 }
 
-// Of ranks that hold the same rows the first one writes: on axes that do not split this parameter, coordinate
-// 0.
+// Returns whether this rank writes its rows of a parameter. Of the ranks that have the same rows the first
+// one writes: the one with coordinate 0 on every axis that does not split the parameter.
 bool writes(const Parameter& parameter, const Gangs& gangs) {
   AxisSet split = 0;
   for (const Placement& placement : parameter.layout)
@@ -54,7 +55,7 @@ bool writes(const Parameter& parameter, const Gangs& gangs) {
   return true;
 }
 
-// This rank's rows of one parameter, piece by piece.
+// Writes this rank's rows of one parameter, piece by piece.
 void write_rows(const Parameter& parameter, const StoredTensor& stored, uint64_t data_start,
                 RowWriter& writer) {
   if (!parameter.shard) return;
@@ -64,7 +65,8 @@ void write_rows(const Parameter& parameter, const StoredTensor& stored, uint64_t
   });
 }
 
-// Ranks write their rows where their own header says.
+// The text that must be equal on all ranks. It includes the header, because each rank writes its rows at the
+// offsets of the header that it made itself.
 std::string facts(const SaveOptions& options, const std::string& header) {
   Facts facts("save");
   facts.add("dtype", options.dtype == DType{} ? "the master's" : name(options.dtype));
@@ -73,7 +75,8 @@ std::string facts(const SaveOptions& options, const std::string& header) {
   return facts.text();
 }
 
-// A piece of an earlier checkpoint in several files, by its name: model-00001-of-00003.safetensors.
+// Returns whether a file, by its name, is part of a checkpoint in several files:
+// model-00001-of-00003.safetensors.
 bool is_shard_name(const std::string& name) {
   constexpr std::string_view kForm = "model-00000-of-00000.safetensors";
   return name.size() == kForm.size() &&
@@ -81,7 +84,7 @@ bool is_shard_name(const std::string& name) {
                     [](char c, char form) { return form == '0' ? c >= '0' && c <= '9' : c == form; });
 }
 
-// All that was staged takes the place of an earlier checkpoint.
+// Replaces an earlier checkpoint by the staged files, config.json included.
 void commit(SaveFolder& folder, const LlamaConfig* config, DType stored) {
   std::vector<std::string> names = {kWeightsName, kIndexName};
   if (config != nullptr) {
@@ -103,7 +106,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   Gangs& gangs = model.gangs();
   Gang& root = *gangs.root();
   Stream& stream = model.device().stream();
-  std::optional<SaveFolder> folder;  // rank 0's
+  std::optional<SaveFolder> folder;  // on rank 0 only
   SafetensorsHeader header;
   std::string bytes, weights, arguments;
   const CollectiveCall call(gangs, "save");
@@ -120,7 +123,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
       },
       arguments);
 
-  // Ranks may have other working folders: they are told the whole path.
+  // Rank 0 sends the absolute path, because the ranks' working directories may differ.
   weights = root.broadcast_bytes(Channel::control, weights, 0);
   call.check([&] {
     OutputFile own(weights, O_WRONLY);

@@ -22,28 +22,29 @@ namespace fs = std::filesystem;
 const std::string kStaging = ".gangway-save";
 const std::string kCurrent = kStaging + "/current";
 
-// Each new folder is on disk before something is put into it. True: the last one is new.
+// Creates a folder and its missing parents; each new folder is on disk before something is put into it.
+// Returns whether the last folder was created.
 bool make_folders(const fs::path& folder) {
   struct stat status {};
   if (stat(folder.c_str(), &status) == 0) return false;
   if (folder.has_relative_path()) make_folders(folder.parent_path());
   if (mkdir(folder.c_str(), 0777) != 0) {
-    if (errno == EEXIST) return false;  // made meanwhile
+    if (errno == EEXIST) return false;  // another process created it meanwhile
     fail_file("save: making", folder.string(), errno);
   }
   OutputFile(folder.parent_path().string(), O_RDONLY | O_DIRECTORY).sync();
   return true;
 }
 
-// What a symbolic link says; empty: it is none.
+// Returns the target of a symbolic link; empty if `name` is not one.
 std::string link_at(int folder, const std::string& name) {
   char to[PATH_MAX];
   const ssize_t length = readlinkat(folder, name.c_str(), to, sizeof to);
   return length < 0 ? "" : std::string(to, static_cast<size_t>(length));
 }
 
-// The names in a folder; the result is an errno, or 0. (std::filesystem opens folders in noexcept functions that allocate,
-// so want of memory would end the process.)
+// Lists the names in a folder; returns an errno, or 0. It does not use std::filesystem, which opens folders
+// in noexcept functions that allocate: running out of memory there would end the process.
 int list_folder(int at, const std::string& folder, std::vector<std::string>& names) {
   const int file = openat(at, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) return errno;
@@ -64,7 +65,7 @@ int list_folder(int at, const std::string& folder, std::vector<std::string>& nam
   return errno;
 }
 
-// Removes a file or a folder with all that is in it, if it is there; the result is an errno, or 0.
+// Removes a file, or a folder with its contents, if it exists; returns an errno, or 0.
 int remove_tree(int at, const std::string& name) {
   if (unlinkat(at, name.c_str(), 0) == 0 || errno == ENOENT) return 0;
   if (errno != EISDIR) return errno;
@@ -85,7 +86,8 @@ std::string absolute(const std::string& path) {
 
 SaveFolder::SaveFolder(const std::string& path) : path_(absolute(path)) {
   made_ = make_folders(path_);
-  // Not O_NOFOLLOW, which OutputFile adds: the folder's own name may be a link.
+  // OutputFile opens with O_NOFOLLOW. The "/." makes it follow a link all the same: the folder's own name may
+  // be one.
   folder_.open(path_ + "/.", O_RDONLY | O_DIRECTORY);
   lock();
   settle();
@@ -97,7 +99,7 @@ SaveFolder::SaveFolder(const std::string& path) : path_(absolute(path)) {
 SaveFolder::~SaveFolder() {
   try {
     settle();
-  } catch (...) {  // the next save does it
+  } catch (...) {  // the next save into the folder settles it
   }
   if (made_ && !committed_) rmdir(path_.c_str());
 }
@@ -106,7 +108,8 @@ std::string SaveFolder::staged(const std::string& name) const {
   return path_ + "/" + kStaging + "/new/" + name;
 }
 
-// A file system without locks (some network ones) leaves it to the caller that saves come one by one.
+// On a file system without locks (some network file systems) this passes, and the caller must not save
+// concurrently.
 void SaveFolder::lock() {
   if (flock(folder_.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   fail(Code::invalid_state, "save: another save into ", path_,

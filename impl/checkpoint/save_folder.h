@@ -1,16 +1,20 @@
-// A folder in which several files change at once, on every file system that has symbolic and hard links.
+// A folder in which several files are replaced in one atomic step, on every file system that has symbolic and
+// hard links.
 //
-//   NAME                        what readers open
-//   .gangway-save/new/NAME      what the save writes
-//   .gangway-save/old/NAME      a hard link to what NAME was
-//   .gangway-save/current       a symbolic link to "old"; the commit renames one to "new" over it
+//   NAME                        the file that readers open
+//   .gangway-save/new/NAME      the file that the save writes
+//   .gangway-save/old/NAME      a hard link to the earlier file NAME
+//   .gangway-save/current       a symbolic link to "old"; the commit renames a link to "new" over it
 //
-// commit() replaces each NAME by a symbolic link to .gangway-save/current/NAME, which still reads as before; commits; and
-// moves what `current` points at back to NAME, which again reads as before. So a process that is killed at any step
-// leaves a folder that reads as wholly old or wholly new; the next SaveFolder of it does the last part again ("settles")
-// and removes .gangway-save. Nothing else in the folder is touched.
+// commit() works in three parts. It replaces each NAME by a symbolic link to .gangway-save/current/NAME;
+// readers still find the old files. It renames the link `current`; this is the commit, and readers now find
+// the new files. It moves the files that `current` points at back to NAME; readers find the same files as
+// before. A process that is killed at any step leaves a folder with either all old or all new files. The next
+// SaveFolder of that folder repeats the last part (settle()) and removes .gangway-save. No other file of the
+// folder is changed.
 //
-// Thread rule: one thread per object; other processes and threads that save into the folder are refused meanwhile.
+// Thread rule: one thread per object. While it exists, other processes and threads cannot save into the
+// folder.
 #pragma once
 
 #include <string>
@@ -22,22 +26,22 @@ namespace gangway {
 
 class SaveFolder {
  public:
-  // Makes the folder if it is missing, locks it, and removes what a killed save left. INVALID_STATE: another save is at
-  // work in it. IO.
+  // Creates the folder if it is missing, locks it, and removes the rest of a save that was killed.
+  // INVALID_STATE: another save is writing to it. IO.
   explicit SaveFolder(const std::string& path);
-  // Without a commit the folder reads as before; a folder that was made for the save is gone.
+  // Without a commit, the folder's files stay the old ones; a folder that this object created is removed.
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
-  // Where the new file of this name is to be written, as an absolute path.
+  // Returns the absolute path at which the caller writes the new file of this name.
   std::string staged(const std::string& name) const;
-  // From now on readers find the staged files of these names; a name that was not staged is gone. IO: all are as before,
-  // or, where the last fsync fails, all are new.
+  // Replaces the files of these names by the staged ones; removes a file that was not staged. IO: all files
+  // are the old ones or, if a later step such as the last fsync fails, all are new.
   void commit(const std::vector<std::string>& names);
-  // Removes a file that readers of the committed files do not open.
+  // Removes a file that is not part of the committed checkpoint.
   void remove(const std::string& name);
-  // What lies in the folder now.
+  // Returns the names of everything in the folder.
   std::vector<std::string> names() const;
 
  private:

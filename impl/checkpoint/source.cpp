@@ -25,7 +25,7 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &status) == 0;
 }
 
-// A plain name: what has a separator or a parent could point outside of the folder.
+// Throws CORRUPT unless `file` is a plain name: a path in an untrusted index could lead out of the folder.
 void check_file_name(const std::string& index, const std::string& tensor, const std::string& file) {
   if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
       file.find('\0') != std::string::npos)
@@ -73,7 +73,7 @@ void Source::open_folder(const std::string& path) {
     open_file(path + "/" + kWeightsName);
 }
 
-// {"metadata": {...}, "weight_map": {tensor: file}}.
+// The index is {"metadata": {...}, "weight_map": {tensor: file}}.
 void Source::open_index(const std::string& folder) {
   index_ = std::make_unique<InputFile>(folder + "/" + kIndexName);
   const std::string json = index_->read_all(kSafetensorsHeaderLimit);

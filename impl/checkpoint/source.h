@@ -1,4 +1,5 @@
-// Where a load reads from: one file, or a folder with model.safetensors, or with an index and the files that it names.
+// The files that a load reads: one file, or a folder that has model.safetensors, or an index and the files
+// that it names.
 //
 // Thread rule: values; one thread per object.
 #pragma once
@@ -19,18 +20,18 @@ class Source {
     StoredTensor tensor;
   };
 
-  // All files of the folder at one moment: when another checkpoint takes its place meanwhile, it is opened again. IO,
-  // CORRUPT.
+  // Opens all files of one checkpoint. If a save replaces the checkpoint meanwhile, it opens the new one
+  // instead. IO, CORRUPT.
   static Source open(const std::string& path);
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
-  // The folder's config.json; null: a file, or a folder without it.
+  // The folder's config.json; null if the folder has none, or the path is that of a file.
   const InputFile* config() const { return config_.get(); }
   const std::string& config_text() const { return config_text_; }
 
-  // A line for each file: name, size, time, hash of its header; `same_host`: device and inode, too.
+  // Returns a line for each file: name, size, time, hash of its header and, if `same_host`, device and inode.
   std::vector<std::string> lines(bool same_host) const;
-  // IO: a file is not as it was when it was opened.
+  // IO: a file has changed since it was opened.
   void check_unchanged() const;
 
  private:
